@@ -1,7 +1,7 @@
-//! What the threads of a pool share: its blocks, the spans in them, and a list of the free chunks of each class.
+//! [`Arena`]: a pool's blocks, the spans in them, and a list of free chunks for each class, shared by all threads.
 //!
-//! A span belongs to one class and is split into chunks on demand. A span of which every chunk is free is released when
-//! another class needs its room. Nothing here calls a driver: the caller adds blocks, and drops what is evicted without a
+//! A span belongs to one class and is split into chunks on demand. A span whose chunks are all free is released when
+//! another class needs its room. Nothing here calls a driver: the caller adds blocks, and drops [`Evicted`] without a
 //! lock.
 #![forbid(unsafe_code)]
 
@@ -12,14 +12,14 @@ use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
 use crate::chunk::{Block, FreeChunk};
 
-/// Bytes of a span of small chunks, about.
+/// The approximate length of a span of small chunks, in bytes.
 const SPAN_LEN: usize = 64 << 10;
 
 /// Chunks and blocks that the arena does not keep. Dropping them may call the drivers.
 #[derive(Debug, Default)]
 pub(super) struct Evicted {
     chunks: Vec<FreeChunk>,
-    /// Each goes with its last chunk, which another thread may have evicted, too, or which may be in use.
+    /// Each block is released with its last chunk, which may be in use, or evicted by another thread.
     blocks: Vec<Arc<Block>>,
 }
 
@@ -38,7 +38,7 @@ struct Span {
     offset: usize,
     len: usize,
     class: usize,
-    /// Chunks that were made, of at most `capacity`, and how many of them are free here.
+    /// The number of chunks made so far, at most `capacity`. Of these, `free` are in the arena.
     made: usize,
     free: usize,
     capacity: usize,
@@ -53,7 +53,7 @@ impl Span {
 #[derive(Debug, Default)]
 struct FreeList {
     chunks: Vec<FreeChunk>,
-    /// The span that is not split completely.
+    /// The span that still has room for new chunks.
     splitting: Option<usize>,
 }
 
@@ -62,7 +62,7 @@ struct FreeList {
 pub(super) struct Arena {
     classes: Classes,
     free_lists: Vec<FreeList>,
-    /// Blocks and spans keep their indices; empty places are used again.
+    /// Blocks and spans keep their indices; empty places are reused.
     blocks: Vec<Option<ArenaBlock>>,
     spans: Vec<Option<Span>>,
     vacant_spans: Vec<usize>,
@@ -105,7 +105,8 @@ impl Arena {
         self.keeps_free && !self.closed
     }
 
-    /// Adds up to `count` free chunks to `into`, as many as there are without a new block. Tells whether there was any.
+    /// Adds up to `count` free chunks to `into`, as many as there are without a new block. Returns true if it added
+    /// any.
     pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>, out: &mut Evicted) -> bool {
         let before = into.len();
         self.take_free(class, count, into);
@@ -132,7 +133,7 @@ impl Arena {
         }
     }
 
-    /// Makes new chunks of the span that is not split completely.
+    /// Makes new chunks in the class's span that still has room.
     fn split(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>) {
         let size = self.classes.size(class);
         let Some(place) = self.free_lists[class].splitting else { return };
@@ -153,20 +154,20 @@ impl Arena {
         }
     }
 
-    /// The bytes of a span of a class.
+    /// The length of a span of a class, in bytes.
     pub(super) fn span_len(&self, class: usize) -> usize {
         let size = self.classes.size(class);
         (SPAN_LEN / size).max(1) * size
     }
 
-    /// Takes room for a span from a block that has it.
+    /// Opens a span in a block that has room. Returns false if none has.
     fn open_span(&mut self, class: usize) -> bool {
         let (size, len) = (self.classes.size(class), self.span_len(class));
         let mut room = |len| {
             let mut blocks = self.blocks.iter_mut().enumerate();
             blocks.find_map(|(index, block)| block.as_mut()?.free.take(len).map(|offset| (index, offset, len)))
         };
-        // Where there is no room for a whole span there may be some for a chunk.
+        // Where a whole span does not fit, a single chunk may.
         let Some((block, offset, len)) = room(len).or_else(|| room(size)) else { return false };
         let span = Some(Span { block, offset, len, class, made: 0, free: 0, capacity: len / size });
         let place = self.vacant_spans.pop().unwrap_or(self.spans.len());
@@ -179,7 +180,7 @@ impl Arena {
         true
     }
 
-    /// Adds a block, of which every byte is free. The caller asks for its `host_access` without a lock, since that may log.
+    /// Adds a block that is all free. The caller determines `host_access` without a lock, since that may log.
     pub(super) fn add_block(&mut self, block: Arc<Block>, host_access: HostAccess) {
         let len = block.allocation().len();
         let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });
@@ -190,7 +191,7 @@ impl Arena {
         self.managed_bytes += len;
     }
 
-    /// Takes free chunks back. Returns the bytes of the blocks that are not kept.
+    /// Takes free chunks back. Returns the bytes of the blocks that this evicts.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = FreeChunk>, evicted: &mut Evicted) -> usize {
         for chunk in chunks {
             let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(chunk.slot() as usize)) else {
@@ -205,7 +206,7 @@ impl Arena {
         if !self.keeps_free && self.free_spans > 0 { self.trim(0, evicted) } else { 0 }
     }
 
-    /// Evicts every span of which all chunks are free.
+    /// Evicts every span whose chunks are all free.
     fn release_free_spans(&mut self, evicted: &mut Evicted) {
         let before = evicted.chunks.len();
         let mut touched = vec![false; self.free_lists.len()];
@@ -233,8 +234,8 @@ impl Arena {
         }
     }
 
-    /// Evicts unused blocks, until no more than `keep` bytes are managed. Returns the bytes evicted. The device has
-    /// finished with them: chunks come here only then.
+    /// Evicts unused blocks, until at most `keep` bytes are managed. Returns the bytes evicted. The device has finished
+    /// with these blocks: chunks come here only then.
     pub(super) fn trim(&mut self, keep: usize, evicted: &mut Evicted) -> usize {
         let before = self.managed_bytes;
         if before <= keep {
@@ -272,12 +273,12 @@ impl Arena {
     }
 }
 
-/// At most 64 classes for each of less than 64 doublings.
+/// Fits: there are at most 64 classes for each of fewer than 64 doublings.
 fn as_u16(class: usize) -> u16 {
     u16::try_from(class).unwrap_or(u16::MAX)
 }
 
-/// A span has 64 bytes at least: their number fits for 256 GiB.
+/// Fits: a span has at least 64 bytes, and 256 GiB have 2^32 of these.
 fn as_u32(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The size classes of a pool's chunks: a few for each doubling, from 64 bytes on. Pure.
+//! The size classes of a pool's chunks: a few for each doubling, from 64 bytes on. Calls no driver.
 #![forbid(unsafe_code)]
 
 /// The binary logarithm of the smallest chunk's size: a cache line, so that no two chunks share one.
@@ -22,7 +22,7 @@ impl Classes {
         Self { bits, alignment, largest }
     }
 
-    /// The class for `len` bytes; `None` for 0 and beyond the largest.
+    /// The class for `len` bytes; `None` for 0 and for more than the largest length.
     #[inline]
     pub(super) const fn of(&self, len: usize) -> Option<usize> {
         if len == 0 || len > self.largest {

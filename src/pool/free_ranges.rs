@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The free ranges of a block, joined where they touch.
 ///
-/// A linear search: a block has tens to hundreds of spans, which come and go rarely.
+/// The search is linear: a block of the default length has about 500 spans, which come and go rarely.
 #[derive(Debug)]
 pub(super) struct FreeRanges {
     /// Length by offset.
@@ -19,7 +19,7 @@ impl FreeRanges {
         Self { free: BTreeMap::from([(0, len)]), len }
     }
 
-    /// The offset of `len` bytes that were free, in the smallest range that has them.
+    /// Takes `len` bytes from the smallest range that has room for them. Returns their offset.
     pub(super) fn take(&mut self, len: usize) -> Option<usize> {
         let fitting = self.free.iter().filter(|&(_, &free)| free >= len);
         let (&offset, &free) = fitting.min_by_key(|&(_, free)| free)?;
@@ -30,7 +30,7 @@ impl FreeRanges {
         Some(offset)
     }
 
-    /// Gives back what [`take`](Self::take) gave.
+    /// Gives back a range from [`take`](Self::take).
     pub(super) fn give(&mut self, offset: usize, len: usize) {
         let (mut start, mut end) = (offset, offset + len);
         if let Some((&before, &free)) = self.free.range(..offset).next_back() {

@@ -1,6 +1,6 @@
 //! [`PoolInner`], which the clones of a pool share: slow paths of allocation and free, blocks, trimming, statistics.
 //!
-//! Locks are held for bookkeeping only: under none is a driver called, anything dropped or a line logged.
+//! Locks are held for bookkeeping only: no driver is called, nothing dropped and no line logged under one.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::stream::binding::Binding;
 use crate::sync::SingleFlight;
 use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
-/// What all clones of a pool, its threads' caches and its blocks share.
+/// The state that all clones of a pool, its threads' caches and its blocks share.
 pub(super) struct PoolInner {
     pub(super) id: u32,
     pub(super) owner: Vkgdr,
@@ -35,7 +35,7 @@ pub(super) struct PoolInner {
     shared: Shared,
 }
 
-/// What threads change, on cache lines apart from what they all read.
+/// The fields that threads change, on other cache lines than the fields that all of them read.
 #[repr(align(128))]
 struct Shared {
     arena: Lock<Arena>,
@@ -43,7 +43,7 @@ struct Shared {
     caches: Lock<Vec<Arc<ThreadCache>>>,
     /// Taken by the thread that makes a block, while others that ran out wait for it.
     growth: SingleFlight,
-    /// What is in use and not counted by a thread's cache.
+    /// The chunks in use that no thread's cache counts; `used_bytes` is their length.
     used_chunks: AtomicIsize,
     used_bytes: AtomicIsize,
     /// The bytes of chunks that have an allocation of their own.
@@ -76,7 +76,7 @@ impl PoolInner {
         Ok(Self { id: next_id(), owner: owner.clone(), kind, context, classes, block_len, shared })
     }
 
-    /// Memory of `len` bytes, where this thread's cache has none.
+    /// Allocates `len` bytes when this thread's cache has no free chunk.
     #[cold]
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
         process::check()?;
@@ -96,13 +96,13 @@ impl PoolInner {
         Ok(self.allocated(chunk, len))
     }
 
-    /// Allocates a free chunk, and counts it.
+    /// Turns a free chunk into memory of `len` bytes, and counts it as used.
     fn allocated(&self, chunk: FreeChunk, len: usize) -> Memory {
         self.count(1, len);
         Memory::allocated(ChunkRef::new(chunk, len))
     }
 
-    /// Memory with an allocation of its own.
+    /// Allocates `len` bytes as a dedicated allocation.
     fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
         let block = match self.make_block(len) {
             Err(error) if error.is_exhaustion() && self.free_held() => self.make_block(len),
@@ -113,7 +113,8 @@ impl PoolInner {
         Ok(self.allocated(chunk, len))
     }
 
-    /// Adds free chunks to `into`; makes a block for them if need be.
+    /// Adds up to `count` free chunks to `into`, from a new block if necessary. Adds none if other threads take them
+    /// first.
     fn fetch(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<FreeChunk>) -> Result<()> {
         if self.take(class, count, into) {
             return Ok(());
@@ -151,14 +152,15 @@ impl PoolInner {
         Ok(block.of_pool(self.clone()))
     }
 
-    /// Memory of `len` bytes that was bound to this stream before.
+    /// Reuses a chunk that was bound to this stream before; `None` if there is none.
     pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Memory> {
         let chunk = self.pending().take_for_stream(stream, self.class_of(len)?)?;
         chunk.record_reuse();
         Some(self.allocated(chunk, len))
     }
 
-    /// Memory of `len` bytes that was bound to a stream at this address before. The stream waits for the chunk's event.
+    /// Reuses a chunk that was bound to a stream at this address before, and makes the stream wait for the chunk's
+    /// event.
     ///
     /// # Safety
     ///
@@ -166,7 +168,7 @@ impl PoolInner {
     pub(super) unsafe fn allocate_for_event(&self, len: usize, stream: CUstream) -> Result<Option<Memory>> {
         let found = self.class_of(len).and_then(|class| self.pending().take_for_event(stream, class));
         let Some((chunk, event)) = found else { return Ok(None) };
-        // SAFETY: live by this method's contract, and used before it returns only.
+        // SAFETY: live by this method's contract, and used only until it returns.
         let waiting = unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| stream.wait(&event));
         if let Err(error) = waiting {
             self.pending().put_back(chunk, event, stream);
@@ -205,7 +207,7 @@ impl PoolInner {
         self.arena().take(class, count, into, &mut evicted)
     }
 
-    /// Puts free chunks into the arena. Returns the bytes that go back to the drivers by that.
+    /// Puts free chunks into the arena. Returns the bytes of the blocks that this evicts.
     fn put(&self, chunks: Vec<FreeChunk>) -> usize {
         if chunks.is_empty() {
             return 0;
@@ -226,7 +228,7 @@ impl PoolInner {
         &self.shared.pending
     }
 
-    /// Counts chunks and bytes that are in use, or, if negative, are not any more.
+    /// Adds `chunks` chunks of `len` requested bytes each to those in use. A free passes a negative number.
     fn count(&self, chunks: isize, len: usize) {
         let used = Used { chunks, bytes: chunks * len.cast_signed() };
         if !thread_cache::count(self.id, used) {
@@ -239,7 +241,7 @@ impl PoolInner {
         self.shared.used_bytes.fetch_add(used.bytes, Ordering::Relaxed);
     }
 
-    /// Moves a cache's chunks to the arena, and lets it keep none from now on.
+    /// Moves a cache's chunks to the arena, and closes the cache.
     fn close_cache(&self, cache: &ThreadCache) {
         let mut chunks = Vec::new();
         self.count_shared(cache.close(&mut chunks));
@@ -251,19 +253,20 @@ impl PoolInner {
         caches.iter().for_each(|cache| self.close_cache(cache));
     }
 
-    /// Gives free blocks back to the drivers, until no more than `keep` bytes are managed. Returns the bytes given back.
+    /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
     pub(super) fn trim(&self, keep: usize) -> usize {
         self.pending().fence_streams();
         let mut chunks = self.pending().poll(usize::MAX);
         let caches = self.caches().clone();
         caches.iter().for_each(|cache| cache.drain(&mut chunks));
-        // A pool that does not hold gives blocks back already here.
+        // This already frees blocks if the pool keeps no free chunks.
         let freed = self.put(chunks);
         let mut evicted = Evicted::default();
         freed + self.arena().trim(keep.saturating_sub(self.dedicated_bytes()), &mut evicted)
     }
 
-    /// Waits for the context, and takes the chunks that it may have used. `None` where waiting fails.
+    /// Waits for the context, and takes the chunks that it may have used. Empty if waiting fails: the chunks stay
+    /// pending.
     fn wait_for_pending(&self) -> Vec<FreeChunk> {
         self.pending().wait().unwrap_or_else(|error| {
             report!(Debug, "waiting for a pool's context: {error}");
@@ -271,21 +274,21 @@ impl PoolInner {
         })
     }
 
-    /// Waits for the context, gives every free block back, and waits for deferred frees. Whether that may have given the
-    /// drivers any memory.
+    /// Waits for the context, frees every unused block, and waits for deferred frees. Returns true if that may have
+    /// freed any memory.
     pub(super) fn free_held(&self) -> bool {
         let freed = self.put(self.wait_for_pending()) + self.trim(0) > 0;
         self.owner.gpu().deferred_frees().drain() | freed
     }
 
-    /// Keeps no free chunk from now on.
+    /// Frees every unused block, and keeps no free chunk from now on.
     pub(super) fn stop_holding(&self) {
         self.arena().stop_holding();
         self.close_caches();
         self.free_held();
     }
 
-    /// Gives up everything that is not in use.
+    /// Frees everything that is not in use, and keeps nothing free from now on.
     pub(super) fn close(&self) {
         let mut evicted = Evicted::default();
         self.arena().close(&mut evicted);
@@ -294,7 +297,7 @@ impl PoolInner {
         self.pending().close();
     }
 
-    /// The number of free chunks, those included that wait for the device.
+    /// The number of free chunks, including those that wait for the device.
     pub(super) fn free_chunks(&self) -> usize {
         let cached: usize = self.caches().iter().map(|cache| cache.count().0).sum();
         self.arena().free_chunks() + self.pending().len() + cached
@@ -309,7 +312,7 @@ impl PoolInner {
         usize::try_from(self.shared.dedicated_bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// The number of chunks in use, and the bytes that were asked for.
+    /// The number of chunks in use, and their requested bytes.
     pub(super) fn used(&self) -> (usize, usize) {
         let mut chunks = self.shared.used_chunks.load(Ordering::Relaxed);
         let mut bytes = self.shared.used_bytes.load(Ordering::Relaxed);
@@ -328,7 +331,7 @@ impl CacheOwner for PoolInner {
 
     fn add_cache(&self, cache: Arc<ThreadCache>) {
         self.caches().push(cache.clone());
-        // The pool may have stopped holding meanwhile, and not have seen the cache.
+        // `stop_holding` may have run meanwhile, without seeing this cache.
         if !self.keeps_free_chunks() {
             self.close_cache(&cache);
         }

@@ -102,7 +102,7 @@ impl PoolMemory {
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
         let Some(memory) = self.uncached() else { return Ok(()) };
-        // Its device address was asked for, or the cache is full.
+        // Its device address was requested, or the cache is full.
         thread_cache::put_chunk(memory.into_chunk()).map_or(Ok(()), ChunkRef::free_idle)
     }
 
@@ -135,8 +135,8 @@ impl PoolMemory {
         Some(Self::new(Memory::allocated(chunk)))
     }
 
-    /// Returns the memory behind a pointer to the pool: as [`free_idle`](Self::free_idle), or as [`free`](Self::free) if it is
-    /// bound to a stream.
+    /// Frees the memory behind a pointer: by [`free`](Self::free) if it is bound to a stream, otherwise by
+    /// [`free_idle`](Self::free_idle).
     ///
     /// # Errors
     ///
@@ -144,7 +144,8 @@ impl PoolMemory {
     ///
     /// # Safety
     ///
-    /// The contract of [`from_raw`](Self::from_raw), and that of [`free_idle`](Self::free_idle) if the memory is not bound.
+    /// The contract of [`from_raw`](Self::from_raw) and, if the memory is not bound, the contract of
+    /// [`free_idle`](Self::free_idle).
     #[doc(hidden)]
     #[inline]
     pub unsafe fn free_raw(memory: *mut c_void) -> Result<()> {
@@ -181,7 +182,8 @@ impl Drop for PoolMemory {
     }
 }
 
-/// As [`thread_cache::put`], for memory whose address was asked for: lookups must have no reference to it.
+/// [`thread_cache::put`] for memory whose address was requested. Does not keep memory to which a lookup has a
+/// reference.
 ///
 /// # Safety
 ///
@@ -222,7 +224,7 @@ impl Deref for PoolMemory {
 }
 
 impl From<PoolMemory> for Memory {
-    /// For code that takes memory of any origin. It is returned to its pool nevertheless.
+    /// Converts for code that takes memory of any origin. The memory still returns to its pool.
     #[inline]
     fn from(memory: PoolMemory) -> Self {
         let memory = memory.into_memory();

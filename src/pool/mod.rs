@@ -37,8 +37,8 @@ pub(crate) use thread_cache::NO_CACHE;
 ///
 /// # Reuse
 ///
-/// **Freed memory is not reused while the device may still use it.** The rules are those of
-/// [`DropPolicy`](crate::DropPolicy); a pool waits later, when it reuses memory:
+/// **Freed memory is not reused while the device may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
+/// apply; a pool waits later, when it reuses memory:
 ///
 /// * If its [`device_ptr`](crate::Region::device_ptr) was never requested and no kernel or copy of cudarc used it, the
 ///   device cannot have used it, and it is reused at once.
@@ -131,8 +131,8 @@ impl Pool {
 
     /// Allocates `len` bytes if this thread has a free chunk: without a wait and without a call of a driver.
     ///
-    /// For callers that hold a lock over which [`allocate`](Self::allocate) must not wait, such as an interpreter's. After
-    /// None, `allocate` may succeed.
+    /// For callers that hold a lock over which [`allocate`](Self::allocate) must not wait, such as an interpreter's.
+    /// Where this returns `None`, `allocate` may succeed.
     #[inline]
     #[must_use]
     pub fn allocate_cached(&self, len: usize) -> Option<PoolMemory> {
@@ -170,7 +170,7 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// As of [`Memory::bind_raw_stream`](crate::Memory::bind_raw_stream).
+    /// The contract of [`Memory::bind_raw_stream`](crate::Memory::bind_raw_stream).
     #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
         process::check()?;

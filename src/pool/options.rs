@@ -65,10 +65,10 @@ impl PoolOptions {
 
     /// The number of bits after the leading one that distinguish chunk sizes, 0 to 6; 2 by default.
     ///
-    /// A length is rounded up to the next number whose other bits are 0, and to the alignment. With 2 bits there are 4
-    /// size classes for each doubling, and rounding wastes less than 20 % of a chunk; with 4 bits there are 16, and it
-    /// wastes less than 6 %, apart from the alignment. Free chunks serve only their own class: more classes can leave
-    /// more memory free but unused.
+    /// A length is rounded up to a multiple of the alignment, and then to `leading_bits + 1` significant bits. With 2
+    /// bits there are 4 size classes for each doubling, and rounding wastes less than 20 % of a chunk; with 4 bits
+    /// there are 16, and it wastes less than 6 %, apart from the alignment. Free chunks serve only their own class:
+    /// more classes can leave more memory free but unused.
     pub const fn leading_bits(mut self, bits: u32) -> Self {
         self.leading_bits = bits;
         self

@@ -1,9 +1,9 @@
 //! Free chunks that the device may still use.
 //!
 //! A chunk that was bound to a stream which the program still holds stays with that stream, which can reuse it at once.
-//! One that was bound to a raw stream, or to a stream that only the pool keeps alive, waits for an event. Any other, and
-//! one whose event cannot be asked, waits for the whole context. The numbers of streams and of events are bounded. No lock
-//! is held over a call of the driver.
+//! One that was bound to a raw stream, or to a stream that only the pool keeps alive, waits for an event. Any other,
+//! and one whose event cannot be queried, waits for the whole context. The numbers of streams and of events are
+//! bounded. No lock is held over a call of the driver.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -46,7 +46,7 @@ struct State {
     /// Chunks that wait for the whole context.
     for_context: Chunks,
     for_context_bytes: usize,
-    /// Other contexts that these wait for, too.
+    /// Other contexts that the chunks in `for_context` wait for, too.
     readers: HashSet<Context>,
     for_streams: HashMap<usize, StreamFrees>,
     for_events: VecDeque<EventFrees>,
@@ -61,17 +61,17 @@ pub(super) struct PendingFrees {
     state: Lock<State>,
     context: Context,
     classes: Classes,
-    /// Those of the GPU.
+    /// The GPU's deferred frees.
     deferred: &'static DeferredFrees,
 }
 
-/// As [`Error::ends_all_work`], of an error that is only logged.
+/// [`Error::ends_all_work`] for an error that is otherwise only logged.
 fn ends_all_work(error: &Error) -> bool {
     report!(Debug, "a pending free of a pool: {error}");
     error.ends_all_work()
 }
 
-/// Waits for contexts, and logs errors. Whether none of their work uses memory any more.
+/// Waits for contexts, and logs errors. Returns true if all of their work has ended.
 fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) -> bool {
     contexts.into_iter().fold(true, |all, context| {
         let finished = context.finish();
@@ -89,7 +89,7 @@ struct ClosedChunks {
 }
 
 impl Deferred for ClosedChunks {
-    /// Waits, since no event can be asked.
+    /// Waits, since there is no event to query.
     fn is_ready(&self) -> bool {
         self.wait()
     }
@@ -104,11 +104,11 @@ impl Deferred for ClosedChunks {
 }
 
 impl PendingFrees {
-    /// How many events each new one polls, so that they do not pile up.
+    /// The number of events that are polled for each new one, so that events do not pile up.
     const POLLED: usize = 2;
-    /// The most streams that are kept alive: chunks of any more wait for events.
+    /// The most streams that are kept alive. With more, the chunks of all streams wait for events instead.
     const MOST_STREAMS: usize = 32;
-    /// The most events: chunks of any more wait for the whole context.
+    /// The most events. With more, the chunks of the oldest event wait for the whole context.
     const MOST_EVENTS: usize = 1024;
 
     pub(super) fn new(context: Context, classes: Classes, deferred: &'static DeferredFrees) -> Self {
@@ -125,7 +125,7 @@ impl PendingFrees {
         self.lock().for_context_bytes
     }
 
-    /// Keeps a chunk until the whole context has finished, and `readers`, which are others.
+    /// Keeps a chunk until the whole context and `readers`, which are other contexts, have finished.
     pub(super) fn add_for_contexts(&self, chunk: FreeChunk, readers: &[Context]) {
         let refused = self.add(chunk, |state, chunk| {
             state.readers.extend(readers);
@@ -137,7 +137,7 @@ impl PendingFrees {
         }
     }
 
-    /// Drops chunks of the closed pool, once `readers` have finished: their blocks wait for their own context only.
+    /// Drops chunks of the closed pool, once `readers` have finished: the blocks wait for their own context only.
     fn drop_closed(&self, chunks: Chunks, readers: Vec<Context>) {
         if !finish_all(&readers) {
             self.deferred.push(Box::new(ClosedChunks { readers, chunks }));
@@ -148,8 +148,8 @@ impl PendingFrees {
         self.add_for_contexts(chunk, &[]);
     }
 
-    /// Keeps a chunk, unless the pool is closed: then gives it back, for a drop without the lock, since its block waits for
-    /// the context.
+    /// Keeps a chunk. Returns it if the pool is closed, to be dropped without the lock: its block waits for the
+    /// context.
     fn add(&self, chunk: FreeChunk, keep: impl FnOnce(&mut State, FreeChunk)) -> Option<FreeChunk> {
         let mut state = self.lock();
         if state.closed {
@@ -179,8 +179,8 @@ impl PendingFrees {
         if self.release_streams() { self.poll(Self::POLLED) } else { Chunks::new() }
     }
 
-    /// Moves chunks from streams that only the pool holds behind events, and from all streams if there are too many. Whether
-    /// there were any.
+    /// Makes the chunks of streams that only the pool holds wait for events, and the chunks of all streams if there are
+    /// too many. Returns true if there were any such streams.
     fn release_streams(&self) -> bool {
         let released: Vec<_> = {
             let mut state = self.lock();
@@ -198,7 +198,7 @@ impl PendingFrees {
         self.poll(usize::MAX)
     }
 
-    /// A chunk that was bound to `stream` before, which need not wait for it.
+    /// Takes a chunk that was bound to `stream` before. The stream need not wait before it uses the chunk.
     pub(super) fn take_for_stream(&self, stream: CUstream, class: u16) -> Option<FreeChunk> {
         let mut state = self.lock();
         let chunk = state.for_streams.get_mut(&stream.addr())?.by_class.get_mut(&class)?.pop()?;
@@ -225,8 +225,8 @@ impl PendingFrees {
         Ok(self.poll(Self::POLLED))
     }
 
-    /// A chunk that was bound to a stream at this address before, with the event to wait for first: another stream may have
-    /// the address now.
+    /// Takes a chunk that was bound to a stream at this address before, with the event to wait for first: another
+    /// stream may have the address now.
     pub(super) fn take_for_event(&self, stream: CUstream, class: u16) -> Option<(FreeChunk, Arc<Event>)> {
         let mut state = self.lock();
         let found = state.for_events.iter_mut().filter(|frees| frees.stream == stream.addr()).find_map(|frees| {
@@ -246,7 +246,7 @@ impl PendingFrees {
         });
     }
 
-    /// Takes the chunks whose events have passed, of the first `most` events. Does not wait.
+    /// Polls the first `most` events, and takes the chunks of those that have passed. Does not wait.
     pub(super) fn poll(&self, most: usize) -> Chunks {
         let mut free = Vec::new();
         let count = self.lock().for_events.len().min(most);
@@ -254,7 +254,7 @@ impl PendingFrees {
             let Some(frees) = self.lock().for_events.pop_front() else { break };
             match frees.event.is_complete() {
                 Ok(false) => self.requeue(frees),
-                // Such as one that a capture recorded: it never passes.
+                // For example an event that a stream capture recorded: it never passes.
                 Err(error) if !ends_all_work(&error) => self.move_to_context(frees.chunks),
                 Ok(true) | Err(_) => free.extend(frees.chunks),
             }
@@ -263,11 +263,11 @@ impl PendingFrees {
         free
     }
 
-    /// Queues chunks that `len` includes.
+    /// Queues chunks that `len` counts already.
     fn requeue(&self, frees: EventFrees) {
         let mut state = self.lock();
         if state.closed {
-            // Unlocked: the last chunk of a block releases the block.
+            // Without the lock: dropping the last chunk of a block releases the block.
             drop(state);
             return drop(frees);
         }
@@ -285,7 +285,7 @@ impl PendingFrees {
         }
     }
 
-    /// Records an event on each stream with chunks, so that any stream may use these after it.
+    /// Records an event on each stream with chunks, so that any stream may use the chunks after the event.
     pub(super) fn fence_streams(&self) {
         let for_streams = mem::take(&mut self.lock().for_streams);
         self.fence(for_streams);
@@ -323,7 +323,7 @@ impl PendingFrees {
             let State { for_context, readers, for_streams, for_events, .. } = &mut *state;
             (mem::take(for_context), mem::take(readers), mem::take(for_streams), mem::take(for_events))
         };
-        // They keep streams and events alive until the wait is over.
+        // Keep streams and events alive until the wait is over.
         let (mut bindings, mut events) = (Vec::new(), Vec::new());
         for StreamFrees { binding, by_class } in for_streams.into_values() {
             chunks.extend(by_class.into_values().flatten());
@@ -356,12 +356,12 @@ impl PendingFrees {
         self.drop_closed(mem::take(&mut state.for_context), state.readers.drain().collect());
     }
 
-    /// Keeps chunks that `len` includes until the whole context has finished.
+    /// Makes chunks that `len` counts already wait for the whole context.
     fn move_to_context(&self, chunks: Chunks) {
         self.move_to_contexts(chunks, &[]);
     }
 
-    /// As [`move_to_context`](Self::move_to_context), and until `readers` have finished.
+    /// [`move_to_context`](Self::move_to_context) that waits for `readers`, too.
     fn move_to_contexts(&self, chunks: Chunks, readers: &[Context]) {
         self.remove_from_len(chunks.len());
         chunks.into_iter().for_each(|chunk| self.add_for_contexts(chunk, readers));

@@ -19,18 +19,19 @@ use crate::chunk::{Block, ChunkRef, FreeChunk};
 use crate::driver::process;
 use crate::sync::{Locked, TryLock};
 
-/// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.
+/// The most bytes that a thread keeps of one class. Chunks of more than half of that are not kept.
 const MAX_BYTES: usize = 512 << 10;
-/// Chunks of a class that a thread keeps at most.
+/// The most chunks that a thread keeps of one class.
 const MAX_CHUNKS: usize = 64;
 
 /// The id of a pool whose threads have no caches.
 pub(crate) const NO_CACHE: u32 = u32::MAX - 1;
 
-// Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
+// `Region::new` treats memory of `NO_POOL` as exposed to the device, so no pool, with a cache or without, may have that
+// id.
 const _: () = assert!(NO_CACHE < Block::NO_POOL);
 
-/// How many chunks of a size a thread keeps.
+/// The most chunks of a size that a thread keeps.
 const fn capacity(size: usize) -> usize {
     let count = MAX_BYTES / size;
     if count < 2 {
@@ -42,14 +43,15 @@ const fn capacity(size: usize) -> usize {
     }
 }
 
-/// Allocations minus frees: the number of chunks, and the bytes that were asked for.
+/// Allocations minus frees: the number of chunks, and their requested bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Used {
     pub(super) chunks: isize,
     pub(super) bytes: isize,
 }
 
-/// The free chunks of a class. No capacity until the first ones are stocked and once the cache is closed, else `most`.
+/// The free chunks of a class. `chunks` has room for `most`, except before the first chunk arrives and after the cache
+/// is closed: then it has no capacity.
 #[derive(Debug)]
 struct Bin {
     chunks: Vec<Memory>,
@@ -92,7 +94,7 @@ impl ThreadCache {
         Self(TryLock::new(Bins { used_chunks: 0, bins, used_bytes: 0, open: true }))
     }
 
-    /// The number of free chunks, and what is in use.
+    /// The number of free chunks, and the counts of memory in use.
     pub(super) fn count(&self) -> (usize, Used) {
         let cache = self.0.lock();
         (cache.bins.iter().map(|bin| bin.chunks.len()).sum(), cache.used())
@@ -103,7 +105,7 @@ impl ThreadCache {
         self.0.lock().bins.iter_mut().for_each(|bin| into.extend(bin.chunks.drain(..).filter_map(free)));
     }
 
-    /// Moves all chunks to `into` and keeps none from now on. Returns what is in use, which is not counted here any more.
+    /// Moves all chunks to `into` and keeps none from now on. Returns the counts of memory in use, and resets them.
     pub(super) fn close(&self, into: &mut Vec<FreeChunk>) -> Used {
         let mut cache = self.0.lock();
         cache.open = false;
@@ -116,7 +118,7 @@ impl ThreadCache {
     }
 }
 
-/// The free chunk of memory in a cache.
+/// Turns cached memory back into a free chunk.
 fn free(mut memory: Memory) -> Option<FreeChunk> {
     memory.set_len(0);
     memory.into_chunk().release()
@@ -146,7 +148,7 @@ impl Drop for Caches {
         LATEST.set((NO_CACHE, ptr::null()));
         let entries = std::mem::take(self.0.get_mut());
         if process::is_forked() {
-            // A thread of the parent may have been emptying them.
+            // Leaked: a thread of the parent may have been emptying them.
             let _ = ManuallyDrop::new(entries);
             return;
         }
@@ -188,7 +190,7 @@ fn find(pool_id: u32) -> Option<NonNull<ThreadCache>> {
     found.ok().flatten()
 }
 
-/// Memory of `len` bytes, if this thread has a free chunk of the class.
+/// Takes a free chunk of the class from this thread's cache, as memory of `len` bytes.
 #[inline]
 pub(super) fn take(pool_id: u32, class: usize, len: usize) -> Option<Memory> {
     let mut cache = lock(pool_id)?;
@@ -198,9 +200,9 @@ pub(super) fn take(pool_id: u32, class: usize, len: usize) -> Option<Memory> {
     Some(memory)
 }
 
-/// Caches freed memory if only the CPU has used it and this thread has room. Returns whether it did.
+/// Caches freed memory if only the CPU has used it and this thread has room. Returns true if it did.
 ///
-/// By reference, so that the memory is copied once: from its holder to the cache.
+/// Takes a reference, so that the memory is copied once: from its holder to the cache.
 ///
 /// # Safety
 ///
@@ -225,11 +227,11 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
     true
 }
 
-/// As [`put`], by a reference to a chunk with a length. The device must have finished with the bytes, unless they are bound.
-/// Returns the reference if the cache did not keep the memory.
+/// [`put`] for a reference to a chunk with a recorded length. The device must have finished with the bytes, unless they
+/// are bound. Returns the reference if the cache did not keep the memory.
 ///
-/// The memory is made in its place in the cache, not pushed: `Vec::push` makes it on the stack field by field, and copies it
-/// from there by vectors, which wait until the fields are stored.
+/// The memory is built in place: `Vec::push` builds it on the stack field by field and copies it by vector loads, which
+/// stall until the fields are stored.
 #[inline]
 pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
     if process::is_forked() || !chunk.withdraw_idle() {
@@ -248,15 +250,16 @@ pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
     None
 }
 
-/// Counts what is in use; tells whether this thread's cache does.
+/// Adds to this thread's counts of memory in use. Returns false if the thread has no open cache, or another thread has
+/// locked it.
 pub(super) fn count(pool_id: u32, used: Used) -> bool {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return false };
     cache.count(used);
     true
 }
 
-/// Keeps free chunks of a class, as far as there is room; where the class is full, half of it makes room. What is not kept
-/// remains in `chunks`, or is added.
+/// Caches free chunks of a class while there is room. If the class is full, caches one chunk and moves half of the
+/// class to `chunks`. Chunks that are not cached remain in `chunks`.
 pub(super) fn refill(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return };
     let Some(bin) = cache.bins.get_mut(class).filter(|bin| bin.most > 0) else { return };
@@ -272,7 +275,7 @@ pub(super) fn refill(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
     bin.chunks.extend(arrived);
 }
 
-/// Makes this thread's cache of a pool if there is none yet. Returns how many chunks of a class to fetch at once.
+/// Makes this thread's cache of a pool if there is none yet. Returns the number of chunks of a class to fetch at once.
 pub(super) fn ensure_cache(
     pool: &Arc<impl CacheOwner + 'static>,
     pool_id: u32,
