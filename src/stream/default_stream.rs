@@ -21,11 +21,12 @@ pub(crate) struct DefaultStream {
     private: Borrowed,
 }
 
-/// A stream of a `CudaContext` that is never dropped, which would destroy the context: only its heap is freed.
+/// A stream of a `CudaContext` that is never dropped, since the drop would destroy the context. Only its heap memory is
+/// freed.
 #[derive(Debug)]
 struct Borrowed(ManuallyDrop<Arc<CudaStream>>);
 
-/// Why a context cannot be cudarc's.
+/// Why no `CudaContext` can be made of a context.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error(transparent)]
@@ -61,12 +62,13 @@ impl DefaultStream {
         Ok(Self { public: Borrowed::new(context, device)?, private: Borrowed::new(context, device)? })
     }
 
-    /// For the users of this crate.
+    /// The stream that users of this crate get.
     pub(crate) fn stream(&self) -> &Arc<CudaStream> {
         &self.public.0
     }
 
-    /// For this crate: no program makes streams of its `CudaContext`, so that cudarc orders nothing by itself.
+    /// The stream that this crate itself uses. No program makes streams of its `CudaContext`, so that cudarc adds no
+    /// order of its own.
     pub(super) fn private(&self) -> &Arc<CudaStream> {
         &self.private.0
     }
@@ -76,7 +78,8 @@ impl Borrowed {
     /// The context must be current.
     fn new(context: Context, device: i32) -> Result<Self, DriverError> {
         let ordinal = usize::try_from(device).unwrap_or_default();
-        // cudarc drops the value, and so destroys the context, if it cannot make it current: it is.
+        // If cudarc cannot make the context current, it drops the value, which destroys the context. The context is
+        // current already.
         // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
         let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }?;
         Ok(Self(ManuallyDrop::new(context.default_stream())))
@@ -98,11 +101,12 @@ impl Drop for Borrowed {
     }
 }
 
-/// Of streams that a program still has a clone of, which must not destroy the context either. Freed when the next such
-/// stream comes here, unless the program still has its clone.
+/// `CudaContext`s kept because the program still has a clone of their stream. Dropping one would destroy a context that
+/// this crate does not own. When another one is added, the heap memory of those without a clone is freed.
 static KEPT: Lock<Vec<ManuallyDrop<Arc<CudaContext>>>> = Lock::new(Vec::new());
 
-/// Frees the heap of a `CudaContext` without other references. The value, which has no heap of its own, is not dropped.
+/// Frees the heap memory of a `CudaContext` without dropping the value, which has no heap memory of its own. Returns
+/// the context if it has other references.
 fn without_others(context: ManuallyDrop<Arc<CudaContext>>) -> Option<ManuallyDrop<Arc<CudaContext>>> {
     Arc::try_unwrap(ManuallyDrop::into_inner(context)).map(ManuallyDrop::new).map_err(ManuallyDrop::new).err()
 }

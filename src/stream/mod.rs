@@ -68,7 +68,7 @@ impl StreamRef {
     ///
     /// See [`in_current_context`](Self::in_current_context).
     pub(crate) unsafe fn in_context(raw: CUstream, context: Context) -> Result<Self> {
-        // SAFETY: live by this function's contract; a default stream is that of the entered context.
+        // SAFETY: live by this function's contract; a default stream belongs to the entered context.
         let found = context.run(|| unsafe { cuda()?.stream_context(raw) }.map(Handle))?;
         Self::checked(raw, found.0, context)
     }
@@ -77,8 +77,8 @@ impl StreamRef {
         if found == context.raw() { Ok(Self { context, raw: Handle(raw) }) } else { Err(Error::ForeignStream) }
     }
 
-    /// Makes sure that the end of the stream's context can be found out, if that is not `own`: it may be destroyed while the
-    /// memory that the stream used, which is of `own`, lives.
+    /// Keeps the destruction of the stream's context detectable unless that is `own`, the context of memory that the
+    /// stream uses: a foreign context may be destroyed before the memory.
     pub(crate) fn keep_context_known(&self, own: Context) -> Result<()> {
         if self.context == own { Ok(()) } else { anchor::keep(self.context) }
     }

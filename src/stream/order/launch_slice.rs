@@ -1,5 +1,5 @@
-//! A `CudaSlice` that does not own its memory. cudarc orders a kernel launch only by the read and write events of the slices
-//! that it is given, so such a slice is needed to give it ours.
+//! A `CudaSlice` that does not own its memory. cudarc orders a kernel launch only by the read and write events of the
+//! slices that it is given, so that our events must belong to such a slice.
 #![expect(unsafe_code, reason = "extends borrows of the slice, which does not move, to its own life")]
 
 use std::collections::HashMap;
@@ -20,16 +20,16 @@ use crate::driver::cuda::{Cuda, cuda};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 
-/// The view of a region that is the argument of a launch, at an address that does not change.
+/// A view of a region, the argument of a launch. Its address does not change.
 #[derive(Debug)]
 struct Argument<V> {
     pointer: CUdeviceptr,
     view: Pinned<V>,
 }
 
-/// The views of one kind, by their device addresses, or by those of their regions if these are borrowed exclusively, and so keep
-/// their addresses: such a view is shared by no two launches at a time, and replaced only when its region is not borrowed any
-/// more.
+/// The views of one kind: shared ones by device address, exclusive ones by the address of their region. An exclusively
+/// borrowed region does not move, so that no two launches share its view, which is replaced only after the borrow has
+/// ended.
 type Arguments<V> = HashMap<usize, Argument<V>>;
 
 /// A slice of the bytes of one memory, which it does not free. Ends with [`free`](Self::free) or
@@ -44,8 +44,8 @@ pub(super) struct LaunchSlice {
     views: Lock<Views>,
 }
 
-/// The slices of one memory. Launches that read take turns with them: the events of arguments that wait for their launch
-/// at the same time are different ones, up to this number.
+/// The slices of one memory. Launches that read use them in turn, so that as many arguments can wait for their
+/// launches, each with events of its own.
 #[derive(Debug)]
 pub(super) struct LaunchSlices {
     slices: [OnceLock<LaunchSlice>; 4],
@@ -58,23 +58,24 @@ impl LaunchSlices {
         Self { slices, next: AtomicUsize::new(0) }
     }
 
-    /// That of launches that write and of copies, by the only reference to the memory: a guard of such a copy may still record its
-    /// event, and no other reference must meanwhile.
+    /// The slice for launches that write and for copies through the only reference to the memory. Launches that write
+    /// through one of several references must not record its event: a copy's guard may still be about to.
     pub(super) fn first(&self) -> &LaunchSlice {
         // Set by `new`.
         self.slices[0].get().unwrap_or_else(|| unreachable!("taken by the drop alone"))
     }
 
-    /// That of launches that write by one of several references, made by `make` if need be.
+    /// The slice for launches that write through one of several references, made by `make` at its first use.
     pub(super) fn shared(&self, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
         self.made(1, make)
     }
 
-    /// That of the next launch that reads, made by `make` if need be.
+    /// The slice for the next launch that reads, made by `make` at its first use.
     pub(super) fn next(&self, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
         self.made(self.next.fetch_add(1, Ordering::Relaxed) % self.slices.len(), make)
     }
 
+    /// The slice with an index, made by `make` at its first use; the first slice if `make` fails.
     fn made(&self, index: usize, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
         let next = &self.slices[index];
         if next.get().is_none()
@@ -87,7 +88,7 @@ impl LaunchSlices {
         next.get().unwrap_or_else(|| self.first())
     }
 
-    /// Whether an event is one of a slice.
+    /// Whether an event belongs to a slice.
     pub(super) fn have(&self, event: &CudaEvent) -> bool {
         self.slices.iter().filter_map(OnceLock::get).any(|slice| slice.has(event))
     }
@@ -139,19 +140,19 @@ impl LaunchSlice {
         (self.pointer, self.views.lock().whole.len())
     }
 
-    /// The event that launches record which read the memory. It lives as long as the slice.
+    /// The event that launches record if they read the memory. It lives as long as the slice.
     pub(super) const fn read(&self) -> &'static CudaEvent {
         // SAFETY: the slice does not move, and nothing uses its events after it.
         unsafe { &*self.read.0 }
     }
 
-    /// The event that launches record which write to the memory. It lives as long as the slice.
+    /// The event that launches record if they write to the memory. It lives as long as the slice.
     pub(super) const fn write(&self) -> &'static CudaEvent {
         // SAFETY: as above.
         unsafe { &*self.write.0 }
     }
 
-    /// Whether an event is one of the two.
+    /// Whether an event is one of the slice's two.
     pub(super) fn has(&self, event: &CudaEvent) -> bool {
         ptr::eq(event, self.read.0) || ptr::eq(event, self.write.0)
     }
@@ -167,17 +168,18 @@ impl LaunchSlice {
         let Views { whole, shared, .. } = &mut *views;
         // SAFETY: views refer to the slice alone, and live no longer.
         let view = unsafe { extend(whole.slice_mut(range)) }.into_view();
-        // One for each address: a launch takes nothing else from a view.
+        // One view for each address: a launch takes nothing else from it.
         let address = usize::try_from(pointer).unwrap_or(usize::MAX);
         // SAFETY: by this method's contract.
         unsafe { pin(shared, address, pointer, view).get() }
     }
 
-    /// As [`argument`](Self::argument), for a launch that writes.
+    /// [`argument`](Self::argument) for a launch that writes.
     ///
     /// # Safety
     ///
-    /// As for [`argument`](Self::argument), and the region at the address `region` be borrowed exclusively as long.
+    /// The contract of [`argument`](Self::argument), and the region at the address `region` must be borrowed
+    /// exclusively for `'a`.
     pub(super) unsafe fn argument_mut<'a>(
         &self,
         region: usize,
@@ -204,12 +206,12 @@ impl LaunchSlice {
 
     /// Frees the slice and its events, not the memory. The context must be current.
     pub(super) fn free(self) {
-        // SAFETY: no launch has views any more, and the events are not used from now on.
+        // SAFETY: no launch uses a view any longer, and nothing uses the events from now on.
         let slice = unsafe { self.into_slice() };
         slice.leak();
     }
 
-    /// As [`free`](Self::free), after CUDA destroyed the events with their context.
+    /// [`free`](Self::free) after CUDA destroyed the events with their context.
     pub(super) fn abandon(self) {
         for event in [self.read(), self.write()] {
             // SAFETY: the event is forgotten, and `DefaultStream` has another reference.
@@ -241,7 +243,7 @@ impl LaunchSlice {
     }
 }
 
-/// The view of a key among `arguments`, which is `view` unless it is there.
+/// The view with a key among `arguments`. It is `view` if there was none, or one of another device address.
 fn pin<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &Pinned<V> {
     let known = match arguments.entry(key) {
         Entry::Vacant(vacant) => return &vacant.insert(Argument { pointer, view: Pinned::new(view) }).view,
@@ -249,23 +251,23 @@ fn pin<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: 
     };
     if known.pointer != pointer {
         let gone = mem::replace(known, Argument { pointer, view: Pinned::new(view) });
-        // SAFETY: another region is at the address now, so that the one of this view is not borrowed.
+        // SAFETY: another region has the address now, so that the region of this view is not borrowed.
         drop(unsafe { gone.view.into_box() });
     }
     &known.view
 }
 
-/// Extends the life of a view to that of the slice that it refers to.
+/// Extends the lifetime of a view beyond the borrow of its slice.
 ///
 /// # Safety
 ///
 /// The slice must exist while the view is used.
 unsafe fn extend(view: CudaViewMut<'_, u8>) -> CudaViewMut<'static, u8> {
-    // SAFETY: the types differ in their lives alone; by this function's contract.
+    // SAFETY: the types differ only in their lifetimes; by this function's contract.
     unsafe { mem::transmute::<CudaViewMut<'_, u8>, CudaViewMut<'static, u8>>(view) }
 }
 
-/// The event that a guard would record, which is not recorded.
+/// The event that a guard would record. It is not recorded.
 fn event_of(guard: SyncOnDrop<'static>) -> Option<&'static CudaEvent> {
     match &*ManuallyDrop::new(guard) {
         SyncOnDrop::Record(Some((event, _))) => Some(event),

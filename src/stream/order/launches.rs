@@ -1,8 +1,8 @@
 //! Kernel launches in the order of uses.
 //!
-//! cudarc tells an argument neither the stream nor the time of its launch. A launch waits for the two events of a cudarc
-//! slice, and records one of them: before it, the uses that these events do not cover are joined into them on a side
-//! stream, and an event that it overwrites is saved.
+//! cudarc tells an argument neither the stream nor the time of its launch. A launch waits for the two events of a
+//! cudarc slice, and records one of them. Before the launch, the uses that these events do not cover are joined into
+//! them on a side stream, and the event that the launch overwrites is saved.
 #![expect(unsafe_code, reason = "events and streams live as long as the order")]
 
 use std::ptr;
@@ -30,12 +30,13 @@ impl StreamOrder {
         unsafe { slice.argument(pointer, len) }
     }
 
-    /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses. `is_only` says whether the region
-    /// is the only reference to the memory.
+    /// [`argument`](Self::argument) for a launch that writes, and waits for all earlier uses. `is_only` says whether
+    /// the region is the only reference to the memory.
     ///
     /// # Safety
     ///
-    /// As for [`argument`](Self::argument), and the region at the address `region` be borrowed exclusively as long.
+    /// The contract of [`argument`](Self::argument), and the region at the address `region` must be borrowed
+    /// exclusively for `'a`.
     pub(crate) unsafe fn argument_mut<'a>(
         &self,
         region: usize,
@@ -49,7 +50,8 @@ impl StreamOrder {
         unsafe { slice.argument_mut(region, pointer, len) }
     }
 
-    /// Joins the uses that a launch must wait for into the events that it waits for, and saves what it overwrites.
+    /// Joins the uses that a launch must wait for into the slice's events, and saves the event that the launch
+    /// overwrites.
     fn prepare_launch(&self, slice: &LaunchSlice, access: Access) {
         let (recorded, also_awaited) = match access {
             Access::Read => (slice.read(), slice.write()),
@@ -63,7 +65,7 @@ impl StreamOrder {
         let overwrites = access == Access::Read && state.has(slice.read());
         state.leave_to_launches(recorded, access);
         drop(state);
-        // None if there is nothing to save, or no event for it.
+        // `None` if there is no event to save, or none to save it in.
         let saved = match overwrites.then(|| self.recording(User::EarlierLaunches, Access::Read, None)) {
             Some(Recording::Event(event)) => Some(event),
             _ => None,
@@ -109,14 +111,14 @@ impl StreamOrder {
         unsafe { side.record(target.cu_event()) }
     }
 
-    /// Makes a stream of the context wait for all uses of others.
+    /// Makes a stream of the context wait for all recorded uses.
     ///
     /// # Safety
     ///
     /// The stream must be live.
     pub(crate) unsafe fn finish_on(&self, stream: CUstream) -> Result<()> {
         let events: Vec<_> = self.state().uses.iter().map(|each| each.event).collect();
-        // The events are gone with their context: they are asked within it only.
+        // The events are destroyed with their context, so they are queried only within it.
         self.context.run(|| {
             for event in events.into_iter().filter(|event| !is_complete(event)) {
                 // SAFETY: the event lives as long as the order, and the stream by this method's contract.

@@ -1,8 +1,8 @@
 //! The order of a memory's uses on cudarc's streams: a read waits for earlier writes, a write for all earlier uses, on
 //! whichever streams of the memory's context they were submitted.
 //!
-//! Every stream has an event for its reads and one for its writes. Kernel launches share the two events of a cudarc slice,
-//! see [`launches`].
+//! Every stream has an event for its reads and one for its writes. Kernel launches share the event pairs of up to four
+//! cudarc slices, see [`launches`].
 #![expect(unsafe_code, reason = "its events live as long as the order")]
 
 mod launch_slice;
@@ -27,7 +27,7 @@ use crate::stream::DefaultStream;
 use launch_slice::{LaunchSlice, LaunchSlices};
 use pinned::{Pinned, abandon_event};
 
-/// What a use does to the bytes.
+/// How a use accesses the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     Read,
@@ -41,7 +41,7 @@ impl Access {
     }
 }
 
-/// What submits uses.
+/// The one who submits uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum User {
     /// A stream, by its handle.
@@ -69,7 +69,7 @@ pub(crate) fn is_legacy(stream: CUstream) -> bool {
     User::of(stream) == User::Stream(0)
 }
 
-/// Uses of a user, the last of which recorded the event or is about to.
+/// All uses by one user with one access. The latest has recorded the event, or is about to.
 #[derive(Debug, Clone, Copy)]
 struct Use {
     user: User,
@@ -86,11 +86,11 @@ pub(crate) enum Recording<'a> {
     Wait,
 }
 
-/// The order of the uses of one memory. Dropped when the memory is free, so that no use is submitted any more.
+/// The order of the uses of one memory. Dropped when the memory is free, after all uses were submitted.
 #[derive(Debug)]
 pub(crate) struct StreamOrder {
     context: Context,
-    /// The first is made with the order, the others for launches. Freed by the drop, in its context.
+    /// The first slice is made with the order, the others by launches. The drop frees them in their context.
     slices: LaunchSlices,
     state: Lock<State>,
     side: OnceLock<OwnedStream>,
@@ -102,17 +102,17 @@ struct State {
     uses: Vec<Use>,
     /// Events without a use.
     spare: Vec<&'static CudaEvent>,
-    /// All events but the slice's.
+    /// All events that do not belong to a slice.
     events: Vec<Pinned<CudaEvent>>,
     /// Whether a stream has recorded uses, so that launches probably do.
     recording: bool,
 }
 
 impl StreamOrder {
-    /// Users that are told apart. The CPU waits for uses of any further one.
+    /// Once so many pairs of user and access have an event, the CPU waits for uses by others.
     const MOST_USES: usize = 64;
 
-    /// The order of the uses of `len` bytes at `pointer`, memory of `context`. `None` when the driver gives no events.
+    /// The order of the uses of `len` bytes at `pointer`, memory of `context`. `None` if the driver creates no events.
     pub(crate) fn new(
         context: Context,
         default_stream: Arc<DefaultStream>,
@@ -141,13 +141,14 @@ impl StreamOrder {
         waits.into_iter().for_each(|event| wait(stream, event));
     }
 
-    /// As [`wait`](Self::wait), and tells how the use is recorded. `is_alone` says that no other thread can be submitting uses.
+    /// [`wait`](Self::wait), and returns how to record the use. `is_alone` returns true if no other thread can be
+    /// submitting uses.
     pub(crate) fn submit(&self, stream: &CudaStream, access: Access, is_alone: impl FnOnce() -> bool) -> Recording<'_> {
         let user = User::of(stream.cu_stream());
         let (alone, waits) = {
             let mut state = self.state();
             state.recording = true;
-            // Under the lock: a lookup may find the memory at any time, but adds its use to those here only afterwards.
+            // Under the lock: a lookup may find the memory at any time, but its uses are added here only after this.
             let alone = is_alone();
             if alone && access == Access::Write {
                 state.forget_complete(&self.slices);
@@ -155,12 +156,13 @@ impl StreamOrder {
             (alone, state.waits(user, access))
         };
         waits.into_iter().for_each(|event| wait(stream, event));
-        // A copy that reads has an event of its own: its guard may still record it after a launch has used that of launches.
+        // A copy that reads gets an event of its own: its guard may record after a launch has reused the launches'
+        // event.
         let of_launches = (access == Access::Write && alone).then(|| self.slices.first().write());
         self.recording(user, access, of_launches)
     }
 
-    /// Adds the uses that a stream of this context was given so far, and did not record.
+    /// Records the uses that were submitted to a stream of this context so far without an event.
     ///
     /// # Safety
     ///
@@ -175,12 +177,12 @@ impl StreamOrder {
         self.context.run(|| unsafe { cuda()?.event_record(event, stream) })
     }
 
-    /// The event of a user's uses: that of launches if it is given and has no use, else one of its own.
+    /// Returns the event to record: `of_launches` if it is given and unused, otherwise the user's own.
     fn recording(&self, user: User, access: Access, of_launches: Option<&'static CudaEvent>) -> Recording<'_> {
         if let Some(recording) = self.state().recording(user, access, of_launches) {
             return recording;
         }
-        // Without the lock: the driver may refuse, and that be logged.
+        // Without the lock: a refusal by the driver may be logged.
         let made = self.context.run(|| Ok(self.default_stream.private().context().new_event(None).ok()));
         let Ok(Some(made)) = made else { return Recording::Wait };
         let made = Pinned::new(made);
@@ -201,11 +203,11 @@ impl StreamOrder {
         // SAFETY: nothing uses the events of free memory.
         state.events.into_iter().for_each(|event| drop(unsafe { event.into_box() }));
         self.slices.take().for_each(LaunchSlice::free);
-        // An error that cudarc keeps would be that of the next memory of this context.
+        // Clears the error that cudarc keeps: otherwise the next user of this context gets it.
         let _ = self.default_stream.private().context().check_err();
     }
 
-    /// As [`free`](Self::free), after CUDA destroyed events and streams with the context.
+    /// [`free`](Self::free) after CUDA destroyed events and streams with the context.
     fn abandon(&mut self) {
         let state = mem::take(self.state.get_mut());
         // SAFETY: nothing uses the events of free memory, and the default stream refers to the context.
@@ -229,14 +231,14 @@ impl Drop for StreamOrder {
                 self.side.take();
             }
             Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => self.abandon(),
-            // The driver destroys events and streams with any context current, and cudarc changes it.
+            // The driver destroys events and streams whichever context is current; cudarc changes the current context.
             Err(_) => keeping_current(|| self.free()),
         }
     }
 }
 
 impl State {
-    /// The events that a use of `user` waits for: its own included, since another stream may have had its handle before.
+    /// The events that a use by `user` waits for, including its own: another stream may have had its handle before.
     fn waits(&self, user: User, access: Access) -> Vec<&'static CudaEvent> {
         let earlier = |each: &&Use| each.access.conflicts_with(access) || each.user == user;
         self.uses.iter().filter(earlier).map(|each| each.event).collect()
@@ -246,8 +248,8 @@ impl State {
         self.uses.iter().any(|each| ptr::eq(each.event, event))
     }
 
-    /// Where to record a use: in the event of the user's earlier uses, else in that of launches if no other use has it, else in
-    /// a spare one. `None` where there is no event to record in.
+    /// How to record a use: in the event of the user's earlier uses, else in `of_launches` if no use has it, else in a
+    /// spare event. `None` if there is no spare event.
     fn recording(
         &mut self,
         user: User,
@@ -265,14 +267,15 @@ impl State {
         Some(Recording::Event(event))
     }
 
-    /// Forgets uses whose events have passed. The caller has the memory alone: no guard is about to record one.
+    /// Forgets uses whose events have passed. The caller has the only reference: no guard is about to record one of
+    /// them.
     fn forget_complete(&mut self, slices: &LaunchSlices) {
         let passed = self.uses.extract_if(.., |each| is_complete(each.event)).map(|each| each.event);
         let spare: Vec<_> = passed.filter(|event| !slices.have(event)).collect();
         self.spare.extend(spare);
     }
 
-    /// Leaves an event of the slice to launches.
+    /// Assigns an event of a slice to launches.
     fn leave_to_launches(&mut self, event: &'static CudaEvent, access: Access) {
         match self.uses.iter_mut().find(|each| ptr::eq(each.event, event)) {
             Some(known) => known.user = User::Launch,
@@ -285,8 +288,8 @@ fn is_complete(event: &CudaEvent) -> bool {
     event.try_is_complete().unwrap_or(false)
 }
 
-/// Makes a stream wait for an event; where the driver refuses, the CPU waits. Errors are cudarc's to return
-/// (`CudaContext::check_err`), as is an earlier one that it keeps, which its functions would consume.
+/// Makes a stream wait for an event; if the driver refuses, the CPU waits. cudarc keeps an error of this for
+/// `CudaContext::check_err`, and keeps an earlier error, which the wait would consume.
 fn wait(stream: &CudaStream, event: &CudaEvent) {
     let earlier = stream.context().check_err();
     let waited = stream.wait(event).or_else(|_| event.synchronize());

@@ -23,8 +23,8 @@ impl<T> Pinned<T> {
 
     /// # Safety
     ///
-    /// The reference must not be used after [`into_box`](Self::into_box), nor while one from [`get_mut`](Self::get_mut)
-    /// is.
+    /// The reference must not be used after [`into_box`](Self::into_box), nor while a reference from
+    /// [`get_mut`](Self::get_mut) is used.
     pub(super) unsafe fn get<'a>(&self) -> &'a T {
         // SAFETY: by this method's contract.
         unsafe { self.0.as_ref() }
@@ -32,7 +32,7 @@ impl<T> Pinned<T> {
 
     /// # Safety
     ///
-    /// As for [`get`](Self::get), and no other reference may be used while this one is.
+    /// The contract of [`get`](Self::get), and no other reference may be used while this one is.
     pub(super) unsafe fn get_mut<'a>(&self) -> &'a mut T {
         // SAFETY: by this method's contract.
         unsafe { &mut *self.0.as_ptr() }
@@ -60,12 +60,12 @@ pub(super) unsafe fn abandon_event(event: Pinned<CudaEvent>) {
     let _ = ManuallyDrop::new(event);
 }
 
-/// Gives up the reference of an event to its context.
+/// Releases the reference of an event to its context.
 ///
 /// # Safety
 ///
 /// The event must be forgotten, and there must be another reference.
 pub(super) unsafe fn release_context(event: &CudaEvent) {
-    // SAFETY: the pointer is that of a reference, which the event will not give up itself.
+    // SAFETY: the pointer comes from a reference that the event will not release itself.
     unsafe { Arc::decrement_strong_count(Arc::as_ptr(event.context())) };
 }
