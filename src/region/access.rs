@@ -1,4 +1,4 @@
-//! [`Region`]'s methods by which the CPU sees the bytes: flush and invalidate, map guards, slices.
+//! [`Region`]'s methods for the CPU's view of the bytes: flush and invalidate, map guards, slices.
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::ops::RangeBounds;

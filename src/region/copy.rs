@@ -17,9 +17,10 @@ impl Region {
     ///
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
     ///
-    /// The CPU copies, except that large writes to mapped memory are made by the GPU's copy engine where that is faster
-    /// ([`CopyPolicy::Auto`]); [`write_with`](Self::write_with) chooses. Either way this returns when the copy is
-    /// complete. [`writer`](Self::writer) makes many small writes faster.
+    /// The CPU copies until [`prepare_copies`](crate::Vkgdr::prepare_copies), [`calibrate`](crate::Vkgdr::calibrate) or
+    /// a copy with [`CopyPolicy::Dma`] has created the GPU's copy engine in the memory's context, which then makes
+    /// large writes to mapped memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this
+    /// returns when the copy is complete. [`writer`](Self::writer) makes many small writes faster.
     ///
     /// # Errors
     ///
@@ -73,13 +74,13 @@ impl Region {
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
     ///
-    /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Reads of
-    /// mapped memory, by default from 8 KiB on, are made by the GPU's copy engine ([`CopyPolicy::Auto`],
-    /// [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses. Where the CPU reads mapped
-    /// memory, reads from 256 KiB on use up to eight threads, which have ended when this returns.
+    /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Once the GPU's
+    /// copy engine was created, see [`write`](Self::write), it makes reads of mapped memory from 8 KiB on by default
+    /// ([`CopyPolicy::Auto`], [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses. Where
+    /// the CPU reads mapped memory, reads from 256 KiB on use up to eight threads, which have ended when this returns.
     ///
-    /// The bytes are loaded after this thread's earlier loads, such as that of a flag. A later load, other than by this
-    /// method, may be executed before them.
+    /// The bytes are loaded after this thread's earlier loads, such as the load of a flag. A later load, other than by
+    /// this method, may be executed before them.
     ///
     /// # Errors
     ///
@@ -98,10 +99,10 @@ impl Region {
     /// Fills a range of bytes with repetitions of `value`; the range's length must be a multiple of the value's size.
     /// Does not flush.
     ///
-    /// The GPU fills ranges of mapped memory for which [`CopyThresholds`](crate::CopyThresholds) selects its copy
-    /// engine, if it can repeat the value: one of 1, 2 or 4 bytes at an address that is a multiple of its size, or a
-    /// larger one that repeats such a value, such as zeros. The CPU fills all others. Either way this returns when the
-    /// fill is complete.
+    /// Once the GPU's copy engine was created, see [`write`](Self::write), it fills ranges of mapped memory that
+    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value: one of 1, 2 or 4 bytes at an
+    /// address that is a multiple of its size, or a larger one that repeats such a value, such as zeros. The CPU fills
+    /// all others. Either way this returns when the fill is complete.
     ///
     /// # Errors
     ///
@@ -187,9 +188,9 @@ impl Region {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined into this crate's code, since
-    /// another crate's code reaches thread-local storage by a call. Rare cases are in another function, so that this
-    /// one saves no registers.
+    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined into `write`, which is generic,
+    /// and so into the crate that calls it. Rare cases are in another function, so that this one saves no registers for
+    /// them.
     #[inline]
     fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
         if access != HostAccess::WriteCombined {

@@ -22,7 +22,7 @@ impl Region {
             write_combined: self.host_access() == HostAccess::WriteCombined,
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
-            // To make an engine may wait behind a kernel, which may wait for this copy.
+            // Creating an engine may block behind a kernel that waits for this copy.
             CopyPath::EngineOrCpu if !self.engines().is_prepared(self.block().context()) => CopyPath::Cpu,
             path => path,
         }
@@ -117,7 +117,7 @@ impl Region {
         Ok(())
     }
 
-    /// The outer result is that of the steps around the copy, the inner one that of the copy.
+    /// The outer result belongs to the steps around the copy, the inner one to the copy.
     fn write_by_engine(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<EngineResult> {
         let part = view.part(offset, source.len())?;
         if source.is_empty() {

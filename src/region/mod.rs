@@ -1,6 +1,6 @@
 //! [`Region`]: a range of bytes that keeps its chunk alive. `Memory` is the region that covers all of it.
 //!
-//! Its methods by which the CPU uses the bytes are in [`access`] and [`copy`].
+//! The methods with which the CPU uses the bytes are in [`access`] and [`copy`].
 #![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
 mod access;
@@ -53,12 +53,12 @@ pub struct Region {
     len: usize,
 }
 
-/// The chunk has no other references, and no uses that its release has to know of.
+/// The chunk has no other references and no recorded uses.
 const UNSHARED: u8 = 0;
-/// The chunk may have other references, or such uses.
+/// The chunk may have other references, or recorded uses.
 const SHARED: u8 = 1;
-/// As [`SHARED`], and the chunk is marked as exposed to the device, which it stays until its release. A thread may put
-/// [`SHARED`] in its place: then the chunk is marked once more.
+/// [`SHARED`], and the chunk is marked as exposed to the device until its release. Another thread may overwrite this
+/// with [`SHARED`]: then the chunk is marked once more.
 const EXPOSED: u8 = 2;
 
 impl Region {
@@ -91,7 +91,7 @@ impl Region {
 
     #[inline]
     pub(crate) const fn host_access(&self) -> HostAccess {
-        // SAFETY: every region is made with it.
+        // SAFETY: every region is made with a value.
         unsafe { self.host_access.assume_init() }
     }
 
@@ -126,8 +126,8 @@ impl Region {
         self.uses.load(Ordering::Relaxed) == UNSHARED
     }
 
-    /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
-    /// recorded length. Returns whether it is not shared.
+    /// If this is the only reference and only the CPU has used the chunk, clears the recorded length and returns true.
+    /// Otherwise marks the chunk as shared and returns false.
     #[inline]
     pub(crate) fn reset_shared(&self) -> bool {
         let unshared = self.chunk.withdraw();
@@ -140,7 +140,8 @@ impl Region {
         unshared
     }
 
-    /// As [`reset_shared`](Self::reset_shared), for memory that is about to be freed and may have been shared.
+    /// [`reset_shared`](Self::reset_shared) for memory that is about to be freed. False for memory that was not shared,
+    /// or is exposed.
     #[inline(never)]
     pub(crate) fn try_unshare(&self) -> bool {
         self.uses.load(Ordering::Relaxed) == SHARED && self.reset_shared()
@@ -221,7 +222,7 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        // Lookups find the memory by the address that is given out.
+        // Lists the memory, so that lookups find it by this address.
         self.chunk();
         NonNull::new(self.host_ptr.0)
     }
