@@ -1,7 +1,7 @@
-//! The chunks of one allocation, by the offset at which they begin. Pure.
+//! The chunks of one allocation, by the offset at which they begin. Calls no driver.
 //!
-//! A dedicated allocation has one, which takes no memory on the heap. A pool's block may have a million, most of which are
-//! added in ascending order: they are in sorted lists, one for each page of 64 KiB.
+//! A dedicated allocation has one, which takes no memory on the heap. A pool's block may have a million, most of which
+//! are added in ascending order: they are kept in sorted lists, one for each page of 64 KiB.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ const PAGE_BITS: u32 = 16;
 /// The chunks of an allocation that lookups may find.
 #[derive(Debug, Default)]
 pub(super) struct ListedChunks {
-    /// The first, while there is no other.
+    /// The first chunk, while there is no other.
     only: Option<(u64, Chunk)>,
-    /// All, once there was a second. No list is empty.
+    /// All chunks, once there was a second. No list is empty.
     pages: BTreeMap<u64, Vec<(u64, Chunk)>>,
 }
 

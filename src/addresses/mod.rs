@@ -1,7 +1,7 @@
 //! The addresses of this crate's live allocations in this process, and of the chunks in them.
 //!
-//! They tell memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver may report imported system
-//! memory as the host's. [`memory_of`](crate::memory_of) finds chunks by them.
+//! They distinguish memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver may report
+//! imported system memory as the host's. [`memory_of`](crate::memory_of) finds chunks by them.
 #![forbid(unsafe_code)]
 
 mod listed_chunks;
@@ -24,16 +24,16 @@ struct Addresses {
     next_serial: u64,
 }
 
-/// A range of addresses with its properties. Host and device addresses are of one address space, so that only the two ranges
-/// of one allocation may overlap: [`Addresses::remove_stale`] removes those whose addresses CUDA released with their context.
+/// A range of addresses with its properties. Ranges of different allocations never overlap: host and device share one
+/// address space. [`Addresses::remove_stale`] removes ranges whose addresses CUDA released with their context.
 struct Range<T> {
     len: u64,
-    /// That of its allocation's [`Listing`].
+    /// The serial number of its allocation's [`Listing`].
     serial: u64,
     properties: T,
 }
 
-/// What identifies the addresses of an allocation: another one may have the same after it.
+/// Identifies the addresses of an allocation. Addresses are reused, so that a serial number distinguishes allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listing {
     /// The first device address; 0 for none, which no driver gives.
@@ -71,7 +71,7 @@ fn remove_overlapping<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, len: 
     }
 }
 
-/// Removes the range that begins at an address, if it is that of `serial`.
+/// Removes the range that begins at an address, if it has this serial number.
 fn remove<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, serial: u64) {
     if let Entry::Occupied(found) = ranges.entry(first)
         && found.get().serial == serial
@@ -81,47 +81,49 @@ fn remove<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, serial: u64) {
 }
 
 impl Addresses {
-    /// Removes what was listed at addresses that new memory has.
+    /// Removes ranges that overlap the addresses of new memory.
     fn remove_stale(&mut self, first: u64, len: u64) {
         remove_overlapping(&mut self.device, first, len);
         remove_overlapping(&mut self.host, first, len);
     }
 
-    /// The chunks of an allocation whose addresses are listed still.
+    /// The chunks of an allocation; `None` once its addresses were removed.
     fn chunks(&mut self, listing: Listing) -> Option<&mut ListedChunks> {
         let range = self.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial)?;
         Some(&mut range.properties.chunks)
     }
 }
 
-/// The device of an address in device memory of this crate, or in host memory that the device accesses there. Not to be
-/// called in a forked child, where another thread of the parent may hold the lock for ever.
+/// The device whose memory, or whose mapping of this crate's host memory, contains `address`. Must not be called in a
+/// forked child, where the lock may be held for ever by a thread of the parent.
 pub(crate) fn device_of(address: CUdeviceptr) -> Option<CUdevice> {
     find(&LIVE.lock().device, address).map(|(range, _)| range.properties.device)
 }
 
-/// Whether the page at a host address is registered with CUDA, if this crate mapped it. As for [`device_of`].
+/// Whether the page at a host address is registered with CUDA, if this crate mapped it. Not for forked children, see
+/// [`device_of`].
 pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
     find(&LIVE.lock().host, address.addr() as u64).map(|(range, _)| range.properties.is_registered)
 }
 
-/// Lists a chunk that begins at an offset in an allocation, until [`remove_chunk`]. As for [`device_of`].
+/// Lists a chunk that begins at an offset in an allocation, until [`remove_chunk`]. Not for forked children, see
+/// [`device_of`].
 pub(crate) fn add_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
     if let Some(chunks) = LIVE.lock().chunks(listing) {
         chunks.add(offset, Handle(chunk));
     }
 }
 
-/// Removes a chunk, before it is dropped. As for [`device_of`].
+/// Removes a chunk, before it is dropped. Not for forked children, see [`device_of`].
 pub(crate) fn remove_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
     if let Some(chunks) = LIVE.lock().chunks(listing) {
         chunks.remove(offset, Handle(chunk));
     }
 }
 
-/// Calls `found` with the last listed chunk that begins at or before a device or host address in the same allocation, and
-/// with the offset of the address in the allocation. The chunk is not dropped meanwhile; `found` must not release it. As for
-/// [`device_of`].
+/// Calls `found` with the last listed chunk that begins at or before a device or host address in the same allocation,
+/// and with the offset of the address in the allocation. The chunk is not dropped meanwhile; `found` must not release
+/// it. Not for forked children, see [`device_of`].
 pub(crate) fn find_chunk<T>(address: u64, found: impl FnOnce(*mut (), u64) -> Option<T>) -> Option<T> {
     let live = LIVE.lock();
     let (range, offset) = find(&live.device, address).or_else(|| {
@@ -163,7 +165,7 @@ impl ListedAddresses {
         Self { listing: Listing { base, serial }, host }
     }
 
-    /// Identifies the addresses, also once they are removed.
+    /// Identifies the addresses. A copy taken before [`remove`](Self::remove) still identifies them afterwards.
     pub(crate) const fn listing(&self) -> Listing {
         self.listing
     }

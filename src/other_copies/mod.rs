@@ -1,8 +1,8 @@
 //! Memory of other copies of this crate in the process: the C libraries, the Python module and a Rust program each contain
 //! one, with a table of addresses of its own.
 //!
-//! [`table`] finds the tables of the others. What is found is used by their functions, so that a copy needs to know nothing of
-//! the others' handles and contexts.
+//! [`table`] finds the tables of the others. Cached memory and short copies are accessed directly. Everything else
+//! calls the copy that owns the memory, so that a copy needs to know nothing of the others' handles and contexts.
 #![expect(unsafe_code, reason = "calls functions of other copies of this crate")]
 
 mod table;
@@ -22,7 +22,7 @@ use crate::driver::{Handle, process};
 use crate::{Error, Memory, MemoryKind, Result, memory_of};
 use table::{Found, Table};
 
-/// What the others call.
+/// The functions that other copies call.
 static TABLE: Table = Table { find, release, flush, invalidate, write, read };
 
 unsafe extern "C" fn find(address: u64, found: *mut Found) -> c_int {
@@ -89,15 +89,16 @@ unsafe extern "C" fn read(reference: *mut c_void, offset: usize, target: *mut u8
     status(&memory.read(offset, unsafe { slice::from_raw_parts_mut(target, len) }))
 }
 
-/// Memory that another copy of this crate in the same process allocated: a program's, that of `libvkgdr.so.1`, or that of the
-/// Python module. It is kept alive, and used by that copy's functions.
+/// Memory that another copy of this crate in the same process allocated: the copy in a program, in `libvkgdr.so.1` or
+/// in the Python module. This value keeps the memory alive. Cached memory and short copies are accessed directly;
+/// everything else calls the copy that owns the memory.
 pub struct OtherMemory {
     table: &'static Table,
     reference: Handle<*mut c_void>,
     found: FoundMemory,
 }
 
-/// What is known of it.
+/// The properties of [`OtherMemory`].
 #[derive(Debug, Clone, Copy)]
 struct FoundMemory {
     device_ptr: CUdeviceptr,
@@ -111,12 +112,12 @@ struct FoundMemory {
     access: HostAccess,
 }
 
-/// Shorter copies of memory that the CPU does not cache are left to the CPU. Longer ones are the owner's, which knows from where
-/// on its copy engine is faster.
+/// Copies of uncached memory below this length are made here. Longer ones call the owner, which knows its copy engine's
+/// thresholds.
 const SHORT: usize = 4096;
 
-/// Finds the memory that contains a device or host address and belongs to another copy of this crate in this process, and the
-/// offset of the address in it: for what [`memory_of`] does not find. `None` in a forked child.
+/// Finds the memory that contains a device or host address and belongs to another copy of this crate in this process,
+/// and the offset of the address in it: for addresses that [`memory_of`] does not find. `None` in a forked child.
 ///
 /// The copies may be of different versions: they agree on the layout of their tables.
 #[must_use]
@@ -224,7 +225,7 @@ impl OtherMemory {
     ///
     /// # Errors
     ///
-    /// Those of [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         self.check(offset, len)?;
         // SAFETY: live, and a range within it.
@@ -235,7 +236,7 @@ impl OtherMemory {
     ///
     /// # Errors
     ///
-    /// Those of [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
@@ -258,7 +259,7 @@ impl OtherMemory {
     ///
     /// # Errors
     ///
-    /// Those of [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);

@@ -1,7 +1,7 @@
 //! The table by which the copies of this crate in one process find each other's memory, and the search for it.
 //!
-//! Each program and library that contains this crate has an ELF note named `vkgdr`, which holds the address of its table.
-//! Notes are found in all that is loaded, however it was loaded: a symbol would not be, in a program or a library that was
+//! Each program and library that contains this crate has an ELF note named `vkgdr`, which holds the address of its
+//! table. Notes are found in every loaded file. A symbol would not be found in a program, or in a library that was
 //! loaded with `RTLD_LOCAL`. The layout is fixed: a later version of it gets a note of another type.
 #![expect(unsafe_code, reason = "reads the notes of loaded libraries")]
 
@@ -11,7 +11,7 @@ use std::slice;
 
 use crate::lock::Lock;
 
-/// What one copy offers the others. Statuses are 0, or -1 for a failure.
+/// The functions that one copy offers the others. Statuses are 0, or -1 for a failure.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
@@ -39,7 +39,7 @@ pub(super) struct Found {
     /// The granularity of flushes; 1 where the memory is coherent.
     pub(super) atom: u64,
     pub(super) device: i32,
-    /// As `MemoryKind`.
+    /// The number of the `MemoryKind`.
     pub(super) kind: u32,
     /// 1 where the CPU caches the memory.
     pub(super) is_cached: u32,
@@ -78,7 +78,7 @@ const FUNCTIONS: usize = size_of::<Table>() / size_of::<usize>();
 /// The version of [`Table`] and [`Found`].
 const VERSION: u32 = 1;
 const NAME: [u8; 8] = *b"vkgdr\0\0\0";
-/// The place of the content in a note.
+/// The offset of the content in a note.
 const CONTENT: usize = std::mem::offset_of!(Note, table);
 
 #[used]
@@ -107,7 +107,7 @@ pub(super) fn others() -> Vec<&'static Table> {
     }
     let mut tables = search.tables;
     tables.retain(|&table| !ptr::eq(table, NOTE.table));
-    // The next search looks again where a file was being loaded.
+    // If a file was still being loaded, the next search starts again.
     let counts = search.counts.filter(|_| search.is_complete);
     *LOADED.lock() = Loaded { counts, tables: tables.clone() };
     tables
@@ -116,18 +116,18 @@ pub(super) fn others() -> Vec<&'static Table> {
 struct Search {
     /// The counts of the files that are loaded now.
     counts: Option<(u64, u64)>,
-    /// The counts of the last search: where they are the same, its tables still are.
+    /// The counts of the last search. While they are the same, so are the tables.
     known: Option<(u64, u64)>,
     tables: Vec<&'static Table>,
-    /// Whether no table was left out since its file is being loaded.
+    /// False if a table was skipped because its file is still being relocated.
     is_complete: bool,
 }
 
-/// Adds the tables of a loaded file. Ends the search where they are known.
+/// Adds the tables of a loaded file. Ends the search if no file was loaded or unloaded since the last one.
 ///
 /// # Safety
 ///
-/// As the callback of `dl_iterate_phdr`, with a [`Search`] as `data`.
+/// Must be called as the callback of `dl_iterate_phdr`, with a [`Search`] as `data`.
 unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: by this function's contract.
     let search = unsafe { &mut *data.cast::<Search>() };
@@ -181,8 +181,8 @@ fn addresses_in(mut notes: &[u8], align: usize) -> Vec<usize> {
     addresses
 }
 
-/// The table at an address that a note holds, if that and the table are relocated: they point into their file, whose bytes
-/// `is_loaded` knows.
+/// The table at the address in a note; `None` unless note and table are relocated, so that they point into their file's
+/// bytes (`is_loaded`).
 fn table_at(address: usize, is_loaded: impl Fn(usize, usize) -> bool) -> Option<&'static Table> {
     let table = ptr::with_exposed_provenance::<Table>(address);
     if !table.is_aligned() || !is_loaded(address, size_of::<Table>()) {
@@ -201,7 +201,7 @@ fn table_at(address: usize, is_loaded: impl Fn(usize, usize) -> bool) -> Option<
 mod tests {
     use super::*;
 
-    /// As if everything were part of the file but zero and these offsets.
+    /// As if everything were part of the file except zero and small offsets.
     fn is_relocated(address: usize, _: usize) -> bool {
         address > 0x1_0000
     }
