@@ -1,5 +1,5 @@
-//! The lengths from which the copy engine is faster than the CPU, found by timing both. Pure: callers give the clock and
-//! the copies.
+//! The lengths from which the copy engine is faster than the CPU, found by timing both. Calls no driver: callers pass
+//! the clock and the copies.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

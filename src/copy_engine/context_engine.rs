@@ -26,11 +26,12 @@ const SLOTS: usize = 2;
 const SEGMENT: usize = 64 << 10;
 /// The fewest segments of a copy, unless they would be too short, so that CPU and device work at once.
 const SEGMENTS: usize = 4;
-/// The time between a failed wait for a copy of a caller's memory and the next one.
+/// The pause between failed waits for a copy of the caller's memory.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether an error of a wait for a stream of an engine says that the stream's work has ended. The stream lives as long as the
-/// engine, unless its context took it along. An error that is not CUDA's is that of a process without CUDA.
+/// Whether an error of a wait for a stream of an engine says that the stream's work has ended. The stream lives as long
+/// as the engine, unless it was destroyed with its context. An error without a CUDA code means that CUDA is
+/// unavailable.
 fn ends_copies(error: &Error) -> bool {
     error.ends_all_work() || error.cuda_code().is_none_or(|code| code == CudaCode::INVALID_HANDLE)
 }
@@ -75,7 +76,7 @@ fn segments(len: usize) -> impl Iterator<Item = Segment> {
 
 /// Whether both ends of a buffer are page-locked. If memory between them is not, the driver refuses the copy.
 fn is_pinned(bytes: &[u8]) -> bool {
-    // This crate's own memory is known; what the driver says of a mapping of Vulkan's is not.
+    // For this crate's own memory the answer is known; what the driver answers for mappings of Vulkan's is not.
     let is_locked = |byte: &u8| match (addresses::is_registered(byte), cuda()) {
         (Some(registered), _) => registered,
         (None, Ok(cuda)) => cuda.is_page_locked(byte).unwrap_or(false),
@@ -99,7 +100,7 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `source.len()` bytes must be valid at `to`, also for a while when this fails.
+    /// `source.len()` bytes must be valid at `to`, after a failure until the context has been waited for.
     pub(super) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
         self.wait_for_all()?;
         let from = NonNull::from(source).cast();
@@ -113,19 +114,19 @@ impl ContextEngine {
         written.and(waited)
     }
 
-    /// Starts a copy from or to the caller's memory, and returns when the device has finished with that, also after a
-    /// failure. Returns whether the driver accepted the copy.
+    /// Starts a copy from or to the caller's memory, and returns when the device has finished with that memory, even
+    /// after a failure. Returns whether the driver accepted the copy.
     fn copy_directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
         let cuda = cuda()?;
         let slot = &mut self.slots[0];
-        // Also if the start fails: the device may have begun.
+        // Set even if the start fails: the device may have begun.
         slot.busy = true;
         let started = start(&slot.queue);
         let mut finished = self.wait(0);
-        // However long it takes: the caller's memory ends with its borrow, and cannot be kept for the device.
+        // Waits however long it takes: the caller's memory is only borrowed, and cannot be kept alive for the device.
         while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
             thread::sleep(PAUSE);
-            // A capture of this thread, which could refuse each wait, does not end before this returns.
+            // In relaxed mode: a capture on this thread would refuse every wait, and cannot end before this returns.
             finished = cuda.outside_captures(|| self.wait(0));
         }
         finished.map(|()| started.is_ok())
@@ -141,7 +142,7 @@ impl ContextEngine {
             // SAFETY: the slot has room, and is not busy.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), page.as_ptr(), len) };
             let slot = &mut self.slots[slot];
-            // Also if the start fails: the device may have begun.
+            // Set even if the start fails: the device may have begun.
             slot.busy = true;
             // SAFETY: the slot stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
             unsafe { slot.queue.copy_to_device(to + start as u64, page, len) }?;
@@ -153,7 +154,7 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `target.len()` bytes must be valid at `from`, also for a while when this fails.
+    /// `target.len()` bytes must be valid at `from`, after a failure until the context has been waited for.
     pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
         self.wait_for_all()?;
         let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
@@ -196,7 +197,7 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `len` bytes must be valid at `to`, also for a while when this fails.
+    /// `len` bytes must be valid at `to`, after a failure until the context has been waited for.
     pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
         self.wait_for_all()?;
         let slot = &mut self.slots[0];
@@ -220,7 +221,7 @@ impl ContextEngine {
 
     /// The first byte of a slot.
     fn page(&self, slot: usize) -> NonNull<u8> {
-        // SAFETY: the pages are all of the slots'.
+        // SAFETY: the pages hold all slots.
         unsafe { self.pages.start().add(slot * SLOT) }
     }
 

@@ -68,15 +68,15 @@ impl Counts {
 
 /// The copies of a GPU.
 ///
-/// The copy engine's take microseconds, beside which an atomic addition costs nothing. The CPU's copies of write-combined
-/// memory take nanoseconds, and a locked instruction five: each thread has counts of its own for them, and adds to them by
-/// plain loads and stores. Copies of cached memory are not counted.
+/// Copies by the copy engine take microseconds, beside which an atomic addition costs nothing. The CPU's copies of
+/// write-combined memory take nanoseconds, and a locked instruction five: each thread has counts of its own for them,
+/// and adds to them by plain loads and stores. Copies of cached memory are not counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     engine: Counts,
     /// Copies by the CPU of threads without counts of their own.
     others: Counts,
-    /// One for each thread that has copied, never freed. That of a thread that has ended goes to a new one.
+    /// One for each thread that has copied, never freed. The counts of a thread that has ended go to a new one.
     threads: Lock<AllCounts>,
 }
 
@@ -86,7 +86,7 @@ struct AllCounts {
     unused: Vec<&'static Counts>,
 }
 
-/// This thread's counts, which go back when it ends.
+/// This thread's counts, which other threads may use once it has ended.
 struct OwnCounts(RefCell<Vec<(&'static Counters, &'static Counts)>>);
 
 thread_local! {

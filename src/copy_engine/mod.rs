@@ -1,7 +1,7 @@
 //! Copies between private memory and the device by a GPU's copy engine.
 //!
-//! [`policy`] chooses between CPU and engine, [`calibration`] measures the thresholds (both pure), [`context_engine`]
-//! copies, [`counters`] counts. Contexts and addresses are the callers'.
+//! [`policy`] chooses between CPU and engine, [`calibration`] measures the thresholds (neither calls a driver),
+//! [`context_engine`] copies, [`counters`] counts. Callers are responsible for contexts and addresses.
 #![expect(unsafe_code, reason = "copies to and from device addresses that callers vouch for")]
 
 pub(crate) mod calibration;
@@ -27,9 +27,9 @@ use policy::{CopyThresholds, Direction, SharedThresholds};
 pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
     counters: Counters,
-    /// None until the first calibration.
+    /// `None` until the first calibration.
     measured: Lock<Option<CopyThresholds>>,
-    /// Made on purpose: by [`prepare`](Self::prepare), or a copy that only an engine makes.
+    /// Created only by [`prepare`](Self::prepare), or by a copy that only an engine can make.
     engines: Lock<Vec<Shared>>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Failure {
     Unavailable(crate::Error),
     /// Some of the bytes may have been copied.
     Copy(crate::Error),
-    /// As `Copy`, and the device may still be copying: the wait failed, too.
+    /// Some of the bytes may have been copied, and the device may still be copying: the wait failed, too.
     Unfinished(crate::Error),
 }
 
@@ -156,7 +156,7 @@ impl CopyEngines {
     ) -> std::result::Result<(), Failure> {
         let mut failed = Failure::Unavailable as fn(_) -> _;
         let result = context.run(|| {
-            // A forked child gets no further than entering the context: its locks may be held for ever.
+            // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
             let engine = self.engine(context)?;
             let mut engine = engine.lock_across_waits();
             let copied = copy(&mut engine);
@@ -205,7 +205,7 @@ impl CopyEngines {
         Ok(kept.engine)
     }
 
-    /// Frees the engines of destroyed contexts. In a forked child, nothing.
+    /// Frees the engines of destroyed contexts. Does nothing in a forked child.
     pub(crate) fn collect(&self) {
         if process::is_forked() {
             return;

@@ -117,8 +117,8 @@ impl CopyPath {
             CopyPolicy::Cpu => Self::Cpu,
             CopyPolicy::Dma => Self::Engine,
             CopyPolicy::Auto if !memory.host_view => Self::Engine,
-            // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of
-            // the engine's write, which must not depend on the length.
+            // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part
+            // of the engine's write, and whether that can happen must not depend on the length.
             CopyPolicy::Auto if memory.write_combined && memory.coherent && len >= threshold => Self::EngineOrCpu,
             CopyPolicy::Auto => Self::Cpu,
         }
