@@ -11,17 +11,17 @@ pub(super) struct Consumer<L> {
     link: L,
     /// The bytes of the records, a multiple of the unit.
     capacity: usize,
-    /// Before the next record.
+    /// The position of the next record.
     cursor: Cursor,
-    /// The producer's position, as it was loaded last.
+    /// The producer's position, as last loaded.
     head: u64,
-    /// The position that the producer was told of: it may overwrite what lies before it.
+    /// The position last stored for the producer, which may overwrite everything before it.
     returned: u64,
     stopped: bool,
     pub(super) counters: ConsumerCounters,
 }
 
-/// What a consumer has done.
+/// A consumer's statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ConsumerCounters {
     pub(super) messages: u64,
@@ -37,7 +37,7 @@ impl<L: Link> Consumer<L> {
         Self { link, capacity, cursor: Cursor::default(), head: 0, returned: 0, stopped: false, counters }
     }
 
-    /// The length of the next message; none while there is none. [`Error::RingClosed`] once there will be none any more.
+    /// The length of the next message; `None` while there is none, [`Error::RingClosed`] once there will be no more.
     pub(super) fn next_len(&mut self) -> Result<Option<usize>> {
         loop {
             if self.stopped {
@@ -84,7 +84,8 @@ impl<L: Link> Consumer<L> {
 
     fn advance(&mut self, len: usize) -> Result<()> {
         self.cursor = self.cursor.after(len, self.capacity);
-        // A part of the room at once, since each return costs a store across PCIe; all of it when there is nothing to read.
+        // Returned a quarter of the ring at a time, since each return costs a store across PCIe; all of it when nothing
+        // is left to read.
         let unreturned = self.cursor.position - self.returned;
         if self.cursor.position == self.head || unreturned >= self.capacity as u64 / 4 {
             self.give_back()?;
@@ -92,7 +93,7 @@ impl<L: Link> Consumer<L> {
         Ok(())
     }
 
-    /// Returns the room of what was read.
+    /// Returns the room of the records read so far.
     fn give_back(&mut self) -> Result<()> {
         if self.returned == self.cursor.position || self.stopped {
             return Ok(());
@@ -103,7 +104,7 @@ impl<L: Link> Consumer<L> {
         self.link.store(self.returned)
     }
 
-    /// Reads no more, and tells the producer so.
+    /// Stops reading, and tells the producer.
     pub(super) fn stop(&mut self, flags: u64) -> Result<()> {
         self.stopped = true;
         self.link.store(self.returned | CLOSED | flags)

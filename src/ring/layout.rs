@@ -15,7 +15,7 @@ pub(super) const TAIL: usize = 512;
 /// the host memory's control block.
 pub(super) const DESCRIPTION: usize = 6;
 
-/// A bit of a position word: its writer will move it no more.
+/// A bit of a position word: its writer will not move it again.
 pub(super) const CLOSED: u64 = 1 << 63;
 /// A bit of a position word: whoever reads it stops at once.
 pub(super) const ABORTED: u64 = 1 << 62;
@@ -30,7 +30,7 @@ pub(super) fn record_len(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(UNIT)?.checked_add(Header::LEN)
 }
 
-/// What stands before each message.
+/// The header before each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     /// A message: its length in bytes, and its number, from 0.
@@ -40,7 +40,7 @@ pub(super) enum Header {
         /// The number.
         number: u64,
     },
-    /// The rest of the records' memory is unused: the next record is at its beginning.
+    /// The rest of the records' memory is unused: the next record is at the memory's beginning.
     Skip,
 }
 

@@ -17,7 +17,7 @@ pub(super) trait Link {
     /// Makes the earlier writes to a range of the records visible to the other end before it sees a later [`store`](Self::store).
     fn order_writes(&self, offset: usize, len: usize) -> Result<()>;
 
-    /// Reads from the records. What the other end wrote before the word that was loaded last is seen.
+    /// Reads from the records. Sees what the other end wrote before it stored the word that was loaded last.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Completes the earlier reads before a later [`store`](Self::store): after that, the other end may write to their bytes.
@@ -78,7 +78,7 @@ impl Link for SharedLink {
 struct Word(Region);
 
 impl Word {
-    /// The word that is the whole region: aligned, and mapped.
+    /// The word that fills the region. Fails unless it is aligned and mapped.
     fn new(region: Region) -> Result<Self> {
         let word = Self(region);
         word.pointer()?;
@@ -96,7 +96,7 @@ impl Word {
         Ok(unsafe { AtomicU64::from_ptr(self.pointer()?.as_ptr()) })
     }
 
-    /// Stores, and empties the CPU's write-combining buffers: nothing else would soon.
+    /// Stores, and empties the CPU's write-combining buffers, which may otherwise keep the word for long.
     fn store(&self, value: u64) -> Result<()> {
         self.atomic()?.store(value, Ordering::Release);
         self.0.flush(..)

@@ -55,12 +55,12 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// All methods may be called on any thread, by several at a time: each push is whole. Waits poll, and keep the CPU busy: to
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
-/// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
-/// memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last ring is
-/// dropped, since freeing waits for the whole context and so for the kernels of all its rings. Bind a ring to its kernel's stream
-/// ([`bind_stream`](Self::bind_stream)) where rings come and go: its memory then waits for that stream alone. Other memory that
-/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. So may the drop of the last
-/// ring while another thread makes a ring and starts its kernel. In a forked child, a drop does nothing.
+/// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in
+/// host memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last
+/// ring is dropped, since freeing waits for the kernels of all its rings. Where rings come and go,
+/// [bind](Self::bind_stream) each to its kernel's stream: its memory then waits for that stream alone. Other unbound
+/// memory must not be freed before the kernel was told to end: its drop would wait for ever. So might the drop of the
+/// last ring while another thread makes a ring and starts its kernel. In a forked child, a drop does nothing.
 ///
 /// # Examples
 ///
@@ -113,7 +113,7 @@ pub struct RingStats {
     pub empty: u64,
 }
 
-/// The bytes of the records of a direction whose longest message has `most` bytes: those of one record.
+/// The bytes for the records of a direction: room for one record with a message of `most` bytes.
 fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
     if most == 0 {
         return Err(Error::ZeroSize { kind });
@@ -127,22 +127,22 @@ impl Ring {
     /// for one message of that length or for several shorter ones, each of which takes its length, rounded up to a multiple of
     /// 16, and 16 bytes.
     ///
-    /// The context is that of [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
+    /// The context is chosen as by [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`], [`Error::MessageTooLong`] for what exceeds the address space, and those of
+    /// [`Error::ZeroSize`], [`Error::MessageTooLong`] for what exceeds the address space, and the errors of
     /// [`Memory::allocate_with`].
     pub fn new(owner: &Vkgdr, messages: usize, answers: usize) -> Result<Self> {
         let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
         Self::with_options(owner, messages, answers, options)
     }
 
-    /// As [`new`](Self::new), with the memory of the messages as the options say: in host memory, the kernel polls across PCIe.
+    /// [`new`](Self::new) with options for the memory of the messages. In host memory, the kernel polls across PCIe.
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new), and [`Error::NoHostView`] for device memory.
+    /// The errors of [`new`](Self::new), and [`Error::NoHostView`] for device memory.
     pub fn with_options(owner: &Vkgdr, messages: usize, answers: usize, options: AllocateOptions) -> Result<Self> {
         let message_bytes = capacity(messages, MemoryKind::Mapped)?;
         let answer_bytes = capacity(answers, MemoryKind::Host)?;
@@ -170,12 +170,12 @@ impl Ring {
         })
     }
 
-    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: the drop then waits for no other
-    /// kernel, such as that of another ring, returns at once, and keeps no memory for longer.
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: the drop then waits for no
+    /// other kernel, returns at once, and keeps no memory for longer.
     ///
     /// # Errors
     ///
-    /// Those of [`Memory::bind_stream`].
+    /// The errors of [`Memory::bind_stream`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
         self.device.bind_stream(stream)?;
         self.host.bind_stream(stream)
@@ -185,7 +185,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of [`Memory::bind_raw_stream`].
+    /// The errors of [`Memory::bind_raw_stream`].
     ///
     /// # Safety
     ///
@@ -233,7 +233,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of [`try_push`](Self::try_push), of the first message. A later one that is too long ends the batch before it.
+    /// The errors of [`try_push`](Self::try_push) for the first message. A later one that is too long ends the batch.
     pub fn try_push_all(&self, messages: &[&[u8]]) -> Result<usize> {
         process::check()?;
         self.producer.lock_across_waits().try_push(messages)
@@ -243,8 +243,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::RingTimeout`] if there is no room until `timeout` has passed, and those of [`try_push`](Self::try_push), also
-    /// if another thread closes the ring meanwhile.
+    /// [`Error::RingTimeout`] if there is no room until `timeout` has passed, and the errors of
+    /// [`try_push`](Self::try_push), also if the ring is closed meanwhile.
     pub fn push(&self, message: &[u8], timeout: Duration) -> Result<()> {
         poll(timeout, "push", || Ok(self.try_push(message)?.then_some(())))
     }
@@ -268,7 +268,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::MessageTooLong`] if the buffer is too short, which leaves the answer in the ring, and those of
+    /// [`Error::MessageTooLong`] if the buffer is too short, which leaves the answer in the ring, and the errors of
     /// [`try_pop`](Self::try_pop).
     pub fn try_pop_into(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         process::check()?;
@@ -284,7 +284,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::RingTimeout`] if there is none until `timeout` has passed, and those of [`try_pop`](Self::try_pop).
+    /// [`Error::RingTimeout`] if there is none within `timeout`, and the errors of [`try_pop`](Self::try_pop).
     pub fn pop(&self, answer: &mut Vec<u8>, timeout: Duration) -> Result<()> {
         poll(timeout, "pop", || Ok(self.try_pop(answer)?.then_some(())))
     }
@@ -293,7 +293,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::RingTimeout`], and those of [`try_pop_into`](Self::try_pop_into).
+    /// [`Error::RingTimeout`], and the errors of [`try_pop_into`](Self::try_pop_into).
     pub fn pop_into(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize> {
         poll(timeout, "pop", || self.try_pop_into(buffer))
     }
@@ -318,7 +318,7 @@ impl Ring {
     pub fn abort(&self) -> Result<()> {
         process::check()?;
         let messages = self.producer.lock_across_waits().close(ABORTED);
-        // Both words, although the first failed.
+        // Both words are stored, even if storing the first fails.
         let answers = self.consumer.lock_across_waits().stop(ABORTED);
         messages.and(answers)
     }
@@ -351,7 +351,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The memory waits for the kernel.
+        // The memory's release waits for the kernel.
         match self.abort() {
             Ok(()) => {}
             Err(Error::Forked) => return,
@@ -375,7 +375,7 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Repeats `work` until it has a result or the time is over. It is done once even if there is no time.
+/// Repeats `work` until it has a result or the time is over. Runs `work` at least once.
 fn poll<T>(timeout: Duration, operation: &'static str, mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     /// Tries before the thread yields, some microseconds: about the time of a round trip over PCIe.
     const SPINS: u32 = 64;

@@ -15,18 +15,18 @@ pub(super) struct Producer<L> {
     capacity: usize,
     /// The longest message.
     most: usize,
-    /// After the last record that was written.
+    /// The end of the last record that was written.
     head: Cursor,
-    /// After the last record that the consumer was told of.
+    /// The end of the last record that was published to the consumer.
     published: Cursor,
-    /// The consumer's position, as it was loaded last.
+    /// The consumer's position, as last loaded.
     tail: u64,
-    /// What [`close`](Self::close) told the consumer; 0 while it is open.
+    /// The flags that [`close`](Self::close) stored for the consumer; 0 before.
     flags: u64,
     pub(super) counters: ProducerCounters,
 }
 
-/// What a producer has done.
+/// A producer's statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProducerCounters {
     pub(super) messages: u64,
@@ -89,7 +89,7 @@ impl<L: Link> Producer<L> {
         Ok(true)
     }
 
-    /// Whether the consumer has returned so many bytes. Its word is loaded only if the last one does not tell.
+    /// Whether there is room for `len` bytes. Loads the consumer's word only if the one loaded last does not show it.
     fn has_room(&mut self, len: usize) -> Result<bool> {
         let room = |tail: u64| self.head.position - tail + len as u64 <= self.capacity as u64;
         if room(self.tail) {
@@ -128,8 +128,8 @@ impl<L: Link> Producer<L> {
         self.link.store(self.published.position | self.flags)
     }
 
-    /// Takes no more messages, and tells the consumer so, with `flags` and those of earlier calls: behind the messages that
-    /// were pushed.
+    /// Refuses further messages, and tells the consumer after the messages that were pushed, with `flags` and the flags
+    /// of earlier calls.
     pub(super) fn close(&mut self, flags: u64) -> Result<()> {
         self.flags |= CLOSED | flags;
         self.store()

@@ -1,7 +1,7 @@
-//! [`Sibling`]: one of the live rings of a context.
+//! Keeps the memory of dropped, unbound rings until the last ring of their context is dropped.
 //!
-//! Freeing the memory of a ring that is not bound waits for all kernels of the context, also for those of its siblings, which
-//! only the siblings' own drops end. So that memory outlives the ring until the context's last ring is dropped.
+//! Freeing the memory of a ring that is not bound waits for all kernels of the context, also for the kernels of its
+//! siblings, the context's other rings, which only the siblings' own drops end.
 #![forbid(unsafe_code)]
 
 use crate::Region;
@@ -14,13 +14,13 @@ static FAMILIES: Lock<Vec<Family>> = Lock::new(Vec::new());
 /// The rings of a context.
 struct Family {
     context: Context,
-    /// How many live.
+    /// The number of live rings.
     rings: usize,
-    /// The memory of those that were dropped.
+    /// The memory of rings that were dropped.
     kept: Vec<Region>,
 }
 
-/// A live ring's place among those of its context. Its drop gives up the place.
+/// Counts one live ring of a context, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Sibling(Context);
 
@@ -46,7 +46,7 @@ impl Sibling {
 impl Drop for Sibling {
     fn drop(&mut self) {
         if process::is_forked() {
-            // The parent may have been forked while it had the lock.
+            // A thread of the parent may have held the lock at the fork.
             return;
         }
         let last = {
