@@ -82,7 +82,7 @@ impl DeviceMapping {
     pub(super) fn release(&mut self) -> Result<()> {
         match std::mem::take(&mut self.pointer) {
             0 => Ok(()),
-            // SAFETY: the pointer is live and was the only one that this crate frees.
+            // SAFETY: the pointer is live, and this value was its only owner.
             pointer => unsafe { cuda()?.memory_free(pointer) },
         }
     }

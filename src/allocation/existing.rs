@@ -1,4 +1,5 @@
-//! Pages of CUDA memory, mapped for the CPU by a dma-buf: of others' allocations, and of this crate's own by `cuMemAlloc`.
+//! Pages of CUDA memory, mapped for the CPU by a dma-buf: pages of others' allocations, and of this crate's own from
+//! `cuMemAlloc`.
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a program
 //! that maps one part of it is likely to map others; of a larger one, which may not fit the BAR, only the pages of the
@@ -23,7 +24,7 @@ pub(crate) const PAGE: usize = 64 << 10;
 /// The largest allocation, in bytes of whole pages, that is mapped as a whole: an eighth of a BAR that was not resized.
 const WHOLE: usize = 32 << 20;
 
-/// The mappings in use, also those of memory that was freed since.
+/// The mappings in use, including mappings of memory that was freed since.
 static MAPPED: Lock<Vec<Weak<MappedPages>>> = Lock::new(Vec::new());
 
 /// Whole pages of one allocation, mapped.
@@ -136,7 +137,7 @@ fn pages_around(address: CUdeviceptr, len: u64) -> Result<(CUdeviceptr, usize)> 
     len.map(|len| (first, len)).ok_or_else(|| no_mapping(address, NoMapping::Unknown))
 }
 
-/// The allocation that contains all of a range, if its memory is that of `device`.
+/// The allocation that contains all of a range, if it is memory of `device`.
 fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<AllocationAt> {
     let cuda = cuda()?;
     let found = cuda.allocation_at(address)?;

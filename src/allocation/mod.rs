@@ -46,8 +46,8 @@ use vulkan::{Dedication, Request};
 /// One allocation with all its stages.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// First: an address is not listed any more when the system gives it to other memory.
-    /// None for memory that others allocated.
+    /// First, so that an address is no longer listed when the system gives it to other memory. `None` for memory that
+    /// others allocated.
     addresses: Option<ListedAddresses>,
     stages: Stages,
     /// Null without a host view.
@@ -79,7 +79,7 @@ impl Allocation {
         }
     }
 
-    /// Memory that CUDA allocates and can export as a dma-buf; mapped memory by that.
+    /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
     pub(crate) fn of_dma_buf(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let device = owner.device();
         let memory_type = match kind {
@@ -109,7 +109,7 @@ impl Allocation {
         Ok(allocation.memory_type)
     }
 
-    /// As [`new`](Self::new), for memory that was exported as a descriptor.
+    /// [`new`](Self::new) for memory that was exported as a descriptor.
     pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = match kind {
             MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
@@ -171,7 +171,7 @@ impl Allocation {
                     let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
                     Stages::share(counted, request, kind, exported)
                 };
-                // Asked once: another thread may find it out meanwhile.
+                // Read once: another thread may change it meanwhile.
                 let dedicated = gpu.is_dedicated(memory_type.info.index);
                 let shared = match share(dedicated) {
                     Err(error) if !dedicated && is_refusal(&error) => {
@@ -250,7 +250,7 @@ impl Allocation {
         self.stages.release()
     }
 
-    /// Releases only what is not CUDA's, after CUDA released its own with the context.
+    /// Releases only the objects that are not CUDA's, after CUDA released its own with the context.
     pub(crate) fn release_without_cuda(mut self) {
         self.stages.abandon();
     }
@@ -276,7 +276,7 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// By which its chunks are listed; `None` for memory that others allocated.
+    /// Identifies its addresses in the table of chunks; `None` for memory that others allocated.
     #[inline]
     pub(crate) fn listing(&self) -> Option<Listing> {
         self.addresses.as_ref().map(ListedAddresses::listing)

@@ -11,16 +11,16 @@ use crate::device::MemoryType;
 use crate::driver::vulkan::DedicatedTo;
 use crate::{MemoryKind, Result, Vkgdr};
 
-/// Which memory is allocated for buffers and images.
+/// The memory to allocate for buffers and images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResourceBlock {
     pub(crate) kind: MemoryKind,
     /// A type of Vulkan's list.
     pub(crate) memory_type: MemoryType,
-    /// In bytes, more than 0: of memory that is dedicated to a buffer or image, what that requires.
+    /// In bytes, more than 0. For memory that is dedicated to a buffer or image, the size that this requires.
     pub(crate) size: u64,
     pub(crate) dedicated_to: Option<DedicatedTo>,
-    /// Those whose features the device has.
+    /// Only flags whose features the device has.
     pub(crate) flags: vk::MemoryAllocateFlags,
 }
 

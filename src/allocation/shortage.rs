@@ -8,8 +8,8 @@ use crate::device::MemoryType;
 use crate::driver::descriptor;
 use crate::{Error, MemoryKind, Vkgdr};
 
-/// Adds to an error what the budget shows and which other kinds there are, where the BAR is the cause: it is full or
-/// fragmented, since the driver places no memory although there is room for it.
+/// Adds the budget and the other kinds of memory to an error that the BAR causes: it is full or fragmented if the
+/// driver places no memory although the budget has room for it.
 #[cold]
 pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
     let Error::Allocation { operation: Some("vkAllocateMemory"), code, kind, asked, free, others, .. } = &mut error
@@ -31,7 +31,7 @@ pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
     error
 }
 
-/// Whether there is a kind of memory, as far as is known without trying.
+/// Whether a kind of memory may be allocated, as far as is known without trying.
 fn may_work(owner: &Vkgdr, kind: MemoryKind) -> bool {
     let refused = |memory_type| owner.gpu().trials().result(kind, &memory_type).is_some_and(|result| result.is_err());
     owner.memory_type(kind).is_ok_and(|memory_type| !refused(memory_type))

@@ -1,4 +1,4 @@
-//! The sizes that are requested of the drivers.
+//! The sizes that are requested from the drivers.
 #![forbid(unsafe_code)]
 
 use ash::vk;

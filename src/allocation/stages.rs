@@ -14,7 +14,8 @@ use crate::device::gpu::CountedAllocation;
 use crate::driver::process;
 use crate::{Error, MemoryKind, Result};
 
-/// What an allocation consists of. The order of the fields is the order of teardown.
+/// The driver objects of an allocation. [`release`](Self::release) ends them in the order of the fields, except that
+/// the mapping in `CudaMapped` lasts until the drop, after `cuMemFree`.
 #[derive(Debug)]
 pub(super) enum Stages {
     Imported {
@@ -32,7 +33,7 @@ pub(super) enum Stages {
         device_memory: DeviceMapping,
         _counted: CountedAllocation,
     },
-    /// Of no allocation: memory of others.
+    /// Not an allocation: the mapping of memory that others allocated.
     Existing(ExistingRange),
 }
 
@@ -91,7 +92,7 @@ impl Stages {
     pub(super) fn flush(&self, atoms: (u64, u64)) -> Result<()> {
         match self {
             Self::Imported { memory, .. } => memory.flush(atoms),
-            // Coherent: only the caller's flags call it otherwise.
+            // Coherent: the calls are made only because the handle's flags ask for them.
             Self::Registered(_) | Self::Cuda { .. } | Self::CudaMapped { .. } | Self::Existing(_) => process::check(),
         }
     }
@@ -104,8 +105,8 @@ impl Stages {
         }
     }
 
-    /// Releases every stage in the current context. A failing stage does not stop the next; the first error is returned. A
-    /// second call does nothing.
+    /// Releases every stage in the current context, except mappings of a dma-buf, which the drop releases. A failing
+    /// stage does not stop the next; the first error is returned. A second call does nothing.
     #[inline]
     pub(super) fn release(&mut self) -> Result<()> {
         match self {
@@ -118,12 +119,12 @@ impl Stages {
             }
             Self::Registered(pages) => pages.release(),
             Self::Cuda { device_memory, .. } | Self::CudaMapped { device_memory, .. } => device_memory.release(),
-            // Unmapped with the last range of the pages.
+            // Unmapped when the last range of the pages is dropped.
             Self::Existing(_) => Ok(()),
         }
     }
 
-    /// Forgets what CUDA released with its context.
+    /// Forgets the objects that CUDA released with their context.
     pub(super) fn abandon(&mut self) {
         match self {
             Self::Imported { device_mapping, external, .. } => {

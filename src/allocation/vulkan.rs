@@ -27,7 +27,7 @@ impl Exported {
         Self { fd }
     }
 
-    /// Whether it is of host memory that is registered pages, of this or another process.
+    /// Whether it belongs to registered pages, of this or another process.
     pub(super) fn is_registered_pages(&self) -> bool {
         memfd::is_ours(self.fd.as_fd())
     }
@@ -43,7 +43,7 @@ impl Exported {
     }
 }
 
-/// Which of a device's memory is allocated.
+/// The memory to allocate from a device.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
     pub(super) gpu: &'a VulkanRef,
@@ -54,7 +54,7 @@ pub(super) struct Request<'a> {
     pub(super) flags: vk::MemoryAllocateFlags,
 }
 
-/// What an allocation is dedicated to.
+/// The buffer or image that an allocation is dedicated to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dedication {
     None,
@@ -72,7 +72,7 @@ pub(super) struct DeviceMemory {
     /// Null while it is not mapped.
     host_ptr: Handle<*mut u8>,
     size: u64,
-    /// What the memory is dedicated to. Destroyed after the memory.
+    /// The buffer that was made for the memory. Destroyed after the memory.
     buffer: Option<DedicatedBuffer>,
     /// The descriptor of imported memory that the driver does not export.
     imported: Option<OwnedFd>,
@@ -92,8 +92,8 @@ impl DeviceMemory {
         })
     }
 
-    /// Imports exported memory as another memory object, which can be exported again. Where the driver does not do that, a
-    /// duplicate of the descriptor is kept.
+    /// Imports exported memory as another memory object, which can be exported again. Where the driver cannot export it
+    /// again, a duplicate of the descriptor is kept.
     pub(super) fn import(counted: CountedAllocation, request: Request<'_>, exported: &Exported) -> Result<Self> {
         Self::acquire(counted, request, |size, dedicated| {
             let (device, index) = (request.gpu.device(), request.memory_type.info.index);
@@ -136,7 +136,7 @@ impl DeviceMemory {
         self.handle
     }
 
-    /// The size of the memory object in bytes: that of the request, or more if it is dedicated.
+    /// The size of the memory object in bytes: the requested size, or more if it is dedicated.
     pub(super) const fn size(&self) -> u64 {
         self.size
     }
@@ -207,7 +207,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A buffer that one allocation is dedicated to. It is never bound to it: what counts is that the drivers know.
+/// A buffer that one allocation is dedicated to. It is never bound: the drivers only need to know of it.
 #[derive(Debug)]
 struct DedicatedBuffer {
     handle: vk::Buffer,
@@ -230,7 +230,7 @@ impl DedicatedBuffer {
 
 impl Drop for DedicatedBuffer {
     fn drop(&mut self) {
-        // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it is gone.
+        // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it was freed.
         unsafe { self.gpu.device().destroy_buffer(self.handle) };
     }
 }
