@@ -16,7 +16,7 @@ use crate::lock::Lock;
 pub(crate) trait Deferred: Send {
     /// Whether the device has finished.
     fn is_ready(&self) -> bool;
-    /// Waits until the device has finished. False when that cannot be known yet.
+    /// Waits until the device has finished. Returns false if that cannot be known yet.
     fn wait(&self) -> bool;
     /// Releases it, and logs errors.
     fn release(self: Box<Self>);
@@ -44,7 +44,7 @@ thread_local! {
 struct Scanning;
 
 impl Scanning {
-    /// None when the thread is scanning already.
+    /// `None` when the thread is scanning already.
     fn begin() -> Option<Self> {
         (!SCANNING.replace(true)).then_some(Self)
     }
@@ -56,7 +56,7 @@ impl Drop for Scanning {
     }
 }
 
-/// What one scan did.
+/// The counts of one scan.
 #[derive(Default)]
 struct Scanned {
     released: usize,
@@ -104,8 +104,8 @@ impl DeferredFrees {
     /// thread may be in a logger that waits for this one, or in a drain that waits for longer work.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// Waits for every entry and releases it, those too that other threads are scanning. Returns whether there was any,
-    /// including those that another thread released meanwhile.
+    /// Waits for every entry and releases it, including entries that other threads are scanning. Returns true if there
+    /// was any, even if another thread released it.
     pub(crate) fn drain(&self) -> bool {
         if self.len() == 0 || SCANNING.get() || process::is_forked() {
             return false;
@@ -116,7 +116,7 @@ impl DeferredFrees {
             let before = self.put_back.load(Ordering::Relaxed);
             let own = self.scan(usize::MAX, |entry| entry.wait()).put_back;
             let others_have_some = self.others_have_some();
-            // Read after the queue: what another thread put back before that, behind the scan, is counted.
+            // Read after the queue: this counts entries that another thread put back before, behind the scan.
             let complete = self.put_back.load(Ordering::Relaxed) == before.wrapping_add(own);
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + Self::PATIENCE);
             if complete && !others_have_some || Instant::now() >= deadline {
@@ -126,15 +126,17 @@ impl DeferredFrees {
         }
     }
 
-    /// Whether another thread has taken out an entry, or has not yet put it in. Not to be called while this one scans.
+    /// Whether another thread has taken out an entry, or has not put a new one in yet. Must not be called while this
+    /// thread scans.
     fn others_have_some(&self) -> bool {
         let entries = self.entries.lock();
-        // Counted before an entry is put in, and until after it was taken out.
+        // `len` counts an entry from before it is put in until after it is released.
         self.len() > entries.len()
     }
 
-    /// Releases those of the first `most` entries that are finished, and moves the others to the end. Does nothing when
-    /// a log line of a scan calls it again on the same thread, nor in a forked process, which does not own the entries.
+    /// Of the first `most` entries, releases those that are finished, and moves the others to the end. Does nothing
+    /// when a log line of a scan calls it again on the same thread, or in a forked child, which does not own the
+    /// entries.
     #[cold]
     fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> Scanned {
         let mut scanned = Scanned::default();

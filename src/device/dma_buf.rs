@@ -37,7 +37,8 @@ pub(crate) fn check_mapping(device: CUdevice) -> Result<()> {
     }
 }
 
-/// Whether the CPU caches what it maps: where the GPU is coherent with it, unless the mapping is through the PCIe BAR.
+/// Whether the CPU caches such mappings: where the GPU is coherent with it, unless the mapping goes through the PCIe
+/// BAR.
 fn is_cached(device: CUdevice, pcie: bool) -> Result<bool> {
     if pcie {
         return Ok(false);
@@ -60,7 +61,7 @@ pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
     Ok(MemoryType::of_cuda(cuda()?.device_total_memory(device)?))
 }
 
-/// Whether the driver does not know the attribute that it was asked for.
+/// Whether an error says that the driver does not know an attribute.
 fn is_unknown(error: &Error) -> bool {
     error.cuda_code() == Some(CudaCode::INVALID_VALUE)
 }

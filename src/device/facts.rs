@@ -36,8 +36,8 @@ pub enum MemoryInfoSource {
     /// From the system: host memory that does not come from Vulkan. `total` is all of the system's memory, `available`
     /// what programs can take of it without swapping (`MemAvailable` in `/proc/meminfo`).
     System,
-    /// From `cuMemGetInfo`: device memory of a handle without Vulkan. `total` is all of the GPU's memory, `available` its
-    /// free memory.
+    /// From `cuMemGetInfo`: device and mapped memory that CUDA allocates, not Vulkan. `total` is all of the GPU's
+    /// memory, `available` its free memory.
     Cuda,
 }
 
@@ -70,7 +70,7 @@ pub fn device_count() -> Result<i32> {
 ///
 /// # Errors
 ///
-/// As [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when a context is needed and none is current.
+/// The errors of [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when a context is needed and none is current.
 pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
     let cuda = cuda()?;
     cuda.init()?;
@@ -82,13 +82,14 @@ pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
 ///
 /// # Errors
 ///
-/// As [`device_count`].
+/// The errors of [`device_count`].
 pub fn driver_version() -> Result<i32> {
     cuda()?.version()
 }
 
 impl Vkgdr {
-    /// How much memory of a type there is. For [`Source::Cuda`] a context of the device must be current.
+    /// How much memory of a type there is. For [`Source::Cuda`] and [`Source::DmaBuf`] a context of the device must be
+    /// current.
     pub(crate) fn amount(&self, memory_type: &MemoryType) -> Result<MemoryInfo> {
         let MemoryTypeInfo { heap, heap_size: total, .. } = memory_type.info;
         let (available, source) = match memory_type.source {
@@ -113,8 +114,8 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory, and for memory
-    /// that needs Vulkan the error of starting that.
+    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory, and for
+    /// memory that needs Vulkan the error of starting Vulkan.
     pub fn memory_type_of(&self, kind: MemoryKind) -> Result<MemoryTypeInfo> {
         self.memory_type(kind).map(|memory_type| memory_type.info)
     }

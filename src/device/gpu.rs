@@ -41,20 +41,20 @@ pub(crate) struct Gpu {
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
-    /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as a refusal has shown it.
+    /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as refusals have shown it.
     dedicated_types: AtomicU32,
-    /// One bit for each memory type of which CUDA imports nothing, as far as a refusal has shown it.
+    /// One bit for each memory type of which CUDA imports nothing, as far as refusals have shown it.
     refused_types: AtomicU32,
     /// Held by the part of the program that uses the device's queue.
     pub(crate) queue: Mutex<()>,
 }
 
-/// A reference to a GPU's Vulkan device, which keeps it.
+/// A reference that keeps a GPU's Vulkan device alive.
 #[derive(Debug, Clone)]
 pub(crate) enum VulkanRef {
-    /// The one that handles of the GPU share, never freed.
+    /// The device that handles of the GPU share, never freed.
     Shared(&'static VulkanGpu),
-    /// One that the program made.
+    /// A device that the program made.
     Program(Arc<VulkanGpu>),
 }
 
@@ -116,18 +116,18 @@ impl VulkanGpu {
         self.device.physical.driver_uuid
     }
 
-    /// Whether memory of this type is dedicated allocations.
+    /// Whether every allocation of this memory type is dedicated.
     #[inline]
     pub(crate) fn is_dedicated(&self, type_index: u32) -> bool {
         self.dedicated_types.load(Ordering::Relaxed) & (1 << type_index) != 0
     }
 
-    /// Makes memory of this type dedicated allocations from now on.
+    /// Makes every allocation of this memory type dedicated from now on.
     pub(crate) fn dedicate(&self, type_index: u32) {
         self.dedicated_types.fetch_or(1 << type_index, Ordering::Relaxed);
     }
 
-    /// Whether memory of any type is dedicated allocations.
+    /// Whether there is a memory type of which every allocation is dedicated.
     pub(crate) fn dedicates(&self) -> bool {
         self.dedicated_types.load(Ordering::Relaxed) != 0
     }
@@ -169,7 +169,7 @@ impl VulkanGpu {
 static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
 
 impl Gpu {
-    /// The GPU with this UUID, and its Vulkan device, or the error of finding that.
+    /// The GPU with this UUID, and its Vulkan device, or the error of finding the Vulkan device.
     ///
     /// The first call for a GPU creates its Vulkan device. A call that finds no Vulkan device does not keep later ones from
     /// trying again. A failure that may pass, such as a shortage of memory, is this call's error.
@@ -247,7 +247,7 @@ impl Gpu {
     /// Counts an allocation that is about to be made. `None` if there are `most` already.
     pub(crate) fn count_allocation(&'static self, most: u32) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
-        // Also at the limit: its drop takes the count back.
+        // Made even at the limit: its drop restores the count.
         let counted = CountedAllocation(self);
         (before < most).then_some(counted)
     }

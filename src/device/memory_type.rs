@@ -1,4 +1,4 @@
-//! The choice of a memory type and of its source for each kind of memory. Pure.
+//! The choice of a memory type and of its source for each kind of memory. Calls no driver.
 #![forbid(unsafe_code)]
 
 use ash::vk::{self, MemoryPropertyFlags as Property};
@@ -14,7 +14,7 @@ pub(crate) enum Source {
     RegisteredPages,
     /// CUDA allocates device memory.
     Cuda,
-    /// CUDA allocated device memory for others, and exports it as a dma-buf, which is mapped.
+    /// CUDA allocates device memory, for this crate or for others, and exports it as a dma-buf, which is mapped.
     DmaBuf,
 }
 
@@ -34,8 +34,8 @@ pub struct MemoryTypeInfo {
 }
 
 impl MemoryTypeInfo {
-    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and host and
-    /// device memory of a handle without Vulkan.
+    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and
+    /// memory that CUDA allocates.
     pub const OUTSIDE_VULKAN: u32 = u32::MAX;
 
     pub(super) const fn outside_vulkan(heap_size: u64, flags: vk::MemoryPropertyFlags) -> Self {
@@ -78,8 +78,8 @@ impl MemoryType {
         }
     }
 
-    /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. What both
-    /// sides see is coherent, as by gdrcopy.
+    /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. Both
+    /// sides see it coherently, as with gdrcopy.
     pub(crate) fn of_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
         let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
@@ -144,8 +144,8 @@ pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator
     })
 }
 
-/// The kind of memory that a type is, and the type as a handle uses it. `None` for types that CUDA and the CPU cannot share, and
-/// for those that a handle with `REQUIRE_COHERENT` does not use.
+/// The kind of memory that a type is, and the type as a handle uses it. `None` for types that CUDA and the CPU cannot
+/// share, and for types that a handle with `REQUIRE_COHERENT` does not use.
 pub(super) fn at(
     memory: &vk::PhysicalDeviceMemoryProperties,
     atom: u64,

@@ -95,7 +95,7 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// As [`Vkgdr::open`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
+    /// The errors of [`Vkgdr::open`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
     pub fn open_current_context(flags: OpenFlags) -> Result<Self> {
         Self::open(0, flags | OpenFlags::CURRENT_CONTEXT)
     }
@@ -109,7 +109,7 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// As [`Vkgdr::open`].
+    /// The errors of [`Vkgdr::open`].
     pub fn open_primary_context(device: CUdevice, flags: OpenFlags) -> Result<Self> {
         Self::open_with(device, flags, |device| PrimaryContext::retain(device).map(Some))
     }
@@ -256,7 +256,7 @@ impl Vkgdr {
 
     /// The context that is current, which must be one of this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
-        // Before the lock, which a thread that a forked child does not have may hold.
+        // Before the lock, which in a forked child may be held for ever by a thread of the parent.
         process::check()?;
         let last = *self.handle.last_context.lock();
         // One driver call instead of three if the context is the last one.

@@ -21,7 +21,7 @@ pub(super) struct Found {
 ///
 /// # Errors
 ///
-/// The loader's, with the cause as far as the system shows one.
+/// The loader's error, with the cause as far as the system shows one.
 pub(super) fn find(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<Found> {
     let error = match among(Instance::get(), device, uuid) {
         Ok((instance, physical)) => return Ok(Found { instance, physical, note: None }),

@@ -5,7 +5,7 @@ use super::memory_type::{MemoryType, Source};
 use crate::lock::Lock;
 use crate::{MemoryKind, Result};
 
-/// What the result of a trial depends on: the kind, and the memory type with its index.
+/// The key of a trial's result: the kind, and the memory type with its index.
 type Key = (MemoryKind, Source, u32);
 
 /// The results of a GPU's trials.
@@ -19,7 +19,7 @@ impl Trials {
         self.0.lock().iter().find(|(of, _)| *of == key).map(|(_, result)| result.clone())
     }
 
-    /// Remembers a result. The first of a type stays.
+    /// Remembers a result, unless there is one for the type.
     pub(crate) fn record(&self, kind: MemoryKind, memory_type: &MemoryType, result: Result<()>) {
         let key = key(kind, memory_type);
         let mut results = self.0.lock();
