@@ -13,8 +13,8 @@ use crate::lock::Lock;
 /// The anchors of [`keep`].
 static KEPT: Lock<Vec<(ContextKey, Anchor)>> = Lock::new(Vec::new());
 
-/// Makes sure that the end of `context`, which is alive, can be found out at any later time: one anchor in each context that
-/// needs one, for as long as the context exists.
+/// Keeps the destruction of `context`, which is alive, detectable: one anchor stays in each context that needs one, for
+/// as long as the context exists.
 pub(crate) fn keep(context: Context) -> Result<()> {
     let is_kept = |kept: &[(ContextKey, Anchor)]| kept.iter().any(|(key, _)| *key == context.key());
     if !Witness::is_needed(context.key()) || is_kept(&KEPT.lock()) {
@@ -26,7 +26,7 @@ pub(crate) fn keep(context: Context) -> Result<()> {
         drop(kept);
         return context.run(|| anchor.release());
     }
-    // A context at the same address before was destroyed.
+    // An earlier context at the same address was destroyed.
     let before: Vec<_> = kept.extract_if(.., |(key, _)| key.is_at_address_of(context.key())).collect();
     kept.push((context.key(), anchor));
     // Without the lock: a witness has one of its own.
@@ -35,8 +35,8 @@ pub(crate) fn keep(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// One byte of device memory in a context, for objects of CUDA without an address, of which the driver may not be asked once
-/// their context was destroyed ([`known_contexts`](crate::driver::known_contexts)).
+/// One byte of device memory in a context, for CUDA objects that have no address: the driver must not be asked about
+/// them once their context was destroyed ([`known_contexts`](crate::driver::known_contexts)).
 ///
 /// Not freed when dropped: the context may be gone.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Anchor {
     /// Frees the memory, in the context of its creation, which must be current.
     pub(crate) fn release(self) -> Result<()> {
         let Self { witness, address } = self;
-        // A witness that is gone would count as the context's end.
+        // First: freed memory that is still a witness would count as the context's end.
         drop(witness);
         // SAFETY: allocated by this value, which nothing uses from here on.
         unsafe { cuda()?.memory_free(address) }

@@ -39,13 +39,13 @@ impl Context {
         Ok(context)
     }
 
-    /// The device whose primary context is current, which is this one.
+    /// The device whose primary context this is. This context must be current.
     fn find_primary(self, cuda: &Cuda) -> Option<CUdevice> {
         let device = cuda.context_device().ok()?;
         if !cuda.primary_context_is_active(device).ok()? {
             return None;
         }
-        // This is not the first reference, and so not the last.
+        // The primary context is active: this is not its first reference, and so not the last to be released.
         let retained = PrimaryContext::reference(cuda, device).ok()?;
         (retained.context.raw == self.raw).then_some(device)
     }
@@ -58,7 +58,7 @@ impl Context {
         ContextKey { address: self.raw().addr(), id: self.id }
     }
 
-    /// Whether this is the device's primary context, which exists.
+    /// Whether the device's primary context exists and is this one.
     fn is_primary(self, cuda: &Cuda, device: CUdevice) -> Result<bool> {
         Ok(cuda.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context() == self)
     }
@@ -125,7 +125,7 @@ impl Context {
         }
     }
 
-    /// As [`Entered::failed`], and remembers that the context is gone.
+    /// [`Entered::failed`], and remembers if the context is gone.
     fn failed(self, error: Error, gone: &[i32]) -> Result<Entered> {
         let entered = Entered::failed(error, gone);
         if matches!(entered, Ok(Entered::Destroyed(_))) {
@@ -134,7 +134,7 @@ impl Context {
         entered
     }
 
-    /// Whether this context is current on this thread, and alive. False before CUDA 12, where ids do not tell.
+    /// Whether this context is current on this thread, and alive. False before CUDA 12, where contexts have no ids.
     #[inline]
     pub(crate) fn is_current(self) -> Result<bool> {
         let cuda = cuda()?;
@@ -283,7 +283,7 @@ impl PrimaryContext {
         Ok(retained)
     }
 
-    /// A reference to the context, whose id is not known yet.
+    /// Retains the context. Its id is not known yet.
     fn reference(cuda: &Cuda, device: CUdevice) -> Result<Self> {
         let raw = cuda.primary_context_retain(device)?;
         Ok(Self { context: Context { raw: Handle(raw), id: None }, device })

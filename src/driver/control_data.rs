@@ -1,4 +1,4 @@
-//! The control data of a received message: the descriptors in it (cmsg(3), unix(7)). Pure.
+//! The control data of a received message: the descriptors in it (cmsg(3), unix(7)). Makes no system call.
 #![forbid(unsafe_code)]
 
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ const PIDFD: libc::c_int = 4;
 pub(crate) enum Delivered {
     /// Sent by the other process.
     Sent(RawFd),
-    /// Of the other process itself: an option of the receiving socket.
+    /// A pidfd of the other process, which an option of the receiving socket asks for.
     Process(RawFd),
 }
 

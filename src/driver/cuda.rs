@@ -112,7 +112,7 @@ driver_functions! {
         cuCtxGetId(CUcontext, *mut c_ulonglong);
         // Since CUDA 11.7.
         cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
-        // Of Vulkan's semaphores alone.
+        // For Vulkan's semaphores only.
         cuImportExternalSemaphore(*mut CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
         cuSignalExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, c_uint, CUstream);
         cuWaitExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, CUstream);
@@ -190,7 +190,7 @@ impl Cuda {
         Error::Cuda { operation: public_name(operation), code: CudaCode::new(code, name.and_then(|n| n.to_str().ok())) }
     }
 
-    /// The error for a context that is gone, when only its id shows it.
+    /// The error for a destroyed context, where only its id shows that.
     pub(crate) fn destroyed_context(&self) -> Error {
         self.error("cuCtxPushCurrent", CudaCode::CONTEXT_IS_DESTROYED)
     }

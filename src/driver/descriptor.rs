@@ -57,13 +57,13 @@ impl<'a> DriverFd<'a> {
     }
 }
 
-/// What a descriptor is of, where that tells whether it can be memory.
+/// The kind of file behind a descriptor, as far as that shows whether it can be memory.
 pub(crate) enum FileType {
     /// A regular file, such as a memfd, with its size in bytes.
     Regular(u64),
     /// A pipe, a socket or a directory, of which a driver makes no memory: one that reads it may wait for ever.
     NoMemory,
-    /// Such as a device.
+    /// Any other file, such as a device.
     Other,
 }
 

@@ -9,7 +9,8 @@ use crate::{Error, Result};
 
 /// The first bytes of a dma-buf, mapped to read and write until this value is dropped.
 ///
-/// Forked children inherit the mapping, as they do those of Vulkan's memory: its pages are never copied on write.
+/// Forked children inherit the mapping, as they inherit mappings of Vulkan's memory: its pages are never copied on
+/// write.
 #[derive(Debug)]
 pub(crate) struct MappedDmaBuf {
     start: Handle<*mut u8>,

@@ -9,10 +9,10 @@ use crate::Result;
 use crate::report::report;
 
 /// An event that is recorded on a stream. It belongs to the context that was current when it was created. The default
-/// is an event that is gone.
+/// is an event that was destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// None once it was destroyed or abandoned.
+    /// `None` once it was destroyed or abandoned.
     raw: Option<Handle<CUevent>>,
 }
 

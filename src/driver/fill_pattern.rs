@@ -1,4 +1,4 @@
-//! The patterns that CUDA can fill memory with: a value of one, two or four bytes. Pure.
+//! The patterns that CUDA can fill memory with: a value of one, two or four bytes. Calls no driver.
 #![forbid(unsafe_code)]
 
 /// A value that a fill repeats.
@@ -19,7 +19,7 @@ impl FillPattern {
         one().or_else(two).or_else(four).filter(|unit| address.is_multiple_of(unit.size() as u64))
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::One(_) => 1,

@@ -17,8 +17,8 @@ use crate::Result;
 use crate::error::CudaCode;
 use crate::lock::Lock;
 
-/// The contexts that were seen alive and are not known to be gone, by address. A context that is not among them is gone: the
-/// context that is at its address now has another id.
+/// The contexts that were seen alive and are not known to be gone, by address. A remembered context that is missing
+/// here, or has another id here, was destroyed.
 static KNOWN: Lock<BTreeMap<usize, Known>> = Lock::new(BTreeMap::new());
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Known {
     witnesses: BTreeMap<CUdeviceptr, PointerAttributes>,
 }
 
-/// What identifies a context.
+/// The identity of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ContextKey {
     pub(super) address: usize,
@@ -43,12 +43,12 @@ impl ContextKey {
     }
 }
 
-/// What is known of a context.
+/// Whether a context exists, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Liveness {
     Alive,
     Destroyed,
-    /// Neither is proven: a context of `cuCtxCreate` without memory of this crate, or of a driver that tells no more.
+    /// Neither is proven: a context of `cuCtxCreate` without memory of this crate, or a driver that cannot tell.
     Unknown,
 }
 
@@ -122,7 +122,7 @@ pub(super) fn ask(context: ContextKey, cuda: &Cuda, is_primary: impl Fn(CUdevice
     Ok(Liveness::Unknown)
 }
 
-/// Whether the context is the device's primary one still.
+/// Whether the context is still the device's primary context.
 fn ask_primary(primary: Option<CUdevice>, is_primary: impl Fn(CUdevice) -> Result<bool>) -> Result<Liveness> {
     let Some(device) = primary else { return Ok(Liveness::Unknown) };
     Ok(if is_primary(device)? { Liveness::Alive } else { Liveness::Destroyed })
@@ -136,8 +136,8 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Whether only a witness shows that `context`, which is alive, exists: not of a device's primary context, and not before
-    /// CUDA 12, which cannot tell it from another one with the same address.
+    /// Whether only a witness can show that `context`, which is alive, still exists. False for a device's primary
+    /// context, and before CUDA 12, where a context cannot be told from a later one at its address.
     pub(crate) fn is_needed(context: ContextKey) -> bool {
         context.id.is_some() && with(context, |known| known.primary.is_none()).unwrap_or(false)
     }

@@ -5,11 +5,11 @@ use libloading::Library;
 
 use crate::lock::Lock;
 
-/// By file name. One that is loaded by several threads at a time is in it more than once.
+/// The loaded libraries, by file name. A library that several threads load at the same time is listed more than once.
 static LOADED: Lock<Vec<(String, &'static Library)>> = Lock::new(Vec::new());
 
-/// Loads a library by its file name, unless it is loaded, and never unloads it, since NVIDIA's exhaust static TLS space when
-/// they are loaded and unloaded repeatedly. Returns the dynamic loader's message if that fails.
+/// Loads a library by its file name, unless it is loaded, and never unloads it, since NVIDIA's libraries exhaust static
+/// TLS space when they are loaded and unloaded repeatedly. Returns the dynamic loader's message if that fails.
 pub(crate) fn load(name: &str) -> Result<&'static Library, String> {
     let loaded = |(loaded, library): &(String, _)| (loaded == name).then_some(*library);
     if let Some(library) = LOADED.lock().iter().find_map(loaded) {

@@ -25,7 +25,7 @@ pub(crate) mod vulkan;
 /// The handle `CU_STREAM_LEGACY`: the current context's legacy default stream, which a null handle means, too. A cast
 /// macro in cuda.h, so that cudarc has no constant for it.
 pub(crate) const LEGACY_STREAM: usize = 1;
-/// The handle `CU_STREAM_PER_THREAD` (cuda.h): a default stream that is another one on each thread.
+/// The handle `CU_STREAM_PER_THREAD` (cuda.h): a default stream of which each thread has its own.
 pub(crate) const PER_THREAD_STREAM: usize = 2;
 
 /// A raw driver pointer that may move between threads.

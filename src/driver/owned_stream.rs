@@ -15,7 +15,7 @@ use crate::report::report;
 /// be current in every call.
 #[derive(Debug)]
 pub(crate) struct OwnedStream {
-    /// None once it was destroyed or abandoned.
+    /// `None` once it was destroyed or abandoned.
     raw: Option<Handle<CUstream>>,
 }
 

@@ -16,7 +16,7 @@ const CONTROL_WORDS: usize = 128;
 const DESCRIPTOR: libc::c_uint = 4;
 const _: () = assert!(size_of::<RawFd>() == DESCRIPTOR as usize);
 
-/// What one call received.
+/// The result of one receive call.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// 0 at the end of the connection.

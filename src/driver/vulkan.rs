@@ -1,8 +1,8 @@
 //! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls for memory.
 //!
-//! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
-//! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` those for
-//! timeline semaphores, by the functions in `timelines`.
+//! The loader's instance is the first choice; [`icd`] loads NVIDIA's driver where the loader does not find it.
+//! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` the
+//! calls for timeline semaphores, through the functions in `timelines`.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 mod device;
@@ -25,7 +25,7 @@ use crate::lock::Lock;
 use crate::{Error, Result};
 pub(crate) use device::{BufferRequirements, DedicatedTo, Device};
 
-/// The name of Vulkan's loader, as `dlopen` is asked for it.
+/// The name of Vulkan's loader, as passed to `dlopen`.
 const LIBRARY: &str = "libvulkan.so.1";
 /// Below 1.1 there are no device UUIDs: `VkPhysicalDeviceIDProperties` would stay zero.
 const API_VERSION: u32 = vk::API_VERSION_1_1;
@@ -41,8 +41,8 @@ impl<T> Named<T> for std::result::Result<T, vk::Result> {
     }
 }
 
-/// A Vulkan instance. The process's are never destroyed: NVIDIA's libraries exhaust static TLS space when they are
-/// loaded and unloaded repeatedly.
+/// A Vulkan instance. The process's own instances are never destroyed: NVIDIA's libraries exhaust static TLS space when
+/// they are loaded and unloaded repeatedly.
 #[derive(Clone)]
 pub(crate) struct Instance {
     raw: ash::Instance,
@@ -56,7 +56,7 @@ pub(crate) struct PhysicalDevice {
     pub(crate) name: String,
     /// All zero if the driver does not report it.
     pub(crate) uuid: [u8; 16],
-    /// Of the driver and its version: memory is shared only between equal ones.
+    /// The UUID of the driver and its version: memory is shared only between equal ones.
     pub(crate) driver_uuid: [u8; 16],
     /// `nonCoherentAtomSize` in bytes.
     pub(crate) atom: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Sharing {
     pub(crate) exports_imports: bool,
 }
 
-/// What can be shared of a buffer's memory.
+/// How a buffer's memory can be shared.
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
@@ -195,7 +195,7 @@ impl Instance {
         })
     }
 
-    /// Creates a device that shares timeline semaphores as well. `None` where they cannot be had.
+    /// Creates a device that shares timeline semaphores as well. `None` where the device does not support them.
     fn with_semaphores(
         &self,
         device: &PhysicalDevice,

@@ -1,4 +1,5 @@
-//! The CUDA driver's functions on memory that exists already: what it is, and a descriptor of it. And attributes of devices.
+//! The CUDA driver's functions for memory that exists already: its properties, and descriptors of it; and for
+//! attributes of devices.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -83,8 +84,9 @@ impl Cuda {
         Ok(AllocationAt { placement, device, buffer_id, start, len })
     }
 
-    /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A context
-    /// of the device must be current. With `pcie` the range is accessed through the PCIe BAR, also where there is another way.
+    /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A
+    /// context of the device must be current. With `pcie` the range is accessed through the PCIe BAR, even where there
+    /// is another way.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The CUDA driver's functions on memory: imports, registration of host pages, allocation, and what it knows of addresses.
+//! The CUDA driver's functions on memory: imports, registration of host pages, allocation, and the attributes of
+//! addresses.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -18,7 +19,7 @@ const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTR
 pub(super) const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
 pub(super) const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
 
-/// What the driver says of an address. The default is one that it does not know.
+/// The driver's attributes of an address. The default stands for an address that it does not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PointerAttributes {
     memory_type: c_uint,
@@ -28,14 +29,14 @@ pub(crate) struct PointerAttributes {
 }
 
 impl PointerAttributes {
-    /// Whether only one allocation has these.
+    /// Whether only one allocation has these attributes.
     pub(crate) const fn is_unique(self) -> bool {
         self.buffer_id != 0
     }
 }
 
 impl Cuda {
-    /// The device of a device address; `None` for addresses that the driver does not know, and the host's.
+    /// The device of a device address; `None` for host addresses, and for addresses that the driver does not know.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
         let found = self.ask_pointer(address, Self::POINTER_PLACE)?;
         Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })
@@ -47,7 +48,7 @@ impl Cuda {
         Ok(found.memory_type == MEMORY_TYPE_HOST)
     }
 
-    /// The attributes of any address, also of one that the driver does not know.
+    /// The attributes of any address, even of one that the driver does not know.
     pub(crate) fn pointer_attributes(&self, address: CUdeviceptr) -> Result<PointerAttributes> {
         self.ask_pointer(address, 3)
     }

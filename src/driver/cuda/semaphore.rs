@@ -38,12 +38,12 @@ impl Cuda {
         Ok(semaphore)
     }
 
-    /// Submits to a stream that a semaphore reaches a value.
+    /// Makes a stream set a semaphore to a value, after the stream's earlier work.
     ///
     /// # Safety
     ///
-    /// The semaphore and the stream must be live and belong to the current context, and the value be more than any that the
-    /// semaphore has or will have by then.
+    /// The semaphore and the stream must be live and belong to the current context, and the value must be greater than
+    /// any that the semaphore has or will have by then.
     pub(crate) unsafe fn semaphore_signal(
         &self,
         semaphore: CUexternalSemaphore,
@@ -59,7 +59,7 @@ impl Cuda {
         self.check(NAME, unsafe { signal(&raw const semaphore, &raw const params, 1, stream) })
     }
 
-    /// Submits to a stream a wait for a semaphore's value.
+    /// Makes a stream's later work wait until a semaphore has reached a value.
     ///
     /// # Safety
     ///

@@ -62,7 +62,7 @@ impl Cuda {
 
     /// # Safety
     ///
-    /// As for [`Self::stream_context`].
+    /// The contract of [`Self::stream_context`].
     pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
         crate::lock::before_wait();
         call!(self, cuStreamSynchronize(stream))
@@ -134,7 +134,7 @@ impl Cuda {
 
     /// # Safety
     ///
-    /// As for [`Self::copy_host_to_device`].
+    /// The contract of [`Self::copy_host_to_device`].
     pub(crate) unsafe fn copy_device_to_host(
         &self,
         to: *mut u8,
@@ -147,7 +147,7 @@ impl Cuda {
 
     /// # Safety
     ///
-    /// As for [`Self::copy_host_to_device`].
+    /// The contract of [`Self::copy_host_to_device`].
     pub(crate) unsafe fn copy_on_device(
         &self,
         to: CUdeviceptr,
@@ -162,7 +162,7 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// As for [`Self::copy_host_to_device`], and both contexts must be live.
+    /// The contract of [`Self::copy_host_to_device`], and both contexts must be live.
     pub(crate) unsafe fn copy_between_contexts(
         &self,
         (to, to_context): (CUdeviceptr, CUcontext),
@@ -197,7 +197,7 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// As for [`Self::fill_u8`].
+    /// The contract of [`Self::fill_u8`].
     pub(crate) unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result<()> {
         call!(self, cuMemsetD16Async(to, value, count, stream))
     }
@@ -206,7 +206,7 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// As for [`Self::fill_u8`].
+    /// The contract of [`Self::fill_u8`].
     pub(crate) unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> Result<()> {
         call!(self, cuMemsetD32Async(to, value, count, stream))
     }

@@ -14,11 +14,11 @@ use crate::driver::descriptor::{self, DriverFd};
 use crate::driver::process;
 use crate::{Error, Result};
 
-/// A `VkBuffer` that an allocation is dedicated to, and what it requires of that.
+/// A `VkBuffer` that an allocation is dedicated to, and its requirements.
 pub(crate) struct BufferRequirements {
     pub(crate) buffer: vk::Buffer,
     pub(crate) size: u64,
-    /// One bit for each memory type that the allocation may be of.
+    /// One bit for each memory type that the allocation may have.
     pub(crate) memory_types: u32,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum DedicatedTo {
 pub(crate) struct Device {
     pub(super) raw: ash::Device,
     pub(super) external_fd: khr::external_memory_fd::Device,
-    /// None where they cannot be shared.
+    /// `None` where timeline semaphores cannot be shared.
     pub(super) timelines: Option<Timelines>,
     pub(super) has_budget: bool,
     pub(super) sharing: OnceLock<Sharing>,
@@ -89,8 +89,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// As for [`Self::allocate_memory`], and the descriptor must have been exported from memory of this physical
-    /// device with the same type and size.
+    /// The contract of [`Self::allocate_memory`], and the descriptor must have been exported from memory of this
+    /// physical device with the same type and size.
     pub(crate) unsafe fn import_memory(
         &self,
         type_index: u32,
@@ -111,7 +111,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// As Vulkan asks of `vkAllocateMemory`.
+    /// The valid usage of `vkAllocateMemory`.
     unsafe fn allocate(
         &self,
         info: vk::MemoryAllocateInfo<'_>,
@@ -221,7 +221,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// As for [`Self::flush`].
+    /// The contract of [`Self::flush`].
     pub(crate) unsafe fn invalidate(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
         process::check()?;
         // SAFETY: by this method's contract.

@@ -23,17 +23,17 @@ pub struct Handles {
     pub physical_device: vk::PhysicalDevice,
     /// The logical device.
     pub device: ash::Device,
-    /// The family of its queue, of which it has the one with index 0.
+    /// The family of its queue, whose index in the family is 0.
     pub queue_family: u32,
 }
 
 impl Handles {
-    /// The handles of a device that the program made, from Vulkan's own. `get_instance_proc_addr` is the function
-    /// `vkGetInstanceProcAddr` of the loader.
+    /// The handles of a device that the program made, from Vulkan's raw handles. `get_instance_proc_addr` is the
+    /// function `vkGetInstanceProcAddr` of the loader.
     ///
     /// # Safety
     ///
-    /// The function must be that of Vulkan, and stay loaded. The handles must be live and belong together.
+    /// The function must be Vulkan's, and stay loaded. The handles must be live and belong together.
     #[must_use]
     pub unsafe fn from_raw(
         get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
@@ -80,7 +80,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// The handles must be live, belong together, and stay alive for as long as this value and what is allocated on it are used.
+    /// The handles must be live, belong together, and stay alive for as long as this value and its allocations are
+    /// used.
     pub(crate) unsafe fn of_program(handles: &Handles) -> Result<Self> {
         process::check()?;
         let Handles { entry, instance, physical_device, device, queue_family } = handles.clone();

@@ -7,15 +7,15 @@ use super::{Device, Named, OPAQUE_FD};
 use crate::driver::process;
 use crate::{Error, Result};
 
-/// What a buffer or image requires of its memory.
+/// The memory requirements of a buffer or image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requirements {
     pub(crate) memory: vk::MemoryRequirements,
-    /// Whether the driver requires or prefers an allocation of its own for it.
+    /// Whether the driver requires or prefers a dedicated allocation.
     pub(crate) prefers_dedicated: bool,
 }
 
-/// What the driver says of an image whose memory is exported.
+/// How an image's exported memory can be shared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImageSharing {
     /// Whether only dedicated allocations can be shared.

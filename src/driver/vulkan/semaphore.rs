@@ -85,8 +85,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// As for [`Self::semaphore_value`], and the value must be more than the semaphore's, and less than those of signals that
-    /// are submitted.
+    /// The contract of [`Self::semaphore_value`], and the value must be greater than the semaphore's, and less than the
+    /// values of submitted signals.
     pub(crate) unsafe fn signal_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> Result<()> {
         let signal = self.timelines()?.values.signal_semaphore_khr;
         let info = vk::SemaphoreSignalInfo::default().semaphore(semaphore).value(value);
@@ -94,11 +94,11 @@ impl Device {
         unsafe { signal(self.raw.handle(), &raw const info) }.result().named("vkSignalSemaphoreKHR")
     }
 
-    /// Waits until a semaphore has a value or more. False if it has not after `patience`.
+    /// Waits until a semaphore has at least a value. Returns false if it has not after `patience`.
     ///
     /// # Safety
     ///
-    /// As for [`Self::semaphore_value`].
+    /// The contract of [`Self::semaphore_value`].
     pub(crate) unsafe fn wait_semaphore(
         &self,
         semaphore: vk::Semaphore,
@@ -118,7 +118,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// The semaphore must come from [`Self::create_timeline`], and nothing use it any more.
+    /// The semaphore must come from [`Self::create_timeline`], and nothing may use it any more.
     pub(crate) unsafe fn destroy_semaphore(&self, semaphore: vk::Semaphore) {
         if process::is_forked() {
             return;

@@ -16,7 +16,7 @@ pub(super) struct Timelines {
 }
 
 impl Timelines {
-    /// None for a device that was made without them.
+    /// `None` for a device that was made without them.
     pub(super) fn find(instance: &ash::Instance, device: &ash::Device) -> Option<Self> {
         let of_device = instance.fp_v1_0().get_device_proc_addr;
         let find = |name: &CStr| {
