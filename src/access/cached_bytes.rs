@@ -1,4 +1,4 @@
-//! [`CachedBytes`]: copies of cached memory by its host addresses.
+//! [`CachedBytes`]: bounds-checked copies to and from cached memory by host address.
 #![expect(unsafe_code, reason = "copies at host addresses")]
 
 use std::ptr::{self, NonNull};

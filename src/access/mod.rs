@@ -1,7 +1,8 @@
 //! The CPU's access to memory: checked ranges, flush and invalidate, copies, map guards.
 //!
-//! [`range`] is pure; [`view`] applies it to an allocation; [`copy`] holds the copy routines; [`guard`] ties flush and
-//! invalidate to a scope; [`writer`] shares one fence among many writes; [`cached_bytes`] copies by host addresses.
+//! [`range`] checks ranges; [`view`] applies it to an allocation; [`copy`] holds the copy routines; [`guard`] ties
+//! flush and invalidate to a scope; [`writer`] shares one fence among many writes; [`cached_bytes`] copies by host
+//! addresses.
 
 pub(crate) mod cached_bytes;
 pub(crate) mod copy;

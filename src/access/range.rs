@@ -1,4 +1,4 @@
-//! Checks and resolves ranges of bytes, without arithmetic that can overflow. Pure.
+//! Checks and resolves ranges of bytes, without arithmetic that can overflow.
 #![forbid(unsafe_code)]
 
 use std::ops::{Bound, RangeBounds};

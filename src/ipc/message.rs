@@ -1,4 +1,4 @@
-//! The message that goes with a descriptor, and whether it fits a handle. Pure.
+//! The message that goes with a descriptor, and whether the receiving handle can import it. Calls no driver.
 //!
 //! All integers are little-endian:
 //!
