@@ -1,4 +1,4 @@
-//! Copies by a chosen side, the CPU or the GPU's copy engine; from which size on it is the engine, and statistics.
+//! Copies with an explicit policy, by the CPU or the GPU's copy engine; thresholds and statistics.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `boundary` | the boundary around every export: panics, null pointers, statuses |
-//! | `status`, `failure` | the statuses of the new functions, and the failures that they stand for |
+//! | `status`, `failure` | the results of the functions that vkgdr 0.1 lacks, and the failures that they stand for |
 //! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
@@ -12,7 +12,7 @@
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `vulkan` | Vulkan's handles of the device and of memory |
 //! | `access` | flush, invalidate, write, read, fill |
-//! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
+//! | `copy` | copies with an explicit policy, thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
 //! | `ring` | `vkgdr_ring_t`: messages to a running kernel, and answers |
 //! | `lookup` | memory found and freed by an address |

@@ -1,4 +1,4 @@
-//! The statuses of the new functions.
+//! `vkgdr_status`, the result of the functions that vkgdr 0.1 lacks, its texts, and `vkgdr_version`.
 #![expect(unsafe_code, reason = "exports a C symbol")]
 
 use std::ffi::{CStr, c_char};

@@ -7,6 +7,7 @@
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
+//! | `lock` | a mutex that a forked child only tries to lock |
 //!
 //! Memory of vkgdr is found in whichever copy of the library the program has it from; other CUDA memory is mapped where the
 //! driver can ([`vkgdr_rs::Mapping`]). No kernel module is needed. `include/gdrapi.h` declares the functions.

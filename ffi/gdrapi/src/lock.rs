@@ -1,4 +1,4 @@
-//! [`lock`]: a mutex that a forked child may not get.
+//! [`lock`]: locks a mutex, which a forked child only tries.
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

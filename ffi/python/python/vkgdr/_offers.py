@@ -1,4 +1,4 @@
-"""Memory offered to other processes of this user under 64 bytes, the size of CUDA's IPC handles.
+"""Memory offered to other processes of this user, identified by a 64-byte token, the size of a CUDA IPC handle.
 
 Threads of the offering process answer on a Unix socket and send the memory by `vkgdr.ipc`'s protocol. An offer can
 be taken any number of times, by any process of the same user and network namespace, while the memory lives and its
