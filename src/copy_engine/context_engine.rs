@@ -126,7 +126,7 @@ impl ContextEngine {
         // Waits however long it takes: the caller's memory is only borrowed, and cannot be kept alive for the device.
         while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
             thread::sleep(PAUSE);
-            // In relaxed mode: a capture on this thread would refuse every wait, and cannot end before this returns.
+            // In relaxed mode: a capture on this thread could refuse every wait, and cannot end before this returns.
             finished = cuda.outside_captures(|| self.wait(0));
         }
         finished.map(|()| started.is_ok())
