@@ -12,6 +12,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Memory;
 
 use crate::logging;
+use crate::stream_handle::StreamHandle;
 
 /// Python objects that must live as long as the memory, such as a context or the owner of foreign memory, or as long as it is
 /// bound to them: streams.
@@ -29,6 +30,8 @@ struct KeptObject {
     /// The handle of a stream; None for what lives as long as the memory.
     stream: Option<u64>,
     object: Py<PyAny>,
+    /// Whether the garbage collector is told of it.
+    reported: bool,
 }
 
 /// An operation that uses streams that the memory is bound to. Their objects stay until it ends, also where another thread
@@ -46,13 +49,14 @@ pub(crate) fn bound_handle(memory: &Memory) -> Option<u64> {
 
 impl Kept {
     pub(crate) fn add(&self, object: Py<PyAny>) {
-        self.add_once(KeptObject { stream: None, object });
+        self.add_once(KeptObject { stream: None, object, reported: true });
     }
 
     /// Keeps the object of a stream until the memory is not bound to it. A stream given as a number is kept by the caller.
     pub(crate) fn add_stream(&self, handle: u64, object: &Bound<'_, PyAny>) {
         if !object.is_instance_of::<PyInt>() {
-            self.add_once(KeptObject { stream: Some(handle), object: object.clone().unbind() });
+            let reported = object.cast::<StreamHandle>().is_ok_and(|ours| ours.get().is_owned());
+            self.add_once(KeptObject { stream: Some(handle), object: object.clone().unbind(), reported });
         }
     }
 
@@ -93,11 +97,17 @@ impl Kept {
         self.lock().objects.iter().map(|kept| kept.object.clone_ref(py)).collect()
     }
 
-    /// Reports the objects to the garbage collector.
+    /// Reports the objects to the garbage collector, except those of other libraries' streams.
+    ///
+    /// A stream must outlive the memory that is bound to it, whose release names the stream. The collector runs the finalizers
+    /// of all garbage before it drops any of it, and a stream of another library may end in its finalizer, unlike this
+    /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
+    /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Locked by a thread that uses the memory, which is not garbage then.
         let Ok(kept) = self.0.try_lock() else { return Ok(()) };
-        kept.objects.iter().try_for_each(|kept| visit.call(&kept.object))
+        let mut reported = kept.objects.iter().filter(|kept| kept.reported);
+        reported.try_for_each(|kept| visit.call(&kept.object))
     }
 }
 

@@ -82,7 +82,7 @@ impl Ring {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
         py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(handle)) })?;
-        self.streams.add(stream.clone().unbind());
+        self.streams.add_stream(handle, stream);
         Ok(())
     }
 

@@ -18,6 +18,13 @@ pub(crate) struct StreamHandle {
     owned: bool,
 }
 
+impl StreamHandle {
+    /// Whether the stream ends with this object, and not before.
+    pub(crate) const fn is_owned(&self) -> bool {
+        self.owned
+    }
+}
+
 #[pymethods]
 impl StreamHandle {
     #[new]
@@ -33,7 +40,7 @@ impl StreamHandle {
 
     #[getter]
     const fn _owned(&self) -> bool {
-        self.owned
+        self.is_owned()
     }
 }
 
