@@ -293,11 +293,10 @@ impl Allocation {
         self.lock().kept().map_or_else(Vec::new, |kept| kept.objects(py))
     }
 
-    /// Reports the kept objects to the garbage collector.
+    /// Reports the kept objects to the garbage collector. Not for forked children, where a thread that does not exist may hold
+    /// the lock.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Locked by a thread that uses the memory, which is not garbage then.
-        let Ok(storage) = self.storage.try_lock() else { return Ok(()) };
-        storage.kept().map_or(Ok(()), |kept| kept.traverse(visit))
+        self.lock().kept().map_or(Ok(()), |kept| kept.traverse(visit))
     }
 
     /// Frees the memory, whether or not it has users. A second call does nothing. Detaches `py` from the interpreter

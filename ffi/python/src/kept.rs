@@ -97,15 +97,15 @@ impl Kept {
         self.lock().objects.iter().map(|kept| kept.object.clone_ref(py)).collect()
     }
 
-    /// Reports the objects to the garbage collector, except those of other libraries' streams.
+    /// Reports the objects to the garbage collector, except those of other libraries' streams. Not for forked children, where a
+    /// thread that does not exist may hold the lock.
     ///
     /// A stream must outlive the memory that is bound to it, whose release names the stream. The collector runs the finalizers
     /// of all garbage before it drops any of it, and a stream of another library may end in its finalizer, unlike this
     /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Locked by a thread that uses the memory, which is not garbage then.
-        let Ok(kept) = self.0.try_lock() else { return Ok(()) };
+        let kept = self.lock();
         let mut reported = kept.objects.iter().filter(|kept| kept.reported);
         reported.try_for_each(|kept| visit.call(&kept.object))
     }

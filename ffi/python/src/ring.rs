@@ -174,7 +174,8 @@ impl Ring {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.streams.traverse(&visit)
+        // As for `MemoryView`.
+        if vkgdr::is_forked() { Ok(()) } else { self.streams.traverse(&visit) }
     }
 
     fn __repr__(&self) -> String {

@@ -206,9 +206,14 @@ impl MemoryView {
         if let Some(beside) = &self.beside {
             visit.call(beside)?;
         }
-        if let Ok(held) = self.held.try_lock()
-            && let Some(Held { owner: Some(owner), .. }) = &*held
-        {
+        // What is reported once must be reported in the collector's next pass, too, or it counts as garbage. So this waits for
+        // the locks, here and in `Allocation` and `Kept`. Their holders neither wait nor log, and neither run Python code nor
+        // create Python objects, which could start a collection on the same thread. In a forked child a thread that does not
+        // exist may hold a lock: there nothing is reported, and a cycle stays.
+        if vkgdr::is_forked() {
+            return Ok(());
+        }
+        if let Some(Held { owner: Some(owner), .. }) = &*self.held() {
             visit.call(owner)?;
         }
         if self.root && !self.freed.load(Ordering::Acquire) && self.allocation.users() == 1 {
