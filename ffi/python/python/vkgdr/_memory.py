@@ -148,7 +148,15 @@ class Memory(MemoryObject):
         return cls._over(dlpack_import(capsule))
 
     def export_fd(self) -> int:
-        """Export a file descriptor for `import_fd` in another process. The caller closes it."""
+        """Export a file descriptor for `import_fd` in another process. The caller closes it.
+
+        Raises
+        ------
+        VkgdrError
+            The drivers cannot export the memory.
+        InvalidArgumentError
+            The memory is a part of an allocation, from `from_capsule`.
+        """
         return self._view.export_fd()
 
     @classmethod

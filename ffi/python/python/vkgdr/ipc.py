@@ -39,12 +39,15 @@ def send(connection: socket.socket, memory: Memory) -> None:
         A connected socket of family ``AF_UNIX`` and type ``SOCK_STREAM`` or ``SOCK_SEQPACKET``; its timeout counts. For
         ``multiprocessing``, create a pair with ``socket.socketpair()``.
     memory : Memory
-        Whole memory, not a region. It may be freed here afterwards: the receiver keeps the pages alive.
+        Whole memory, neither a region nor `Memory.from_capsule` of one. It may be freed here afterwards: the receiver
+        keeps the pages alive.
 
     Raises
     ------
     VkgdrError
         The drivers cannot export the memory.
+    InvalidArgumentError
+        The memory is a part of an allocation.
     OSError
         The socket is of another family or type, or is closed; `TimeoutError` and `BlockingIOError` as from the socket's
         own methods.

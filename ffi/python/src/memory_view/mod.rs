@@ -13,7 +13,7 @@ use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::{Memory, PoolMemory, StreamRef};
 
 use crate::allocation::{Allocation, Use};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::storage::{AnyMemory, FREED, Storage};
 
@@ -216,9 +216,18 @@ impl MemoryView {
         })
     }
 
-    /// Runs `work` on this package's memory, detached from the interpreter.
-    fn with_ours<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
-        self.with_range(py, (0, self.len), |storage, _| Ok(work(storage.ours()?)?))
+    /// Runs `work` on this package's memory, detached from the interpreter. An error for a part of an allocation: `work` shares
+    /// all of it with another process.
+    fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
+        let whole = self.live()?.len;
+        if (self.offset, self.len) != (0, whole) {
+            return Err(Failure::Invalid(format!(
+                "a part of memory cannot be shared: share the whole memory of {}, and the offset {}",
+                in_bytes(whole),
+                self.offset
+            )));
+        }
+        self.with_range(py, (0, whole), |storage, _| Ok(work(storage.ours()?)?))
     }
 
     /// A stream of the memory's context.

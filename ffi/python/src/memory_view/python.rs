@@ -99,7 +99,7 @@ impl MemoryView {
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
-        Ok(self.with_ours(py, Memory::export_fd)?.into_raw_fd())
+        Ok(self.with_whole(py, Memory::export_fd)?.into_raw_fd())
     }
 
     /// The descriptor of this range for network cards, with the range's offset in it.
@@ -112,7 +112,7 @@ impl MemoryView {
     /// Sends the memory over a Unix socket.
     fn send(&self, connection: &Bound<'_, PyAny>) -> Result<()> {
         let (py, socket) = (connection.py(), descriptor_of(connection)?);
-        let sent = self.with_ours(py, |memory| ipc::send(socket.as_fd(), memory));
+        let sent = self.with_whole(py, |memory| ipc::send(socket.as_fd(), memory));
         sent.map_err(|failure| failure.of_socket(py))
     }
 

@@ -1,6 +1,7 @@
 """What `vkgdr.ipc` refuses, and waits that end: sockets, timeouts, signals, errors of the drivers."""
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -18,6 +19,34 @@ def test_a_region_is_not_sent(gpu, pair):
     memory = vkgdr.Memory(gpu, 100)
     with pytest.raises(TypeError, match=r"region cannot be sent: .* offset 10"):
         vkgdr.ipc.send(pair[0], memory[10:20])
+
+
+@pytest.mark.parametrize(
+    "share",
+    [lambda memory, socket: vkgdr.ipc.send(socket, memory), lambda memory, _: memory.export_fd()],
+    ids=["send", "export_fd"],
+)
+def test_a_part_of_memory_that_a_capsule_showed_is_not_shared(gpu, pair, share):
+    memory = vkgdr.Memory(gpu, 4096)
+    before = descriptors()
+    for part, offset in ((memory[64:128], 64), (memory[:100], 0)):
+        taken = vkgdr.Memory.from_capsule(part.__dlpack__())
+        with pytest.raises(vkgdr.InvalidArgumentError, match=rf"part of memory .* offset {offset}$"):
+            share(taken, pair[0])
+    assert descriptors() == before
+    pair[1].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        pair[1].recv(1)
+
+
+def test_whole_memory_that_a_capsule_showed_is_shared(gpu, pair):
+    memory = vkgdr.Memory(gpu, 4096)
+    whole = vkgdr.Memory.from_capsule(memory.__dlpack__())
+    vkgdr.ipc.send(pair[0], whole)
+    assert len(vkgdr.ipc.recv(pair[1], gpu)) == 4096
+    descriptor = whole.export_fd()
+    assert len(vkgdr.Memory.import_fd(gpu, descriptor, len(whole))) == 4096
+    os.close(descriptor)
 
 
 @pytest.mark.parametrize("what", [None, b"abc", 5, np.zeros(3)])
