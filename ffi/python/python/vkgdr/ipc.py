@@ -102,8 +102,14 @@ def _check(connection: object) -> None:
         raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
     if connection.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         raise OSError(f"connection must be of type SOCK_STREAM or SOCK_SEQPACKET, not {connection.type.name}")
-    if connection.fileno() < 0:
+    _number_of(connection)
+
+
+def _number_of(connection: socket.socket) -> int:
+    number = connection.fileno()
+    if number < 0:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return number
 
 
 def _whole(memory: object) -> Memory:
@@ -134,7 +140,8 @@ def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) ->
 
 def _wait(connection: socket.socket, event: int, deadline: float | None) -> None:
     poll = select.poll()
-    poll.register(connection, event)
+    # Another thread may have closed it since the check.
+    poll.register(_number_of(connection), event)
     if deadline is None:
         poll.poll()
         return

@@ -76,6 +76,15 @@ def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
     assert descriptors() == before - 2
 
 
+def test_a_socket_that_another_thread_closes_after_it_was_checked_is_a_closed_one(gpu, pair, monkeypatch):
+    memory = vkgdr.Memory(gpu, 5)
+    monkeypatch.setattr(vkgdr.ipc, "_check", lambda connection: connection.close())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        vkgdr.ipc.send(pair[0], memory)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        vkgdr.ipc.recv(pair[1], gpu)
+
+
 def test_memory_is_not_sent_to_the_peer_of_a_socket_that_gets_the_number_of_one_that_is_closed(gpu, context):
     memory = vkgdr.Memory(gpu, 4096)
     strangers = 0
