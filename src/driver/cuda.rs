@@ -118,6 +118,7 @@ driver_functions! {
         cuWaitExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, CUstream);
         cuDestroyExternalSemaphore(CUexternalSemaphore);
         // Not needed where nothing is captured.
+        cuStreamIsCapturing(CUstream, *mut c_uint);
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }
 }

@@ -131,6 +131,18 @@ impl StreamRef {
         Ok(Event::new(event, self.context))
     }
 
+    /// Whether a stream capture records the work that is submitted now, instead of doing it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors, `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream during a capture that it would
+    /// take part in, and [`Error::Forked`].
+    #[doc(hidden)]
+    pub fn is_capturing(&self) -> Result<bool> {
+        // SAFETY: live by the constructors' contract.
+        self.context.run(|| unsafe { cuda()?.stream_is_capturing(self.raw()) })
+    }
+
     /// Makes later work of the stream wait for an event, which may belong to another context. Returns at once.
     ///
     /// # Errors

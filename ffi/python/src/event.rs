@@ -1,6 +1,7 @@
 //! `Event`, and the Python objects that pending work keeps alive.
 #![forbid(unsafe_code)]
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
@@ -21,7 +22,30 @@ pub(crate) struct Event {
 /// Host buffers and memory objects that a stream may still use.
 struct InUse {
     until: Arc<vkgdr::Event>,
-    _objects: Vec<Py<PyAny>>,
+    objects: Vec<Py<PyAny>>,
+}
+
+/// Whether the objects of an entry may go.
+enum State {
+    Pending,
+    Done,
+    /// A stream capture recorded the event: it never completes, and asking for it again may end the capture.
+    Captured,
+}
+
+impl InUse {
+    fn state(&self) -> State {
+        /// cuda.h's `CUDA_ERROR_CAPTURED_EVENT`.
+        const CAPTURED_EVENT: i32 = 907;
+        match self.until.is_complete() {
+            Ok(true) => State::Done,
+            Ok(false) => State::Pending,
+            Err(error) if error.cuda_code() == Some(CAPTURED_EVENT) => State::Captured,
+            Err(vkgdr::Error::Forked) => State::Done,
+            Err(error) if error.ends_all_work() => State::Done,
+            Err(_) => State::Pending,
+        }
+    }
 }
 
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
@@ -29,10 +53,26 @@ static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 /// Releases the entries whose work is done.
 fn tidy() {
     let entries = std::mem::take(&mut *in_use());
-    // Not under the lock: `is_over` calls the driver, and logging or dropping an object may run Python code.
-    let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.until.is_over());
+    let (mut pending, mut done, mut captured) = (Vec::new(), Vec::new(), Vec::new());
+    // Not under the lock: `state` calls the driver, and logging or dropping an object may run Python code.
+    for entry in entries {
+        match entry.state() {
+            State::Pending => pending.push(entry),
+            State::Done => done.push(entry),
+            State::Captured => captured.push(entry),
+        }
+    }
     in_use().extend(pending);
+    for entry in captured {
+        leak(entry.objects);
+    }
     drop(done);
+}
+
+/// Keeps what was lent to the device for ever.
+pub(crate) fn leak<T>(lent: T) {
+    log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
+    let _leaked = ManuallyDrop::new(lent);
 }
 
 fn in_use() -> MutexGuard<'static, Vec<InUse>> {
@@ -45,14 +85,21 @@ impl Event {
         Self { event: None }
     }
 
-    /// Records an event on a stream, and keeps `objects` alive until it is complete.
+    /// Records an event on a stream, and keeps `objects` alive until it is complete; for ever if the stream is captured.
     pub(crate) fn on(py: Python<'_>, stream: &StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
-        let event = Arc::new(py.detach(|| stream.record())?);
-        if !objects.is_empty() {
-            let entry = InUse { until: event.clone(), _objects: objects };
-            in_use().push(entry);
-        }
+        let lends = !objects.is_empty();
+        let (event, is_captured) = py.detach(|| {
+            // Where this cannot be told, the event's first query tells it.
+            let is_captured = lends && stream.is_capturing().unwrap_or(false);
+            Ok::<_, vkgdr::Error>((Arc::new(stream.record()?), is_captured))
+        })?;
         tidy();
+        if is_captured {
+            // The device uses them whenever the graph is launched.
+            leak(objects);
+        } else if lends {
+            in_use().push(InUse { until: event.clone(), objects });
+        }
         Ok(Self { event: Some(event) })
     }
 }

@@ -1,14 +1,12 @@
 //! Copies and fills on CUDA streams: every range is checked here, before the driver call.
 #![expect(unsafe_code, reason = "passes addresses to the driver")]
 
-use std::mem::ManuallyDrop;
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
 use crate::error::{Failure, Result, in_bytes};
-use crate::event::Event;
+use crate::event::{Event, leak};
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::MemoryView;
 use crate::storage::Storage;
@@ -261,12 +259,6 @@ fn clones(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<Py<PyAny>> {
 /// during a stream capture: what was lent to its work must not be given back.
 pub(crate) fn is_idle(queue: StreamRef) -> bool {
     queue.synchronize().map_or_else(|error| error.ends_all_work(), |()| true)
-}
-
-/// Keeps what was lent to the device for ever.
-pub(crate) fn leak<T>(lent: T) {
-    log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
-    let _leaked = ManuallyDrop::new(lent);
 }
 
 /// One side of a copy, moved into a closure that runs detached from the interpreter.

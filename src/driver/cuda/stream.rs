@@ -14,6 +14,7 @@ use crate::error::CudaCode;
 const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 /// For streams that do not wait for the legacy default stream.
 const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+const CAPTURE_STATUS_NONE: c_uint = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
 const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
 const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
 
@@ -58,6 +59,21 @@ impl Cuda {
         let mut context = ptr::null_mut();
         call!(self, cuStreamGetCtx(stream, &raw mut context))?;
         Ok(context)
+    }
+
+    /// Whether a capture records the stream's work, or did until it became invalid. Unlike a question about the work itself, it
+    /// leaves the capture valid (`cuStreamIsCapturing`).
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::stream_context`].
+    pub(crate) unsafe fn stream_is_capturing(&self, stream: CUstream) -> Result<bool> {
+        let Some(is_capturing) = self.table.cuStreamIsCapturing else { return Ok(false) };
+        let mut status = CAPTURE_STATUS_NONE;
+        // SAFETY: `status` is a live local, and the stream is live by this method's contract.
+        let code = unsafe { is_capturing(stream, &raw mut status) };
+        self.check("cuStreamIsCapturing", code)?;
+        Ok(status != CAPTURE_STATUS_NONE)
     }
 
     /// # Safety

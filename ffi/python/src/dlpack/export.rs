@@ -17,12 +17,13 @@ use super::order::{consumers, order};
 use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
+use crate::event::leak;
 use crate::heap::zeroes;
 use crate::host_view::HostView;
 use crate::kept::bound_handle;
 use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
 use crate::storage::{AnyMemory, Storage};
-use crate::transfer::{is_idle, leak};
+use crate::transfer::is_idle;
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {

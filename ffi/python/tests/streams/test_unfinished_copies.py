@@ -15,6 +15,7 @@ from vkgdr.compat import _operands
 SIZE = 4096
 STREAM_CAPTURE_UNSUPPORTED = 900
 ILLEGAL_ADDRESS = 700
+CAPTURED_EVENT = 907
 
 
 class Bytes(np.ndarray):
@@ -161,4 +162,41 @@ def test_the_bytes_of_a_host_tensor_are_leaked_where_the_copy_cannot_be_waited_f
         pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
     ):
         memory.__dlpack__(dl_device=(1, 0))
+    assert "leaking" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["host bytes", "another library's memory"])
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_what_a_captured_copy_was_lent_is_leaked_and_its_event_never_asked_for(
+    cuda, gpu, stream, lend, simulated, caplog, direction, what
+):
+    # Bound memory is left out: the device may use it whenever the graph is launched.
+    memory, lent = vkgdr.Memory(gpu, SIZE, kind="device"), lend(what)
+    seen = weakref.ref(lent)
+    with cuda.capture(stream):
+        sides = (memory, lent) if direction == "from" else (lent, memory)
+        before = simulator.calls("cuEventQuery")
+        ops.copy(*sides, stream=stream, is_blocking=False)
+        del lent, sides
+        assert is_alive(seen)
+        assert simulator.calls("cuEventQuery") == before
+    assert is_alive(seen)
+    assert simulator.calls("cuEventQuery") == before
+    assert "leaking" in caplog.text
+
+
+def test_what_a_copy_was_lent_is_leaked_where_its_event_turns_out_to_be_captured(
+    cuda, memory, stream, lend, simulated, caplog
+):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(stream):
+        ops.copy(memory, lent, stream=stream, is_blocking=False)
+        del lent
+        with simulator.fail("cuEventQuery", 1, CAPTURED_EVENT):
+            assert is_alive(seen)
+        before = simulator.calls("cuEventQuery")
+        assert is_alive(seen)
+        assert simulator.calls("cuEventQuery") == before
+    assert is_alive(seen)
     assert "leaking" in caplog.text

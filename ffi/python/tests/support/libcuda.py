@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 NON_BLOCKING = 1
+# Modes of stream captures: what other calls the driver refuses meanwhile.
+GLOBAL, RELAXED = 0, 2
 # The seconds after which a gate opens by itself: a test that waits for held work fails instead of hanging.
 PATIENCE = 20
 
@@ -96,6 +98,9 @@ class Cuda:
             "cuStreamDestroy_v2": (c_void_p,),
             "cuStreamSynchronize": (c_void_p,),
             "cuStreamQuery": (c_void_p,),
+            "cuStreamBeginCapture_v2": (c_void_p, c_uint),
+            "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+            "cuGraphDestroy": (c_void_p,),
             "cuStreamWaitValue32_v2": (c_void_p, c_uint64, c_uint, c_uint),
             "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
             "cuMemFree_v2": (c_uint64,),
@@ -215,6 +220,17 @@ class Cuda:
         finally:
             self.synchronize_stream(stream)
             self.destroy_stream(stream)
+
+    @contextlib.contextmanager
+    def capture(self, stream: int, mode: int = RELAXED) -> Iterator[None]:
+        """Capture a stream's work within a ``with`` block into a graph that is destroyed unused."""
+        self.call("cuStreamBeginCapture_v2", stream, mode)
+        graph = c_void_p()
+        try:
+            yield
+        finally:
+            self.call("cuStreamEndCapture", stream, byref(graph))
+        self.call("cuGraphDestroy", graph)
 
     @contextlib.contextmanager
     def hold(self, stream: int) -> Iterator[Gate]:
