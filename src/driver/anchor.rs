@@ -4,7 +4,7 @@
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::context::Context;
+use super::context::{Context, Entered};
 use super::cuda::cuda;
 use super::known_contexts::{ContextKey, Witness};
 use crate::Result;
@@ -20,7 +20,8 @@ pub(crate) fn keep(context: Context) -> Result<()> {
     if !Witness::is_needed(context.key()) || is_kept(&KEPT.lock()) {
         return Ok(());
     }
-    let Some(anchor) = context.run(|| Anchor::new(context))? else { return Ok(()) };
+    // A capture on this thread may forbid allocations.
+    let Some(anchor) = context.run(|| cuda()?.outside_captures(|| Anchor::new(context)))? else { return Ok(()) };
     let mut kept = KEPT.lock();
     if is_kept(&kept) {
         drop(kept);
@@ -33,6 +34,34 @@ pub(crate) fn keep(context: Context) -> Result<()> {
     drop(kept);
     drop(before);
     Ok(())
+}
+
+/// A context whose end can be found out, for what packages around this crate make in it by calls of their own.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct KnownContext(Context);
+
+impl KnownContext {
+    /// The context that is current on this thread.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, other errors of the driver, and
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn current() -> Result<Self> {
+        let context = Context::current()?;
+        keep(context)?;
+        Ok(Self(context))
+    }
+
+    /// Runs `work` with the context current, unless that was destroyed or CUDA has shut down with the process. Where the context
+    /// cannot be made current for another reason, which may pass, with the one that is current.
+    pub fn run_unless_destroyed(&self, work: impl FnOnce()) {
+        let entered = self.0.try_enter();
+        if !matches!(entered, Ok(Entered::Destroyed(_) | Entered::ShutDown(_))) {
+            work();
+        }
+    }
 }
 
 /// One byte of device memory in a context, for CUDA objects that have no address: the driver must not be asked about

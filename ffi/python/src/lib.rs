@@ -24,6 +24,7 @@ mod listed;
 mod logging;
 mod mapping;
 mod memory_view;
+mod own_context;
 mod pool;
 mod ring;
 mod source;
@@ -64,13 +65,15 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::memory_view::MemoryView;
     #[pymodule_export]
+    use crate::own_context::OwnContext;
+    #[pymodule_export]
     use crate::pool::Pool;
     #[pymodule_export]
     use crate::ring::Ring;
     #[pymodule_export]
     use crate::source::Source;
     #[pymodule_export]
-    use crate::stream_handle::{StreamHandle, check_process};
+    use crate::stream_handle::{EventHandle, StreamHandle, check_process};
     #[pymodule_export]
     use crate::transfer::{copy, fill};
     #[pymodule_export]

@@ -1,36 +1,39 @@
-//! `StreamHandle`: the native base class of `vkgdr.stream.Stream`, which destroys its stream with the last reference.
+//! `StreamHandle` and `EventHandle`: the native base classes of `vkgdr.stream`'s `Stream` and `TimedEvent`, which destroy what
+//! they own with the last reference.
 //!
 //! Not with a finalizer: the garbage collector runs those of a cycle before it drops any of its objects, and the memory bound to
-//! the stream still records an event on it when it is dropped.
-#![expect(unsafe_code, reason = "destroys streams")]
+//! a stream still records an event on it when it is dropped.
+#![expect(unsafe_code, reason = "destroys streams and events")]
 
 use pyo3::prelude::*;
 use vkgdr::cudarc::driver::result;
+use vkgdr::cudarc::driver::sys::CUevent;
 
-use crate::detached::detached;
 use crate::error::Result;
-use crate::memory_view::raw_stream;
+use crate::memory_view::{as_address, raw_stream};
+use crate::own_context::OwnContext;
 
-/// A `CUstream`, and whether this object owns it.
+/// A `CUstream`.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct StreamHandle {
     handle: u64,
-    owned: bool,
+    /// The context of a stream that this object owns.
+    context: Option<Py<OwnContext>>,
 }
 
 impl StreamHandle {
     /// Whether the stream ends with this object, and not before.
     pub(crate) const fn is_owned(&self) -> bool {
-        self.owned
+        self.context.is_some()
     }
 }
 
 #[pymethods]
 impl StreamHandle {
     #[new]
-    #[pyo3(signature = (handle, owned = false))]
-    const fn new(handle: u64, owned: bool) -> Self {
-        Self { handle, owned }
+    #[pyo3(signature = (handle, context = None))]
+    const fn new(handle: u64, context: Option<Py<OwnContext>>) -> Self {
+        Self { handle, context }
     }
 
     #[getter]
@@ -46,13 +49,42 @@ impl StreamHandle {
 
 impl Drop for StreamHandle {
     fn drop(&mut self) {
-        if self.owned && !vkgdr::is_forked() {
-            detached(|| {
-                // Fails where the context, and the stream with it, are gone.
-                // SAFETY: `vkgdr.stream` created the stream for this object alone, which cannot be copied.
+        if let Some(context) = &self.context {
+            context.get().destroy(|| {
+                // SAFETY: `vkgdr.stream` created the stream in this context, for this object alone, which cannot be copied.
                 let _ = unsafe { result::stream::destroy(raw_stream(self.handle)) };
             });
         }
+    }
+}
+
+/// A `CUevent` that this object owns.
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+pub(crate) struct EventHandle {
+    handle: u64,
+    context: Py<OwnContext>,
+}
+
+#[pymethods]
+impl EventHandle {
+    #[new]
+    const fn new(handle: u64, context: Py<OwnContext>) -> Self {
+        Self { handle, context }
+    }
+
+    #[getter]
+    const fn _handle(&self) -> u64 {
+        self.handle
+    }
+}
+
+impl Drop for EventHandle {
+    fn drop(&mut self) {
+        self.context.get().destroy(|| {
+            let event: CUevent = std::ptr::with_exposed_provenance_mut(as_address(self.handle));
+            // SAFETY: `vkgdr.stream` created the event in this context, for this object alone, which cannot be copied.
+            let _ = unsafe { result::event::destroy(event) };
+        });
     }
 }
 

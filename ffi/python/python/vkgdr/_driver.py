@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from vkgdr._device import Vkgdr
+
 __all__ = ["NOT_READY", "VkgdrError", "call", "current_context", "query"]
 
 NOT_READY = 600
@@ -68,20 +70,25 @@ def query(function: str, handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def current_context(device: int | None = None) -> Iterator[None]:
-    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is."""
+def current_context(device: int | None = None) -> Iterator[Vkgdr | None]:
+    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is.
+
+    Gives the default owner where it is used: it keeps the context alive for what is made in the block.
+    """
     context = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(context))
     if context.value:
-        yield
+        yield None
         return
+    owner = None
     if device is None:
-        device = default_owner().device
+        owner = default_owner()
+        device = owner.device
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
         call("cuCtxPushCurrent_v2", context)
         try:
-            yield
+            yield owner
         finally:
             call("cuCtxPopCurrent_v2", ctypes.byref(context))
     finally:

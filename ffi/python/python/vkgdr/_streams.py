@@ -7,7 +7,6 @@ import ctypes
 import threading
 
 from vkgdr import _driver, _vkgdr
-from vkgdr._errors import FreedError
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -39,9 +38,11 @@ class Stream(_vkgdr.StreamHandle):
     @classmethod
     def _create(cls) -> Self:
         handle = ctypes.c_void_p()
-        with _driver.current_context():
+        with _driver.current_context() as owner:
+            # First: it may fail.
+            context = _vkgdr.OwnContext(owner)
             _driver.call("cuStreamCreate", ctypes.byref(handle), 0)
-        return cls(handle.value or 0, owned=True)
+            return cls(handle.value or 0, context)
 
     def __int__(self) -> int:
         return self._handle
@@ -123,22 +124,25 @@ class Stream(_vkgdr.StreamHandle):
         return f"<vkgdr.stream.Stream: {kind}, {self._handle:#x}>"
 
 
-class TimedEvent:
-    """An event that the caller records, from `event`; with `timing`, two of them give the time between."""
+class TimedEvent(_vkgdr.EventHandle):
+    """An event that the caller records, from `event`; with `timing`, two of them give the time between.
 
-    def __init__(self, *, timing: bool = True) -> None:
+    It is destroyed with its last reference.
+    """
+
+    def __new__(cls, *, timing: bool = True) -> Self:
+        """Create the event."""
         handle = ctypes.c_void_p()
         # CU_EVENT_DISABLE_TIMING
         flags = 0 if timing else 2
-        with _driver.current_context():
+        with _driver.current_context() as owner:
+            context = _vkgdr.OwnContext(owner)
             _driver.call("cuEventCreate", ctypes.byref(handle), flags)
-        self._handle: int | None = handle.value
+            return super().__new__(cls, handle.value or 0, context)
 
     @property
     def handle(self) -> int:
         """The ``CUevent``."""
-        if not self._handle:
-            raise FreedError("the event was destroyed")
         return self._handle
 
     @property
@@ -170,12 +174,6 @@ class TimedEvent:
         milliseconds = ctypes.c_float()
         _driver.call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
         return milliseconds.value
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            with contextlib.suppress(Exception):
-                _driver.call("cuEventDestroy_v2", ctypes.c_void_p(handle))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an event cannot be copied or pickled")

@@ -16,6 +16,7 @@ __all__ = [
     "RING_HEADER",
     "Base",
     "Event",
+    "EventHandle",
     "Handle",
     "HostBuffer",
     "HostView",
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryInfo",
     "MemoryType",
     "MemoryView",
+    "OwnContext",
     "Pool",
     "Ring",
     "Semaphore",
@@ -283,8 +285,18 @@ class Pool:
     def _piece_size(self, size: SupportsIndex) -> int | None: ...
 
 @disjoint_base
+class EventHandle:
+    def __new__(cls, handle: int, context: OwnContext) -> Self: ...
+    @property
+    def _handle(self) -> int: ...
+
+@final
+class OwnContext:
+    def __new__(cls, owner: Vkgdr | None) -> Self: ...
+
+@disjoint_base
 class StreamHandle:
-    def __new__(cls, handle: int, owned: bool = False) -> Self: ...
+    def __new__(cls, handle: int, context: OwnContext | None = None) -> Self: ...
     @property
     def _handle(self) -> int: ...
     @property

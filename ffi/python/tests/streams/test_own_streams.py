@@ -6,8 +6,11 @@ import copy
 import gc
 import pickle
 import threading
+from pathlib import Path
 
+import libcuda
 import pytest
+import simulator
 import vkgdr
 from neighbours import wait_at
 from vkgdr import stream as streams
@@ -23,8 +26,6 @@ def stream(context):
 
 
 def test_a_stream_is_created_and_destroyed(context, simulated):
-    import simulator
-
     before = simulator.live()["stream"]
     stream = streams.stream()
     assert simulator.live()["stream"] == before + 1
@@ -146,8 +147,6 @@ def test_elapsed_time_is_in_milliseconds(stream):
 
 
 def test_events_are_destroyed(context, simulated):
-    import simulator
-
     before = simulator.live()["event"]
     event = streams.event()
     assert simulator.live()["event"] == before + 1
@@ -157,8 +156,6 @@ def test_events_are_destroyed(context, simulated):
 
 
 def test_a_stream_in_a_cycle_outlives_the_memory_that_is_bound_to_it(gpu, caplog, simulated):
-    import simulator
-
     class Worker:
         def __init__(self):
             self.stream = streams.stream()
@@ -212,6 +209,68 @@ def test_without_a_context_the_primary_one_is_used(run_python):
         del stream, event, array
     """
     run_python(code)
+
+
+@pytest.mark.parametrize("make", ["stream", "event"])
+def test_one_whose_context_was_destroyed_before_is_not_named_to_the_driver(run_python, simulated, make):
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path(simulator.__file__).parent)!r})
+        import libcuda, simulator
+        from vkgdr import stream as streams
+        context = libcuda.Cuda().create_context()
+        ours = streams.{make}()
+        context.destroy()
+        before = simulator.calls("cuStreamDestroy"), simulator.calls("cuEventDestroy")
+        del ours
+        assert (simulator.calls("cuStreamDestroy"), simulator.calls("cuEventDestroy")) == before
+    """
+    run_python(code)
+
+
+@pytest.mark.parametrize("make", ["stream", "event"])
+def test_one_of_a_context_that_is_not_current_is_destroyed_there(cuda, context, simulated, make):
+    noun = make
+    before = simulator.live()[noun]
+    ours = getattr(streams, make)()
+    other = cuda.create_context()
+    current = cuda.current()
+    del ours
+    assert simulator.live()[noun] == before
+    assert cuda.current() == current
+    other.destroy()
+
+
+@pytest.mark.parametrize("make", [streams.stream, streams.event])
+def test_one_is_created_during_a_capture(cuda, context, make):
+    with cuda.stream() as captured, cuda.capture(captured, libcuda.GLOBAL):
+        ours = make()
+    del ours
+
+
+CLOSED = {
+    "the default handle": "vkgdr._device._primary.clear()",
+    "a buffer's owner": "b = vkgdr.compat.rmm.Buffer(size=1); b.owner.close(); del b",
+    "nothing": "pass",
+}
+
+
+@pytest.mark.parametrize("make", ["stream", "event"])
+@pytest.mark.parametrize("close", CLOSED.values(), ids=CLOSED)
+def test_without_a_context_one_keeps_the_primary_context_alive(run_python_to_its_end, simulated, close, make):
+    code = f"""
+        import vkgdr, vkgdr.compat.rmm
+        from vkgdr import stream as streams
+        ours = streams.{make}()
+        {close}
+        ours.synchronize()
+        if {close != "pass"}:
+            del ours
+        else:
+            # Goes after the module that has the default handle.
+            import builtins; builtins.ours = ours
+    """
+    assert not any(run_python_to_its_end(code).live.values())
 
 
 def test_without_a_driver_the_error_says_so(run_python):
