@@ -165,14 +165,14 @@ fn load() -> Result<&'static Cuda> {
 /// The driver's library, never unloaded.
 fn library() -> Result<&'static Library> {
     static LOADED: Lock<Option<&'static Library>> = Lock::new(None);
+    // Vulkan is loaded after CUDA, so that this covers both.
+    process::watch_forks()?;
     let mut loaded = LOADED.lock();
     if let Some(library) = *loaded {
         return Ok(library);
     }
-    let library = library::load(LIBRARY).map_err(|reason| Error::Library { library: LIBRARY, reason })?;
-    // Vulkan is always loaded after CUDA, so that this covers both.
-    process::watch_forks()?;
-    Ok(*loaded.insert(library))
+    let library = library::load(LIBRARY).inspect_err(|_| process::stop_watching_forks());
+    Ok(*loaded.insert(library.map_err(|reason| Error::Library { library: LIBRARY, reason })?))
 }
 
 impl Cuda {

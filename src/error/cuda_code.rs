@@ -18,6 +18,7 @@ impl CudaCode {
     pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
     pub(crate) const INVALID_VALUE: i32 = CUresult::CUDA_ERROR_INVALID_VALUE as i32;
     pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
+    pub(crate) const NOT_INITIALIZED: i32 = CUresult::CUDA_ERROR_NOT_INITIALIZED as i32;
     pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
     pub(crate) const NO_DEVICE: i32 = CUresult::CUDA_ERROR_NO_DEVICE as i32;
     pub(crate) const INVALID_DEVICE: i32 = CUresult::CUDA_ERROR_INVALID_DEVICE as i32;

@@ -44,6 +44,11 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
         ("cuMemGetHandleForAddressRange", CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
             Some("the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only")
         }
+        // What a driver says in a child, if another library initialized it in the parent.
+        ("cuInit", CudaCode::NOT_INITIALIZED) => Some(
+            "if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
+             multiprocessing calls \"spawn\"",
+        ),
         ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
         _ => None,
     }

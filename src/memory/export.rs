@@ -32,8 +32,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for device
-    /// memory of a handle without Vulkan, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
+    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for memory
+    /// that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         if self.is_pooled() {
             return Err(Error::Pooled { operation: "export_fd" });

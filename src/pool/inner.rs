@@ -17,7 +17,7 @@ use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
 use crate::chunk::{Block, ChunkPool, ChunkRef, FreeChunk, LastUse};
 use crate::device::Collect;
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::{anchor, process};
 use crate::lock::{Lock, LockGuard};
 use crate::report::report;
 use crate::stream::binding::Binding;
@@ -64,6 +64,8 @@ impl PoolInner {
         let kind = options.kind();
         let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
         let context = owner.allocation_context()?;
+        // A pool without blocks has no other evidence that its context exists.
+        drop(anchor::keep(context));
         let shared = Shared {
             arena: Lock::new(Arena::new(classes)),
             pending: PendingFrees::new(context, classes, owner.gpu().deferred_frees()),

@@ -126,6 +126,8 @@ impl StreamRef {
     ///
     /// The driver's errors, and [`Error::Forked`].
     pub fn record(&self) -> Result<Event> {
+        // The event may outlive all memory of its context. Without memory for an anchor there is no evidence of the context's end.
+        drop(anchor::keep(self.context));
         // SAFETY: live by the constructors' contract, and its context is current.
         let event = self.context.run(|| unsafe { DriverEvent::record(self.raw()) })?;
         Ok(Event::new(event, self.context))

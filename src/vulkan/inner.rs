@@ -19,6 +19,7 @@ use crate::chunk::pending::Pending;
 use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
 use crate::device::deferred_frees::Deferred;
 use crate::device::gpu::VulkanRef;
+use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::lock::Lock;
@@ -67,6 +68,8 @@ impl AllocatorInner {
             allocation_sizes: options.sizes,
         });
         let suballocator = Some(suballocator.map_err(|error| suballocation(&error))?);
+        // An allocator without blocks has no other evidence that its context exists.
+        drop(anchor::keep(context));
         let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
         let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
         let books = Lock::new(Books { suballocator, ..Books::default() });

@@ -10,9 +10,9 @@ use std::thread;
 use support::child;
 use support::cuda::{Context, PrimaryContext, Stream, current, no_context};
 use support::ledger::{Calls, Live};
-use support::{Result, host_write, logs, refused, simcuda, skip};
+use support::{Result, assert_says, host_write, logs, refused, simcuda, skip};
 use vkgdr::cudarc::driver::sys;
-use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
@@ -195,6 +195,27 @@ fn a_context_of_which_nothing_is_known_counts_as_alive() -> Result {
     thread::scope(|scope| scope.spawn(|| memory.free()).join()).map_err(|_| "the thread panicked")??;
     assert_eq!((Live::now(), logs::captured().len()), (before, 0));
     again_without_attributes(TEST)
+}
+
+#[test]
+fn the_end_of_a_context_without_memory_is_known_to_its_pools_and_events() -> Result {
+    if simcuda().is_none() {
+        return skip(ONLY_SIMULATED);
+    }
+    let gpu = Vkgdr::open(0, NONE)?;
+    let of_pool = Context::create(0);
+    let pool = Pool::new(&gpu, PoolOptions::default())?;
+    of_pool.destroy();
+    assert_says(&refused(no_context(|| pool.allocate(SIZE))), &["CUDA_ERROR_CONTEXT_IS_DESTROYED"]);
+
+    let of_event = Context::create(0);
+    // SAFETY: the default stream lives as long as its context, whose end is the subject.
+    let stream = unsafe { StreamRef::in_current_context(null_mut()) }?;
+    let event = stream.record()?;
+    of_event.destroy();
+    assert_says(&refused(no_context(|| event.is_complete())), &["CUDA_ERROR_CONTEXT_IS_DESTROYED"]);
+    no_context(|| drop(event));
+    Ok(())
 }
 
 /// Undefined on a GPU: the best that can be done with a driver that tells, as CUDA's does sometimes.

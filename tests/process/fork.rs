@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 use support::cuda::{self, PrimaryContext, Stream};
 use support::fork::{assert_forked, in_child, in_quiet_child};
 use support::ledger::Live;
-use support::{Result, assert_says, child, device_read, host_read, host_write, pattern};
-use vkgdr::cudarc::driver::CudaContext;
+use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused};
+use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
     CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
     StreamRef, Vkgdr,
@@ -320,5 +320,26 @@ fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
     // The parent is not marked as a child.
     use_it()?;
     child::say("opened");
+    Ok(())
+}
+
+/// Another library may have initialized the driver in the parent, which this crate cannot know.
+#[test]
+fn a_child_whose_parent_only_used_cuda_directly_is_told_to_exec() -> Result {
+    const NAME: &str = "fork::a_child_whose_parent_only_used_cuda_directly_is_told_to_exec";
+    if child::role().is_none() {
+        assert_eq!(child::run(child::command(NAME, "another library's driver")?)?, ["told"]);
+        return Ok(());
+    }
+    // SAFETY: no requirements beyond the argument.
+    let code = unsafe { sys::cuInit(0) };
+    assert_eq!(code as i32, 0);
+    in_child(|| {
+        assert!(!vkgdr::is_forked());
+        let error = refused(Vkgdr::open(0, NONE));
+        assert_says(&error, &["cuInit", "CUDA_ERROR_NOT_INITIALIZED", "exec", "spawn"]);
+        Ok(())
+    })?;
+    child::say("told");
     Ok(())
 }

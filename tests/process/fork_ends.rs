@@ -12,7 +12,7 @@ use support::ledger::Live;
 use support::state::State;
 use support::{Random, Result, device_read, host_read, host_write, logs, pattern};
 use vkgdr::{
-    CopyPolicy, DropPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr,
+    CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr,
 };
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -252,4 +252,30 @@ fn children_forked_while_threads_record_uses_release_nothing_and_do_not_hang() -
     gpu.collect();
     assert_eq!(Live::now(), live);
     Ok(())
+}
+
+/// The first open loads the drivers under a lock, which a child would inherit locked. Only a process that has loaded nothing can
+/// show it, and few of its children fall into that time: hence many such processes.
+#[test]
+fn children_forked_while_the_gpu_is_opened_first_are_refused_and_do_not_hang() -> Result {
+    (0..30).try_for_each(|_| {
+        in_child(|| {
+            let opening = thread::spawn(|| Vkgdr::open_primary_context(0, NONE).map(drop).is_ok());
+            let mut refused = 0;
+            // One more child when it is open.
+            loop {
+                let is_last = opening.is_finished();
+                match end_of(|| i32::from(matches!(vkgdr::device_count(), Err(Error::Forked))))? {
+                    End::Exit(code) => refused += code,
+                    End::Signal(_) => return Err("a child hung".into()),
+                }
+                if is_last {
+                    break;
+                }
+            }
+            assert!(opening.join().unwrap_or(false), "the GPU was not opened");
+            assert!(refused > 0, "the last child, if no other, was forked after the drivers were loaded");
+            Ok(())
+        })
+    })
 }

@@ -3,7 +3,7 @@
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::ledger::Live;
 use support::state::State;
-use support::{Result, host_write, pattern};
+use support::{Result, assert_says, host_write, pattern, refused, simcuda, skip};
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation};
 use vkgdr::{DropPolicy, OpenFlags, Vkgdr};
 
@@ -86,13 +86,28 @@ fn buffers_of_a_destroyed_context_are_freed_without_cuda() -> Result {
     let before = Live::now();
     let context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-    let allocator = allocator(&gpu)?;
-    let made = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+    let of_buffers = allocator(&gpu)?;
+    let made = buffer(&of_buffers, LEN, MemoryLocation::CpuToGpu)?;
     let _ = made.device_ptr();
     context.destroy();
     drop(made);
-    drop(allocator);
+    drop(of_buffers);
     assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn an_allocator_without_buffers_knows_that_its_context_was_destroyed() -> Result {
+    let Some(_) = open()? else { return Ok(()) };
+    if simcuda().is_none() {
+        return skip("only the simulated driver says what becomes of a destroyed context");
+    }
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let allocator = allocator(&gpu)?;
+    context.destroy();
+    let refused = refused(no_context(|| buffer(&allocator, LEN, MemoryLocation::CpuToGpu)));
+    assert_says(&refused, &["CUDA_ERROR_CONTEXT_IS_DESTROYED"]);
     Ok(())
 }
 
