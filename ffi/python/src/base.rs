@@ -10,7 +10,8 @@ use pyo3::types::{PyDict, PyInt};
 
 use crate::error::{Failure, Result, Size};
 use crate::host_view::{HostView, array_interface};
-use crate::memory_view::{LEGACY_STREAM, MemoryView, NULL_STREAM};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::{LEGACY_STREAM, NULL_STREAM};
 
 /// The native base class of every memory object.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]

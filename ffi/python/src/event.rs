@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use vkgdr::StreamRef;
 
 use crate::error::Result;
-use crate::memory_view::MemoryView;
 
 /// A point in a stream's work.
 ///
@@ -102,6 +101,11 @@ impl Event {
         }
         Ok(Self { event: Some(event) })
     }
+
+    /// CUDA's event; None for work that was done before the event was created.
+    pub(crate) fn recorded(&self) -> Option<&vkgdr::Event> {
+        self.event.as_deref()
+    }
 }
 
 #[pymethods]
@@ -148,28 +152,8 @@ impl Event {
     }
 }
 
-/// Records an event on a stream.
-#[pyfunction]
-pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<Event> {
-    let stream = py.detach(|| view.stream_of_any_context(stream))?;
-    Event::on(py, &stream, Vec::new())
-}
-
 /// An event that is complete from the start.
 #[pyfunction]
 pub(crate) fn complete() -> Event {
     Event::complete()
-}
-
-/// Makes a stream wait for an event.
-#[pyfunction]
-pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: u64, event: &Event) -> Result<()> {
-    let Some(event) = &event.event else { return Ok(()) };
-    py.detach(|| Ok(view.stream(stream)?.wait(event)?))
-}
-
-/// Waits for a stream of the view's context.
-#[pyfunction]
-pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<()> {
-    py.detach(|| Ok(view.stream(stream)?.synchronize()?))
 }

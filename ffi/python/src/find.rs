@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, in_bytes, number};
-use crate::memory_view::{MemoryView, NULL_STREAM};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::NULL_STREAM;
 
 /// A view of `size` bytes at a device address; None if neither the first nor the last lies in memory of vkgdr. An error if
 /// only a part of them does.

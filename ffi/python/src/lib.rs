@@ -26,9 +26,11 @@ mod mapping;
 mod memory_view;
 mod own_context;
 mod pool;
+mod raw_stream;
 mod ring;
 mod source;
 mod storage;
+mod stream;
 mod stream_handle;
 mod torch;
 mod totals;
@@ -51,7 +53,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::dlpack::{dlpack_export, dlpack_import, dlpack_order};
     #[pymodule_export]
-    use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
+    use crate::event::{Event, complete};
     #[pymodule_export]
     use crate::find::{find_address, find_device, find_host, find_id, foreign, pointer_device};
     #[pymodule_export]
@@ -72,6 +74,8 @@ mod _vkgdr {
     use crate::ring::Ring;
     #[pymodule_export]
     use crate::source::Source;
+    #[pymodule_export]
+    use crate::stream::{record, stream_synchronize, stream_wait};
     #[pymodule_export]
     use crate::stream_handle::{EventHandle, StreamHandle, check_process};
     #[pymodule_export]

@@ -14,7 +14,8 @@ use crate::allocation::pools_give_back;
 use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
-use crate::memory_view::{MemoryView, raw_stream};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::raw_stream;
 use crate::storage::AnyMemory;
 
 /// The native base class of pools. Opened by `__init__` of the Python class.

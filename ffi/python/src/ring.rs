@@ -15,7 +15,7 @@ use crate::handle;
 use crate::host_buffer::HostBuffer;
 use crate::interruptible::{self, duration};
 use crate::kept::Kept;
-use crate::memory_view::raw_stream;
+use crate::raw_stream::raw_stream;
 
 /// Messages to a kernel that keeps running, and its answers.
 #[pyclass(frozen, module = "vkgdr.ring")]

@@ -15,7 +15,7 @@ use crate::allocation::{Allocation, Use, pools_give_back};
 use crate::detached::Detached;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::handle::{self, Handle};
-use crate::memory_view::{PER_THREAD_STREAM, raw_stream};
+use crate::raw_stream::{PER_THREAD_STREAM, raw_stream};
 use crate::storage::{AnyMemory, forget_stream};
 
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").

@@ -9,7 +9,7 @@ use vkgdr::{Memory, OtherMemory, PoolMemory, StreamRef};
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::kept::{Kept, KeptStreams};
-use crate::memory_view::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
+use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
 
 /// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";

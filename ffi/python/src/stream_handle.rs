@@ -10,8 +10,8 @@ use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::CUevent;
 
 use crate::error::Result;
-use crate::memory_view::{as_address, raw_stream};
 use crate::own_context::OwnContext;
+use crate::raw_stream::{as_address, raw_stream};
 
 /// A `CUstream`.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]

@@ -38,7 +38,7 @@ fn allocate(kind: MemoryKind, size: isize, device: c_int) -> *mut c_void {
         let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
         SOURCES[kind as usize].allocate_at(len, Some(device), None)
     });
-    std::ptr::with_exposed_provenance_mut(crate::memory_view::as_address(address))
+    std::ptr::with_exposed_provenance_mut(crate::raw_stream::as_address(address))
 }
 
 /// Allocates mapped memory; null if that fails.

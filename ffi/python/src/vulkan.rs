@@ -11,7 +11,8 @@ use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::handle::{self, Handle};
 use crate::interruptible::{self, duration};
-use crate::memory_view::{MemoryView, raw_stream};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::raw_stream;
 
 #[pymethods]
 impl Handle {

@@ -21,7 +21,8 @@ use crate::event::leak;
 use crate::heap::zeroes;
 use crate::host_view::HostView;
 use crate::kept::bound_handle;
-use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::{NULL_STREAM, as_address};
 use crate::storage::{AnyMemory, Storage};
 use crate::transfer::is_idle;
 

@@ -6,7 +6,8 @@ use vkgdr::StreamRef;
 
 use crate::error::{INVALID_CONTEXT, Result};
 use crate::kept::bound_handle;
-use crate::memory_view::{MemoryView, PER_THREAD_STREAM, raw_stream};
+use crate::memory_view::MemoryView;
+use crate::raw_stream::{PER_THREAD_STREAM, raw_stream};
 use crate::storage::Storage;
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.

@@ -6,8 +6,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyTuple, PyType};
 use vkgdr::Memory;
 
-use super::{MemoryView, raw_stream};
+use super::MemoryView;
 use crate::error::Result;
+use crate::raw_stream::raw_stream;
 use crate::storage::Storage;
 
 impl MemoryView {

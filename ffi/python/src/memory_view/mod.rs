@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use vkgdr::cudarc::driver::sys::CUstream;
+
 use vkgdr::{Memory, PoolMemory, StreamRef};
 
 use crate::allocation::{Allocation, Use};
 use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
+use crate::raw_stream::{NULL_STREAM, raw_stream};
 use crate::storage::{AnyMemory, FREED, Storage};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
@@ -53,25 +54,6 @@ pub(crate) struct MemoryView {
     root: bool,
     /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
     by_hand: bool,
-}
-
-/// The null stream handle: the legacy default stream of the current context.
-pub(crate) const NULL_STREAM: u64 = 0;
-/// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
-pub(crate) const LEGACY_STREAM: u64 = 1;
-
-/// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
-pub(crate) const PER_THREAD_STREAM: u64 = 2;
-
-/// A stream handle as CUDA's pointer type.
-pub(crate) fn raw_stream(handle: u64) -> CUstream {
-    std::ptr::with_exposed_provenance_mut(as_address(handle))
-}
-
-/// A device address or a handle as a pointer-sized integer.
-#[expect(clippy::cast_possible_truncation, reason = "CUDA supports 64-bit systems only")]
-pub(crate) const fn as_address(number: u64) -> usize {
-    number as usize
 }
 
 impl MemoryView {
