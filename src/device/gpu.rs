@@ -12,8 +12,8 @@ use ash::vk;
 use cudarc::driver::sys::CUdevice;
 
 use super::deferred_frees::DeferredFrees;
+use super::find_vulkan_device::{Found, find_vulkan_device};
 use super::memory_type::{self, MemoryType, MemoryTypeInfo};
-use super::startup::{self, Found};
 use super::trials::Trials;
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
@@ -90,7 +90,7 @@ impl VulkanGpu {
     /// Finds the GPU's Vulkan device and creates the logical one. `name` is what CUDA calls the GPU. Also returns a line for
     /// the log.
     fn create(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<(Self, Option<String>)> {
-        let Found { instance, physical, note } = startup::find(device, uuid, name)?;
+        let Found { instance, physical, note } = find_vulkan_device(device, uuid, name)?;
         let device = instance.create_device(physical)?;
         Ok((Self::new(device), note))
     }

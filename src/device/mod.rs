@@ -1,6 +1,6 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
-//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`startup`] finds its Vulkan
+//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`find_vulkan_device`] finds its Vulkan
 //! device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
 //! [`trials`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be mapped; [`facts`]
 //! queries the GPU and its driver.
@@ -9,9 +9,9 @@
 pub(crate) mod deferred_frees;
 pub(crate) mod dma_buf;
 mod facts;
+mod find_vulkan_device;
 pub(crate) mod gpu;
 mod memory_type;
-mod startup;
 mod trials;
 
 use std::fmt;

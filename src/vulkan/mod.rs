@@ -20,8 +20,8 @@ mod hooks;
 mod image;
 mod inner;
 mod lent;
+mod open_on;
 mod options;
-mod program;
 mod semaphore;
 mod slots;
 

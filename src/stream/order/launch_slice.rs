@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, SyncOnDrop};
 
-use super::pinned::{Pinned, release_context};
+use super::stable_box::{StableBox, release_context};
 use crate::driver::Handle;
 use crate::driver::context::keeping_current;
 use crate::driver::cuda::{Cuda, cuda};
@@ -24,7 +24,7 @@ use crate::stream::DefaultStream;
 #[derive(Debug)]
 struct Argument<V> {
     pointer: CUdeviceptr,
-    view: Pinned<V>,
+    view: StableBox<V>,
 }
 
 /// The views of one kind: shared ones by device address, exclusive ones by the address of their region. An exclusively
@@ -36,7 +36,7 @@ type Arguments<V> = HashMap<usize, Argument<V>>;
 /// [`abandon`](Self::abandon).
 #[derive(Debug)]
 pub(super) struct LaunchSlice {
-    slice: Pinned<CudaSlice<u8>>,
+    slice: StableBox<CudaSlice<u8>>,
     pointer: CUdeviceptr,
     /// The slice's events. Pointers, since references would have to be valid when the slice is freed.
     read: Handle<*mut CudaEvent>,
@@ -119,7 +119,7 @@ impl LaunchSlice {
         unsafe { cuda().ok()?.event_destroy(probe) }.ok()?;
         // SAFETY: the bytes are allocated while the slice exists, which does not free them.
         let make = || unsafe { stream.private().upgrade_device_ptr::<u8>(pointer, len) };
-        let slice = Pinned::new(catch_unwind(AssertUnwindSafe(make)).ok()?);
+        let slice = StableBox::new(catch_unwind(AssertUnwindSafe(make)).ok()?);
         // SAFETY: the only reference: from now on the slice is used through views of it alone.
         let mut whole: CudaViewMut<'static, u8> = unsafe { slice.get_mut() }.as_view_mut();
         // SAFETY: the stream outlives the slice, by this function's contract.
@@ -131,8 +131,8 @@ impl LaunchSlice {
         let read = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr(stream).1);
         let views = Lock::new(Views { whole, shared: HashMap::new(), exclusive: HashMap::new() });
         // cudarc makes both events in a context that tracks them, as `DefaultStream` has.
-        let pinned = |event: &'static CudaEvent| Handle(ptr::from_ref(event).cast_mut());
-        Some(Self { slice, pointer, read: pinned(read?), write: pinned(write?), views })
+        let handle = |event: &'static CudaEvent| Handle(ptr::from_ref(event).cast_mut());
+        Some(Self { slice, pointer, read: handle(read?), write: handle(write?), views })
     }
 
     /// The address and the length.
@@ -171,7 +171,7 @@ impl LaunchSlice {
         // One view for each address: a launch takes nothing else from it.
         let address = usize::try_from(pointer).unwrap_or(usize::MAX);
         // SAFETY: by this method's contract.
-        unsafe { pin(shared, address, pointer, view).get() }
+        unsafe { add_argument(shared, address, pointer, view).get() }
     }
 
     /// [`argument`](Self::argument) for a launch that writes.
@@ -193,7 +193,7 @@ impl LaunchSlice {
         let view = unsafe { extend(whole.slice_mut(range)) };
         let view: &'a mut CudaViewMut<'static, u8> = {
             // SAFETY: by this method's contract; no other view has the address of a region that is borrowed exclusively.
-            unsafe { pin(exclusive, region, pointer, view).get_mut() }
+            unsafe { add_argument(exclusive, region, pointer, view).get_mut() }
         };
         // SAFETY: shortens a life that `'a` is within; a mutable reference does not shorten by itself.
         unsafe { mem::transmute::<&'a mut CudaViewMut<'static, u8>, &'a mut CudaViewMut<'a, u8>>(view) }
@@ -244,13 +244,13 @@ impl LaunchSlice {
 }
 
 /// The view with a key among `arguments`. It is `view` if there was none, or one of another device address.
-fn pin<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &Pinned<V> {
+fn add_argument<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &StableBox<V> {
     let known = match arguments.entry(key) {
-        Entry::Vacant(vacant) => return &vacant.insert(Argument { pointer, view: Pinned::new(view) }).view,
+        Entry::Vacant(vacant) => return &vacant.insert(Argument { pointer, view: StableBox::new(view) }).view,
         Entry::Occupied(known) => known.into_mut(),
     };
     if known.pointer != pointer {
-        let gone = mem::replace(known, Argument { pointer, view: Pinned::new(view) });
+        let gone = mem::replace(known, Argument { pointer, view: StableBox::new(view) });
         // SAFETY: another region has the address now, so that the region of this view is not borrowed.
         drop(unsafe { gone.view.into_box() });
     }

@@ -7,7 +7,7 @@
 
 mod launch_slice;
 mod launches;
-mod pinned;
+mod stable_box;
 
 use std::mem;
 use std::ptr;
@@ -25,7 +25,7 @@ use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, process};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use launch_slice::{LaunchSlice, LaunchSlices};
-use pinned::{Pinned, abandon_event};
+use stable_box::{StableBox, abandon_event};
 
 /// How a use accesses the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +103,7 @@ struct State {
     /// Events without a use.
     spare: Vec<&'static CudaEvent>,
     /// All events that do not belong to a slice.
-    events: Vec<Pinned<CudaEvent>>,
+    events: Vec<StableBox<CudaEvent>>,
     /// Whether a stream has recorded uses, so that launches probably do.
     recording: bool,
 }
@@ -185,7 +185,7 @@ impl StreamOrder {
         // Without the lock: a refusal by the driver may be logged.
         let made = self.context.run(|| Ok(self.default_stream.private().context().new_event(None).ok()));
         let Ok(Some(made)) = made else { return Recording::Wait };
-        let made = Pinned::new(made);
+        let made = StableBox::new(made);
         let mut state = self.state();
         // SAFETY: freed with the order.
         state.spare.push(unsafe { made.get() });

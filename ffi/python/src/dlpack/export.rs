@@ -18,7 +18,7 @@ use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::event::leak;
-use crate::heap::zeroes;
+use crate::fallible_vec::zeroes;
 use crate::host_view::HostView;
 use crate::kept::bound_handle;
 use crate::memory_view::MemoryView;

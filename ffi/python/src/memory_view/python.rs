@@ -13,8 +13,8 @@ use super::{Held, MemoryView};
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
+use crate::fallible_vec::{copied, zeroes};
 use crate::handle::{self, Handle, MemoryType};
-use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
 use crate::storage::{AnyMemory, Storage};
 

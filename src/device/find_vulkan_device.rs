@@ -22,7 +22,7 @@ pub(super) struct Found {
 /// # Errors
 ///
 /// The loader's error, with the cause as far as the system shows one.
-pub(super) fn find(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<Found> {
+pub(super) fn find_vulkan_device(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<Found> {
     let error = match among(Instance::get(), device, uuid) {
         Ok((instance, physical)) => return Ok(Found { instance, physical, note: None }),
         Err(error) => error,

@@ -9,14 +9,14 @@ use cudarc::driver::CudaEvent;
 
 /// A value at a fixed address. It is not freed by a drop.
 #[derive(Debug)]
-pub(super) struct Pinned<T>(NonNull<T>);
+pub(super) struct StableBox<T>(NonNull<T>);
 
 // SAFETY: it owns the value, as a box does.
-unsafe impl<T: Send> Send for Pinned<T> {}
+unsafe impl<T: Send> Send for StableBox<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T: Sync> Sync for Pinned<T> {}
+unsafe impl<T: Sync> Sync for StableBox<T> {}
 
-impl<T> Pinned<T> {
+impl<T> StableBox<T> {
     pub(super) fn new(value: T) -> Self {
         Self(NonNull::from(Box::leak(Box::new(value))))
     }
@@ -52,7 +52,7 @@ impl<T> Pinned<T> {
 /// # Safety
 ///
 /// Nothing may use the event from now on, and there must be another reference to its context.
-pub(super) unsafe fn abandon_event(event: Pinned<CudaEvent>) {
+pub(super) unsafe fn abandon_event(event: StableBox<CudaEvent>) {
     // SAFETY: by this function's contract.
     let event = *unsafe { event.into_box() };
     // SAFETY: the event is forgotten, and there is another reference by this function's contract.
