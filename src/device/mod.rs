@@ -1,9 +1,9 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
-//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`find_vulkan_device`] finds its Vulkan
-//! device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
-//! [`trials`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be mapped; [`facts`]
-//! queries the GPU and its driver.
+//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`find_vulkan_device`] finds
+//! its Vulkan device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of
+//! each kind, and [`trials`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be
+//! mapped; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
 pub(crate) mod deferred_frees;
