@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::pages::{PAGE, Pages};
 use crate::settings::settings;
-use slab::Part;
+use slab::SmallBlock;
 
 // cudaMalloc documents an alignment of 256; real drivers use 512 for small blocks, and give large ones pages of 2 MiB
 // of their own.
@@ -78,7 +78,7 @@ impl Drop for Charge {
 enum Storage {
     Host(HostBlock),
     Pages(Arc<Pages>),
-    Part(Part),
+    Slab(SmallBlock),
 }
 
 impl Block {
@@ -86,8 +86,8 @@ impl Block {
     pub(crate) fn device(size: usize) -> Option<Block> {
         Block::charged(size, || {
             if size < PAGE {
-                let part = Part::new(size)?;
-                return Some((part.address(), Storage::Part(part)));
+                let block = SmallBlock::new(size)?;
+                return Some((block.address(), Storage::Slab(block)));
             }
             let pages = Pages::new(size, if size < LARGE { PAGE } else { LARGE })?;
             Some((pages.start, Storage::Pages(pages)))

@@ -21,16 +21,16 @@ struct Slab {
 /// The slabs with a block, oldest first.
 static SLABS: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
 
-/// A part of a slab, returned on drop.
-pub(super) struct Part {
+/// Units of a slab, returned on drop.
+pub(super) struct SmallBlock {
     pages: Arc<Pages>,
     first: usize,
     mask: u128,
 }
 
-impl Part {
+impl SmallBlock {
     /// `size` bytes, fewer than a page and more than none. They are zero.
-    pub(super) fn new(size: usize) -> Option<Part> {
+    pub(super) fn new(size: usize) -> Option<SmallBlock> {
         let units = size.div_ceil(ALIGNMENT);
         let mask = u128::MAX >> (UNITS - units);
         let mut slabs = lock(&SLABS);
@@ -44,10 +44,10 @@ impl Part {
             }
         };
         slab.used |= mask << first;
-        let part = Part { pages: Arc::clone(&slab.pages), first, mask: mask << first };
+        let block = SmallBlock { pages: Arc::clone(&slab.pages), first, mask: mask << first };
         drop(slabs);
-        bytes::fill(part.address(), Pattern::Byte(0), units * ALIGNMENT);
-        Some(part)
+        bytes::fill(block.address(), Pattern::Byte(0), units * ALIGNMENT);
+        Some(block)
     }
 
     pub(super) fn address(&self) -> usize {
@@ -55,7 +55,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for SmallBlock {
     fn drop(&mut self) {
         let mut slabs = lock(&SLABS);
         let Some(index) = slabs.iter().position(|slab| Arc::ptr_eq(&slab.pages, &self.pages)) else { return };
