@@ -1,4 +1,4 @@
-"""Streams of other libraries in garbage cycles with what is bound to them: the collector runs their finalizers first."""
+"""Streams of other libraries in garbage cycles with what is bound to them: finalizers run before any drop."""
 
 import gc
 import weakref
