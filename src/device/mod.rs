@@ -242,6 +242,16 @@ impl Vkgdr {
         self.primary_context().map_or_else(|| self.current_context(), Ok)
     }
 
+    /// Whether the primary context that this handle retains was destroyed: by `cuDevicePrimaryCtxReset` (`cudaDeviceReset`).
+    /// The handle allocates nothing any more; open the GPU again. False for a handle that retains no context, and where the
+    /// driver does not tell.
+    ///
+    /// Costs one driver call where the context is current, a few elsewhere.
+    #[must_use]
+    pub fn context_is_destroyed(&self) -> bool {
+        self.primary_context().is_some_and(Context::is_destroyed)
+    }
+
     /// The primary context, if this handle retains it.
     pub(crate) fn primary_context(&self) -> Option<Context> {
         self.handle.primary.as_ref().map(PrimaryContext::context)

@@ -184,11 +184,11 @@ fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
     Err(refusal)
 }
 
-/// A handle of a device, which retains the primary context: programs need not have a current one.
+/// A handle of a device, which retains the primary context: programs need not have a current one. Opened again after a reset.
 fn gpu(device: i32) -> Result<Vkgdr> {
     static GPUS: Mutex<BTreeMap<i32, Vkgdr>> = Mutex::new(BTreeMap::new());
     let mut gpus = lock(&GPUS).ok_or(Error::Forked)?;
-    if let Some(gpu) = gpus.get(&device) {
+    if let Some(gpu) = gpus.get(&device).filter(|gpu| !gpu.context_is_destroyed()) {
         return Ok(gpu.clone());
     }
     let gpu = Vkgdr::open_primary_context(device, OpenFlags::empty())?;

@@ -49,8 +49,15 @@ impl InUse {
 
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
+/// Frees what garbage and finished copies keep, before memory that was exhausted is asked for once more.
+pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
+    py.import("gc")?.call_method0("collect")?;
+    tidy();
+    Ok(())
+}
+
 /// Releases the entries whose work is done.
-fn tidy() {
+pub(crate) fn tidy() {
     let entries = std::mem::take(&mut *in_use());
     let (mut pending, mut done, mut captured) = (Vec::new(), Vec::new(), Vec::new());
     // Not under the lock: `state` calls the driver, and logging or dropping an object may run Python code.

@@ -11,6 +11,7 @@ use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::detached::Detached;
 use crate::error::{Failure, Result, Size, number};
+use crate::event::tidy;
 use crate::totals;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
@@ -181,7 +182,14 @@ impl Handle {
         Ok((thresholds.read, thresholds.write))
     }
 
+    fn context_is_destroyed(&self, py: Python<'_>) -> Result<bool> {
+        let gpu = self.gpu()?;
+        Ok(py.detach(move || gpu.context_is_destroyed()))
+    }
+
     fn collect(&self, py: Python<'_>) -> Result<usize> {
+        // Memory of copies that are done is freed here.
+        tidy();
         let gpu = self.gpu()?;
         Ok(py.detach(move || gpu.collect()))
     }

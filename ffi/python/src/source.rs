@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::take;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
@@ -14,6 +14,7 @@ use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOpt
 use crate::allocation::{Allocation, Use, pools_give_back};
 use crate::detached::Detached;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
+use crate::event::make_room;
 use crate::handle::{self, Handle};
 use crate::raw_stream::{PER_THREAD_STREAM, raw_stream};
 use crate::storage::{AnyMemory, forget_stream};
@@ -22,10 +23,37 @@ use crate::storage::{AnyMemory, forget_stream};
 const ALIGNMENT: usize = 256;
 
 /// An open GPU, with a pool for each kind if the source has pools.
-#[derive(Clone)]
 struct Gpu {
     handle: Vkgdr,
     pools: Vec<Pool>,
+}
+
+/// Memory in use, by its device address.
+#[derive(Default)]
+struct Held {
+    uses: HashMap<u64, Use>,
+    /// Memory of a context that was reset, where the driver gave the address out again. Its owner will free it still: the first
+    /// free of the address is taken for that, so that the new memory is never freed in its stead.
+    replaced: Vec<(u64, Use)>,
+}
+
+impl Held {
+    fn insert(&mut self, address: u64, used: Use) {
+        if let Some(old) = self.uses.insert(address, used) {
+            self.replaced.push((address, old));
+        }
+    }
+
+    fn remove(&mut self, address: u64) -> Option<Use> {
+        match self.replaced.iter().position(|(at, _)| *at == address) {
+            Some(oldest) => Some(self.replaced.remove(oldest).1),
+            None => self.uses.remove(&address),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Use> {
+        self.uses.values().chain(self.replaced.iter().map(|(_, used)| used))
+    }
 }
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
@@ -35,9 +63,8 @@ pub(crate) struct Source {
     others: Vec<MemoryKind>,
     pooled: bool,
     /// By device number. Dropping a pool or the handle of a primary context may wait.
-    gpus: Detached<Mutex<BTreeMap<i32, Gpu>>>,
-    /// By device address.
-    held: Mutex<HashMap<u64, Use>>,
+    gpus: Detached<Mutex<BTreeMap<i32, Arc<Gpu>>>>,
+    held: Mutex<Held>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,21 +85,28 @@ impl Source {
         Self { kind, others, pooled, gpus: Detached::new(Mutex::default()), held: Mutex::default() }
     }
 
-    /// The GPU, opened if this is its first use. The lock is not held over calls of the driver.
-    fn gpu(&self, device: i32) -> Result<Gpu> {
-        if let Some(gpu) = lock(&self.gpus).get(&device) {
+    /// The GPU, opened on its first use, and again after its primary context was reset: a pool's memory is gone then, too. The
+    /// lock is not held over calls of the driver.
+    fn gpu(&self, device: i32) -> Result<Arc<Gpu>> {
+        let known = lock(&self.gpus).get(&device).cloned();
+        if let Some(gpu) = known.as_ref().filter(|gpu| !gpu.handle.context_is_destroyed()) {
             return Ok(gpu.clone());
         }
         let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
         let kinds = std::iter::once(&self.kind).chain(&self.others).filter(|_| self.pooled);
         let pool = |&kind| Pool::new(&handle, PoolOptions::new(kind).alignment(ALIGNMENT));
         let pools = kinds.map(pool).collect::<vkgdr::Result<_>>()?;
-        let opened = Gpu { handle, pools };
+        let opened = Arc::new(Gpu { handle, pools });
         let mut gpus = lock(&self.gpus);
-        // Another thread may have opened it meanwhile; then `opened` is dropped after the lock.
-        let gpu = gpus.entry(device).or_insert_with(|| opened.clone()).clone();
-        drop(gpus);
-        Ok(gpu)
+        // Another thread may have opened it meanwhile. What is not kept is dropped after the lock.
+        match gpus.get(&device) {
+            Some(other) if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, other)) => Ok(other.clone()),
+            _ => {
+                let _gone = gpus.insert(device, opened.clone());
+                drop(gpus);
+                Ok(opened)
+            }
+        }
     }
 
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
@@ -110,7 +144,8 @@ impl Source {
             return Ok(0);
         }
         let device = device.map_or_else(current_device, Ok)?;
-        let used = self.take(&self.gpu(device)?, len, stream)?;
+        let gpu = self.gpu(device)?;
+        let used = self.take(&gpu, len, stream)?;
         let address = used.allocation().device_ptr()?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
             return Err(Failure::Invalid(format!(
@@ -128,7 +163,7 @@ impl Source {
         if address == 0 || vkgdr::is_forked() {
             return Ok(());
         }
-        let used = lock(&self.held).remove(&address);
+        let used = lock(&self.held).remove(address);
         let used = used.ok_or_else(|| unknown(address))?;
         used.release_with(|memory, is_released| {
             let bound = memory.bound_stream().is_some();
@@ -154,7 +189,7 @@ impl Source {
 
     /// Whether memory at this address was allocated here.
     pub(crate) fn has(&self, address: u64) -> bool {
-        lock(&self.held).contains_key(&address)
+        lock(&self.held).uses.contains_key(&address)
     }
 
     /// Records that a stream uses the memory at an address: its release waits for that use.
@@ -163,7 +198,7 @@ impl Source {
             return Ok(());
         }
         let held = lock(&self.held);
-        let allocation = held.get(&address).ok_or_else(|| unknown(address))?.allocation().clone();
+        let allocation = held.uses.get(&address).ok_or_else(|| unknown(address))?.allocation().clone();
         drop(held);
         allocation.briefly(|storage| {
             storage.ours()?.record_use(raw_stream(stream));
@@ -190,12 +225,12 @@ impl Source {
         Ok(Self::of(kind, others, pool))
     }
 
-    /// As `allocate_at`. If memory is exhausted, tries once more after a garbage collection.
+    /// As `allocate_at`. If memory is exhausted, frees garbage and what finished copies keep, and tries once more.
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
         match py.detach(|| self.allocate_at(size.0, device, stream)) {
             Err(Failure::Driver(Error::Allocation { .. })) => {
-                py.import("gc")?.call_method0("collect")?;
+                make_room(py)?;
                 py.detach(|| self.allocate_at(size.0, device, stream))
             }
             other => other,
@@ -215,7 +250,7 @@ impl Source {
     #[pyo3(signature = (device = None))]
     fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
         let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
-        Ok(Handle::of(gpu.handle))
+        Ok(Handle::of(gpu.handle.clone()))
     }
 
     /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
@@ -227,11 +262,12 @@ impl Source {
 
     /// The number of live allocations.
     fn __len__(&self) -> usize {
-        lock(&self.held).len()
+        let held = lock(&self.held);
+        held.uses.len() + held.replaced.len()
     }
 
     fn __repr__(&self) -> String {
-        let bytes = lock(&self.held).values().map(|used| used.allocation().len).sum();
+        let bytes = lock(&self.held).all().map(|used| used.allocation().len).sum();
         format!("<vkgdr._vkgdr.Source: {} memory, {} allocations of {}>", self.kind, self.__len__(), in_bytes(bytes))
     }
 }

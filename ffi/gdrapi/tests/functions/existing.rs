@@ -11,6 +11,7 @@ use support::cuda::{CudaMemory, PrimaryContext};
 use support::driver::{self, DriverKind};
 use support::{Result, child, device_read, pattern};
 use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_rs::cudarc::driver::sys;
 
 use crate::EINVAL;
 use crate::api::call;
@@ -146,4 +147,26 @@ fn a_gpu_that_fails_is_passed_over() -> Result {
 fn a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned() -> Result {
     let test = "a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned";
     with_gpus(2, test, a_gpu_that_fails_is_passed_over)
+}
+
+/// The handle of the GPU that pins share is of the primary context, which a program may reset.
+fn memory_is_pinned_after_a_reset() -> Result {
+    let g = call!(open());
+    for _ in 0..3 {
+        let _context = PrimaryContext::retain_and_push(0);
+        let memory = CudaMemory::device(PAGE);
+        let (handle, ..) = pinned(g, memory.address(), PAGE)?;
+        assert_eq!(call!(unpin(g, handle)), 0);
+        drop(memory);
+        // SAFETY: nothing uses the context at this time.
+        let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(0) };
+        assert_eq!(code as i32, 0);
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn memory_is_pinned_after_the_device_was_reset() -> Result {
+    with_gpus(1, "memory_is_pinned_after_the_device_was_reset", memory_is_pinned_after_a_reset)
 }

@@ -338,6 +338,8 @@ def _current_owner() -> Vkgdr | None:
 def _primary_owner(device: int) -> Vkgdr:
     # Cached: releasing the last handle of a primary context destroys the context.
     # Memory hands its owner out, and a program may close that.
-    if device not in _primary or _primary[device].closed:
-        _primary[device] = Vkgdr.open_primary_context(device)
-    return _primary[device]
+    owner = _primary.get(device)
+    # A reset destroys the context, too.
+    if owner is None or owner.closed or owner._handle.context_is_destroyed():
+        owner = _primary[device] = Vkgdr.open_primary_context(device)
+    return owner

@@ -12,7 +12,7 @@ use vkgdr::{AllocateOptions, DropPolicy, Memory, ipc};
 use super::{Held, MemoryView};
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size};
-use crate::event::Event;
+use crate::event::{Event, make_room};
 use crate::fallible_vec::{copied, zeroes};
 use crate::handle::{self, Handle, MemoryType};
 use crate::host_buffer::HostBuffer;
@@ -43,7 +43,7 @@ impl MemoryView {
         let options = first.fallback(others.iter().copied());
         let memory = match py.detach(|| Memory::allocate_with(&gpu, size.0, first)) {
             Err(vkgdr::Error::Allocation { .. }) => {
-                py.import("gc")?.call_method0("collect")?;
+                make_room(py)?;
                 py.detach(|| Memory::allocate_with(&gpu, size.0, options))?
             }
             Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,

@@ -16,6 +16,7 @@ SIZE = 4096
 STREAM_CAPTURE_UNSUPPORTED = 900
 ILLEGAL_ADDRESS = 700
 CAPTURED_EVENT = 907
+OUT_OF_DEVICE_MEMORY = -2
 
 
 class Bytes(np.ndarray):
@@ -58,6 +59,31 @@ def is_alive(seen):
     assert vkgdr._vkgdr.complete().is_complete
     gc.collect()
     return seen() is not None
+
+
+def test_what_a_finished_copy_was_lent_is_freed_by_collect(cuda, gpu, memory, stream, lend):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(stream) as gate:
+        ops.copy(memory, lent, stream=stream, is_blocking=False)
+        del lent
+        gpu.collect()
+        assert seen() is not None
+        gate.open()
+        cuda.synchronize_stream(stream)
+    gpu.collect()
+    assert seen() is None
+
+
+def test_what_a_finished_copy_was_lent_is_freed_before_memory_is_exhausted(cuda, gpu, memory, stream, lend, simulated):
+    lent = lend()
+    seen = weakref.ref(lent)
+    ops.copy(memory, lent, stream=stream, is_blocking=False)
+    cuda.synchronize_stream(stream)
+    del lent
+    with simulator.vulkan.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY):
+        vkgdr.Memory(gpu, SIZE).free()
+    assert seen() is None
 
 
 @pytest.mark.parametrize("what", ["host bytes", "another library's memory"])

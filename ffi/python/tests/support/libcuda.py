@@ -94,6 +94,7 @@ class Cuda:
             "cuCtxSynchronize": (),
             "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
             "cuDevicePrimaryCtxRelease_v2": (c_int,),
+            "cuDevicePrimaryCtxReset_v2": (c_int,),
             "cuStreamCreate": (POINTER(c_void_p), c_uint),
             "cuStreamDestroy_v2": (c_void_p,),
             "cuStreamSynchronize": (c_void_p,),
@@ -182,6 +183,10 @@ class Cuda:
     def release_primary(self, device: int = 0) -> None:
         """Release the primary context once."""
         self.call("cuDevicePrimaryCtxRelease_v2", self._device(device))
+
+    def reset_primary(self, device: int = 0) -> None:
+        """Destroy the primary context; it stays retained, and the next retain creates it again."""
+        self.call("cuDevicePrimaryCtxReset_v2", self._device(device))
 
     def synchronize(self) -> None:
         """Wait for the current context."""

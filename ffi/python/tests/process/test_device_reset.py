@@ -1,0 +1,134 @@
+"""Programs that reset the device (``cuDevicePrimaryCtxReset``) and go on: what this package keeps is opened again."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import simulator
+from neighbours import every_kind
+
+PRELUDE = f"""
+import sys
+sys.path.insert(0, {str(Path(simulator.__file__).parent)!r})
+import libcuda, vkgdr
+from vkgdr._source import Source
+cuda = libcuda.Cuda()
+
+def enter():
+    cuda.push(cuda.retain_primary())
+
+def reset():
+    cuda.reset_primary()
+    while cuda.current():
+        cuda.pop()
+
+def use(address):
+    enter()
+    cuda.call("cuMemsetD8_v2", address, 7, 1000)
+    cuda.synchronize()
+    assert bytes(vkgdr.memory_of(address).copy_to_host())[:1000] == bytes([7]) * 1000
+    cuda.pop()
+"""
+
+both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
+
+
+@pytest.fixture
+def run(run_python, simulated):
+    """Return a function that runs code after `PRELUDE` in a new process."""
+
+    def run(code, **environment):
+        return run_python(PRELUDE + textwrap.dedent(code), **environment)
+
+    return run
+
+
+@every_kind
+@both
+@pytest.mark.parametrize("current", [False, True], ids=["no context", "its context"])
+def test_a_source_allocates_in_the_new_context(run, kind, pool, current):
+    run(f"""
+        source = Source({kind!r}, pool={pool})
+        old = []
+        for _ in range(3):
+            if {current}:
+                enter()
+            # What a pool keeps is gone with the context.
+            source.free(source.allocate(100_000))
+            addresses = [source.allocate(size, 0) for size in (1000, 1 << 20)]
+            for address in addresses:
+                use(address)
+            source.free(addresses[0])
+            source.handle(0).memory_info("device")
+            reset()
+        assert len(source) <= 3
+        source.close()
+    """)
+
+
+def test_the_default_handle_is_opened_again(run):
+    run("""
+        from vkgdr import arrays
+        for _ in range(3):
+            array = arrays.mapped_array((1000,), "u1")
+            array[:] = 7
+            assert array.sum() == 7000
+            del array
+            assert not cuda.current()
+            reset()
+    """)
+
+
+@both
+def test_memory_of_before_is_freed(run, pool):
+    run(f"""
+        source = Source(pool={pool})
+        enter()
+        stream = cuda.create_stream()
+        old = [source.allocate(1000, 0, stream) for _ in range(3)]
+        reset()
+        enter()
+        new = source.allocate(1000, 0)
+        source.free(old[0])
+        source.free(old[1], 0)
+        source.free(old[2], cuda.create_stream())
+        cuda.call("cuMemsetD8_v2", new, 7, 1000)
+        assert len(source) == 1
+        source.free(new)
+        assert len(source) == 0
+    """)
+
+
+def test_memory_of_before_is_freed_first_where_its_address_was_given_out_again(run):
+    # Without Vulkan the device's memory comes from CUDA.
+    run(
+        """
+        source = Source("device")
+        enter()
+        old = source.allocate(1 << 21)
+        reset()
+        enter()
+        others = []
+        while (new := source.allocate(1 << 21)) != old:
+            others.append(new)
+            assert len(others) < 100
+        source.free(old)
+        assert source._native and len(source) == 1 + len(others)
+        cuda.call("cuMemsetD8_v2", new, 7, 1 << 21)
+        source.free(new)
+        assert cuda.code("cuMemsetD8_v2", new, 7, 1 << 21) != 0
+        """,
+        VKGDR_TEST_PROFILE="no-vulkan",
+    )
+
+
+def test_memory_of_the_default_handle_of_before_is_freed(run):
+    run("""
+        from vkgdr._device import default_owner
+        before = vkgdr.Memory(default_owner(), 1000)
+        reset()
+        vkgdr.Memory(default_owner(), 1000).free()
+        before.free()
+        stats = default_owner().stats()
+        assert stats["live_allocations"] == stats["pending_releases"] == 0, stats
+    """)
