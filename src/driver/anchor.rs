@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::context::{Context, Entered};
 use super::cuda::cuda;
 use super::known_contexts::{ContextKey, Witness};
+use super::process;
 use crate::Result;
 use crate::lock::Lock;
 
@@ -16,6 +17,8 @@ static KEPT: Lock<Vec<(ContextKey, Anchor)>> = Lock::new(Vec::new());
 /// Keeps the destruction of `context`, which is alive, detectable: one anchor stays in each context that needs one, for
 /// as long as the context exists.
 pub(crate) fn keep(context: Context) -> Result<()> {
+    // A forked child inherits the locks, which another thread of its parent may have held.
+    process::check()?;
     let is_kept = |kept: &[(ContextKey, Anchor)]| kept.iter().any(|(key, _)| *key == context.key());
     if !Witness::is_needed(context.key()) || is_kept(&KEPT.lock()) {
         return Ok(());
@@ -54,9 +57,12 @@ impl KnownContext {
         Ok(Self(context))
     }
 
-    /// Runs `work` with the context current, unless that was destroyed or CUDA has shut down with the process. Where the context
-    /// cannot be made current for another reason, which may pass, with the one that is current.
+    /// Runs `work` with the context current, unless that was destroyed, CUDA has shut down with the process, or this is a forked
+    /// child. Where the context cannot be made current for another reason, which may pass, with the one that is current.
     pub fn run_unless_destroyed(&self, work: impl FnOnce()) {
+        if process::is_forked() {
+            return;
+        }
         let entered = self.0.try_enter();
         if !matches!(entered, Ok(Entered::Destroyed(_) | Entered::ShutDown(_))) {
             work();

@@ -171,8 +171,15 @@ fn library() -> Result<&'static Library> {
     if let Some(library) = *loaded {
         return Ok(library);
     }
-    let library = library::load(LIBRARY).inspect_err(|_| process::stop_watching_forks());
-    Ok(*loaded.insert(library.map_err(|reason| Error::Library { library: LIBRARY, reason })?))
+    match library::load(LIBRARY) {
+        Ok(library) => Ok(*loaded.insert(library)),
+        Err(reason) => {
+            // A child that is not marked must not inherit the lock.
+            drop(loaded);
+            process::stop_watching_forks();
+            Err(Error::Library { library: LIBRARY, reason })
+        }
+    }
 }
 
 impl Cuda {

@@ -107,15 +107,16 @@ impl Region {
             }
             self.chunk().record_use(raw);
         }
-        // Before the uses without an event are looked at: another thread then records none of them any more.
-        let order = if records { Some(self.order(binding)?) } else { None };
+        // First, since the driver may refuse the rest: other contexts' uses are in no order.
         if access == Access::Write {
             binding.finish_readers().ok()?;
         }
+        // Before the uses without an event are looked at: another thread then records none of them any more.
+        let order = if records { Some(self.order(binding)?) } else { None };
         if binding.change(Binding::take_lost_launch) {
             self.block().context().finish().ok()?;
         }
-        self.record_earlier(binding, is_own.then_some(raw), access)?;
+        self.record_earlier(binding, is_own.then_some(raw), access, exclusive)?;
         let Some(order) = order else {
             if let Some(order) = binding.known_order() {
                 order.wait(stream, access);
@@ -137,8 +138,14 @@ impl Region {
     }
 
     /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
-    /// none. `None` where the driver refuses.
-    fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
+    /// none. `exclusive`: by `&mut`. `None` where the driver refuses.
+    fn record_earlier(
+        &self,
+        binding: &SharedBinding,
+        stream: Option<CUstream>,
+        access: Access,
+        exclusive: bool,
+    ) -> Option<()> {
         let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {
             return Some(());
         };
@@ -151,8 +158,16 @@ impl Region {
             // SAFETY: live by the reference, or by the contract of a raw binding.
             unsafe { order.record_earlier(previous.raw(), Access::Write) }.ok()?;
         }
+        let remaining = match access {
+            // Another reference may have announced uses that it submits after the event.
+            _ if !self.chunk().is_only() => earlier.legacy,
+            Access::Write if exclusive => None,
+            Access::Write => earlier.legacy,
+            // By `&`, of this reference, only reads.
+            Access::Read => Some(Access::Read),
+        };
         // Without the lock: dropping a stream may call the driver.
-        drop(binding.change(|binding| binding.forget_recorded(&earlier)));
+        drop(binding.change(|binding| binding.forget_recorded(&earlier, remaining)));
         Some(())
     }
 
@@ -193,7 +208,7 @@ impl Region {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
-        self.record_earlier(binding, None, access)?;
+        self.record_earlier(binding, None, access, access == Access::Write)?;
         // The stream may be one that cudarc records nothing on.
         if !order.is_recording() {
             binding.change(|binding| binding.record_without_event(access));

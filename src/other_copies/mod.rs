@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::atomic::AtomicU64;
 
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
@@ -23,7 +24,7 @@ use crate::{Error, Memory, MemoryKind, Result, memory_of};
 use table::{Found, Table};
 
 /// The functions that other copies call.
-static TABLE: Table = Table { find, release, flush, invalidate, write, read };
+static TABLE: Table = Table { ready: AtomicU64::new(0), find, release, flush, invalidate, write, read };
 
 unsafe extern "C" fn find(address: u64, found: *mut Found) -> c_int {
     let Some((memory, offset)) = memory_of(address) else { return -1 };

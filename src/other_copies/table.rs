@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::lock::Lock;
 
@@ -15,6 +16,9 @@ use crate::lock::Lock;
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Table {
+    /// [`READY`] once the file's constructors run. Before that the functions must not be called: the dynamic linker may not have
+    /// relocated what they need.
+    pub(super) ready: AtomicU64,
     /// Finds memory by an address, and fills `Found` in on success. The reference must be released.
     pub(super) find: unsafe extern "C" fn(address: u64, found: *mut Found) -> c_int,
     pub(super) release: unsafe extern "C" fn(reference: *mut c_void),
@@ -73,8 +77,7 @@ struct Note {
     table: &'static Table,
 }
 
-/// The functions of a table.
-const FUNCTIONS: usize = size_of::<Table>() / size_of::<usize>();
+const READY: u64 = u64::from_ne_bytes(*b"vkgdr ok");
 /// The version of [`Table`] and [`Found`].
 const VERSION: u32 = 1;
 const NAME: [u8; 8] = *b"vkgdr\0\0\0";
@@ -85,6 +88,16 @@ const CONTENT: usize = std::mem::offset_of!(Note, table);
 // SAFETY: a note's layout; the linker puts the notes of a file into a segment of their own.
 #[unsafe(link_section = ".note.vkgdr")]
 static NOTE: Note = Note { name_len: 6, content_len: 8, kind: VERSION, name: NAME, _pad: 0, table: &super::TABLE };
+
+#[used]
+// SAFETY: the dynamic linker calls the functions of this section without locks of this crate, once the file is relocated.
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn mark_ready() {
+        super::TABLE.ready.store(READY, Ordering::Release);
+    }
+    mark_ready
+};
 
 /// The loaded files, by the dynamic linker's counts of files loaded and unloaded, and the tables in them.
 #[derive(Debug, Clone)]
@@ -119,7 +132,7 @@ struct Search {
     /// The counts of the last search. While they are the same, so are the tables.
     known: Option<(u64, u64)>,
     tables: Vec<&'static Table>,
-    /// False if a table was skipped because its file is still being relocated.
+    /// False if a table was skipped because its file is still being loaded.
     is_complete: bool,
 }
 
@@ -152,10 +165,12 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: 
     for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let start = ptr::with_exposed_provenance::<u8>(usize::try_from(info.dlpi_addr + header.p_vaddr).unwrap_or(0));
         let len = usize::try_from(header.p_memsz).unwrap_or(0);
-        // SAFETY: a loaded segment of this size, which is not written once it is relocated.
-        let notes = unsafe { slice::from_raw_parts(start, len) };
+        let words = start.cast::<u32>();
+        // SAFETY: a loaded segment of this size, of whole words; volatile, since the linker may be relocating it.
+        let word = |index| unsafe { words.wrapping_add(index).read_volatile() };
+        let notes: Vec<u8> = (0..len / size_of::<u32>()).flat_map(|index| word(index).to_ne_bytes()).collect();
         let align = if header.p_align == 8 { 8 } else { 4 };
-        for address in addresses_in(notes, align) {
+        for address in addresses_in(&notes, align) {
             match table_at(address, is_loaded) {
                 Some(table) => search.tables.push(table),
                 None => search.is_complete = false,
@@ -181,16 +196,16 @@ fn addresses_in(mut notes: &[u8], align: usize) -> Vec<usize> {
     addresses
 }
 
-/// The table at the address in a note; `None` unless note and table are relocated, so that they point into their file's
-/// bytes (`is_loaded`).
+/// The table at the address in a note; `None` unless it is in its file's bytes (`is_loaded`), which the address in a note that is
+/// not relocated is not, and ready.
 fn table_at(address: usize, is_loaded: impl Fn(usize, usize) -> bool) -> Option<&'static Table> {
     let table = ptr::with_exposed_provenance::<Table>(address);
     if !table.is_aligned() || !is_loaded(address, size_of::<Table>()) {
         return None;
     }
-    // SAFETY: bytes of a loaded file; volatile, since the linker may be writing them.
-    let functions = unsafe { table.cast::<[usize; FUNCTIONS]>().read_volatile() };
-    if !functions.iter().all(|&function| is_loaded(function, 1)) {
+    // SAFETY: bytes of a loaded file at the offset of `ready`, which only an atomic store changes.
+    let ready = unsafe { &(*table).ready };
+    if ready.load(Ordering::Acquire) != READY {
         return None;
     }
     // SAFETY: a note of this name and type holds the address of a static, and all of it is relocated.
@@ -207,19 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_found_once_its_file_is_relocated() {
+    fn a_table_is_found_once_its_file_is_loaded() {
         let address = ptr::from_ref(NOTE.table).expose_provenance();
         assert!(table_at(address, is_relocated).is_some_and(|table| ptr::eq(table, NOTE.table)));
         for unrelocated in [0, 0x2468, address + 1] {
             assert!(table_at(unrelocated, is_relocated).is_none(), "{unrelocated:#x}");
         }
-        // A note that is relocated, of a table that is not, or not all of it.
-        for relocated in 0..FUNCTIONS {
-            let functions: [usize; FUNCTIONS] =
-                std::array::from_fn(|index| if index < relocated { address } else { 0 });
-            let start = ptr::from_ref(&functions).expose_provenance();
-            assert!(table_at(start, is_relocated).is_none(), "{relocated} of {FUNCTIONS}");
-        }
+        // A note that is relocated, of a file whose constructors have not run.
+        let Table { find, release, flush, invalidate, write, read, .. } = *NOTE.table;
+        let table = Table { ready: AtomicU64::new(0), find, release, flush, invalidate, write, read };
+        assert!(table_at(ptr::from_ref(&table).expose_provenance(), is_relocated).is_none());
     }
 
     #[test]

@@ -324,12 +324,12 @@ impl Binding {
         self.previous_user.take()
     }
 
-    /// Forgets uses that were recorded, unless there have been more. Returns the previous user's stream, to be dropped without the
-    /// lock.
+    /// Forgets uses that were recorded but for the `remaining` ones, unless there have been more. Returns the previous user's
+    /// stream, to be dropped without the lock.
     #[must_use]
-    pub(crate) fn forget_recorded(&mut self, recorded: &Unrecorded) -> Option<BoundStream> {
+    pub(crate) fn forget_recorded(&mut self, recorded: &Unrecorded, remaining: Option<Access>) -> Option<BoundStream> {
         if recorded.legacy.is_some() && recorded.uses == self.unrecorded_uses {
-            self.unrecorded = None;
+            self.unrecorded = remaining;
         }
         if recorded.previous_user.is_some() { self.previous_user.take() } else { None }
     }

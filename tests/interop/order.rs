@@ -4,6 +4,7 @@
 //! A gate holds the first stream, so that without an order the second one gets ahead of it.
 #![expect(unsafe_code, reason = "blocks streams and turns cudarc's tracking off")]
 
+mod announced;
 mod other_context;
 
 use std::sync::Arc;

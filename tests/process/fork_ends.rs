@@ -6,13 +6,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use support::cuda::Stream;
+use support::cuda::{PrimaryContext, Stream};
 use support::fork::{End, assert_forked, end_of, in_child};
 use support::ledger::Live;
 use support::state::State;
 use support::{Random, Result, device_read, host_read, host_write, logs, pattern};
 use vkgdr::{
-    CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr,
+    CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region,
+    StreamRef, Vkgdr,
 };
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -252,6 +253,31 @@ fn children_forked_while_threads_record_uses_release_nothing_and_do_not_hang() -
     gpu.collect();
     assert_eq!(Live::now(), live);
     Ok(())
+}
+
+#[test]
+fn children_forked_while_a_thread_remembers_a_context_record_no_event_and_do_not_hang() -> Result {
+    let (_context, _gpu) = support::open(NONE)?;
+    // SAFETY: the default stream lives as long as its context.
+    let here = || unsafe { StreamRef::in_current_context(ptr::null_mut()) };
+    let stream = here()?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _context = PrimaryContext::retain_and_push(0);
+            while !done.load(Ordering::Relaxed) {
+                assert!(here().is_ok());
+            }
+        });
+        let checked = (0..60).try_for_each(|_| {
+            in_child(|| {
+                assert_forked(stream.record(), "an event");
+                Ok(())
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        checked
+    })
 }
 
 /// The first open loads the drivers under a lock, which a child would inherit locked. Only a process that has loaded nothing can

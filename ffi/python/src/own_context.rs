@@ -31,8 +31,6 @@ impl OwnContext {
 impl OwnContext {
     /// Runs `destroy` in the context; not in a forked child, to which nothing belongs, and not once the context is gone.
     pub(crate) fn destroy(&self, destroy: impl FnOnce() + Send) {
-        if !vkgdr::is_forked() {
-            detached(|| self.context.run_unless_destroyed(destroy));
-        }
+        detached(|| self.context.run_unless_destroyed(destroy));
     }
 }
