@@ -92,12 +92,14 @@ impl Context {
 
     /// Whether this context, which is not current as far as ids tell, still exists.
     fn liveness(self, cuda: &Cuda) -> Result<Liveness> {
+        let ask = || known_contexts::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
         if cuda.context_current()? != self.raw() {
-            return known_contexts::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
+            return ask();
         }
-        // A context with another id has the address, or this one was destroyed while it was current. Before CUDA 12, whether
-        // the current context exists is all that can be known.
-        let exists = !self.has_unique_id() && cuda.context_device().is_ok();
+        // A context with another id has the address, or the one that was current here was destroyed: this one, unless it is
+        // proven alive, or an earlier one at its address. Before CUDA 12, whether the current context exists is all that can
+        // be known.
+        let exists = if self.has_unique_id() { ask()? == Liveness::Alive } else { cuda.context_device().is_ok() };
         if exists {
             return Ok(Liveness::Alive);
         }

@@ -66,6 +66,22 @@ def test_a_source_allocates_in_the_new_context(run, kind, pool, current):
     """)
 
 
+@both
+def test_a_source_allocates_where_the_old_context_is_still_current(run, pool):
+    run(f"""
+        source = Source(pool={pool})
+        enter()
+        old = source.allocate(1000)
+        cuda.reset_primary()
+        for _ in range(2):
+            new = source.allocate(1000, 0)
+            use(new)
+            source.free(new)
+        source.free(old)
+        assert len(source) == 0
+    """)
+
+
 def test_the_default_handle_is_opened_again(run):
     run("""
         from vkgdr import arrays
