@@ -219,7 +219,10 @@ impl PendingFrees {
             }
             Err(error) => {
                 self.add_for_context(chunk);
-                return Err(error);
+                // All work has ended with the context, if that is gone: no error, as for dedicated memory.
+                if error.is_fatal_to_context() || !error.ends_all_work() {
+                    return Err(error);
+                }
             }
         }
         Ok(self.poll(Self::POLLED))

@@ -307,3 +307,28 @@ fn a_bound_stream_that_went_with_its_context_is_not_touched() -> Result {
     let _ = stream;
     Ok(())
 }
+
+#[test]
+fn a_pools_bound_memory_is_freed_after_its_context_without_an_error() -> Result {
+    if simcuda().is_none() {
+        return skip(ONLY_SIMULATED);
+    }
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let pool = Pool::new(&gpu, PoolOptions::default())?;
+    let memory = pool.allocate(SIZE)?;
+    let _address = memory.device_ptr();
+    let stream = Stream::create();
+    // SAFETY: the memory is freed as an orphan, which leaves the stream alone.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let stream = std::mem::ManuallyDrop::new(stream);
+    context.destroy();
+    let calls = ["cuStreamSynchronize", "cuEventRecord", "cuEventCreate"].map(Calls::of);
+    no_context(|| memory.free())?;
+    for calls in calls {
+        calls.assert(0, "the stream is gone");
+    }
+    assert_eq!((pool.used_chunks(), pool.free_chunks() > 0), (0, true));
+    let _ = stream;
+    Ok(())
+}
