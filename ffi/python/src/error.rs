@@ -1,6 +1,8 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
+use std::fmt;
+
 use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -31,6 +33,17 @@ impl From<Error> for Failure {
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(error) => error.fmt(f),
+            Self::Invalid(text) | Self::Buffer(text) => f.write_str(text),
+            Self::Gone(text) => f.write_str(text),
+            Self::Python(error) => error.fmt(f),
+        }
     }
 }
 

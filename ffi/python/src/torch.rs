@@ -23,9 +23,7 @@ fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
         let result = catch_unwind(AssertUnwindSafe(work));
         match &result {
             Ok(Ok(_) | Err(Failure::Driver(Error::Allocation { .. }))) => {}
-            Ok(Err(Failure::Driver(error))) => log::warn!("{operation} for PyTorch: {error}"),
-            Ok(Err(Failure::Invalid(text))) => log::warn!("{operation} for PyTorch: {text}"),
-            Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error:?}"),
+            Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
             Err(_) => log::error!("{operation} for PyTorch: a panic"),
         }
         result

@@ -89,7 +89,7 @@ impl Drop for Use {
         let freed = logging::attached(|py| self.allocation.take_away(Some(py)))
             .unwrap_or_else(|| self.allocation.take_away(None));
         if let Err(failure) = freed {
-            log::warn!("freeing memory: {failure:?}");
+            log::warn!("freeing memory: {failure}");
         }
     }
 }

@@ -4,6 +4,7 @@ import logging
 import threading
 
 import pytest
+import simulator
 import vkgdr
 
 SIZE = 4096
@@ -69,6 +70,15 @@ def in_thread(work):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
+
+
+def test_the_error_of_a_drop_is_written_as_an_exception_says_it(simulated, primary, logged):
+    lines = logged(lambda: None)
+    memory = vkgdr.Memory(primary, SIZE)
+    illegal_address = 700
+    with simulator.fail("cuCtxSynchronize", 1, illegal_address):
+        del memory
+    assert [line for line in lines if line.startswith("freeing memory: cuCtxSynchronize failed (CUDA_ERROR_")], lines
 
 
 @pytest.mark.parametrize("by", ["drop", "free", "free by force"])
