@@ -89,6 +89,51 @@ def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end, 
     assert ("destroyed before" in done.stderr) == (not freed_first and "CUDA context" in done.live)
 
 
+AFTER_THE_CONTEXT = {
+    "an event of a release": "memory = vkgdr.Memory(gpu, 64); kept = memory.free_async(0); kept.synchronize(); del memory",
+    "a pending release": """
+        stream = streams.stream(); memory = vkgdr.Memory(gpu, 1 << 20, stream=stream)
+        vkgdr.ops.fill(memory, b"1", stream=stream); kept = memory.free_async(); del memory
+    """,
+    "a copy's event": """
+        kept = vkgdr.Memory(gpu, 1 << 16)
+        event = vkgdr.ops.copy(kept, numpy.ones(1 << 16, "u1"), stream=0, is_blocking=False)
+    """,
+    "a stream and an event": "kept = streams.stream(); event = streams.event(); event.record(kept)",
+    "bound memory": "stream = streams.stream(); kept = vkgdr.Memory(gpu, 64, stream=stream)",
+    "a pool": "pool = vkgdr.pool.Pool(gpu); kept = [pool.allocate(64) for _ in range(3)]; kept[0].device_ptr; del kept[0]",
+    "a pool's bound memory": """
+        stream = streams.stream(); pool = vkgdr.pool.Pool(gpu); kept = pool.allocate(64)
+        kept.bind_to_stream(stream); kept.device_ptr
+    """,
+    "a ring": "kept = vkgdr.ring.Ring(gpu, messages=1000, answers=1000)",
+    "a semaphore": "kept = vkgdr.vulkan.Semaphore(gpu)",
+    "a copy engine": "gpu.prepare_copies(); kept = vkgdr.Memory(gpu, 1 << 20); kept.copy_from_host(bytes(1 << 20))",
+    "deferred frees": "kept = arrays.defer_cleanup(); kept.__enter__(); vkgdr.Memory(gpu, 64).free()",
+    "an array": "kept = arrays.to_device([1.0, 2.0])",
+    "sources": """
+        kept = [Source(pool=pool) for pool in (False, True)]
+        addresses = [source.allocate(100, 0) for source in kept]
+    """,
+}
+
+
+@pytest.mark.parametrize("late", ["0", "1"])
+@pytest.mark.parametrize("keep", AFTER_THE_CONTEXT)
+def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, keep, late):
+    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    # Destroys its context at the interpreter's end, before the globals go.
+    code = """
+        import numpy, pycuda.autoinit, vkgdr, vkgdr.pool, vkgdr.ring, vkgdr.vulkan
+        from vkgdr import arrays, stream as streams
+        from vkgdr._source import Source
+        gpu = vkgdr.Vkgdr.open_current_context()
+    """
+    done = run_python("\n".join(map(textwrap.dedent, (code, AFTER_THE_CONTEXT[keep]))), SIMCUDA_LATE=late)
+    lines = done.stderr.splitlines()
+    assert all("was destroyed before the memory; freed without CUDA" in line for line in lines), done.stderr
+
+
 @pytest.mark.parametrize(
     "end", ["raise SystemExit(5)", "sys.exit(5)", "raise KeyError(make())", "1 / 0", "os._exit(5)"]
 )
