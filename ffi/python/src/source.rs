@@ -102,8 +102,11 @@ impl Source {
         match gpus.get(&device) {
             Some(other) if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, other)) => Ok(other.clone()),
             _ => {
-                let _gone = gpus.insert(device, opened.clone());
+                let of_destroyed_context = gpus.insert(device, opened.clone());
                 drop(gpus);
+                if of_destroyed_context.is_some() {
+                    self.pools_close();
+                }
                 Ok(opened)
             }
         }
