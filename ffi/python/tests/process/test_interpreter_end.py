@@ -90,7 +90,12 @@ def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end, 
 
 
 AFTER_THE_CONTEXT = {
-    "an event of a release": "memory = vkgdr.Memory(gpu, 64); kept = memory.free_async(0); kept.synchronize(); del memory",
+    "an event of a release": """
+        memory = vkgdr.Memory(gpu, 64)
+        kept = memory.free_async(0)
+        kept.synchronize()
+        del memory
+    """,
     "a pending release": """
         stream = streams.stream(); memory = vkgdr.Memory(gpu, 1 << 20, stream=stream)
         vkgdr.ops.fill(memory, b"1", stream=stream); kept = memory.free_async(); del memory
@@ -101,7 +106,11 @@ AFTER_THE_CONTEXT = {
     """,
     "a stream and an event": "kept = streams.stream(); event = streams.event(); event.record(kept)",
     "bound memory": "stream = streams.stream(); kept = vkgdr.Memory(gpu, 64, stream=stream)",
-    "a pool": "pool = vkgdr.pool.Pool(gpu); kept = [pool.allocate(64) for _ in range(3)]; kept[0].device_ptr; del kept[0]",
+    "a pool": """
+        pool = vkgdr.pool.Pool(gpu); kept = [pool.allocate(64) for _ in range(3)]
+        kept[0].device_ptr
+        del kept[0]
+    """,
     "a pool's bound memory": """
         stream = streams.stream(); pool = vkgdr.pool.Pool(gpu); kept = pool.allocate(64)
         kept.bind_to_stream(stream); kept.device_ptr
