@@ -165,12 +165,13 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: 
     for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let start = ptr::with_exposed_provenance::<u8>(usize::try_from(info.dlpi_addr + header.p_vaddr).unwrap_or(0));
         let len = usize::try_from(header.p_memsz).unwrap_or(0);
-        let words = start.cast::<u32>();
-        // SAFETY: a loaded segment of this size, of whole words; volatile, since the linker may be relocating it.
-        let word = |index| unsafe { words.wrapping_add(index).read_volatile() };
-        let notes: Vec<u8> = (0..len / size_of::<u32>()).flat_map(|index| word(index).to_ne_bytes()).collect();
+        // SAFETY: a loaded segment of this size, in which the linker writes only the addresses, which are read below.
+        let notes = unsafe { slice::from_raw_parts(start, len) };
         let align = if header.p_align == 8 { 8 } else { 4 };
-        for address in addresses_in(&notes, align) {
+        if let Some(offset) = address_in(notes, align) {
+            let address = start.wrapping_add(offset).cast::<usize>();
+            // SAFETY: within the segment; volatile, since the linker may be relocating it.
+            let address = unsafe { address.read_volatile() };
             match table_at(address, is_loaded) {
                 Some(table) => search.tables.push(table),
                 None => search.is_complete = false,
@@ -180,20 +181,20 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: 
     0
 }
 
-/// The addresses of the tables that a segment of notes names.
-fn addresses_in(mut notes: &[u8], align: usize) -> Vec<usize> {
-    let mut addresses = Vec::new();
-    while let Some((header, rest)) = notes.split_first_chunk::<12>() {
+/// The offset of the address of a table in a segment of notes. A file has one table at most.
+fn address_in(notes: &[u8], align: usize) -> Option<usize> {
+    let mut start = 0;
+    loop {
+        let (header, rest) = notes.get(start..)?.split_first_chunk::<12>()?;
         let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (name_len, content_len) = (word(0) as usize, word(4) as usize);
         if (name_len, content_len, word(8)) == (6, 8, VERSION) && rest.starts_with(&NAME[..6]) {
-            let pointer = notes.get(CONTENT..).and_then(<[u8]>::first_chunk::<8>);
-            addresses.push(pointer.map_or(0, |bytes| usize::from_ne_bytes(*bytes)));
+            let address = start + CONTENT;
+            return (address + size_of::<usize>() <= notes.len()).then_some(address);
         }
         let content = (header.len() + name_len).next_multiple_of(align);
-        notes = notes.get((content + content_len).next_multiple_of(align)..).unwrap_or_default();
+        start += (content + content_len).next_multiple_of(align);
     }
-    addresses
 }
 
 /// The table at the address in a note; `None` unless it is in its file's bytes (`is_loaded`), which the address in a note that is
