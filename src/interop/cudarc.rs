@@ -53,8 +53,8 @@ const NOT_RECORDED: SyncOnDrop<'static> = SyncOnDrop::Record(None);
 
 impl Region {
     /// The device pointer for a use on `stream`, which waits for earlier uses; 0, which the driver refuses, if the memory's
-    /// context was destroyed. `exclusive` says that the memory is borrowed exclusively.
-    fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access, exclusive: bool) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    /// context was destroyed. A write borrows the memory by `&mut`, a read by `&`.
+    fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let context = self.block().context();
         let is_own = stream.context().cu_ctx() == context.raw();
         if !context.is_current().unwrap_or(false) {
@@ -82,7 +82,7 @@ impl Region {
             // The memory's release waits for its own context only.
             return (pointer, SyncOnDrop::sync_stream(stream));
         }
-        let recorded = self.order_use(stream, access, is_own, exclusive).unwrap_or_else(|| {
+        let recorded = self.order_use(stream, access, is_own).unwrap_or_else(|| {
             // The driver refused: the CPU waits.
             drop(context.finish());
             SyncOnDrop::sync_stream(stream)
@@ -91,13 +91,7 @@ impl Region {
     }
 
     /// Makes `stream` wait for the uses that it must not overtake, and gives what records this one.
-    fn order_use<'a>(
-        &'a self,
-        stream: &'a CudaStream,
-        access: Access,
-        is_own: bool,
-        exclusive: bool,
-    ) -> Option<SyncOnDrop<'a>> {
+    fn order_use<'a>(&'a self, stream: &'a CudaStream, access: Access, is_own: bool) -> Option<SyncOnDrop<'a>> {
         let binding = self.chunk().binding();
         let records = is_own && stream.context().is_managing_stream_synchronization();
         let raw = stream.cu_stream();
@@ -116,7 +110,7 @@ impl Region {
         if binding.change(Binding::take_lost_launch) {
             self.block().context().finish().ok()?;
         }
-        self.record_earlier(binding, is_own.then_some(raw), access, exclusive)?;
+        self.record_earlier(binding, is_own.then_some(raw), access)?;
         let Some(order) = order else {
             if let Some(order) = binding.known_order() {
                 order.wait(stream, access);
@@ -131,21 +125,15 @@ impl Region {
             order.wait(stream, access);
             return Some(SyncOnDrop::sync_stream(stream));
         }
-        Some(match order.submit(stream, access, || exclusive && self.chunk().is_only()) {
+        Some(match order.submit(stream, access, || access == Access::Write && self.chunk().is_only()) {
             Recording::Event(event) => SyncOnDrop::Record(Some((event, stream))),
             Recording::Wait => SyncOnDrop::sync_stream(stream),
         })
     }
 
     /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
-    /// none. `exclusive`: by `&mut`. `None` where the driver refuses.
-    fn record_earlier(
-        &self,
-        binding: &SharedBinding,
-        stream: Option<CUstream>,
-        access: Access,
-        exclusive: bool,
-    ) -> Option<()> {
+    /// none. `None` where the driver refuses.
+    fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
         let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {
             return Some(());
         };
@@ -161,9 +149,9 @@ impl Region {
         let remaining = match access {
             // Another reference may have announced uses that it submits after the event.
             _ if !self.chunk().is_only() => earlier.legacy,
-            Access::Write if exclusive => None,
-            Access::Write => earlier.legacy,
-            // By `&`, of this reference, only reads.
+            // By `&mut`.
+            Access::Write => None,
+            // By `&`, by which other threads may have announced reads, too.
             Access::Read => Some(Access::Read),
         };
         // Without the lock: dropping a stream may call the driver.
@@ -208,7 +196,7 @@ impl Region {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
-        self.record_earlier(binding, None, access, access == Access::Write)?;
+        self.record_earlier(binding, None, access)?;
         // The stream may be one that cudarc records nothing on.
         if !order.is_recording() {
             binding.change(|binding| binding.record_without_event(access));
@@ -264,13 +252,13 @@ macro_rules! device_slice {
 
         impl<T: DeviceRepr + Pod> DevicePtr<T> for $type {
             fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                self.submit(stream, Access::Read, false)
+                self.submit(stream, Access::Read)
             }
         }
 
         impl<T: DeviceRepr + Pod> DevicePtrMut<T> for $type {
             fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                self.submit(stream, Access::Write, true)
+                self.submit(stream, Access::Write)
             }
         }
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-
 use vkgdr::{Memory, PoolMemory, StreamRef};
 
 use crate::allocation::{Allocation, Use};

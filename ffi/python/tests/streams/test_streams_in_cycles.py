@@ -43,7 +43,7 @@ def bound_ring(gpu, stream):
 def bound_chunk(gpu, stream, size=64):
     pool = vkgdr.pool.Pool(vkgdr.pool.Allocator(gpu, stream=stream))
     memory = pool.allocate(size)
-    # What the device never had is returned to the pool without an event.
+    # Memory whose device address was never asked for returns to its pool without an event: ask for it.
     assert memory.device_ptr
     return pool, memory
 
