@@ -27,9 +27,10 @@ pub(crate) fn resolve(range: &impl RangeBounds<usize>, size: usize) -> Result<(u
         Bound::Excluded(&end) => Some(end),
         Bound::Unbounded => Some(size),
     };
-    let offset = start.unwrap_or(usize::MAX);
-    let end = end.unwrap_or(usize::MAX);
-    if start.is_some() && offset <= end && end <= size {
+    // No range of bytes reaches what does not fit a `usize`.
+    let in_range = start.is_some() && end.is_some();
+    let (offset, end) = (start.unwrap_or(usize::MAX), end.unwrap_or(usize::MAX));
+    if in_range && offset <= end && end <= size {
         Ok((offset, end - offset))
     } else if offset > end && !matches!(range.end_bound(), Bound::Unbounded) {
         Err(Error::ReversedRange { start: offset, end })
@@ -75,6 +76,12 @@ mod tests {
         assert!(matches!(resolve(&(..), 0), Ok((0, 0))));
         assert!(matches!(resolve(&(..), 7), Ok((0, 7))));
         assert!(matches!(resolve(&(7..), 7), Ok((7, 0))));
+    }
+
+    #[test]
+    fn the_last_index_that_a_range_can_include_is_beyond_any_memory() {
+        assert!(matches!(resolve(&(0..=usize::MAX), usize::MAX), Err(Error::OutOfRange { .. })));
+        assert!(matches!(resolve(&(0..usize::MAX), usize::MAX), Ok((0, usize::MAX))));
     }
 
     #[test]
