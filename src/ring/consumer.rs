@@ -17,6 +17,8 @@ pub(super) struct Consumer<L> {
     head: u64,
     /// The position last stored for the producer, which may overwrite everything before it.
     returned: u64,
+    /// Whether the last store failed, so that the producer may not have seen it.
+    unstored: bool,
     stopped: bool,
     pub(super) counters: ConsumerCounters,
 }
@@ -34,7 +36,8 @@ impl<L: Link> Consumer<L> {
     /// A consumer of a ring that was not used yet.
     pub(super) fn new(link: L, capacity: usize) -> Self {
         let counters = ConsumerCounters::default();
-        Self { link, capacity, cursor: Cursor::default(), head: 0, returned: 0, stopped: false, counters }
+        let cursor = Cursor::default();
+        Self { link, capacity, cursor, head: 0, returned: 0, unstored: false, stopped: false, counters }
     }
 
     /// The length of the next message; `None` while there is none, [`Error::RingClosed`] once there will be no more.
@@ -42,6 +45,9 @@ impl<L: Link> Consumer<L> {
         loop {
             if self.stopped {
                 return Err(Error::RingClosed);
+            }
+            if self.unstored {
+                self.give_back()?;
             }
             if self.cursor.position == self.head {
                 let word = self.link.load()?;
@@ -78,8 +84,10 @@ impl<L: Link> Consumer<L> {
         self.link.read(self.cursor.offset + Header::LEN, message)?;
         self.counters.messages += 1;
         self.counters.bytes += message.len() as u64;
-        // It fits: its length was checked.
-        self.advance(record_len(message.len()).unwrap_or(0))
+        // It fits: its length was checked. The message is read, whether or not its room could be returned: `next_len` tries that
+        // again, and returns the error.
+        let _ = self.advance(record_len(message.len()).unwrap_or(0));
+        Ok(())
     }
 
     fn advance(&mut self, len: usize) -> Result<()> {
@@ -95,13 +103,16 @@ impl<L: Link> Consumer<L> {
 
     /// Returns the room of the records read so far.
     fn give_back(&mut self) -> Result<()> {
-        if self.returned == self.cursor.position || self.stopped {
+        if self.stopped || self.returned == self.cursor.position && !self.unstored {
             return Ok(());
         }
         self.link.order_reads()?;
         self.returned = self.cursor.position;
+        self.unstored = true;
+        self.link.store(self.returned)?;
+        self.unstored = false;
         self.counters.returns += 1;
-        self.link.store(self.returned)
+        Ok(())
     }
 
     /// Stops reading, and tells the producer.

@@ -254,7 +254,8 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::RingClosed`] if the kernel has closed the ring and all answers were popped, or if the ring was aborted;
-    /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate).
+    /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate) and
+    /// [`Region::flush`](crate::Region::flush), after which no answer is lost.
     pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
         process::check()?;
         let mut consumer = self.consumer.lock_across_waits();

@@ -19,6 +19,8 @@ pub(super) struct Producer<L> {
     head: Cursor,
     /// The end of the last record that was published to the consumer.
     published: Cursor,
+    /// Whether the last store failed, so that the consumer may not have seen it.
+    unstored: bool,
     /// The consumer's position, as last loaded.
     tail: u64,
     /// The flags that [`close`](Self::close) stored for the consumer; 0 before.
@@ -39,7 +41,8 @@ impl<L: Link> Producer<L> {
     /// A producer of a ring that was not used yet.
     pub(super) fn new(link: L, capacity: usize, most: usize) -> Self {
         let (head, published) = Default::default();
-        Self { link, capacity, most, head, published, tail: 0, flags: 0, counters: ProducerCounters::default() }
+        let counters = ProducerCounters::default();
+        Self { link, capacity, most, head, published, unstored: false, tail: 0, flags: 0, counters }
     }
 
     /// Writes messages until one finds no room, and publishes them together. Returns how many.
@@ -105,10 +108,10 @@ impl<L: Link> Producer<L> {
         Ok(enough)
     }
 
-    /// Tells the consumer of the records that were written.
+    /// Tells the consumer of the records that were written, again if it may not have heard of the last.
     fn publish(&mut self) -> Result<()> {
         if self.head == self.published {
-            return Ok(());
+            return if self.unstored { self.store() } else { Ok(()) };
         }
         let (from, to) = (self.published.offset, self.head.offset);
         if from < to {
@@ -124,8 +127,11 @@ impl<L: Link> Producer<L> {
         self.store()
     }
 
-    fn store(&self) -> Result<()> {
-        self.link.store(self.published.position | self.flags)
+    fn store(&mut self) -> Result<()> {
+        self.unstored = true;
+        self.link.store(self.published.position | self.flags)?;
+        self.unstored = false;
+        Ok(())
     }
 
     /// Refuses further messages, and tells the consumer after the messages that were pushed, with `flags` and the flags

@@ -32,6 +32,8 @@ struct Board {
     numbers: Numbers,
     /// Whether the producer's order is kept.
     orders: bool,
+    /// The number of stores that fail from now on.
+    refused_stores: usize,
 }
 
 impl Board {
@@ -79,6 +81,10 @@ impl Link for End {
 
     fn store(&self, word: u64) -> Result<()> {
         let mut board = self.board.borrow_mut();
+        if board.refused_stores > 0 {
+            board.refused_stores -= 1;
+            return Err(Error::System { operation: "a store", code: 5 });
+        }
         *(if self.produces { &mut board.head } else { &mut board.tail }) = word;
         Ok(())
     }
@@ -93,7 +99,8 @@ fn ring(most: usize, seed: u64, orders: bool) -> (Producer<End>, Consumer<End>, 
     let capacity = record_len(most).unwrap_or(0);
     let numbers = Numbers(seed * 2 + 1);
     let records = vec![0xee; capacity];
-    let board = Rc::new(RefCell::new(Board { records, head: 0, tail: 0, pending: Vec::new(), numbers, orders }));
+    let (head, tail, pending, refused_stores) = Default::default();
+    let board = Rc::new(RefCell::new(Board { records, head, tail, pending, numbers, orders, refused_stores }));
     let end = |produces| End { board: board.clone(), produces };
     (Producer::new(end(true), capacity, most), Consumer::new(end(false), capacity), board)
 }
@@ -146,6 +153,25 @@ fn traffic(most: usize, seed: u64, orders: bool) -> Result<usize> {
         wrong += usize::from(expected.pop_front() != Some(bytes));
     }
     Ok(wrong + expected.len())
+}
+
+#[test]
+fn a_store_that_failed_is_done_again_and_loses_no_message() -> Result<()> {
+    // One message fills the ring.
+    let (mut producer, mut consumer, board) = ring(100, 1, true);
+    let (first, second) = ([7; 100], [8; 100]);
+    board.borrow_mut().refused_stores = 1;
+    assert!(producer.try_push(&[&first]).is_err());
+    assert_eq!(pop(&mut consumer)?, None, "not published");
+    assert_eq!(producer.try_push(&[&second])?, 0, "the ring is full");
+    board.borrow_mut().refused_stores = 2;
+    assert_eq!(pop(&mut consumer)?, Some(first.to_vec()));
+    assert!(pop(&mut consumer).is_err());
+    assert_eq!(producer.try_push(&[&second])?, 0, "the room is not returned");
+    assert_eq!(pop(&mut consumer)?, None);
+    assert_eq!(producer.try_push(&[&second])?, 1);
+    assert_eq!(pop(&mut consumer)?, Some(second.to_vec()));
+    Ok(())
 }
 
 #[test]
