@@ -71,6 +71,9 @@ pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> 
 /// For a kind of memory that the GPU does not have, with the required property flags.
 pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str> {
     match kind {
+        _ if wanted.contains("the resource allows") => {
+            Some("another location or usage of the resource may allow more types")
+        }
         _ if wanted.contains("HOST_COHERENT") => Some("open without REQUIRE_COHERENT; then flush and invalidate"),
         MemoryKind::Mapped => Some("enable Resizable BAR in the firmware, or use host memory"),
         _ => None,

@@ -187,7 +187,10 @@ impl AllocatorInner {
             AllocationError::NoCompatibleMemoryTypeFound => Error::NoSuitableMemoryType {
                 device: self.gpu.device().physical.name.clone(),
                 kind,
-                wanted: format!("{:?} of types {:#b}", desc.location, desc.requirements.memory_type_bits),
+                wanted: format!(
+                    "{:?} among the types {:#b} that the resource allows",
+                    desc.location, desc.requirements.memory_type_bits
+                ),
             },
             AllocationError::OutOfMemory => {
                 let types = (0..u32::BITS).filter(|index| desc.requirements.memory_type_bits & (1 << index) != 0);

@@ -193,7 +193,10 @@ fn an_impossible_request_says_what_is_wrong() -> Result {
     assert_says(&refused(allocate(64, 3, !0)), &["gpu-allocator", "Invalid"]);
     assert_says(&refused(allocate(1 << 62, 64, !0)), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
     assert_says(&refused(allocate(u64::MAX, 64, !0)), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
-    assert_says(&refused(allocate(64, 64, 0)), &["suitable memory type", "CpuToGpu"]);
+    assert_says(
+        &refused(allocate(64, 64, 0)),
+        &["suitable memory type", "CpuToGpu", "the resource allows", "another location"],
+    );
     assert!(allocator.report().blocks.is_empty());
     Ok(())
 }
