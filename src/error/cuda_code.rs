@@ -28,6 +28,7 @@ impl CudaCode {
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32;
     pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
     pub(crate) const ALREADY_REGISTERED: i32 = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as i32;
 
     /// The codes for a context that was destroyed.

@@ -116,7 +116,7 @@ impl Cuda {
     ///
     /// `memory` must be a live imported memory that is not used afterwards.
     pub(crate) unsafe fn external_memory_destroy(&self, memory: CUexternalMemory) -> Result<()> {
-        call!(self, cuDestroyExternalMemory(memory))
+        self.despite_captures(|| call!(self, cuDestroyExternalMemory(memory)))
     }
 
     /// Page-locks memory of this process for all contexts, until it is unregistered or the current context is destroyed.
@@ -142,7 +142,7 @@ impl Cuda {
     ///
     /// `pages` must have been registered in the current context, and no copy use them.
     pub(crate) unsafe fn host_unregister(&self, pages: *mut u8) -> Result<()> {
-        call!(self, cuMemHostUnregister(pages.cast::<c_void>()))
+        self.despite_captures(|| call!(self, cuMemHostUnregister(pages.cast::<c_void>())))
     }
 
     /// `size` bytes of device memory, in the current context.
@@ -156,6 +156,6 @@ impl Cuda {
     ///
     /// `pointer` must come from [`Self::external_memory_map`] or [`Self::memory_allocate`] and not be used afterwards.
     pub(crate) unsafe fn memory_free(&self, pointer: CUdeviceptr) -> Result<()> {
-        call!(self, cuMemFree_v2(pointer))
+        self.despite_captures(|| call!(self, cuMemFree_v2(pointer)))
     }
 }

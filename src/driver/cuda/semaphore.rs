@@ -85,7 +85,7 @@ impl Cuda {
     pub(crate) unsafe fn semaphore_destroy(&self, semaphore: CUexternalSemaphore) -> Result<()> {
         const NAME: &str = "cuDestroyExternalSemaphore";
         let destroy = found(self.table.cuDestroyExternalSemaphore, NAME)?;
-        // SAFETY: by this method's contract.
-        self.check(NAME, unsafe { destroy(semaphore) })
+        // SAFETY: by this method's contract; a call that is refused has not destroyed it.
+        self.despite_captures(|| self.check(NAME, unsafe { destroy(semaphore) }))
     }
 }

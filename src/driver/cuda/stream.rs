@@ -45,6 +45,18 @@ impl Cuda {
         value
     }
 
+    /// Runs `release`, and again outside of captures if one forbids it: nothing is leaked, although the first call has made that
+    /// capture invalid.
+    #[inline]
+    pub(super) fn despite_captures(&self, release: impl Fn() -> Result<()>) -> Result<()> {
+        match release() {
+            Err(error) if error.cuda_code() == Some(CudaCode::STREAM_CAPTURE_UNSUPPORTED) => {
+                self.outside_captures(release)
+            }
+            result => result,
+        }
+    }
+
     /// # Safety
     ///
     /// `stream` must be live and not be used afterwards.
