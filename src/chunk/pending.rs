@@ -2,10 +2,20 @@
 #![forbid(unsafe_code)]
 
 use crate::Result;
+use crate::device::deferred_frees::MayWait;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::report::report;
+use crate::stream::binding::DropPolicy;
+
+/// What scans may wait for after a release: the context that the release itself has waited for.
+pub(crate) fn may_wait_after<T>(released: &Result<T>, policy: DropPolicy, context: Context) -> MayWait {
+    match policy {
+        DropPolicy::WaitForContext if released.is_ok() => MayWait::For(context),
+        _ => MayWait::No,
+    }
+}
 
 /// What a release waits for.
 pub(super) enum Awaited {
@@ -16,10 +26,18 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    fn has_passed(&self) -> Result<bool> {
+    /// Does not wait, unless `may_wait` covers `context` and the others.
+    fn has_passed(&self, context: Context, may_wait: MayWait) -> Result<bool> {
         match self {
             Self::Event(event) => event.has_passed(),
-            Self::Contexts(_) => self.synchronize().map(|()| true),
+            Self::Contexts(others) => {
+                let mut contexts = others.iter().chain([&context]);
+                if contexts.all(|&context| may_wait.covers(context)) {
+                    self.synchronize().map(|()| true)
+                } else {
+                    Ok(false)
+                }
+            }
         }
     }
 
@@ -48,9 +66,9 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Whether the device has finished. Does not wait, unless the work is that of a context.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.ask(Awaited::has_passed)
+    /// Whether the device has finished, as far as that can be known without a wait that is not allowed.
+    pub(crate) fn is_finished(&self, may_wait: MayWait) -> bool {
+        self.ask(|awaited| awaited.has_passed(self.context, may_wait))
     }
 
     /// Waits for the device. False when that fails for a reason that may pass.

@@ -9,13 +9,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::driver::context::Context;
 use crate::driver::process;
 use crate::lock::Lock;
 
+/// Which contexts a scan may wait for, where an entry has no event to ask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MayWait {
+    No,
+    /// One that the caller has just waited for.
+    For(Context),
+    ForAll,
+}
+
+impl MayWait {
+    pub(crate) fn covers(self, context: Context) -> bool {
+        match self {
+            Self::No => false,
+            Self::For(other) => other == context,
+            Self::ForAll => true,
+        }
+    }
+}
+
 /// Something that is released once the device has finished with it.
 pub(crate) trait Deferred: Send {
-    /// Whether the device has finished.
-    fn is_ready(&self) -> bool;
+    /// Whether the device has finished. False where that cannot be known without a wait that is not allowed.
+    fn is_ready(&self, may_wait: MayWait) -> bool;
     /// Waits until the device has finished. Returns false if that cannot be known yet.
     fn wait(&self) -> bool;
     /// Releases it, and logs errors.
@@ -88,16 +108,16 @@ impl DeferredFrees {
 
     /// Scans some of the oldest entries and releases those that are ready.
     #[inline]
-    pub(crate) fn poll(&self) {
+    pub(crate) fn poll(&self, may_wait: MayWait) {
         if self.len() == 0 {
             return;
         }
-        self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready());
+        self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready(may_wait));
     }
 
-    /// Releases every entry that is ready. Returns their number.
+    /// Releases every entry that is ready; waits for those that have no event to ask. Returns their number.
     pub(crate) fn collect(&self) -> usize {
-        self.scan(usize::MAX, |entry| entry.is_ready()).released
+        self.scan(usize::MAX, |entry| entry.is_ready(MayWait::ForAll)).released
     }
 
     /// How long a drain, after it has waited for the device, goes on with entries that other threads have taken out: such a
@@ -185,7 +205,7 @@ mod tests {
     struct Entry(Arc<Work>);
 
     impl Deferred for Entry {
-        fn is_ready(&self) -> bool {
+        fn is_ready(&self, _: MayWait) -> bool {
             self.0.finished.load(Ordering::SeqCst)
         }
         fn wait(&self) -> bool {
@@ -193,7 +213,7 @@ mod tests {
             true
         }
         fn release(self: Box<Self>) {
-            assert!(self.is_ready(), "released while in use");
+            assert!(self.is_ready(MayWait::No), "released while in use");
             self.0.released.store(true, Ordering::SeqCst);
         }
     }
@@ -223,7 +243,7 @@ mod tests {
     fn a_panic_while_releasing_does_not_stop_later_releases() {
         struct Panics;
         impl Deferred for Panics {
-            fn is_ready(&self) -> bool {
+            fn is_ready(&self, _: MayWait) -> bool {
                 true
             }
             fn wait(&self) -> bool {
@@ -260,7 +280,7 @@ mod tests {
             entry: Entry,
         }
         impl Deferred for Slow {
-            fn is_ready(&self) -> bool {
+            fn is_ready(&self, _: MayWait) -> bool {
                 self.asked.store(true, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(50));
                 false
@@ -290,10 +310,10 @@ mod tests {
         let (frees, work) = deferred(3 * DeferredFrees::SCANNED_PER_POLL);
         let last = work.len() - 1;
         work[last].finished.store(true, Ordering::SeqCst);
-        frees.poll();
-        frees.poll();
+        frees.poll(MayWait::No);
+        frees.poll(MayWait::No);
         assert!(!released(&work)[last], "seen too early");
-        frees.poll();
+        frees.poll(MayWait::No);
         assert!(released(&work)[last]);
     }
 }

@@ -188,9 +188,10 @@ impl Vkgdr {
     /// Releases the deferred frees that are ready: allocations, on any handle of this GPU, that were dropped while a
     /// stream still used them and are no longer in use. Returns their number.
     ///
-    /// Every allocation and every release of a `Memory` does the same for a few of the oldest, so that only programs
-    /// that do neither for a long time need to call this. It waits only for memory whose drop could not wait for its
-    /// context, as during a stream capture. Keep a handle until all memory that is bound to streams has been
+    /// Every allocation and every release of a `Memory` does the same for a few of the oldest, without waiting, so that only
+    /// programs that do neither for a long time need to call this. Memory whose drop could not wait for its context, as during a
+    /// stream capture, has no event to ask: this call waits for that context, and so do an allocation that finds no memory left
+    /// and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to streams has been
     /// dropped and collected: this call needs one.
     ///
     /// Also releases the copy engine's pinned memory and streams ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) of

@@ -27,8 +27,11 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// freed, and a warning is logged. Otherwise the context counts as alive. None of this matters with a handle from
 /// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context), unless the primary context is reset.
 ///
-/// Freeing memory queries CUDA events or waits for a context, on the calling thread. CUDA forbids that while a stream
-/// is captured in global mode: drop memory before or after a capture, or capture in thread-local or relaxed mode.
+/// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
+/// that and makes the capture invalid: drop memory before or after captures. Exempt is memory that is bound to a stream, or
+/// [freed idle](Self::free_idle), if the stream is not the captured one and the capture is relaxed, or thread-local and
+/// another thread's. What a capture keeps from being waited for is released later, see
+/// [`Vkgdr::collect`](crate::Vkgdr::collect).
 ///
 /// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the
 /// memory is the parent's.

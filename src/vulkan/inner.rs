@@ -15,9 +15,9 @@ use super::books::{Attempt, Books, Suballocation};
 use super::hooks::{self, Offer, Wanted};
 use super::options::AllocatorOptions;
 use crate::allocation::{LINE, ResourceBlock};
-use crate::chunk::pending::Pending;
+use crate::chunk::pending::{Pending, may_wait_after};
 use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
-use crate::device::deferred_frees::Deferred;
+use crate::device::deferred_frees::{Deferred, MayWait};
 use crate::device::gpu::VulkanRef;
 use crate::driver::anchor;
 use crate::driver::context::Context;
@@ -277,6 +277,7 @@ impl ChunkPool for AllocatorInner {
             return self.release_chunk(chunk);
         }
         let (pending, finished) = chunk.block().finish_chunk(&binding);
+        let may_wait = may_wait_after(&finished, binding.policy(), chunk.block().context());
         // Without the binding: it may be what keeps a stream alive.
         drop(binding);
         let deferred_frees = self.owner.gpu().deferred_frees();
@@ -287,7 +288,7 @@ impl ChunkPool for AllocatorInner {
                 Ok(())
             }
         };
-        deferred_frees.poll();
+        deferred_frees.poll(may_wait);
         finished.and(released)
     }
 }
@@ -300,8 +301,8 @@ struct DeferredChunk {
 }
 
 impl Deferred for DeferredChunk {
-    fn is_ready(&self) -> bool {
-        self.pending.is_finished()
+    fn is_ready(&self, may_wait: MayWait) -> bool {
+        self.pending.is_finished(may_wait)
     }
 
     fn wait(&self) -> bool {

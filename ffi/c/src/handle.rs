@@ -238,7 +238,8 @@ pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out
 }
 
 /// Frees memory whose free was deferred until a stream had passed it, where the stream has. Every alloc and free does
-/// the same for a few allocations.
+/// the same for a few allocations. Memory whose free could not wait for its context, as during a stream capture, is freed
+/// here, after a wait for that context.
 ///
 /// @param g      The GPU.
 /// @param count  Where the number of freed allocations is written; may be NULL.

@@ -263,6 +263,7 @@ class Vkgdr:
         """Release the pending allocations that their streams have finished with.
 
         Allocating and freeing release some of them too, so only a program that does neither for a long time needs this.
+        It waits for the context of memory whose release could not wait for it, as during a stream capture.
 
         Returns
         -------

@@ -1,0 +1,114 @@
+//! Streams: releases while a stream is captured. What CUDA forbids then is done later or again, and nothing is leaked.
+#![expect(unsafe_code, reason = "captures streams of the driver")]
+
+use std::ptr;
+
+use support::Result;
+use support::cuda::Stream;
+use support::state::State;
+use vkgdr::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 4096;
+const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+const THREAD_LOCAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
+/// Runs `work` while a new stream is captured. Returns whether the capture was still valid afterwards.
+fn captured(mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
+    let stream = Stream::create();
+    // SAFETY: the stream is live.
+    let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) };
+    assert_eq!(begun, CUresult::CUDA_SUCCESS);
+    work();
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream is live, and `graph` a local.
+    let ended = unsafe { sys::cuStreamEndCapture(stream.raw(), &raw mut graph) };
+    if !graph.is_null() {
+        // SAFETY: the graph was just made.
+        assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, CUresult::CUDA_SUCCESS);
+    }
+    ended == CUresult::CUDA_SUCCESS
+}
+
+/// Leaves one deferred free that has no event: memory whose drop could not wait for its context.
+fn defer(gpu: &Vkgdr) -> Result {
+    let memory = Memory::allocate(gpu, SIZE, MAPPED)?;
+    assert_ne!(memory.device_ptr(), 0);
+    let valid = captured(RELAXED, || drop(memory));
+    assert!(!valid, "CUDA forbids to wait for a context with a capture");
+    assert_eq!(gpu.pending_releases(), 1);
+    Ok(())
+}
+
+#[test]
+fn what_a_capture_forbids_to_free_is_freed_all_the_same() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let trim = || -> Result {
+        let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+        drop(pool.allocate(SIZE)?);
+        captured(THREAD_LOCAL, || assert_ne!(pool.trim(0), 0));
+        Ok(())
+    };
+    let free_idle = |kind| -> Result {
+        let memory = Memory::allocate(&gpu, SIZE, kind)?;
+        // SAFETY: the device never had it.
+        captured(THREAD_LOCAL, || drop(unsafe { memory.free_idle() }));
+        Ok(())
+    };
+    let releases: [(&str, &dyn Fn() -> Result); 3] = [
+        ("a pool's block", &trim),
+        ("idle mapped memory", &|| free_idle(MAPPED)),
+        ("idle device memory", &|| free_idle(MemoryKind::Device)),
+    ];
+    for (what, release) in releases {
+        // The drivers create lasting objects in the first round.
+        release()?;
+        let before = State::take();
+        release()?;
+        State::assert_unchanged(&before, what);
+        assert_eq!(gpu.pending_releases(), 0, "{what}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (idle, busy) = (Stream::create(), Stream::create());
+    let (bound, unbound) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    assert!(bound.device_ptr() != 0 && unbound.device_ptr() != 0);
+    // SAFETY: the stream outlives the memory.
+    unsafe { bound.bind_raw_stream(idle.raw()) }?;
+    defer(&gpu)?;
+    // Work that no call may wait for: the gate would time out, and `open` fail.
+    let gate = busy.hold();
+    gate.wait_until_reached();
+    drop(bound);
+    drop(pool.allocate(SIZE)?);
+    let another = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_eq!(gpu.pending_releases(), 1);
+    gate.open();
+    // A drop that waits for the same context anyway.
+    drop(unbound);
+    assert_eq!(gpu.pending_releases(), 0);
+    drop(another);
+
+    defer(&gpu)?;
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    Ok(())
+}
+
+#[test]
+fn what_waits_for_a_context_ends_no_later_capture() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    defer(&gpu)?;
+    let mut memory = None;
+    let valid = captured(RELAXED, || memory = Some(Memory::allocate(&gpu, SIZE, MAPPED)));
+    assert!(valid, "an allocation waited for the context");
+    drop(memory.transpose()?);
+    assert_eq!(gpu.pending_releases(), 0);
+    Ok(())
+}
