@@ -51,8 +51,12 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
 }
 
 /// Frees at once, without waiting for queued work. Work that then accesses imported memory fails with
-/// `CUDA_ERROR_ILLEGAL_ADDRESS`, which exposes programs that free too early.
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`, which exposes programs that free too early. Null is freed by doing nothing, as seen on an
+/// RTX 4090 with driver 590.48 (lupinemachines/lupine#858).
 fn free(pointer: usize) -> Outcome {
+    if pointer == 0 {
+        return context::usable().map(drop);
+    }
     let freeable = |kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed | Kind::Imported { .. });
     let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)

@@ -45,7 +45,11 @@ fn allocate_legacy(out: Out<usize>, size: u32) -> Outcome {
     allocate(out, usize::try_from(size).map_err(|_| INVALID_VALUE)?, 0)
 }
 
+/// Null is freed by doing nothing, as by `cuMemFree`.
 fn free(pointer: usize) -> Outcome {
+    if pointer == 0 {
+        return context::usable().map(drop);
+    }
     let window = table::remove(pointer, |kind| matches!(kind, Kind::Host { .. })).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)
 }

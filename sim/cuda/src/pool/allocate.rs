@@ -29,8 +29,9 @@ pub(super) fn allocate_from_pool(out: Out<usize>, size: usize, pool: usize, stre
 
 fn allocate_from(out: Out<usize>, size: usize, pool: &Arc<Pool>, stream: usize) -> Outcome {
     let stream = streams::usable(stream)?;
+    // No memory, unlike from cuMemAlloc: cudarc allocates and frees its null slices in this way (`CudaStream::null`).
     if size == 0 {
-        return Err(INVALID_VALUE);
+        return out.set(0);
     }
     let chunk = lend(pool, size.checked_next_multiple_of(GRAIN).ok_or(OUT_OF_MEMORY)?)?;
     let owner = Owner { device: pool.device, ..stream.owner };
@@ -58,6 +59,9 @@ fn lend(pool: &Arc<Pool>, size: usize) -> Result<Chunk, Code> {
 /// Work that is submitted later cannot use the memory. What was submitted before keeps it.
 pub(super) fn free(pointer: usize, stream: usize) -> Outcome {
     let stream = streams::usable(stream)?;
+    if pointer == 0 {
+        return Ok(());
+    }
     let (window, pages, kind) =
         table::take(pointer, |kind| matches!(kind, Kind::Pooled { .. })).ok_or(INVALID_VALUE)?;
     debug_assert!(window.address == pointer, "a window is freed by its start");

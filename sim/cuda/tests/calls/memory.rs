@@ -33,6 +33,14 @@ fn large_blocks_start_at_a_multiple_of_2_mib() {
     }
 }
 
+#[test]
+fn null_is_freed_by_doing_nothing() {
+    let _context = PrimaryContext::retain_and_push(0);
+    good(call!(cuMemFree_v2(0 => u64)));
+    good(call!(cuMemFreeHost(0 => usize)));
+    assert_eq!(call!(cuMemHostUnregister(0 => usize)), INVALID_VALUE);
+}
+
 /// `CUmemLocation` in a register: the type in its lower half, the number in the upper.
 fn location(kind: u32, id: i32) -> u64 {
     u64::from(kind) | u64::from(id.cast_unsigned()) << 32
