@@ -28,8 +28,9 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
     }
     text.push_str(
         "\n## PTX\n\nEach row was tried with each type; \"yes\" is the answer for instructions without types. Some forms load that NVIDIA's \
-         assembler refuses. Instructions that the device's compute capability, 8.0, lacks are refused, as by NVIDIA's assembler for \
-         that target: among them atomics of 128 bits (`atom.exch.b128`, `atom.cas.b128`: 9.0) and conversions of 8-bit floats \
+         assembler refuses for the device's compute capability, 8.0: `shfl` and `vote` without `.sync`, and some instructions of 9.0, \
+         such as `elect.sync`, `griddepcontrol`, `mbarrier.try_wait` and additions of `.bf16`. Other instructions that 8.0 lacks are \
+         refused: among them atomics of 128 bits (`atom.exch.b128`, `atom.cas.b128`: 9.0) and conversions of 8-bit floats \
          (`cvt.rn.satfinite.e4m3x2.f32` and the like: 8.9).\n\n",
     );
     text.push_str(&instructions::tables());

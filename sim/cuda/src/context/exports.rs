@@ -7,7 +7,7 @@ use super::state::{Context, check_flags};
 use super::{stack, table};
 
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_CONTEXT, Outcome};
+use crate::code::{Code, INVALID_CONTEXT, INVALID_VALUE, Outcome, PEER_ACCESS_NOT_ENABLED, PEER_ACCESS_UNSUPPORTED};
 use crate::ffi::Out;
 use crate::graph::capture;
 use crate::pool;
@@ -90,6 +90,30 @@ fn wait_for(context: &Arc<Context>) -> Outcome {
     outcome
 }
 
+/// No device can access another's memory.
+fn enable_peer_access(peer: usize, flags: u32) -> Outcome {
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    check_peer(peer)?;
+    Err(PEER_ACCESS_UNSUPPORTED)
+}
+
+fn disable_peer_access(peer: usize) -> Outcome {
+    check_peer(peer)?;
+    Err(PEER_ACCESS_NOT_ENABLED)
+}
+
+/// Fails unless this is another context than the current one.
+fn check_peer(peer: usize) -> Outcome {
+    let current = current()?.owner().context;
+    if table::get(peer).map_err(|_| INVALID_CONTEXT)?.owner().context == current {
+        Err(INVALID_CONTEXT)
+    } else {
+        Ok(())
+    }
+}
+
 fn get_limit(out: Out<usize>, limit: u32) -> Outcome {
     out.required()?;
     out.set(usable()?.limits.get(limit)?)
@@ -135,6 +159,8 @@ exports! {
     cuCtxGetApiVersion => get_api_version(context: usize, out: Out<u32>);
     cuCtxGetFlags => get_flags(out: Out<u32>);
     cuCtxSetFlags => set_flags(flags: u32);
+    cuCtxEnablePeerAccess => enable_peer_access(peer: usize, flags: u32);
+    cuCtxDisablePeerAccess => disable_peer_access(peer: usize);
     cuCtxSynchronize => synchronize();
     cuCtxSynchronize_v2 => synchronize_given(context: usize);
     cuCtxGetLimit => get_limit(out: Out<usize>, limit: u32);

@@ -7,6 +7,7 @@
 mod attributes;
 mod visible;
 
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -144,6 +145,19 @@ fn can_access_peer(out: Out<i32>, device: i32, peer: i32) -> Outcome {
     out.set(0)
 }
 
+/// No device can access another's memory: the attributes of pairs, from `CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK` on, are 0.
+fn peer_attribute(out: Out<i32>, attribute: u32, source: i32, target: i32) -> Outcome {
+    const ATTRIBUTES: RangeInclusive<u32> = 1..=5;
+    out.required()?;
+    check(source)?;
+    check(target)?;
+    match attribute {
+        _ if source == target => Err(INVALID_DEVICE),
+        _ if !ATTRIBUTES.contains(&attribute) => Err(INVALID_VALUE),
+        _ => out.set(0),
+    }
+}
+
 exports! {
     cuDeviceGet => get(out: Out<i32>, ordinal: i32);
     cuDeviceGetCount => count(out: Out<i32>);
@@ -156,5 +170,6 @@ exports! {
     cuDeviceGetPCIBusId => pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32);
     cuDeviceGetByPCIBusId => by_pci_bus_id(out: Out<i32>, text: Text<'_>);
     cuDeviceGetProperties => properties(out: Out<DeviceProperties>, device: i32);
+    cuDeviceGetP2PAttribute => peer_attribute(out: Out<i32>, attribute: u32, source: i32, target: i32);
     cuDeviceCanAccessPeer => can_access_peer(out: Out<i32>, device: i32, peer: i32);
 }

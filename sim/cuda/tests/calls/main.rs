@@ -9,6 +9,7 @@ mod graphs;
 mod ipc;
 mod memory;
 mod missing;
+mod peers;
 mod pools;
 mod primaries;
 mod profiler;
