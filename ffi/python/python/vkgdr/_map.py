@@ -5,7 +5,7 @@ from __future__ import annotations
 from vkgdr import _vkgdr
 from vkgdr._copies import invalidate_edges, queue_of, settle
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import check_order, described, fitted, fortran_strides, strided_size
+from vkgdr._shapes import check_order, described, fitted, fortran_strides, strided_size, wholes
 from vkgdr._stream_handle import handle_of
 from vkgdr._stream_handle import wait_for as wait_for_all
 
@@ -64,6 +64,7 @@ class Map:
         room = memory._region(offset, size)
         extents, kind, used = fitted(shape, dtype, room.nbytes)
         if strides is not None:
+            strides = wholes(strides)
             used = strided_size(extents, kind.itemsize, strides)
         elif order == "F":
             strides = fortran_strides(extents, kind.itemsize)

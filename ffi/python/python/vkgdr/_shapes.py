@@ -9,7 +9,8 @@ from vkgdr._errors import InvalidArgumentError, in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable
+    from typing import Any, SupportsIndex
 
     import numpy as np
     import numpy.typing as npt
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESSES",
+    "allocatable",
     "c_strides",
     "check_order",
     "described",
@@ -29,10 +31,22 @@ __all__ = [
     "shaped",
     "span",
     "strided_size",
+    "whole",
+    "wholes",
 ]
 
 # Addresses, sizes and handles are 64-bit integers.
 ADDRESSES = 1 << 64
+
+
+def whole(number: SupportsIndex) -> int:
+    """Return an integer as a Python int: arithmetic of NumPy integers wraps, and that of subclasses may be any."""
+    return int(operator.index(number))
+
+
+def wholes(numbers: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Return integers as Python ints, as `whole` does."""
+    return tuple(map(whole, numbers))
 
 
 def element_alignment(element: np.dtype[Any]) -> int:
@@ -49,7 +63,7 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
     if kind.itemsize == 0:
         raise InvalidArgumentError(f"dtype {kind} has size 0")
-    extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    extents = wholes(shape if isinstance(shape, tuple | list) else (shape,))
     if kind.subdtype is not None:
         # As for NumPy: the element's own axes come last.
         kind, inner = kind.subdtype
@@ -63,6 +77,15 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         # NumPy has no such array, although it is empty.
         raise InvalidArgumentError(f"shape {extents} of {kind} exceeds the address space")
     return extents, kind, size
+
+
+def allocatable(size: int) -> int:
+    """Return the size of an allocation for an array of `size` bytes.
+
+    It is not 0: an array may be empty, an allocation may not. It is an address at most, and refused as the array's own
+    size would be: no heap has that many bytes.
+    """
+    return min(max(size, 1), ADDRESSES - 1)
 
 
 def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -96,8 +119,8 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in Fortran order, in bytes."""
-    strides = []
-    for extent in extents:
+    strides, itemsize = [], whole(itemsize)
+    for extent in wholes(extents):
         strides.append(itemsize)
         itemsize *= max(extent, 1)
     return tuple(strides)
@@ -105,10 +128,13 @@ def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
     """Return the distance from the first byte of a strided array to the end of its last one."""
+    extents, itemsize, strides = wholes(extents), whole(itemsize), wholes(strides)
     if len(strides) != len(extents):
         raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
     if any(stride < 0 for stride in strides):
         raise InvalidArgumentError(f"strides must not be negative, got {strides}")
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
     if 0 in extents:
         return 0
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))

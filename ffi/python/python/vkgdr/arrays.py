@@ -16,6 +16,7 @@ from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
 from vkgdr._shapes import (
+    allocatable,
     check_order,
     element_alignment,
     element_of,
@@ -219,8 +220,7 @@ def _array(
         alignment = element_alignment(element)
     if owner is None:
         owner = default_owner()
-    # An array may be empty, an allocation may not.
-    memory = Memory(owner, max(size, 1), kind=kind, alignment=alignment, stream=stream)
+    memory = Memory(owner, allocatable(size), kind=kind, alignment=alignment, stream=stream)
     return memory.get_host_array(extents, element, order)
 
 
