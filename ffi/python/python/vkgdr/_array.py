@@ -41,23 +41,15 @@ class Array:
 
     Attributes
     ----------
-    shape, strides : tuple of int
-        The extents, and the distances of neighbours in bytes.
-    dtype : numpy.dtype
-        The data type.
-    memory : vkgdr.Region
-        The bytes from the lowest to the highest one of the array; None for an empty array.
     stream : object
         The stream of the array; 0 if there is none, or none but that which the memory is bound to at each use.
     """
 
     def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:
+        # Within the memory: nothing checks again. So the attributes that follow from it cannot be assigned.
         self._layout = layout
-        self.memory = memory
+        self._memory = memory
         self.stream = stream
-        self.shape: tuple[int, ...] = layout.shape
-        self.strides: tuple[int, ...] = layout.strides
-        self.dtype: np.dtype[Any] = layout.dtype
 
     def _like(self, layout: np.ndarray[Any, Any], stream: StreamLike | None = None) -> Array:
         """Return an array over a part of this one's bytes."""
@@ -68,6 +60,28 @@ class Array:
         return Array(layout, memory, stream or self.stream)
 
     # Attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        shape: tuple[int, ...] = self._layout.shape
+        return shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distances of neighbours in bytes."""
+        return self._layout.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type."""
+        dtype: np.dtype[Any] = self._layout.dtype
+        return dtype
+
+    @property
+    def memory(self) -> Region | None:
+        """The bytes from the lowest to the highest one of the array; None for an empty array."""
+        return self._memory
 
     @property
     def ndim(self) -> int:

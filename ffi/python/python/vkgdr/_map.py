@@ -110,7 +110,8 @@ class Map:
         self._used = True
         # Raises if the memory was freed with force=True.
         self._region._visible_address()
-        return self._interface
+        # A copy: the one here was checked against the memory.
+        return self._interface.copy()
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
