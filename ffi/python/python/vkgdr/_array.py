@@ -233,16 +233,14 @@ class Array:
 
         Raises
         ------
-        NotImplementedError
-            A stride is negative.
         TypeError
-            `ary` has another data type.
+            `ary` has another data type, or is no array of NumPy.
         ValueError
             `ary` has another shape or other strides.
         """
-        if any(stride < 0 for stride in self.strides):
-            raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
         if ary is not None:
+            if not isinstance(ary, np.ndarray):
+                raise TypeError(f"the destination must be an array of NumPy, not {type(ary).__name__}")
             _layout.check_alike(self, ary)
         memory = self.memory
         if memory is None:
