@@ -8,11 +8,11 @@ import operator
 import numpy as np
 
 from vkgdr import _layout, _vkgdr
+from vkgdr._copies import found_of
 from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._memory_of import memory_of
 from vkgdr._object import Region
-from vkgdr._shapes import described, element_of, span
+from vkgdr._shapes import described, element_of, read_interface
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -425,16 +425,13 @@ def as_array(obj: Any) -> Array:
         # The interface does not have every data type.
         return obj.bind(obj.stream)
     interface = obj.__cuda_array_interface__
-    first, size = span(interface, "__cuda_array_interface__")
+    array = read_interface(interface, "__cuda_array_interface__")
+    layout = _layout.layout_of(array.extents, array.strides, element_of(interface, obj))
     memory: Region | None = None
-    if size:
-        if _vkgdr.find_device(first, size) is not None:
-            memory = memory_of(obj)
-        else:
-            memory = Region._over(_vkgdr.foreign(first, size, bool(interface["data"][1]), obj))
-    shape, strides = tuple(map(operator.index, interface["shape"])), interface.get("strides")
-    layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface, obj))
-    stream = interface.get("stream") or 0
+    if layout.size:
+        found = found_of(array)
+        memory = Region._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
+    stream = array.stream or 0
     bound = None if memory is None else memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
         # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.

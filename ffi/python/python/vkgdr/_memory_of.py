@@ -6,10 +6,10 @@ import numbers
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._copies import device_view_of
+from vkgdr._copies import device_view_of, found_of
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._shapes import ADDRESSES, span
+from vkgdr._shapes import ADDRESSES, read_interface
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def memory_of(obj: Any) -> Region:
     found: MemoryView | None = None
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        first, size = span(interface, "__cuda_array_interface__")
-        found = _vkgdr.find_device(first, size)
-        if found is not None and interface["data"][1]:
-            found = found.part(0, None, True, False)
+        array = read_interface(interface, "__cuda_array_interface__")
+        (first, size), found = array.span(), found_of(array)
         where = "device"
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
         found, _ = device_view_of(obj)
@@ -98,6 +96,6 @@ def _on_host(obj: Any) -> tuple[int, int]:
 
         interface = np.from_dlpack(obj).__array_interface__
     if interface is not None:
-        return span(interface, "__array_interface__")
+        return read_interface(interface, "__array_interface__").span()
     buffer = _vkgdr.HostBuffer(obj, False, True)
     return buffer.address, buffer.nbytes

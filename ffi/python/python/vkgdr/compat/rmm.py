@@ -28,6 +28,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
+from vkgdr._shapes import read_interface
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -340,9 +341,10 @@ class Buffer(MemoryObject):
             Its array interface is malformed.
         """
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
-        if isinstance(interface, dict) and len(interface.get("shape", ())) > 1:
-            text = f"Only 1-D contiguous arrays are supported, got one of shape {interface['shape']}"
-            raise InvalidArgumentError(text)
+        if interface is not None:
+            extents = read_interface(interface, "__cuda_array_interface__").extents
+            if len(extents) > 1:
+                raise InvalidArgumentError(f"Only 1-D contiguous arrays are supported, got one of shape {extents}")
         super().copy_from_device(cuda_ary, offset=offset, stream=stream)
 
     def tobytes(self, stream: StreamLike | None = None) -> bytes:
