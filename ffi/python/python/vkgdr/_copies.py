@@ -240,8 +240,15 @@ def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int,
     is_default = consumer is None or consumer <= PER_THREAD_STREAM
     stream = LEGACY_STREAM if is_default else consumer
     try:
-        capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
-    except TypeError:
-        # An exporter from before DLPack 1.0 has no max_version.
-        capsule = obj.__dlpack__(stream=stream)
-    return _vkgdr.dlpack_import(capsule), (LEGACY_STREAM,) if is_default else ()
+        try:
+            capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
+        except TypeError:
+            # An exporter from before DLPack 1.0 has no max_version.
+            capsule = obj.__dlpack__(stream=stream)
+        view = _vkgdr.dlpack_import(capsule)
+    except BufferError as error:
+        # `NoHostViewError` and its like are this package's already.
+        if isinstance(error, VkgdrError):
+            raise
+        raise InvalidArgumentError(f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}") from error
+    return view, (LEGACY_STREAM,) if is_default else ()

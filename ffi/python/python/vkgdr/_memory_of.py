@@ -29,9 +29,9 @@ def memory_of(obj: Any) -> Region:
     Parameters
     ----------
     obj : object or int
-        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__``, the buffer
-        protocol or DLPack, on the device or on the host, contiguous or strided. Or an address, of the device or of the
-        host.
+        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__`` or DLPack on the
+        host, contiguous or strided; an object with the buffer protocol, contiguous; one with DLPack on the device, in C
+        order. Or an address, of the device or of the host.
 
     Returns
     -------
@@ -43,7 +43,8 @@ def memory_of(obj: Any) -> Region:
     Raises
     ------
     InvalidArgumentError
-        The bytes do not lie in live memory of this package, or not in one allocation.
+        The bytes do not lie in live memory of this package, or not in one allocation; or `obj` is strided, but has
+        neither of the array interfaces, or its interface is malformed.
     TypeError
         `obj` is neither an array nor an address.
 
@@ -94,7 +95,11 @@ def _on_host(obj: Any) -> tuple[int, int]:
     if interface is None and hasattr(obj, "__dlpack__"):
         import numpy as np
 
-        interface = np.from_dlpack(obj).__array_interface__
+        try:
+            interface = np.from_dlpack(obj).__array_interface__
+        except BufferError as error:
+            text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
+            raise InvalidArgumentError(text) from error
     if interface is not None:
         return read_interface(interface, "__array_interface__").span()
     buffer = _vkgdr.HostBuffer(obj, False, True)

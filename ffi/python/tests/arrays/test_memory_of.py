@@ -145,3 +145,28 @@ def test_flush_and_invalidate_of_what_was_found(cuda, context):
     cuda.write(found.device_ptr, np.full(12, 6, "i4").tobytes())
     found.invalidate()
     assert (array[1:3] == 6).all()
+
+
+def test_strided_objects_without_an_array_interface_are_refused(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    part = vkgdr.arrays.to_device(np.zeros((4, 4), "u1"), owner=gpu)[:, 1]
+    for strided in (memoryview(memory)[::2], ByDlpack(part)):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=r"contiguous|C order"):
+            vkgdr.memory_of(strided)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="C order"):
+        memory.copy_from_device(ByDlpack(part))
+
+
+def test_a_tensor_that_its_library_refuses_is_an_invalid_argument(gpu):
+    class Refusing:
+        """A tensor that needs a gradient, for example."""
+
+        def __init__(self, device):
+            self.__dlpack_device__ = lambda: device
+
+        def __dlpack__(self, **_arguments):
+            raise BufferError("not today")
+
+    for device in ((1, 0), (2, 0)):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="not today"):
+            vkgdr.memory_of(Refusing(device))
