@@ -46,7 +46,8 @@ class Memory(MemoryObject):
     stream : object, optional
         The stream to bind to, see `bind_to_stream`.
     readonly : bool, optional
-        Whether host and device views are marked read-only. CUDA does not enforce it.
+        Whether host and device views are marked read-only, also those that are found by an address or a `handle`. CUDA
+        does not enforce it, and another process that the memory is sent to does not learn of it.
     name : str, optional
         A name that ``repr`` shows.
     dma_buf : bool, optional

@@ -38,7 +38,9 @@ def memory_of(obj: Any) -> Region:
     Region
         From the array's first byte to its last, with those between that it skips; for an address, from there to the end
         of its allocation. It has `flush`, `invalidate`, `map`, ``host`` and ``device_ptr``, and keeps the memory alive,
-        even when the library that allocated it frees it. ``offset`` is the place in the allocation.
+        even when the library that allocated it frees it. ``offset`` is the place in the allocation. It is read-only if
+        the array or the memory is; an address carries no mark of its own, so that of a read-only array over writable
+        memory gives a writable region.
 
     Raises
     ------
@@ -74,8 +76,10 @@ def memory_of(obj: Any) -> Region:
         if found.is_foreign:
             found = None
     else:
-        first, size = _on_host(obj)
+        first, size, readonly = _on_host(obj)
         found = _vkgdr.find_host(first, size)
+        if found is not None and readonly:
+            found = found.part(0, None, True, False)
         where = "host"
     if found is None:
         raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at {where} address {first:#x}")
@@ -89,8 +93,8 @@ def _at(address: int) -> MemoryView:
     return found
 
 
-def _on_host(obj: Any) -> tuple[int, int]:
-    """Return the first address and the size of a host array."""
+def _on_host(obj: Any) -> tuple[int, int, bool]:
+    """Return the first address and the size of a host array, and whether it is read-only."""
     interface = getattr(obj, "__array_interface__", None)
     if interface is None and hasattr(obj, "__dlpack__"):
         import numpy as np
@@ -101,6 +105,7 @@ def _on_host(obj: Any) -> tuple[int, int]:
             text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
             raise InvalidArgumentError(text) from error
     if interface is not None:
-        return read_interface(interface, "__array_interface__").span()
+        array = read_interface(interface, "__array_interface__")
+        return *array.span(), array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
-    return buffer.address, buffer.nbytes
+    return buffer.address, buffer.nbytes, buffer.readonly

@@ -256,7 +256,7 @@ def device_view(array: Any) -> Region:
     Returns
     -------
     Region
-        The same bytes. It keeps the memory alive.
+        The same bytes, read-only if the array or the memory is. It keeps the memory alive.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def device_view(array: Any) -> Region:
     if view is None:
         text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
         raise InvalidArgumentError(text)
-    return Region._over(view)
+    return Region._over(view.part(0, None, buffer.readonly, False))
 
 
 def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
