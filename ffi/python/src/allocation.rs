@@ -50,6 +50,8 @@ pub(crate) struct Allocation {
     host_ptr: Option<usize>,
     pub(crate) coherent: bool,
     pub(crate) atom: usize,
+    /// Whether every view of it is read-only, also one that is found by an address.
+    pub(crate) readonly: bool,
     /// Whether this is a pool's chunk, which returns there without a driver call.
     is_chunk: bool,
     /// Whether it is in [`LISTED`].
@@ -69,6 +71,11 @@ impl Allocation {
     /// A dedicated allocation, of a pool or of none.
     pub(crate) fn dedicated(memory: AnyMemory) -> Use {
         Use::first(Arc::new(Self::of(memory, false)))
+    }
+
+    /// The same, for memory all of whose views are read-only.
+    pub(crate) fn dedicated_readonly(memory: AnyMemory) -> Use {
+        Use::first(Arc::new(Self { readonly: true, ..Self::of(memory, false) }))
     }
 
     /// A chunk of a pool.
@@ -144,6 +151,7 @@ impl Allocation {
             host_ptr: None,
             coherent: true,
             atom: 1,
+            readonly: false,
             is_chunk: false,
             listed: AtomicBool::new(false),
             users: AtomicUsize::new(1),

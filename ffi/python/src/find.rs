@@ -13,11 +13,11 @@ use crate::raw_stream::NULL_STREAM;
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
     if let Some(found) = Allocation::find_device(address, size) {
-        return Ok(MemoryView::found(found, size, false));
+        return Ok(MemoryView::found(found, size));
     }
     let Some((used, offset)) = Allocation::overlapping(address, size) else { return Ok(None) };
     let whole = used.allocation().len;
-    if MemoryView::found((used, 0), whole, false).is_none() {
+    if MemoryView::found((used, 0), whole).is_none() {
         return Ok(None);
     }
     Err(match offset {
@@ -32,7 +32,7 @@ pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView
 /// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
-    Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, size, false))
+    Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, size))
 }
 
 /// A view from an address of the device or of the host to the end of the allocation that contains it.
@@ -40,7 +40,7 @@ pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
 pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
     Allocation::find(address).and_then(|(used, offset)| {
         let len = used.allocation().len - offset;
-        MemoryView::found((used, offset), len, false)
+        MemoryView::found((used, offset), len)
     })
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id = number(id, "a memory handle")?;
     Ok(Allocation::with_id(id).and_then(|used| {
         let len = used.allocation().len;
-        MemoryView::found((used, 0), len, false)
+        MemoryView::found((used, 0), len)
     }))
 }
 

@@ -105,6 +105,12 @@ impl HostBuffer {
         self.len()
     }
 
+    /// Whether the object's own view is read-only, though the bytes were only asked for to be read.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.buffer.0.readonly != 0
+    }
+
     #[getter(address)]
     fn python_address(&self) -> usize {
         self.address().addr()

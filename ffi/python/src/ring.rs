@@ -10,7 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
 use crate::detached::Detached;
-use crate::error::{Failure, Result, Size};
+use crate::error::{Failure, Result, Size, in_bytes};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
 use crate::interruptible::{self, duration};
@@ -52,7 +52,14 @@ impl Ring {
     #[pyo3(signature = (owner, messages, answers))]
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0))?;
+        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
+            // No message was pushed yet: the capacity is wrong.
+            Error::MessageTooLong { len, most } => Failure::Invalid(format!(
+                "a ring for messages or answers of {} exceeds the address space: {most} at most",
+                in_bytes(len)
+            )),
+            other => other.into(),
+        })?;
         Ok(Self { ring: Detached::new(ring), streams: Kept::default() })
     }
 
@@ -179,6 +186,6 @@ impl Ring {
     }
 
     fn __repr__(&self) -> String {
-        format!("<vkgdr.ring.Ring: messages of up to {} bytes, {:#x}>", self.max_message(), self.device_ptr())
+        format!("<vkgdr.ring.Ring: messages of up to {}, {:#x}>", in_bytes(self.max_message()), self.device_ptr())
     }
 }

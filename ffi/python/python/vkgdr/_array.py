@@ -8,11 +8,11 @@ import operator
 import numpy as np
 
 from vkgdr import _layout, _vkgdr
+from vkgdr._copies import found_of
 from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._memory_of import memory_of
 from vkgdr._object import Region
-from vkgdr._shapes import described, element_of, span
+from vkgdr._shapes import described, element_of, read_interface
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -41,23 +41,15 @@ class Array:
 
     Attributes
     ----------
-    shape, strides : tuple of int
-        The extents, and the distances of neighbours in bytes.
-    dtype : numpy.dtype
-        The data type.
-    memory : vkgdr.Region
-        The bytes from the lowest to the highest one of the array; None for an empty array.
     stream : object
         The stream of the array; 0 if there is none, or none but that which the memory is bound to at each use.
     """
 
     def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:
+        # Within the memory: nothing checks again. So the attributes that follow from it cannot be assigned.
         self._layout = layout
-        self.memory = memory
+        self._memory = memory
         self.stream = stream
-        self.shape: tuple[int, ...] = layout.shape
-        self.strides: tuple[int, ...] = layout.strides
-        self.dtype: np.dtype[Any] = layout.dtype
 
     def _like(self, layout: np.ndarray[Any, Any], stream: StreamLike | None = None) -> Array:
         """Return an array over a part of this one's bytes."""
@@ -68,6 +60,28 @@ class Array:
         return Array(layout, memory, stream or self.stream)
 
     # Attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        shape: tuple[int, ...] = self._layout.shape
+        return shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distances of neighbours in bytes."""
+        return self._layout.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type."""
+        dtype: np.dtype[Any] = self._layout.dtype
+        return dtype
+
+    @property
+    def memory(self) -> Region | None:
+        """The bytes from the lowest to the highest one of the array; None for an empty array."""
+        return self._memory
 
     @property
     def ndim(self) -> int:
@@ -219,16 +233,14 @@ class Array:
 
         Raises
         ------
-        NotImplementedError
-            A stride is negative.
         TypeError
-            `ary` has another data type.
+            `ary` has another data type, or is no array of NumPy.
         ValueError
             `ary` has another shape or other strides.
         """
-        if any(stride < 0 for stride in self.strides):
-            raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
         if ary is not None:
+            if not isinstance(ary, np.ndarray):
+                raise TypeError(f"the destination must be an array of NumPy, not {type(ary).__name__}")
             _layout.check_alike(self, ary)
         memory = self.memory
         if memory is None:
@@ -413,16 +425,13 @@ def as_array(obj: Any) -> Array:
         # The interface does not have every data type.
         return obj.bind(obj.stream)
     interface = obj.__cuda_array_interface__
-    first, size = span(interface, "__cuda_array_interface__")
+    array = read_interface(interface, "__cuda_array_interface__")
+    layout = _layout.layout_of(array.extents, array.strides, element_of(interface, obj))
     memory: Region | None = None
-    if size:
-        if _vkgdr.find_device(first, size) is not None:
-            memory = memory_of(obj)
-        else:
-            memory = Region._over(_vkgdr.foreign(first, size, bool(interface["data"][1]), obj))
-    shape, strides = tuple(map(operator.index, interface["shape"])), interface.get("strides")
-    layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface, obj))
-    stream = interface.get("stream") or 0
+    if layout.size:
+        found = found_of(array)
+        memory = Region._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
+    stream = array.stream or 0
     bound = None if memory is None else memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
         # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.

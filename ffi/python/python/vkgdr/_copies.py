@@ -10,7 +10,7 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import ADDRESSES, item_size
+from vkgdr._shapes import c_strides, read_interface
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, SupportsIndex
 
+    from vkgdr._shapes import Interface
     from vkgdr._vkgdr import Base, Event, HostBuffer, MemoryView
     from vkgdr.typing import StreamLike
 
@@ -207,48 +208,26 @@ def device_view_of(
     return view, ready + tuple(stream for stream in bound_streams(view) if stream not in ready)
 
 
+def found_of(array: Interface) -> MemoryView | None:
+    """Return the bytes of an array interface in this package's memory; None if they lie elsewhere."""
+    found = _vkgdr.find_device(*array.span())
+    return found.part(0, None, True, False) if found is not None and array.readonly else found
+
+
 def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, tuple[int, ...]]:
-    if not isinstance(interface, dict):
-        raise TypeError(f"__cuda_array_interface__ must be a dict, not {type(interface).__name__}")
-    if interface.get("mask") is not None:
-        raise NotImplementedError("masked arrays are not supported")
-    try:
-        address, readonly = interface["data"]
-        size = _bytes_in_c_order(interface["shape"], interface["typestr"], interface.get("strides"))
-        stream = None if interface.get("stream") is None else operator.index(interface["stream"])
-        address = operator.index(address)
-    except KeyError as error:
-        raise InvalidArgumentError(f"__cuda_array_interface__ has no {error}") from None
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidArgumentError):
-            raise
-        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed ({error}): {interface}") from None
-    if not 0 <= address < ADDRESSES or not 0 <= size < ADDRESSES:
-        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
-    if stream is not None and not 0 < stream < ADDRESSES:
-        raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
-    found = _vkgdr.find_device(address, size)
+    array = read_interface(interface, "__cuda_array_interface__")
+    if array.stream == 0:
+        raise InvalidArgumentError("__cuda_array_interface__['stream'] must not be 0")
+    # Strides of axes of extent 1 count for nothing, and those of an empty array do not either.
+    dense = zip(array.extents, c_strides(array.extents, array.itemsize), array.strides or (), strict=False)
+    if array.strides is not None and any(extent > 1 and stride != own for extent, stride, own in dense):
+        shape, strides = array.extents, array.strides
+        raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
+    found = found_of(array)
     if found is None:
-        found = _vkgdr.foreign(address, size, bool(readonly), obj, within)
-    elif readonly:
-        found = found.part(0, None, True, False)
-    return found, () if stream is None else (stream,)
-
-
-def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
-    """Return the size in bytes of an array, which must be in C order."""
-    itemsize = item_size(typestr)
-    extents = tuple(map(operator.index, shape))
-    if itemsize <= 0 or any(extent < 0 for extent in extents):
-        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: shape {shape} of {typestr}")
-    if strides is not None and len(strides) != len(extents):
-        raise InvalidArgumentError(f"__cuda_array_interface__ has {len(strides)} strides for {len(extents)} dimensions")
-    size = itemsize
-    for extent, stride in zip(reversed(extents), reversed(strides or extents), strict=True):
-        if strides is not None and extent > 1 and stride != size:
-            raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
-        size *= extent
-    return size
+        address, size = array.span()
+        found = _vkgdr.foreign(address, size, array.readonly, obj, within)
+    return found, () if array.stream is None else (array.stream,)
 
 
 def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int, ...]]:
@@ -261,8 +240,15 @@ def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int,
     is_default = consumer is None or consumer <= PER_THREAD_STREAM
     stream = LEGACY_STREAM if is_default else consumer
     try:
-        capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
-    except TypeError:
-        # An exporter from before DLPack 1.0 has no max_version.
-        capsule = obj.__dlpack__(stream=stream)
-    return _vkgdr.dlpack_import(capsule), (LEGACY_STREAM,) if is_default else ()
+        try:
+            capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
+        except TypeError:
+            # An exporter from before DLPack 1.0 has no max_version.
+            capsule = obj.__dlpack__(stream=stream)
+        view = _vkgdr.dlpack_import(capsule)
+    except BufferError as error:
+        # `NoHostViewError` and its like are this package's already.
+        if isinstance(error, VkgdrError):
+            raise
+        raise InvalidArgumentError(f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}") from error
+    return view, (LEGACY_STREAM,) if is_default else ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from vkgdr._array import Array, as_array
 from vkgdr._device import default_owner
 from vkgdr._layout import layout_of
 from vkgdr._memory import Memory
-from vkgdr._shapes import check_order, element_alignment, fortran_strides, shaped, strided_size
+from vkgdr._shapes import allocatable, check_order, element_alignment, fortran_strides, shaped, strided_size, wholes
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -78,15 +77,14 @@ def device_array(
     extents, element, size = shaped(shape, dtype)
     check_order(order)
     if strides is not None:
-        distances = strides if isinstance(strides, tuple | list) else (strides,)
-        strides = tuple(map(operator.index, distances))
+        strides = wholes(strides if isinstance(strides, tuple | list) else (strides,))
         size = strided_size(extents, element.itemsize, strides)
     elif order == "F":
         strides = fortran_strides(extents, element.itemsize)
     if not size:
         return Array(layout_of(extents, strides, element), None, stream)
     alignment = element_alignment(element)
-    memory = Memory(owner or default_owner(), size, kind=kind, alignment=alignment)
+    memory = Memory(owner or default_owner(), allocatable(size), kind=kind, alignment=alignment)
     return Array(layout_of(extents, strides, element), memory._region(0, size), stream)
 
 

@@ -41,6 +41,8 @@ __all__ = [
 
 # DLPack's codes of the data types, by NumPy's letters.
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+# The types without a code: x86's long double has 80 bits, and only NumPy pads them to 128.
+_LONG_DOUBLES = ("g", "G")
 
 
 def layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]) -> Layout:
@@ -147,7 +149,7 @@ def dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
         DLPack has no such data type, or no such strides.
     """
     code, size = _DLPACK_CODES.get(layout.dtype.kind), layout.itemsize
-    if code is None or not layout.dtype.isnative:
+    if code is None or layout.dtype.char in _LONG_DOUBLES or not layout.dtype.isnative:
         raise BufferError(f"DLPack has no data type {layout.dtype}")
     if any(stride % size for stride in layout.strides):
         raise BufferError(f"DLPack counts strides in elements, got {layout.strides} bytes for {layout.dtype}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vkgdr import _vkgdr
 from vkgdr._copies import invalidate_edges, queue_of, settle
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import check_order, described, fitted, fortran_strides, strided_size
+from vkgdr._shapes import check_order, described, fitted, fortran_strides, strided_size, wholes
 from vkgdr._stream_handle import handle_of
 from vkgdr._stream_handle import wait_for as wait_for_all
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Map"]
 
 _MODES = ("r", "w", "rw", "discard")
+_RELEASED = "the mapping was released"
 
 
 class Map:
@@ -39,6 +40,7 @@ class Map:
     _waited = False
     _used = False
     # Class defaults: an object whose `__init__` did not run counts as released.
+    _event: Event | None = None
     _mode: MapMode = "r"
     _size = 0
 
@@ -64,6 +66,7 @@ class Map:
         room = memory._region(offset, size)
         extents, kind, used = fitted(shape, dtype, room.nbytes)
         if strides is not None:
+            strides = wholes(strides)
             used = strided_size(extents, kind.itemsize, strides)
         elif order == "F":
             strides = fortran_strides(extents, kind.itemsize)
@@ -95,6 +98,8 @@ class Map:
     @property
     def event(self) -> Event:
         """An event that is complete once the device's earlier work is done."""
+        if self._event is None:
+            raise FreedError(_RELEASED)
         return self._event
 
     @property
@@ -105,11 +110,12 @@ class Map:
     @property
     def __array_interface__(self) -> dict[str, object]:
         if not self._open:
-            raise FreedError("the mapping was released")
+            raise FreedError(_RELEASED)
         self._used = True
         # Raises if the memory was freed with force=True.
         self._region._visible_address()
-        return self._interface
+        # A copy: the one here was checked against the memory.
+        return self._interface.copy()
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
@@ -136,7 +142,7 @@ class Map:
     def wait(self) -> None:
         """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""
         if not self._waited:
-            self._event.synchronize()
+            self.event.synchronize()
             self._invalidate()
 
     def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:

@@ -6,6 +6,7 @@ import operator
 
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
+from vkgdr._shapes import whole
 from vkgdr._vkgdr import MemoryView, dlpack_import, find_id
 
 TYPE_CHECKING = False
@@ -45,7 +46,8 @@ class Memory(MemoryObject):
     stream : object, optional
         The stream to bind to, see `bind_to_stream`.
     readonly : bool, optional
-        Whether host and device views are marked read-only. CUDA does not enforce it.
+        Whether host and device views are marked read-only, also those that are found by an address or a `handle`. CUDA
+        does not enforce it, and another process that the memory is sent to does not learn of it.
     name : str, optional
         A name that ``repr`` shows.
     dma_buf : bool, optional
@@ -90,7 +92,13 @@ class Memory(MemoryObject):
 
     @classmethod
     def pitched(
-        cls, owner: Vkgdr, width: int, height: int, itemsize: int, *, kind: Kind = "mapped"
+        cls,
+        owner: Vkgdr,
+        width: SupportsIndex,
+        height: SupportsIndex,
+        itemsize: SupportsIndex,
+        *,
+        kind: Kind = "mapped",
     ) -> tuple[Self, int]:
         """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
@@ -109,6 +117,7 @@ class Memory(MemoryObject):
             The memory, and the distance between rows in bytes: a multiple of 512, the largest pitch alignment of CUDA
             textures (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
+        width, height, itemsize = whole(width), whole(height), whole(itemsize)
         if width <= 0 or height <= 0 or itemsize <= 0:
             raise InvalidArgumentError(f"{height} rows of {width} elements of {in_bytes(itemsize)} are empty")
         alignment = 512

@@ -6,10 +6,10 @@ import numbers
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._copies import device_view_of
+from vkgdr._copies import device_view_of, found_of
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._shapes import ADDRESSES, span
+from vkgdr._shapes import ADDRESSES, read_interface
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,21 +29,24 @@ def memory_of(obj: Any) -> Region:
     Parameters
     ----------
     obj : object or int
-        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__``, the buffer
-        protocol or DLPack, on the device or on the host, contiguous or strided. Or an address, of the device or of the
-        host.
+        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__`` or DLPack on the
+        host, contiguous or strided; an object with the buffer protocol, contiguous; one with DLPack on the device, in C
+        order. Or an address, of the device or of the host.
 
     Returns
     -------
     Region
         From the array's first byte to its last, with those between that it skips; for an address, from there to the end
         of its allocation. It has `flush`, `invalidate`, `map`, ``host`` and ``device_ptr``, and keeps the memory alive,
-        even when the library that allocated it frees it. ``offset`` is the place in the allocation.
+        even when the library that allocated it frees it. ``offset`` is the place in the allocation. It is read-only if
+        the array or the memory is; an address carries no mark of its own, so that of a read-only array over writable
+        memory gives a writable region.
 
     Raises
     ------
     InvalidArgumentError
-        The bytes do not lie in live memory of this package, or not in one allocation.
+        The bytes do not lie in live memory of this package, or not in one allocation; or `obj` is strided, but has
+        neither of the array interfaces, or its interface is malformed.
     TypeError
         `obj` is neither an array nor an address.
 
@@ -64,10 +67,8 @@ def memory_of(obj: Any) -> Region:
     found: MemoryView | None = None
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        first, size = span(interface, "__cuda_array_interface__")
-        found = _vkgdr.find_device(first, size)
-        if found is not None and interface["data"][1]:
-            found = found.part(0, None, True, False)
+        array = read_interface(interface, "__cuda_array_interface__")
+        (first, size), found = array.span(), found_of(array)
         where = "device"
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
         found, _ = device_view_of(obj)
@@ -75,8 +76,10 @@ def memory_of(obj: Any) -> Region:
         if found.is_foreign:
             found = None
     else:
-        first, size = _on_host(obj)
+        first, size, readonly = _on_host(obj)
         found = _vkgdr.find_host(first, size)
+        if found is not None and readonly:
+            found = found.part(0, None, True, False)
         where = "host"
     if found is None:
         raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at {where} address {first:#x}")
@@ -90,14 +93,19 @@ def _at(address: int) -> MemoryView:
     return found
 
 
-def _on_host(obj: Any) -> tuple[int, int]:
-    """Return the first address and the size of a host array."""
+def _on_host(obj: Any) -> tuple[int, int, bool]:
+    """Return the first address and the size of a host array, and whether it is read-only."""
     interface = getattr(obj, "__array_interface__", None)
     if interface is None and hasattr(obj, "__dlpack__"):
         import numpy as np
 
-        interface = np.from_dlpack(obj).__array_interface__
+        try:
+            interface = np.from_dlpack(obj).__array_interface__
+        except BufferError as error:
+            text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
+            raise InvalidArgumentError(text) from error
     if interface is not None:
-        return span(interface, "__array_interface__")
+        array = read_interface(interface, "__array_interface__")
+        return *array.span(), array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
-    return buffer.address, buffer.nbytes
+    return buffer.address, buffer.nbytes, buffer.readonly

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import NamedTuple
 
 from vkgdr._errors import InvalidArgumentError, in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable
+    from typing import Any, SupportsIndex
 
     import numpy as np
     import numpy.typing as npt
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESSES",
+    "Interface",
+    "allocatable",
     "c_strides",
     "check_order",
     "described",
@@ -25,14 +29,25 @@ __all__ = [
     "element_of",
     "fitted",
     "fortran_strides",
-    "item_size",
+    "read_interface",
     "shaped",
-    "span",
     "strided_size",
+    "whole",
+    "wholes",
 ]
 
 # Addresses, sizes and handles are 64-bit integers.
 ADDRESSES = 1 << 64
+
+
+def whole(number: SupportsIndex) -> int:
+    """Return an integer as a Python int: arithmetic of NumPy integers wraps, and that of subclasses may be any."""
+    return int(operator.index(number))
+
+
+def wholes(numbers: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Return integers as Python ints, as `whole` does."""
+    return tuple(map(whole, numbers))
 
 
 def element_alignment(element: np.dtype[Any]) -> int:
@@ -49,7 +64,7 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
     if kind.itemsize == 0:
         raise InvalidArgumentError(f"dtype {kind} has size 0")
-    extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    extents = wholes(shape if isinstance(shape, tuple | list) else (shape,))
     if kind.subdtype is not None:
         # As for NumPy: the element's own axes come last.
         kind, inner = kind.subdtype
@@ -63,6 +78,15 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         # NumPy has no such array, although it is empty.
         raise InvalidArgumentError(f"shape {extents} of {kind} exceeds the address space")
     return extents, kind, size
+
+
+def allocatable(size: int) -> int:
+    """Return the size of an allocation for an array of `size` bytes.
+
+    It is not 0: an array may be empty, an allocation may not. It is an address at most, and refused as the array's own
+    size would be: no heap has that many bytes.
+    """
+    return min(max(size, 1), ADDRESSES - 1)
 
 
 def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
@@ -96,8 +120,8 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in Fortran order, in bytes."""
-    strides = []
-    for extent in extents:
+    strides, itemsize = [], whole(itemsize)
+    for extent in wholes(extents):
         strides.append(itemsize)
         itemsize *= max(extent, 1)
     return tuple(strides)
@@ -105,13 +129,83 @@ def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
     """Return the distance from the first byte of a strided array to the end of its last one."""
+    extents, itemsize, strides = wholes(extents), whole(itemsize), wholes(strides)
     if len(strides) != len(extents):
         raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
     if any(stride < 0 for stride in strides):
         raise InvalidArgumentError(f"strides must not be negative, got {strides}")
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
     if 0 in extents:
         return 0
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
+
+
+class Interface(NamedTuple):
+    """NumPy's or CUDA's array interface, checked by `read_interface`. A stream of 0 is none of CUDA's interface."""
+
+    address: int
+    readonly: bool
+    extents: tuple[int, ...]
+    itemsize: int
+    strides: tuple[int, ...] | None
+    stream: int | None
+
+    def span(self) -> tuple[int, int]:
+        """Return the lowest address of the array, and the size to its highest byte."""
+        if 0 in self.extents:
+            return self.address, 0
+        strides = c_strides(self.extents, self.itemsize) if self.strides is None else self.strides
+        reaches = [stride * (extent - 1) for extent, stride in zip(self.extents, strides, strict=True)]
+        low = sum(min(reach, 0) for reach in reaches)
+        return self.address + low, self.itemsize + sum(map(abs, reaches))
+
+
+def read_interface(interface: Any, name: str) -> Interface:
+    """Check an array interface, apart from the fields of its elements, which `element_of` checks.
+
+    Raises
+    ------
+    InvalidArgumentError, TypeError
+        The interface is malformed, or its array lies beyond the address space.
+    NotImplementedError
+        It is masked.
+    """
+    if not isinstance(interface, dict):
+        raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
+    if interface.get("mask") is not None:
+        raise NotImplementedError("masked arrays are not supported")
+    try:
+        address, readonly = interface["data"]
+        shape, strides, stream = interface["shape"], interface.get("strides"), interface.get("stream")
+        read = Interface(
+            whole(address),
+            bool(readonly),
+            wholes(shape),
+            item_size(interface["typestr"]),
+            None if strides is None else wholes(strides),
+            None if stream is None else whole(stream),
+        )
+    except KeyError as error:
+        raise InvalidArgumentError(f"{name} has no {error}") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
+    if read.strides is not None and len(read.strides) != len(read.extents):
+        raise InvalidArgumentError(f"{name} has {len(read.strides)} strides for {len(read.extents)} dimensions")
+    if read.itemsize == 0 or any(extent < 0 for extent in read.extents):
+        raise InvalidArgumentError(f"{name} is malformed: shape {read.extents} of {interface['typestr']}")
+    # NumPy has no larger arrays, not even empty ones.
+    elements = math.prod(max(extent, 1) for extent in read.extents)
+    if read.itemsize * elements >= ADDRESSES // 2 or any(abs(s) >= ADDRESSES // 2 for s in read.strides or ()):
+        raise InvalidArgumentError(f"{name} exceeds the address space: {interface}")
+    first, size = read.span()
+    if not (0 <= read.address < ADDRESSES and first >= 0 and size < ADDRESSES):
+        raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
+    if read.stream is not None and not 0 <= read.stream < ADDRESSES:
+        raise InvalidArgumentError(f"{name}['stream'] must not be {read.stream}")
+    return read
 
 
 def item_size(typestr: str) -> int:
@@ -124,11 +218,17 @@ def item_size(typestr: str) -> int:
     ------
     InvalidArgumentError
         The elements are Python objects.
+    TypeError, ValueError
+        `typestr` is malformed.
     """
+    if not isinstance(typestr, str):
+        raise TypeError(f"typestr must be a str, not {type(typestr).__name__}")
     if typestr[1:2] == "O":
         raise InvalidArgumentError(f"typestr {typestr!r} has Python objects, which the device cannot use")
-    size = int(typestr[2:].partition("[")[0])
-    return 4 * size if typestr[1:2] == "U" else size
+    number = typestr[2:].partition("[")[0]
+    if not number.isdecimal():
+        raise ValueError(f"typestr {typestr!r} has no size")
+    return 4 * int(number) if typestr[1:2] == "U" else int(number)
 
 
 def described(dtype: np.dtype[Any]) -> list[Any]:
@@ -148,17 +248,25 @@ def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]
     Raises
     ------
     InvalidArgumentError
-        It has Python objects, or another size than the interface says.
+        It has Python objects, or another size than the interface says, or is malformed.
     """
     import numpy as np
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
-    has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
-    description: Any = fields if has_fields else typestr
-    # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
-    element: np.dtype[Any] = descr_to_dtype(description)
-    if element.hasobject or element.itemsize != item_size(typestr):
+    try:
+        size = item_size(typestr)
+        has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
+        description: Any = fields if has_fields else typestr
+        # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
+        element: np.dtype[Any] = descr_to_dtype(description)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError, SyntaxError) as error:
+        # NumPy's errors for what is no description are of many classes.
+        if isinstance(error, InvalidArgumentError):
+            raise
+        text = f"typestr {typestr!r}, descr {fields!r}"
+        raise InvalidArgumentError(f"an array interface is malformed ({error}): {text}") from None
+    if element.hasobject or element.itemsize != size:
         text = f"typestr {typestr!r}, descr {fields}"
         raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
     own = getattr(array, "dtype", None)
@@ -166,42 +274,3 @@ def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]
     if is_opaque and isinstance(own, np.dtype) and own.itemsize == element.itemsize and not own.hasobject:
         return own
     return element
-
-
-def span(interface: Any, name: str) -> tuple[int, int]:
-    """Return the lowest address of an array of NumPy's or CUDA's array interface, and the size to its highest byte.
-
-    Raises
-    ------
-    InvalidArgumentError, TypeError
-        The interface is malformed.
-    """
-    if not isinstance(interface, dict):
-        raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
-    if interface.get("mask") is not None:
-        raise NotImplementedError("masked arrays are not supported")
-    try:
-        address = operator.index(interface["data"][0])
-        extents = tuple(map(operator.index, interface["shape"]))
-        size = itemsize = item_size(interface["typestr"])
-        strides = interface.get("strides")
-        low = 0
-        if strides is None:
-            for extent in extents:
-                size *= extent
-        elif 0 not in extents:
-            for extent, stride in zip(extents, map(operator.index, strides), strict=True):
-                reach = stride * (extent - 1)
-                low += min(reach, 0)
-                size += max(reach, 0)
-    except KeyError as error:
-        raise InvalidArgumentError(f"{name} has no {error}") from None
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
-    if 0 in extents:
-        low = size = 0
-    first = address + low
-    size -= low
-    if itemsize <= 0 or any(extent < 0 for extent in extents) or not (0 <= first < ADDRESSES and size < ADDRESSES):
-        raise InvalidArgumentError(f"{name} is malformed: {interface}")
-    return first, size

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
+
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Self
+    from typing import Any, Self
 
     from vkgdr._vkgdr import MemoryView
     from vkgdr.typing import StreamLike, Waitable
@@ -69,7 +71,7 @@ def handle_of(stream: StreamLike) -> int:
     return handle
 
 
-def _raw_handle(stream: object) -> int:
+def _raw_handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -87,6 +89,9 @@ def _raw_handle(stream: object) -> int:
         value = getattr(value, "value", value)
         if isinstance(value, int):
             return value
+    if hasattr(type(stream), "__index__") and not isinstance(stream, bool):
+        # Last, after the protocols: an integer of NumPy, for example.
+        return operator.index(stream)
     raise TypeError(f"{stream!r} is not a CUDA stream: neither an object with __cuda_stream__ nor a number")
 
 

@@ -9,20 +9,22 @@ such an array or of a contiguous part of it; on memory that is not coherent, cal
 
 from __future__ import annotations
 
-from vkgdr import _copies, _vkgdr
+from vkgdr import _vkgdr
+from vkgdr._copies import device_view_of, found_of
 from vkgdr._device import default_owner, owner_of_device
 from vkgdr._dma_buf import DmaBuf
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
 from vkgdr._shapes import (
+    allocatable,
     check_order,
     element_alignment,
     element_of,
     fitted,
     fortran_strides,
+    read_interface,
     shaped,
-    span,
     strided_size,
 )
 
@@ -219,8 +221,7 @@ def _array(
         alignment = element_alignment(element)
     if owner is None:
         owner = default_owner()
-    # An array may be empty, an allocation may not.
-    memory = Memory(owner, max(size, 1), kind=kind, alignment=alignment, stream=stream)
+    memory = Memory(owner, allocatable(size), kind=kind, alignment=alignment, stream=stream)
     return memory.get_host_array(extents, element, order)
 
 
@@ -255,7 +256,7 @@ def device_view(array: Any) -> Region:
     Returns
     -------
     Region
-        The same bytes. It keeps the memory alive.
+        The same bytes, read-only if the array or the memory is. It keeps the memory alive.
 
     Raises
     ------
@@ -267,7 +268,7 @@ def device_view(array: Any) -> Region:
     if view is None:
         text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
         raise InvalidArgumentError(text)
-    return Region._over(view)
+    return Region._over(view.part(0, None, buffer.readonly, False))
 
 
 def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
@@ -304,13 +305,14 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     interface = getattr(obj, "__cuda_array_interface__", None)
     for operation in ("conj", "neg"):
         # PyTorch's interface does not tell.
-        if getattr(obj, f"is_{operation}", bool)():
+        is_lazy = getattr(obj, f"is_{operation}", False)
+        if is_lazy() if callable(is_lazy) else is_lazy:
             raise InvalidArgumentError(
                 f"the bytes of this {type(obj).__name__} are not its values: call resolve_{operation}() first"
             )
     if isinstance(interface, dict) and interface.get("strides") is not None:
         return _strided(obj, interface, owner)
-    view, _ = _copies.device_view_of(obj)
+    view, _ = device_view_of(obj)
     shape = None if interface is None else tuple(interface["shape"])
     dtype: npt.DTypeLike = "u1" if interface is None else _element(obj, interface)
     region = Region._over(view)
@@ -337,21 +339,16 @@ def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.nda
     """Return the host view of an array whose interface has strides."""
     import numpy as np
 
-    first, size = span(interface, "__cuda_array_interface__")
-    extents, element = tuple(interface["shape"]), _element(obj, interface)
+    read, element = read_interface(interface, "__cuda_array_interface__"), _element(obj, interface)
+    first, size = read.span()
     if not size:
-        return np.empty(extents, element)
-    readonly = bool(interface["data"][1])
-    found = _vkgdr.find_device(first, size)
+        return np.empty(read.extents, element)
+    found = found_of(read)
     if found is None:
-        memory = np.asarray(_map(obj, first, size, owner, readonly=readonly)).data
+        memory = np.asarray(_map(obj, first, size, owner, readonly=read.readonly)).data
     else:
         memory = memoryview(Region._over(found))
-    offset = interface["data"][0] - first
-    array: np.ndarray[Any, Any] = np.ndarray(extents, element, memory, offset, tuple(interface["strides"]))
-    if readonly:
-        array.flags.writeable = False
-    return array
+    return np.ndarray(read.extents, element, memory, read.address - first, read.strides)
 
 
 def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bool) -> Mapping:

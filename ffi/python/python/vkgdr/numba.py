@@ -8,15 +8,13 @@ then the CPU's view of a device array.
 from __future__ import annotations
 
 import contextlib
-import math
 import weakref
-
-import numpy as np
 
 from vkgdr import _offers, _vkgdr
 from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError
 from vkgdr._memory_of import memory_of
+from vkgdr._shapes import shaped
 from vkgdr._source import Source, missing
 
 try:
@@ -208,11 +206,10 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
 
     numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
     """
-    element = np.dtype(dtype)
-    size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * element.itemsize
+    extents, element, size = shaped(shape, dtype)
     opened = IpcHandle(None, _Offer(handle), size, offset=offset)
     try:
-        yield opened.open_array(cuda.current_context(), shape=shape, strides=strides, dtype=element)
+        yield opened.open_array(cuda.current_context(), shape=extents, strides=strides, dtype=element)
     finally:
         opened.close()
 

@@ -10,7 +10,7 @@ import numpy as np
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._memory import RawMemory
-from vkgdr._shapes import shaped
+from vkgdr._shapes import allocatable, shaped
 from vkgdr._source import missing
 
 try:
@@ -175,8 +175,7 @@ class MappedArray:
             The kind of memory has no host view.
         """
         extents, element, size = shaped(shape, dtype)
-        # An array may be empty, an allocation may not.
-        memory = Memory(owner, max(size, 1), kind=kind)
+        memory = Memory(owner, allocatable(size), kind=kind)
         host = memory.get_host_array(extents, element, order)
         device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
         return cls(host, device, memory)

@@ -45,4 +45,4 @@ Kind: TypeAlias = Literal["mapped", "host", "device"]
 MapMode: TypeAlias = Literal["r", "w", "rw", "discard"]
 Order: TypeAlias = Literal["C", "F"]
 Shape: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
-StreamLike: TypeAlias = int | HasCudaStream | HasHandle | HasPtr
+StreamLike: TypeAlias = int | SupportsIndex | HasCudaStream | HasHandle | HasPtr

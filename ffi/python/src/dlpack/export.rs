@@ -181,7 +181,7 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     };
     let device = Device { kind: CUDA, id: view.live()?.device };
     let readonly = if view.is_readonly() { READ_ONLY } else { 0 };
-    if copy {
+    if copy && view.len() > 0 {
         return copy_on_device(py, view, consumer.unwrap_or(1), device);
     }
     if let Some(consumer) = consumer {
@@ -190,7 +190,9 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     let owner = Owner::Memory { _used: view.join()? };
     // A device address: provenance does not matter.
     let address = as_address(view.device_address()?);
-    Ok(Contents { address, len: view.len(), device, flags: readonly, owner })
+    // Nothing shares the bytes of an empty copy.
+    let flags = if copy { IS_COPIED } else { readonly };
+    Ok(Contents { address, len: view.len(), device, flags, owner })
 }
 
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
@@ -254,6 +256,10 @@ fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<
 
 /// Copies a whole view with CUDA to the first of `bytes`, which it returns, and waits.
 fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len: usize) -> Result<Box<[u64]>> {
+    if len == 0 {
+        // Empty memory has no context to copy in.
+        return Ok(bytes);
+    }
     let queue = view.stream(storage.memory().and_then(bound_handle).unwrap_or(NULL_STREAM))?;
     let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
     let from = CopySide::linear(Place::Device(view.device_address()?));

@@ -71,7 +71,8 @@ impl MemoryView {
 
     /// A range of an allocation that was found by its address. None if its context was destroyed: the address may have
     /// been reused since.
-    pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Option<Self> {
+    pub(crate) fn found((used, offset): (Use, usize), len: usize) -> Option<Self> {
+        let readonly = used.allocation().readonly;
         let found = Self::ranged(Held { used, owner: None }, offset, len, readonly, false);
         found.check_context().is_ok().then_some(found)
     }

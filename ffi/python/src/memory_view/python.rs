@@ -49,7 +49,8 @@ impl MemoryView {
             Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,
             other => other?,
         };
-        let used = Allocation::dedicated(AnyMemory::Dedicated(memory));
+        let memory = AnyMemory::Dedicated(memory);
+        let used = if readonly { Allocation::dedicated_readonly(memory) } else { Allocation::dedicated(memory) };
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);

@@ -1,8 +1,10 @@
-"""Ranges in ``__cuda_array_interface__`` at the edges of this package's memory, and pointers that cannot be meant."""
+"""Ranges in ``__cuda_array_interface__`` at the edges of this package's memory, and interfaces that are malformed."""
 
+import numpy as np
 import pytest
 import vkgdr
 from neighbours import BorrowedBytes, ByInterface
+from vkgdr.arrays import as_cuda_array
 from vkgdr.compat.dpctl import MemoryDevice, MemoryShared, as_memory
 
 SIZE = 4096
@@ -119,3 +121,67 @@ def test_a_copy_of_a_view_is_on_the_gpu_of_the_memory(run_python, simulated):
         print("ok")
     """
     assert run_python(code, VKGDR_TEST_PROFILE="two-gpus").stdout == "ok\n"
+
+
+MALFORMED = {
+    "a pointer without its flag": {"data": (1,)},
+    "three pointers": {"data": (1, False, 2)},
+    "no pointer": {"data": None},
+    "a pointer that is no number": {"data": ("x", False)},
+    "a list as a type": {"typestr": ["<f4"]},
+    "bytes as a type": {"typestr": b"<f4"},
+    "a type without a size": {"typestr": "<f"},
+    "a type of no size": {"typestr": "<f0"},
+    "an empty type": {"typestr": ""},
+    "a signed size": {"typestr": "<f+4"},
+    "an extent too large": {"shape": (0, 2**63)},
+    "a size too large": {"shape": (2**62, 0, 2), "strides": (0, 0, 0)},
+    "a stride too large": {"strides": (2**63,)},
+    "a stride too small": {"shape": (0,), "strides": (-(2**64),)},
+    "a shape that is a number": {"shape": 4},
+    "an extent that is none": {"shape": ("4",)},
+    "strides of other dimensions": {"strides": (4, 4)},
+    "strides that are a number": {"strides": 4},
+    "a stream that is none": {"stream": "x"},
+    "a negative stream": {"stream": -1},
+}
+MALFORMED_ELEMENTS = {
+    "a type that NumPy does not have": {"typestr": "<f3"},
+    "fields that are a number": {"typestr": "|V4", "descr": 5},
+    "a field without a type": {"typestr": "|V4", "descr": [("a",)]},
+    "a field that is a number": {"typestr": "|V4", "descr": [5]},
+    "a field of an unknown type": {"typestr": "|V4", "descr": [("a", "<f3")]},
+}
+
+
+@pytest.mark.parametrize("change", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_interface_is_refused_everywhere(gpu, change):
+    memory = vkgdr.Memory(gpu, SIZE)
+    good = {"shape": (4,), "typestr": "<f4", "data": (memory.device_ptr, False), "version": 3}
+    for use in (*USES.values(), vkgdr.memory_of, as_cuda_array, vkgdr.Buffer(gpu, size=SIZE).copy_from_device):
+        with pytest.raises(vkgdr.InvalidArgumentError):
+            use(ByInterface(good | change))
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize("change", MALFORMED_ELEMENTS.values(), ids=MALFORMED_ELEMENTS)
+def test_malformed_elements_are_refused(gpu, change):
+    memory = vkgdr.Memory(gpu, SIZE)
+    good = {"shape": (4,), "data": (memory.device_ptr, False), "version": 3}
+    for strides in ({}, {"strides": (8,)}):
+        for use in (vkgdr.host_view, as_cuda_array):
+            with pytest.raises(vkgdr.InvalidArgumentError):
+                use(ByInterface(good | change | strides))
+
+
+def test_the_numbers_of_an_interface_may_be_those_of_numpy(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    # 3 * 100 does not fit into uint8.
+    wide = {"shape": (np.uint8(4), np.uint8(1)), "typestr": "<f4", "strides": (np.uint8(100), np.uint8(4))}
+    array = ByInterface(wide | {"data": (np.uint64(memory.device_ptr), np.False_), "version": 3})
+    assert len(vkgdr.memory_of(array)) == 304
+    assert (as_cuda_array(array).alloc_size, vkgdr.host_view(array).strides) == (304, (100, 4))
+    array.__cuda_array_interface__["data"] = (memory.device_ptr + SIZE - 300, False)
+    for use in (vkgdr.memory_of, as_cuda_array, vkgdr.host_view):
+        with pytest.raises(vkgdr.OutOfRangeError):
+            use(array)

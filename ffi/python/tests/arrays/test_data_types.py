@@ -139,3 +139,11 @@ def test_a_read_only_interface_stays_read_only(gpu):
     assert not again.host.flags.writeable
     with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
         again[0] = 1
+
+
+@pytest.mark.parametrize("dtype", ["g", "G"])
+def test_long_doubles_have_no_dlpack(gpu, dtype):
+    array = to_device(np.ones(2, dtype), owner=gpu)
+    for device in (None, (1, 0)):
+        with pytest.raises(BufferError, match="no data type"):
+            array.__dlpack__(dl_device=device, max_version=(1, 0))

@@ -21,9 +21,23 @@ def test_copy_to_host(example):
     assert (target == EXAMPLE).all()
 
 
+def test_arrays_with_negative_strides_are_copied_to_the_host(example):
+    for key in (np.s_[::-1], np.s_[:, ::-2], np.s_[::-1, 1:, ::-1]):
+        part, expected = example[key], EXAMPLE[key]
+        assert (part.copy_to_host() == expected).all()
+        assert part.copy_to_host().strides == expected.strides
+        assert (np.asarray(part) == expected).all()
+        target = np.zeros_like(EXAMPLE)[key]
+        assert part.copy_to_host(target) is target
+        assert (target == expected).all()
+    example[:] = example[::-1]
+    assert (example.copy_to_host() == EXAMPLE[::-1]).all()
+
+
 def test_copy_to_host_refuses_what_does_not_fit(example):
-    with pytest.raises(NotImplementedError, match="negative strides"):
-        example[::-1].copy_to_host()
+    for other in ([0] * 24, bytearray(96), "text", memoryview(EXAMPLE)):
+        with pytest.raises(TypeError, match=f"must be an array of NumPy, not {type(other).__name__}"):
+            example.copy_to_host(other)
     with pytest.raises(TypeError, match="incompatible dtype"):
         example.copy_to_host(np.empty((2, 3, 4), "i8"))
     with pytest.raises(ValueError, match="incompatible shape"):

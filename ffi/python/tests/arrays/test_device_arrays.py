@@ -317,3 +317,17 @@ def test_defer_cleanup_does_not_wait(cuda, gpu, simulated):
     with cuda.stream() as stream, cuda.hold(stream) as gate, arrays.defer_cleanup():
         memory.free()
         gate.open()
+
+
+@pytest.mark.parametrize("name", ["shape", "strides", "dtype", "memory", "ndim", "size", "nbytes", "flags", "kind"])
+def test_what_describes_an_array_cannot_be_assigned(gpu, name):
+    array = to_device(EXAMPLE, owner=gpu)
+    with pytest.raises(AttributeError):
+        setattr(array, name, getattr(array, name))
+    assert (array.shape, array.strides, array.dtype) == (EXAMPLE.shape, EXAMPLE.strides, EXAMPLE.dtype)
+
+
+def test_the_interface_of_a_map_is_a_copy(gpu):
+    mapping = vkgdr.Memory(gpu, 16).map()
+    mapping.__array_interface__["shape"] = (1 << 40,)
+    assert mapping.array.shape == (16,)

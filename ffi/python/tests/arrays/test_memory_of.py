@@ -145,3 +145,68 @@ def test_flush_and_invalidate_of_what_was_found(cuda, context):
     cuda.write(found.device_ptr, np.full(12, 6, "i4").tobytes())
     found.invalidate()
     assert (array[1:3] == 6).all()
+
+
+def test_read_only_memory_stays_read_only_by_whatever_it_is_found(gpu):
+    memory = vkgdr.Memory(gpu, 64, readonly=True)
+    host = np.asarray(memory)
+    found = {
+        "a host array": vkgdr.memory_of(host),
+        "a host view": vkgdr.memory_of(memory.host),
+        "a part": vkgdr.memory_of(host[8:16]),
+        "a memoryview": vkgdr.memory_of(memoryview(memory)),
+        "a device address": vkgdr.memory_of(memory.device_ptr),
+        "a host address": vkgdr.memory_of(memory.host_ptr + 1),
+        "an interface that does not say so": vkgdr.memory_of(BorrowedBytes(memory.device_ptr, 64)),
+        "its device view": vkgdr.device_view(host),
+        "its handle": vkgdr.RawMemory.from_handle(memory.handle),
+        "DLPack": vkgdr.Memory.from_capsule(memory.__dlpack__(max_version=(1, 0))),
+    }
+    for name, region in found.items():
+        assert region.readonly, name
+        assert region.__cuda_array_interface__["data"][1], name
+        assert not np.asarray(region).flags.writeable, name
+        with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
+            region.memset(1)
+
+
+def test_a_read_only_array_of_writable_memory_leads_to_a_read_only_region(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    host = np.asarray(memory)
+    host.flags.writeable = False
+    for region in (
+        vkgdr.memory_of(host),
+        vkgdr.memory_of(memoryview(memory).toreadonly()),
+        vkgdr.device_view(host),
+        vkgdr.device_view(memoryview(memory).toreadonly()),
+        vkgdr.memory_of(BorrowedBytes(memory.device_ptr, 64, readonly=True)),
+    ):
+        assert region.readonly
+    # An address carries no mark.
+    for region in (vkgdr.memory_of(host.ctypes.data), vkgdr.RawMemory.from_handle(memory.handle)):
+        assert not region.readonly
+
+
+def test_strided_objects_without_an_array_interface_are_refused(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    part = vkgdr.arrays.to_device(np.zeros((4, 4), "u1"), owner=gpu)[:, 1]
+    for strided in (memoryview(memory)[::2], ByDlpack(part)):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=r"contiguous|C order"):
+            vkgdr.memory_of(strided)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="C order"):
+        memory.copy_from_device(ByDlpack(part))
+
+
+def test_a_tensor_that_its_library_refuses_is_an_invalid_argument(gpu):
+    class Refusing:
+        """A tensor that needs a gradient, for example."""
+
+        def __init__(self, device):
+            self.__dlpack_device__ = lambda: device
+
+        def __dlpack__(self, **_arguments):
+            raise BufferError("not today")
+
+    for device in ((1, 0), (2, 0)):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="not today"):
+            vkgdr.memory_of(Refusing(device))

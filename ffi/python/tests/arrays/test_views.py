@@ -227,6 +227,12 @@ def test_an_array_whose_bytes_are_not_its_values_has_no_host_view(gpu, operation
     tensor.is_lazy = True
     with pytest.raises(vkgdr.InvalidArgumentError, match=f"this Tensor are not its values: call resolve_{operation}"):
         vkgdr.host_view(tensor)
+    # Another library may have an attribute of this name.
+    setattr(Tensor, f"is_{operation}", True)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="are not its values"):
+        vkgdr.host_view(tensor)
+    setattr(Tensor, f"is_{operation}", False)
+    assert vkgdr.host_view(tensor).nbytes == 64
 
 
 @pytest.mark.parametrize("interface", [5, "shape", []])

@@ -1,6 +1,7 @@
 """``vkgdr.Buffer``: the size and capacity of RMM's ``DeviceBuffer``."""
 
 import gc
+import sys
 import threading
 
 import numpy as np
@@ -269,3 +270,29 @@ def test_a_stream_bound_on_another_thread_during_a_move_is_kept(cuda, gpu, conte
         assert buffer.stream == second
         assert buffer._bound is new
         buffer.free()
+
+
+def test_copies_beside_a_thread_that_resizes_have_one_size_or_the_other(primary):
+    buffer, errors, done = Buffer.to_device(b"a" * 5000, owner=primary), [], threading.Event()
+
+    def resize():
+        try:
+            while not done.is_set():
+                buffer.resize(3000)
+                buffer.resize(5000)
+        except Exception as error:  # noqa: BLE001 - any is a failure
+            errors.append(error)
+
+    thread, interval = threading.Thread(target=resize), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for _ in range(100):
+            # Within the capacity the bytes stay.
+            for copied in (buffer.tobytes(), buffer.copy().tobytes()):
+                assert copied in (b"a" * 3000, b"a" * 5000)
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert errors == []

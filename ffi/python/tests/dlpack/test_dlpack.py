@@ -240,6 +240,21 @@ def test_read_only_memory_cannot_be_a_legacy_capsule(gpu):
     assert memory.pending_views == 0
 
 
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+def test_a_copy_of_empty_memory_is_empty(gpu, no_context, kind):
+    from vkgdr.arrays import device_array
+
+    for empty in (device_array((0, 3), kind=kind, owner=gpu), vkgdr.Buffer(gpu, kind=kind), vkgdr.Buffer(gpu)):
+        assert np.from_dlpack(empty, device="cpu", copy=True).size == 0
+        for device in (None, empty.__dlpack_device__(), (1, 0)):
+            taken = Taken(empty.__dlpack__(max_version=(1, 0), dl_device=device, copy=True))
+            assert taken.flags & IS_COPIED
+            assert taken.tensor.shape[0] == 0
+            assert not taken.tensor.data
+            taken.end()
+            empty.__dlpack__(dl_device=device, copy=True)
+
+
 @pytest.mark.parametrize("device", [None, (2, 0), (1, 0)])
 def test_a_copy_is_marked_and_is_one(memory, cuda, device, simulated):
     before = memory.tobytes()

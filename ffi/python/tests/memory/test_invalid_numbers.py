@@ -77,6 +77,44 @@ def test_a_number_that_is_too_large_is_refused_with_the_number(gpu, call, kind):
     assert memory.pending_views == 0
 
 
+class Zero(int):
+    """An int whose arithmetic gives 0."""
+
+    def __mul__(self, other):
+        return 0
+
+    __rmul__ = __sub__ = __rsub__ = __add__ = __radd__ = __mul__
+
+
+@pytest.mark.parametrize("number", [np.uint8, np.int32, np.uint64, Zero])
+def test_a_map_checks_shape_and_strides_in_whole_numbers(memory, number):
+    # 2 * 200 does not fit into NumPy's uint8, 2 * (1 << 30) not into its int32.
+    stride = 200 if number is np.uint8 else 1 << 30
+    for shape, strides in ((3, (stride,)), ((2, 3), (1, stride)), ((number(100), number(100)), None)):
+        strides = None if strides is None else tuple(map(number, strides))
+        with pytest.raises(vkgdr.InvalidArgumentError, match=r"are out of range|there are 256"):
+            vkgdr.Map(memory[:256], shape=shape, strides=strides)
+    assert memory.map_count == 0
+    assert vkgdr.Map(memory, shape=(3,), strides=(number(200),)).array.strides == (200,)
+
+
+@pytest.mark.parametrize("number", [np.uint8, np.int32, Zero])
+def test_the_size_of_a_strided_array_is_a_whole_number(gpu, number):
+    from vkgdr.arrays import device_array, fortran_strides, strided_size
+
+    assert strided_size((number(3),), number(1), (number(100),)) == 201
+    assert fortran_strides((number(100), number(100)), number(4)) == (4, 400)
+    assert device_array((3,), "u1", strides=(number(100),), owner=gpu).alloc_size == 201
+    with pytest.raises(vkgdr.InvalidArgumentError, match="negative extent"):
+        strided_size((-3,), 1, (100,))
+
+
+@pytest.mark.parametrize("number", [np.uint16, np.int32, Zero])
+def test_pitched_memory_of_numpy_integers_has_room_for_its_rows(gpu, number):
+    memory, pitch = vkgdr.Memory.pitched(gpu, number(640), number(480), number(4))
+    assert (len(memory), pitch, type(pitch)) == (480 * 2560, 2560, int)
+
+
 @pytest.mark.parametrize("call", TAKES_NUMBERS)
 def test_every_kind_of_integer_is_a_number(memory, call):
     class Two:

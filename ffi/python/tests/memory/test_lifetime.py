@@ -304,6 +304,15 @@ def test_a_handle_or_a_map_without_init_has_a_repr():
         vkgdr.Memory(handle, 5)
 
 
+def test_a_map_without_init_is_released():
+    unfinished = vkgdr.Map.__new__(vkgdr.Map)
+    assert unfinished.released
+    unfinished.release()
+    for use in (lambda m: m.wait(), lambda m: m.event, lambda m: m.array, lambda m: m.__enter__(), np.asarray):
+        with pytest.raises(vkgdr.FreedError, match="released"):
+            use(unfinished)
+
+
 def test_init_may_be_called_twice(gpu, simulated):
     before = simulator.ledger()
     memory = vkgdr.Memory(gpu, 64)

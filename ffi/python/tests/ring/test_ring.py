@@ -153,3 +153,15 @@ def test_a_ring_that_is_collected_ends_its_kernel(gpu, echo):
 
 def test_the_header_for_kernels_is_there():
     assert "vkgdr_ring_pop" in CUDA_HEADER
+
+
+@pytest.mark.parametrize("size", [2**62, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_ring_larger_than_every_memory_is_refused(gpu, size):
+    for sizes in ((size, 64), (64, size)):
+        error = (MemoryError, vkgdr.InvalidArgumentError)
+        with pytest.raises(error, match=r"a ring for messages or answers of|requested"):
+            Ring(gpu, *sizes)
+
+
+def test_the_repr_of_a_ring_of_one_byte_is_in_the_singular(gpu):
+    assert "messages of up to 1 byte," in repr(Ring(gpu, 1, 1))

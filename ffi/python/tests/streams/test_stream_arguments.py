@@ -2,6 +2,7 @@
 
 import ctypes
 
+import numpy as np
 import pytest
 import simulator
 import vkgdr
@@ -22,6 +23,7 @@ def as_attribute(name, value):
 # Each library's kind of stream object, made from the handle.
 KINDS = {
     "a number": lambda number: number,
+    "a number of NumPy": np.uint64,
     "cuda.core": lambda number: as_attribute("__cuda_stream__", lambda _self: (0, number)),
     "the protocol as an attribute": lambda number: as_attribute("__cuda_stream__", (0, number)),
     "pycuda": lambda number: as_attribute("handle", number),
@@ -81,7 +83,9 @@ USES_STREAM = {
 
 @pytest.mark.parametrize("use", USES_STREAM)
 @pytest.mark.parametrize(
-    "stream", ["x", 1.5, object(), b"", [], True], ids=["str", "float", "object", "bytes", "list", "bool"]
+    "stream",
+    ["x", 1.5, object(), b"", [], True, np.True_],
+    ids=["str", "float", "object", "bytes", "list", "bool", "np.bool"],
 )
 def test_what_is_no_stream_is_a_type_error(memory, use, stream):
     with pytest.raises(TypeError, match="stream"):

@@ -28,6 +28,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
+from vkgdr._shapes import read_interface
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -49,9 +50,10 @@ class Buffer(MemoryObject):
 
     A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
     may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
-    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. While the buffer moves, its use on
-    another thread may raise `FreedError`. Equality and hash depend on the address and the size. A move and `copy` copy
-    the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
+    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. `reserve`, `resize`, `copy` and
+    `tobytes` on several threads come one after another; any other use while another thread calls `reserve` or `resize`
+    may see either size, and raise `FreedError` or `OutOfRangeError`. Equality and hash depend on the address and the
+    size. A move and `copy` copy the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
 
     Parameters
     ----------
@@ -278,11 +280,13 @@ class Buffer(MemoryObject):
 
     def copy(self) -> Self:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
-        size = len(self)
-        new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
-        if size:
-            new.copy_from_device(self)
-        return new
+        # A resize in between would leave the copy too short.
+        with self._lock():
+            size = len(self)
+            new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
+            if size:
+                new.copy_from_device(self)
+            return new
 
     def __copy__(self) -> Self:
         return self.copy()
@@ -340,14 +344,16 @@ class Buffer(MemoryObject):
             Its array interface is malformed.
         """
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
-        if isinstance(interface, dict) and len(interface.get("shape", ())) > 1:
-            text = f"Only 1-D contiguous arrays are supported, got one of shape {interface['shape']}"
-            raise InvalidArgumentError(text)
+        if interface is not None:
+            extents = read_interface(interface, "__cuda_array_interface__").extents
+            if len(extents) > 1:
+                raise InvalidArgumentError(f"Only 1-D contiguous arrays are supported, got one of shape {extents}")
         super().copy_from_device(cuda_ary, offset=offset, stream=stream)
 
     def tobytes(self, stream: StreamLike | None = None) -> bytes:
         """Copy the bytes to the host, after the work of `stream` or of the bound stream."""
-        return bytes(self.copy_to_host(bytearray(len(self)), stream))
+        with self._lock():
+            return bytes(self.copy_to_host(bytearray(len(self)), stream))
 
     def prefetch(self, device: object = None, stream: object = None) -> None:  # noqa: ARG002
         """Do nothing: the place of memory is fixed at allocation. See `migrate`."""
