@@ -184,11 +184,10 @@ impl Block {
     /// Releases the memory in its context, which is current while `guard` lives.
     #[inline]
     fn release_within(&mut self, guard: ContextGuard, binding: &Binding) -> Result<()> {
-        let (deferred, released) = match Self::finish(binding) {
-            Ok(None) => (None, self.release_stages()),
-            Ok(Some(event)) => (Some(self.defer(Awaited::Event(event))), Ok(())),
-            Err(error) if error.is_fatal_to_context() => (None, self.release_stages().and(Err(error))),
-            Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers()))), Err(error)),
+        let (awaited, finished) = Self::finish(binding);
+        let (deferred, released) = match awaited {
+            None => (None, self.release_stages()),
+            Some(awaited) => (Some(self.defer(awaited)), Ok(())),
         };
         let left = guard.leave();
         // The handle is dropped after the context was left: it may be the last owner of that context.
@@ -196,7 +195,7 @@ impl Block {
             Some(owner) => drop(owner),
             None => drop(self.take()),
         }
-        released.and(left)
+        finished.and(released).and(left)
     }
 
     #[inline]
@@ -211,16 +210,11 @@ impl Block {
     pub(crate) fn finish_chunk(&self, binding: &Binding) -> (Option<Pending>, Result<()>) {
         let context = self.context;
         let pending = |awaited| Some(Pending { awaited, context });
-        let contexts = || pending(Awaited::Contexts(binding.readers()));
         match context.try_enter() {
             Ok(Entered::Current(guard)) => {
-                let (pending, finished) = match Self::finish(binding) {
-                    Ok(event) => (event.and_then(|event| pending(Awaited::Event(event))), Ok(())),
-                    Err(error) if error.is_fatal_to_context() => (None, Err(error)),
-                    Err(error) => (contexts(), Err(error)),
-                };
+                let (awaited, finished) = Self::finish(binding);
                 let left = guard.leave();
-                (pending, finished.and(left))
+                (awaited.and_then(pending), finished.and(left))
             }
             // The context's work has ended with it.
             Ok(Entered::Destroyed(_)) => {
@@ -228,13 +222,29 @@ impl Block {
                 (None, Ok(()))
             }
             Ok(Entered::ShutDown(_)) => (None, Ok(())),
-            Err(error) => (contexts(), Err(error)),
+            Err(error) => (pending(Awaited::Contexts(binding.readers())), Err(error)),
+        }
+    }
+
+    /// Waits as the policy says. Returns what is left to wait for, and the first error: where a stream cannot be asked, as
+    /// after its end, this waits for the whole context instead.
+    #[inline]
+    fn finish(binding: &Binding) -> (Option<Awaited>, Result<()>) {
+        match Self::finish_as_bound(binding) {
+            Ok(event) => (event.map(Awaited::Event), Ok(())),
+            Err(error) if error.is_fatal_to_context() => (None, Err(error)),
+            Err(error) => {
+                let contexts = Awaited::Contexts(binding.readers());
+                // A capture that forbids the first wait forbids this one as well, and would end by it.
+                let finished = !error.is_of_capture() && contexts.synchronize().is_ok();
+                ((!finished).then_some(contexts), Err(error))
+            }
         }
     }
 
     /// Waits as the policy says, or gives the event to wait for.
     #[inline]
-    fn finish(binding: &Binding) -> Result<Option<Event>> {
+    fn finish_as_bound(binding: &Binding) -> Result<Option<Event>> {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
             DropPolicy::WaitForContext => {

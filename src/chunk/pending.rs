@@ -41,7 +41,8 @@ impl Awaited {
         }
     }
 
-    fn synchronize(&self) -> Result<()> {
+    /// In the context of the release, which must be current.
+    pub(super) fn synchronize(&self) -> Result<()> {
         match self {
             Self::Event(event) => event.synchronize(),
             Self::Contexts(others) => {

@@ -20,6 +20,11 @@ impl Error {
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
+    /// Whether a stream capture forbids the call.
+    pub(crate) fn is_of_capture(&self) -> bool {
+        self.cuda_code().is_some_and(|code| CudaCode::OF_CAPTURE.contains(&code))
+    }
+
     /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
     /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
     pub(crate) fn is_refusal(&self) -> bool {
@@ -96,5 +101,12 @@ mod tests {
         let sticky = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
         let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
         assert_eq!(found, sticky);
+    }
+
+    #[test]
+    fn the_errors_of_captures_are_900_to_908() {
+        let is_of_capture =
+            |code| Error::Cuda { operation: "cuEventQuery", code: CudaCode::new(code, None) }.is_of_capture();
+        assert_eq!((0..5000).filter(|code| is_of_capture(*code)).collect::<Vec<_>>(), (900..=908).collect::<Vec<_>>());
     }
 }

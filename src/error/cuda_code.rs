@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use cudarc::driver::sys::CUresult;
 
@@ -30,6 +31,10 @@ impl CudaCode {
     pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
     pub(crate) const ALREADY_REGISTERED: i32 = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as i32;
+
+    /// The codes of stream captures.
+    pub(super) const OF_CAPTURE: RangeInclusive<i32> =
+        Self::STREAM_CAPTURE_UNSUPPORTED..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32;
 
     /// The codes for a context that was destroyed.
     pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];

@@ -140,6 +140,29 @@ fn by_default_a_drop_waits_for_the_whole_context() -> Result {
 }
 
 #[test]
+fn where_the_stream_cannot_be_asked_a_drop_waits_for_the_whole_context() -> Result {
+    let Some(sim) = simcuda() else { return skip("fails calls of the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let before = Live::now();
+    let (source, target) = source_and_target(&gpu)?;
+    bind(&source, &bound)?;
+    let gate = other.hold();
+    copy(&target, &source, &other);
+    sim.fail("cuEventRecord", 1, codes::INVALID_HANDLE);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(source);
+        Ok(())
+    })?;
+    assert_eq!(sim.last_fault().as_deref(), Some("cuEventRecord"));
+    assert!(was_open, "the drop returned while the device used the memory");
+    assert_eq!(gpu.pending_releases(), 0);
+    drop(target);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
 fn by_default_free_waits_for_the_whole_context() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
