@@ -111,7 +111,7 @@ impl<'a> Loader<'_, 'a> {
                 return Err(self.error(declaration.span, "a variable of this type is not supported"));
             }
             self.name(declaration.name, symbol, declaration.span)?;
-            self.symbols.elements.insert(declaration.name, declaration.element_size());
+            self.symbols.steps.insert(declaration.name, declaration.index_step());
         }
         Ok(())
     }

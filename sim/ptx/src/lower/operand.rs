@@ -109,7 +109,7 @@ impl<'a> Lower<'_, 'a> {
     }
 
     /// A value other than a register: a number, a special register or an address.
-    fn computed(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
+    pub(super) fn computed(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
         match *operand {
             Operand::Number(number) => self.number(number, type_),
             Operand::Name("WARP_SZ") => Ok(self.value(32)),
@@ -122,9 +122,15 @@ impl<'a> Lower<'_, 'a> {
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
-            Operand::Element(name, index) => {
-                let offset = self.element_offset(name, index)?;
+            Operand::Element { name, register: None, index } => {
+                let offset = self.step(name)?.wrapping_mul(index);
                 self.symbol_address(name, offset, type_)
+            }
+            Operand::Element { name, register: Some(register), index } => {
+                let base = self.symbol_address(name, 0, type_)?;
+                let offset = self.indexed(name, register, index)?.0;
+                let sum = self.applied(lanewise!(2, u64::wrapping_add), base, offset);
+                Ok(if type_.bits() < 64 { self.cut(sum, type_) } else { sum })
             }
             _ => Err(misfit(type_)),
         }
@@ -184,14 +190,8 @@ impl<'a> Lower<'_, 'a> {
         Ok(self.applied(lanewise!(2, u64::wrapping_add), base, b))
     }
 
-    /// The offset of an element from its variable.
-    fn element_offset(&self, name: &'a str, index: u64) -> Lowered<u64> {
-        let element = self.scopes.element(name).or_else(|| self.symbols.elements.get(name).copied());
-        element.map(|bytes| bytes.wrapping_mul(index)).ok_or_else(|| format!("{name} has no elements"))
-    }
-
     /// A variable's base slot, the offset from it and its window.
-    fn symbol_place(&mut self, name: &'a str) -> Lowered<(Slot, u64, Window)> {
+    pub(super) fn symbol_place(&mut self, name: &'a str) -> Lowered<(Slot, u64, Window)> {
         Ok(match self.find_symbol(name)? {
             Entity::Local { offset, .. } => (LOCAL_BASE, offset, Window::Local),
             Entity::KernelParameter { offset } => (self.value(0), offset, Window::Param),
@@ -210,12 +210,10 @@ impl<'a> Lower<'_, 'a> {
         })
     }
 
-    /// `[base+offset]` or `array[4]` in the window that the instruction names.
+    /// `[base+offset]` in the window that the instruction names.
     pub(super) fn address(&mut self, operand: &Operand<'a>, window: Window) -> Lowered<Address> {
-        let (base, offset) = match *operand {
-            Operand::Address(base, offset) => (base, offset),
-            Operand::Element(name, index) => (Some(name), self.element_offset(name, index)?),
-            _ => return Err("an address in brackets was expected".to_owned()),
+        let Operand::Address(base, offset) = *operand else {
+            return Err("an address in brackets was expected".to_owned());
         };
         let Some(name) = base else { return Ok(Address { base: self.value(0), offset, window, wraps: false }) };
         if let Some((slot, type_)) = self.find_register(name) {
@@ -226,12 +224,18 @@ impl<'a> Lower<'_, 'a> {
             let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
             return Ok(Address { base: slot, offset, window, wraps: type_.bits() == 32 });
         }
-        let (slot, start, actual) = self.symbol_place(name)?;
-        let parameter_of_function = window == Window::Param && actual == Window::Local;
-        if window != actual && window != Window::Generic && !parameter_of_function {
+        let (slot, start, actual) = self.variable_in(name, window)?;
+        Ok(Address { base: slot, offset: start.wrapping_add(offset), window: actual, wraps: false })
+    }
+
+    /// A variable's base slot, the offset from it and its window, which must be the one that the instruction names.
+    pub(super) fn variable_in(&mut self, name: &'a str, window: Window) -> Lowered<(Slot, u64, Window)> {
+        let place = self.symbol_place(name)?;
+        let parameter_of_function = window == Window::Param && place.2 == Window::Local;
+        if window != place.2 && window != Window::Generic && !parameter_of_function {
             return Err(format!("{name} is not in this state space"));
         }
-        Ok(Address { base: slot, offset: start.wrapping_add(offset), window: actual, wraps: false })
+        Ok(place)
     }
 
     /// A predicate that may be negated.

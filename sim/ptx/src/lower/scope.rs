@@ -45,8 +45,8 @@ pub(super) struct Scopes<'a> {
     open: Vec<u32>,
     opened: u32,
     entities: HashMap<(u32, &'a str), Entity<'a>>,
-    /// The bytes of an element of each variable.
-    elements: HashMap<(u32, &'a str), u64>,
+    /// The bytes by which an index moves in each variable; 0 for what is no array.
+    steps: HashMap<(u32, &'a str), u64>,
     /// `%r<10>`, by its prefix.
     ranges: HashMap<(u32, &'a str), (u32, Type)>,
 }
@@ -83,14 +83,14 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Notes the size of a variable's elements, in bytes.
-    pub(super) fn note_element(&mut self, name: &'a str, bytes: u64) {
-        self.elements.insert((self.current(), name), bytes);
+    /// Notes the bytes by which an index moves in a variable; 0 for what is no array.
+    pub(super) fn note_step(&mut self, name: &'a str, bytes: u64) {
+        self.steps.insert((self.current(), name), bytes);
     }
 
-    /// The size of a variable's elements, in bytes.
-    pub(super) fn element(&self, name: &'a str) -> Option<u64> {
-        self.chain().find_map(|scope| self.elements.get(&(scope, name)).copied())
+    /// The bytes by which an index moves in a variable.
+    pub(super) fn step(&self, name: &'a str) -> Option<u64> {
+        self.chain().find_map(|scope| self.steps.get(&(scope, name)).copied())
     }
 
     pub(super) fn declare_range(&mut self, prefix: &'a str, count: u32, type_: Type) -> Lowered<()> {

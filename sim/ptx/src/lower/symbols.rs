@@ -36,8 +36,8 @@ pub(crate) struct SharedVariable {
 pub(crate) struct Symbols<'a> {
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
-    /// The bytes of an element of each variable.
-    pub(crate) elements: HashMap<&'a str, u64>,
+    /// The bytes by which an index moves in each variable; 0 for what is no array.
+    pub(crate) steps: HashMap<&'a str, u64>,
     /// The alignment of dynamic shared memory.
     pub(crate) dynamic_align: u64,
     /// Indexed by function; empty for kernels.

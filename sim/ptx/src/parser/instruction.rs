@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `name`, `name.x`, `name|name`, `name+4` or `name[4]`.
+    /// `name`, `name.x`, `name|name`, `name+4`, `name[4]` or `name[%r1+4]`.
     fn named(&mut self, start: Span) -> Result<Operand<'a>, LoadError> {
         let name = self.word(start)?;
         if let Kind::Dot(member) = self.kind() {
@@ -102,11 +102,23 @@ impl<'a> Parser<'a> {
             return Ok(Operand::Sum(name, self.integer(start)?));
         }
         if self.eat(b'[') {
-            let index = self.integer(start)?;
-            self.expect(b']', start)?;
-            return Ok(Operand::Element(name, index));
+            return self.element(name, start);
         }
         Ok(Operand::Name(name))
+    }
+
+    /// After the bracket: an integer, or a register to which `+` may add one.
+    fn element(&mut self, name: &'a str, start: Span) -> Result<Operand<'a>, LoadError> {
+        let register = match self.kind() {
+            Kind::Word(register) => {
+                self.next();
+                Some(register)
+            }
+            _ => None,
+        };
+        let index = if register.is_none() || self.eat(b'+') { self.integer(start)? } else { 0 };
+        self.expect(b']', start)?;
+        Ok(Operand::Element { name, register, index })
     }
 
     /// After the bracket.

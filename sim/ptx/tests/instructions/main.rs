@@ -8,6 +8,7 @@ mod common;
 mod bits;
 mod compare;
 mod convert;
+mod element;
 mod float;
 mod integer;
 mod narrow;
