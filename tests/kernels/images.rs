@@ -35,6 +35,27 @@ fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() 
 }
 
 #[test]
+fn a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others() -> Result {
+    const TEST: &str = "images::a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others";
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU supports it");
+        return Ok(());
+    }
+    if child::role().is_none() {
+        let line = "simcuda: kernel two cannot be launched: line 10: 'foo.bar': instruction is not supported: \
+                    CUDA_ERROR_NOT_SUPPORTED";
+        assert_eq!(child::simulator_lines(TEST, "launches", "0")?, [line]);
+        return Ok(());
+    }
+    let (_context, _gpu) = open()?;
+    let text = format!("{}.visible .entry two() {{\nfoo.bar;\n}}\n", with_body(""));
+    let module = good(Module::load(&text))?;
+    assert_eq!(good(module.function("two"))?.launch(Shape::ONE, 0, &[]), Err(codes::NOT_SUPPORTED));
+    good(good(module.function("one"))?.launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))
+}
+
+#[test]
 fn ptx_that_is_wrong_fails_the_load_and_the_log_says_where() -> Result {
     let (_context, _gpu) = open()?;
     for body in ["    add.u32 %r0, %r1, %r2;", "    nonsense;", "    bra nowhere;", "    .reg .u32 %r0"] {

@@ -108,6 +108,8 @@ pub(crate) enum Statement<'a> {
     /// `label: .calltargets …`
     CallTargets(&'a str, Vec<&'a str>, Span),
     Instruction(Instruction<'a>),
+    /// What the parser does not know, up to its semicolon.
+    Unsupported(String, Span),
 }
 
 #[derive(Clone, Debug)]

@@ -40,6 +40,8 @@ pub enum FaultKind {
     Assert,
     /// An indirect branch or call to an address that is not one of its targets.
     InvalidPc,
+    /// A call of a pointer to a function that is not supported.
+    Unsupported,
     /// A barrier number above 15, or a wrong use of an mbarrier or of the cluster's barrier.
     InvalidBarrier,
     /// Calls that nest too deeply, or whose local memory does not fit.
@@ -60,6 +62,7 @@ impl FaultKind {
             FaultKind::Trap => "trap",
             FaultKind::Assert => "assertion failed",
             FaultKind::InvalidPc => "invalid jump",
+            FaultKind::Unsupported => "a called function is not supported",
             FaultKind::InvalidBarrier => "invalid barrier",
             FaultKind::StackOverflow => "stack overflow",
             FaultKind::InvalidLaunch => "invalid launch",

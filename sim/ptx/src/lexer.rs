@@ -51,7 +51,7 @@ const LARGEST_SOURCE: usize = 1 << 28;
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token<'_>>, LoadError> {
     if source.len() > LARGEST_SOURCE {
         let reason = format!("the source has {} bytes; at most {LARGEST_SOURCE} are read", source.len());
-        return Err(LoadError { line: 1, text: String::new(), reason });
+        return Err(LoadError { line: 1, text: String::new(), reason, is_unsupported: false });
     }
     let mut lexer = Lexer { source, bytes: source.as_bytes(), at: 0, line: 1 };
     let mut tokens = Vec::new();
@@ -207,7 +207,12 @@ impl<'a> Lexer<'a> {
 
     fn error(&self, start: usize, reason: &str) -> LoadError {
         let end = self.at.max(start + 1);
-        LoadError { line: self.line, text: excerpt(self.source, start, end), reason: reason.to_owned() }
+        LoadError {
+            line: self.line,
+            text: excerpt(self.source, start, end),
+            reason: reason.to_owned(),
+            is_unsupported: false,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Assigns addresses to everything in a module, which makes the code's constants final.
 
+use crate::error::LoadError;
 use crate::live::live_at_start;
 use crate::module::{KernelHead, Module, Space, Value};
 use crate::op::{Constant, Function, Slot};
@@ -26,6 +27,8 @@ pub(crate) struct LinkedFunction {
 pub(crate) struct LinkedKernel {
     pub(crate) head: KernelHead,
     pub(crate) shared_bytes: u64,
+    /// See [`first_unsupported`].
+    pub(crate) unsupported: Option<LoadError>,
 }
 
 /// A module in which every name is replaced by an address.
@@ -71,13 +74,17 @@ pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
             function,
         }
     };
-    let kernels = module.kernels.into_iter().zip(shared_bytes);
+    let unsupported: Vec<_> =
+        module.kernels.iter().map(|kernel| first_unsupported(&module, kernel.function).cloned()).collect();
+    let kernels = module.kernels.into_iter().zip(shared_bytes).zip(unsupported);
     Linked {
         text: module.text,
         version: module.version,
         target: module.target,
         functions: module.functions.into_iter().map(linked).collect(),
-        kernels: kernels.map(|(head, shared_bytes)| LinkedKernel { head, shared_bytes }).collect(),
+        kernels: kernels
+            .map(|((head, shared_bytes), unsupported)| LinkedKernel { head, shared_bytes, unsupported })
+            .collect(),
         dynamic_align: module.dynamic_align,
         initial,
         constants,
@@ -161,21 +168,34 @@ fn place(module: &Module, index: usize, end: u64, offsets: &mut [u64]) -> u64 {
 
 /// The shared variables that a kernel and its callees use, each once.
 fn used_shared(module: &Module, kernel: usize) -> Vec<usize> {
+    let functions = reached(module, kernel, true);
+    let mut used: Vec<usize> = functions.iter().flat_map(|function| &function.shared).copied().collect();
+    used.sort_unstable();
+    used.dedup();
+    used
+}
+
+/// The first statement that is not supported, of those that a kernel and its callees have. Calls of pointers are not
+/// followed: they fail when they reach a function that is not supported.
+pub(crate) fn first_unsupported(module: &Module, kernel: usize) -> Option<&LoadError> {
+    reached(module, kernel, false).into_iter().find_map(|function| function.unsupported.as_ref())
+}
+
+/// A kernel and the functions that it calls; `by_pointers`: including all that a call of a pointer may reach.
+fn reached(module: &Module, kernel: usize, by_pointers: bool) -> Vec<&Function> {
     let mut seen = vec![false; module.functions.len()];
     let mut open = vec![kernel];
-    let mut used = Vec::new();
+    let mut reached = Vec::new();
     while let Some(index) = open.pop() {
         if std::mem::replace(&mut seen[index], true) {
             continue;
         }
         let function = &module.functions[index];
-        used.extend(&function.shared);
         open.extend(&function.callees);
-        if function.calls_pointers {
+        if by_pointers && function.calls_pointers {
             open.extend(0..module.functions.len());
         }
+        reached.push(function);
     }
-    used.sort_unstable();
-    used.dedup();
-    used
+    reached
 }

@@ -1,9 +1,9 @@
 //! Builds a checked module from a source: names, then functions, then the variables' initial values.
 
 use crate::ast::{Declaration, Function, Initial, Linkage, Source};
-use crate::error::LoadError;
+use crate::error::{LoadError, Reason};
 use crate::lexer::Number;
-use crate::link::shared_layout;
+use crate::link::{first_unsupported, shared_layout};
 use crate::lower::{self, Symbol, Symbols};
 use crate::module::{FirstValue, KernelHead, Module, Parameter, Space, Value, Variable};
 use crate::op;
@@ -18,11 +18,13 @@ const MOST_VARIABLES: u64 = 1 << 30;
 const MOST_STATIC_SHARED: u64 = 48 << 10;
 
 impl Module {
-    /// Reads and checks a module.
+    /// Reads and checks a module. A kernel with a statement that is not supported, in itself or in a function that it calls,
+    /// cannot be launched ([`Kernel::unsupported`](crate::Kernel::unsupported)); the others can.
     ///
     /// # Errors
     ///
-    /// The first statement that is invalid or not supported. Never panics, whatever the text.
+    /// The first statement that is invalid; if there is none and no kernel can be launched, the first that is not
+    /// supported. Never panics, whatever the text.
     pub fn load(text: &str) -> Result<Module, LoadError> {
         let mut source = parse(text)?;
         choose_weak(&mut source);
@@ -37,6 +39,7 @@ impl Module {
         module.shared = symbols.shared;
         module.dynamic_align = symbols.dynamic_align;
         check_shared(&source, &module)?;
+        check_some_supported(&module)?;
         Ok(module)
     }
 }
@@ -51,7 +54,15 @@ fn check_shared(source: &Source<'_>, module: &Module) -> Result<(), LoadError> {
     let mut functions = source.functions.iter().filter(|function| function.body.is_some());
     let span = functions.find(|function| function.name == kernel.name).map_or_else(Span::default, |it| it.span);
     let reason = format!("{} uses too much shared data ({bytes} bytes, {MOST_STATIC_SHARED} at most)", kernel.name);
-    Err(LoadError { line: span.line, text: span.text(&module.text), reason })
+    Err(Reason::from(reason).at(span, &module.text))
+}
+
+/// Refuses a module of which no kernel can be launched.
+fn check_some_supported(module: &Module) -> Result<(), LoadError> {
+    if module.kernels.iter().any(|kernel| first_unsupported(module, kernel.function).is_none()) {
+        return Ok(());
+    }
+    module.functions.iter().find_map(|function| function.unsupported.clone()).map_or(Ok(()), Err)
 }
 
 /// A weak function gives way to a definition that is not, and to a weak one before it.
@@ -71,8 +82,8 @@ struct Loader<'s, 'a> {
 }
 
 impl<'a> Loader<'_, 'a> {
-    fn error(&self, span: Span, reason: impl Into<String>) -> LoadError {
-        LoadError { line: span.line, text: span.text(self.text), reason: reason.into() }
+    fn error(&self, span: Span, reason: impl Into<Reason>) -> LoadError {
+        reason.into().at(span, self.text)
     }
 
     fn variables(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
@@ -177,7 +188,13 @@ impl<'a> Loader<'_, 'a> {
             if module.functions[index].is_defined {
                 return Err(self.error(function.span, format!("{} is defined twice", function.name)));
             }
-            module.functions[index] = lower::lower(self.text, self.symbols, function, body)?;
+            module.functions[index] = match lower::lower(self.text, self.symbols, function, body) {
+                Err(error) if error.is_unsupported => {
+                    let shape = self.symbols.shapes[index].clone();
+                    op::Function { is_defined: true, unsupported: Some(error), shape, ..op::Function::default() }
+                }
+                lowered => lowered?,
+            };
             if function.is_entry {
                 module.kernels.push(self.kernel(function, index)?);
             }

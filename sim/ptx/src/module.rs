@@ -64,7 +64,7 @@ pub(crate) enum Value {
     Function { index: usize, addend: u64, mask: Option<u64> },
 }
 
-/// Parsed and checked PTX: everything in it can be executed.
+/// Parsed and checked PTX.
 #[derive(Debug, Default)]
 pub struct Module {
     pub(crate) text: Arc<str>,

@@ -14,6 +14,7 @@ use crate::arithmetic::convert::Convert;
 use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
 use crate::arithmetic::mbarrier;
 use crate::arithmetic::{Quaternary, Ternary};
+use crate::error::LoadError;
 use crate::memory::Scope;
 use crate::span::Span;
 use crate::window::Window;
@@ -350,6 +351,8 @@ pub(crate) enum Shuffle {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) is_defined: bool,
+    /// The first statement that is not supported. The function has no code then.
+    pub(crate) unsupported: Option<LoadError>,
     pub(crate) shape: Shape,
     pub(crate) code: Vec<Op>,
     /// One for each operation.

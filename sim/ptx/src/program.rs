@@ -1,5 +1,6 @@
 //! The program that linking produces from a module, its kernels, and launches of them.
 
+use crate::error::LoadError;
 use crate::link::{Linked, LinkedKernel, link};
 use crate::module::{Module, Parameter};
 use std::sync::Arc;
@@ -50,6 +51,12 @@ impl Kernel {
     /// Its name in the source.
     pub fn name(&self) -> &str {
         &self.linked().head.name
+    }
+
+    /// The statement for which it cannot be launched: its first, or that of a function that it calls, which is not
+    /// supported.
+    pub fn unsupported(&self) -> Option<&LoadError> {
+        self.linked().unsupported.as_ref()
     }
 
     /// Its parameters, in the order of the source.

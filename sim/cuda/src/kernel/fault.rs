@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use ptx::{Fault, FaultKind};
 
 use crate::code::{
-    ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
-    Outcome,
+    ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, ILLEGAL_INSTRUCTION, INVALID_PC, LAUNCH_FAILED,
+    LAUNCH_TIMEOUT, MISALIGNED_ADDRESS, Outcome,
 };
 use crate::health::Health;
 use crate::memory::table::{self, Near};
@@ -54,6 +54,7 @@ fn code(kind: FaultKind) -> Code {
         FaultKind::MisalignedAddress => MISALIGNED_ADDRESS,
         FaultKind::Assert => ASSERT,
         FaultKind::InvalidPc => INVALID_PC,
+        FaultKind::Unsupported => ILLEGAL_INSTRUCTION,
         FaultKind::StackOverflow => HARDWARE_STACK_ERROR,
         // The code of a GPU's watchdog for a kernel that never ends.
         FaultKind::Deadlock => LAUNCH_TIMEOUT,

@@ -1,5 +1,6 @@
 //! Checks a launch and queues its work.
 
+use std::io::{self, Write};
 use std::slice;
 use std::sync::Arc;
 
@@ -145,6 +146,15 @@ pub(super) fn launch(
     launch.submit(&stream)
 }
 
+/// Refuses a kernel that needs what is not supported, with a line on stderr.
+fn check_supported(kernel: &ptx::Kernel) -> Outcome {
+    let Some(error) = kernel.unsupported() else { return Ok(()) };
+    let name = kernel.name();
+    // A closed stderr is no reason to panic in the program's thread.
+    let _ = writeln!(io::stderr(), "simcuda: kernel {name} cannot be launched: {error}: CUDA_ERROR_NOT_SUPPORTED");
+    Err(NOT_SUPPORTED)
+}
+
 /// A launch that was checked, with its parameters.
 #[derive(Clone)]
 pub(crate) struct Prepared {
@@ -163,6 +173,7 @@ impl Prepared {
         cooperative: bool,
         parameters: impl FnOnce(&ptx::Kernel) -> Result<Vec<u8>, Code>,
     ) -> Result<Prepared, Code> {
+        check_supported(&function.kernel)?;
         shape.check(function)?;
         if cooperative {
             shape.check_cooperative(function)?;

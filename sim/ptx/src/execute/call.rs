@@ -34,6 +34,9 @@ pub(super) fn enter(warp: &mut Warp, set: u32, program: &Linked, call: usize) ->
                 let index = function_at(warp.slot(lane, *slot)).ok_or(failed)?;
                 let callee = program.functions.get(index).ok_or(failed)?;
                 let is_kernel = program.kernels.iter().any(|kernel| kernel.head.function == index);
+                if callee.function.unsupported.is_some() {
+                    return Err((lane, FaultKind::Unsupported));
+                }
                 if !callee.function.is_defined || callee.function.shape != *shape || is_kernel {
                     return Err(failed);
                 }

@@ -38,7 +38,9 @@ impl<'l> Grid<'l> {
         let most = kernel.max_threads().map_or(MOST_THREADS, |most| u64::from(most).min(MOST_THREADS));
         let dynamic_shared_base = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align);
         let shared_bytes = dynamic_shared_base + u64::from(launch.dynamic_shared);
-        let problem = if launch.grid.contains(&0) || launch.block.contains(&0) {
+        let problem = if let Some(error) = kernel.unsupported() {
+            error.to_string()
+        } else if launch.grid.contains(&0) || launch.block.contains(&0) {
             "the grid or the block is empty".to_owned()
         } else if launch.grid.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul).is_none() {
             "the grid has too many blocks".to_owned()

@@ -1,6 +1,6 @@
 //! Lowers arithmetic whose names integers and floating-point numbers share.
 
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, operands};
 use crate::arithmetic::float::{self, Extreme, Style};
 use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
 use crate::arithmetic::{Quaternary, carry, half, integer, rounding};
@@ -17,7 +17,7 @@ impl<'a> Lower<'_, 'a> {
         let relu = i.opcode == "fma" && m.take("relu");
         let xor_sign = m.take("xorsign");
         if xor_sign && !m.take("abs") {
-            return Err("modifier .xorsign needs .abs".to_owned());
+            return Err("modifier .xorsign needs .abs".into());
         }
         let speed = m.take_any(&["approx", "full"]);
         let type_ = type_of(m)?;
@@ -29,14 +29,14 @@ impl<'a> Lower<'_, 'a> {
         match type_ {
             Type::F32 | Type::F64 => {
                 if relu || part.is_some() || type_ == Type::F64 && (style.flush || style.saturate || nan || xor_sign) {
-                    return Err(UNSUPPORTED.to_owned());
+                    return Err(UNSUPPORTED);
                 }
                 let how = Extreme { larger: i.opcode == "max", flush: style.flush, nan, xor_sign };
                 self.float_arithmetic(i, type_, style, how)
             }
             Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 => {
                 if part.is_some() || xor_sign || speed.is_some() || style.round != rounding::NEAREST {
-                    return Err(UNSUPPORTED.to_owned());
+                    return Err(UNSUPPORTED);
                 }
                 let style = half::Style { flush: style.flush, saturate: style.saturate || nan };
                 if relu {
@@ -44,7 +44,7 @@ impl<'a> Lower<'_, 'a> {
                 }
                 self.half_arithmetic(i, type_, style)
             }
-            _ if says_more && part.is_none() || !plain && !style.saturate => Err(UNSUPPORTED.to_owned()),
+            _ if says_more && part.is_none() || !plain && !style.saturate => Err(UNSUPPORTED),
             _ => self.integer_arithmetic(i, type_, part, style.saturate),
         }
     }
@@ -59,7 +59,7 @@ impl<'a> Lower<'_, 'a> {
             "min" | "max" => self.binary(i, type_, float::extreme(type_, how)),
             "neg" => self.unary(i, type_, float::neg(type_, style.flush)),
             "abs" => self.unary(i, type_, float::abs(type_, style.flush)),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -73,14 +73,14 @@ impl<'a> Lower<'_, 'a> {
             "max" => self.binary(i, type_, half::max(type_, style)),
             "neg" => self.unary(i, type_, half::neg(type_, style)),
             "abs" => self.unary(i, type_, half::abs(type_, style)),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
     fn integer_arithmetic(&mut self, i: &Instruction<'a>, t: Type, part: Option<&str>, saturate: bool) -> Lowered<()> {
-        let wide = || double(t).ok_or_else(|| UNSUPPORTED.to_owned());
+        let wide = || double(t).ok_or(UNSUPPORTED);
         if t.is_untyped() || t == Type::Pred {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         match (i.opcode, part, saturate) {
             ("add", None, false) => self.binary(i, t, integer::add(t)),
@@ -103,7 +103,7 @@ impl<'a> Lower<'_, 'a> {
             ("max", None, false) => self.binary(i, t, integer::max(t)),
             ("abs", None, false) => self.unary(i, t, integer::abs(t)),
             ("neg", None, false) => self.unary(i, t, integer::neg(t)),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -111,7 +111,7 @@ impl<'a> Lower<'_, 'a> {
         let uses = i.opcode.ends_with('c');
         let writes_carry = i.modifiers.contains(&"cc");
         if !type_.is_integer() {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let f = match (i.opcode, part) {
             ("add" | "addc", None) => carry::add(type_, uses),
@@ -122,7 +122,7 @@ impl<'a> Lower<'_, 'a> {
         let f = f.ok_or(UNSUPPORTED)?;
         let (d, values) = match i.operands.as_slice() {
             [d, values @ ..] if values.len() == if part.is_some() { 3 } else { 2 } => (d, values),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         let mut operands = [self.value(0); 3];
         for (slot, value) in operands.iter_mut().zip(values) {
@@ -210,8 +210,8 @@ pub(super) fn style(m: &mut Modifiers<'_>) -> Style {
 
 pub(super) fn type_of(m: &mut Modifiers<'_>) -> Lowered<Type> {
     m.take_type().ok_or_else(|| match m.first() {
-        Some(left) => format!("modifier .{left} is not supported with this instruction"),
-        None => "the instruction has no type".to_owned(),
+        Some(left) => Reason::unsupported_modifier(left),
+        None => "the instruction has no type".into(),
     })
 }
 

@@ -25,7 +25,7 @@ impl<'a> Lower<'_, 'a> {
         let returns = i.opcode == "atom";
         let values = if operation == "cas" { 2 } else { 1 };
         if i.operands.len() != usize::from(returns) + 1 + values || !returns && matches!(operation, "cas" | "exch") {
-            return Err("the number of operands is wrong".to_owned());
+            return Err("the number of operands is wrong".into());
         }
         let (result, rest) = i.operands.split_at(usize::from(returns));
         let address = self.address(&rest[0], window)?;

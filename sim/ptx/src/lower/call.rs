@@ -13,16 +13,16 @@ impl<'a> Lower<'_, 'a> {
         let mut left = i.operands.as_slice();
         let results = take_list(&mut left);
         let [Operand::Name(name), rest @ ..] = left else {
-            return Err("the name of a function was expected".to_owned());
+            return Err("the name of a function was expected".into());
         };
         left = rest;
         let arguments = take_list(&mut left);
         let call = if let Some((slot, type_)) = self.find_register(name) {
             let [Operand::Name(prototype)] = left else {
-                return Err("a call through a pointer needs a prototype".to_owned());
+                return Err("a call through a pointer needs a prototype".into());
             };
             if type_.bits() != 64 {
-                return Err(format!("{name} cannot hold a pointer"));
+                return Err(format!("{name} cannot hold a pointer").into());
             }
             let shape = self.prototype(prototype)?;
             self.function.calls_pointers = true;
@@ -37,7 +37,7 @@ impl<'a> Lower<'_, 'a> {
                     self.call_of(Target::Function(index), &shape, results, arguments)?
                 }
                 Some(Symbol::Function(_) | Symbol::Undefined) => self.call_of_runtime(name, results, arguments)?,
-                _ => return Err(format!("{name} is not a function")),
+                _ => return Err(format!("{name} is not a function").into()),
             }
         };
         let call = append(&mut self.function.calls, call);
@@ -50,9 +50,9 @@ impl<'a> Lower<'_, 'a> {
             Some(Entity::Prototype(shape)) => Ok(shape.clone()),
             Some(Entity::CallTargets(targets)) => match self.symbols.names.get(targets[0]) {
                 Some(&Symbol::Function(index)) => Ok(self.symbols.shapes[index].clone()),
-                _ => Err(format!("{} is not a function", targets[0])),
+                _ => Err(format!("{} is not a function", targets[0]).into()),
             },
-            _ => Err(format!("{name} is not a prototype")),
+            _ => Err(format!("{name} is not a prototype").into()),
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Lower<'_, 'a> {
         arguments: &[Operand<'a>],
     ) -> Lowered<Call> {
         if results.len() != shape.results.len() || arguments.len() != shape.parameters.len() {
-            return Err("the number of arguments or results is wrong".to_owned());
+            return Err("the number of arguments or results is wrong".into());
         }
         let mut call = Call { target, arguments: Vec::new(), results: Vec::new() };
         for (argument, formal) in arguments.iter().zip(&shape.parameters) {
@@ -87,7 +87,7 @@ impl<'a> Lower<'_, 'a> {
             {
                 self.actual(operand, formal)
             }
-            _ => Err("a result needs a register or a .param variable".to_owned()),
+            _ => Err("a result needs a register or a .param variable".into()),
         }
     }
 
@@ -97,21 +97,21 @@ impl<'a> Lower<'_, 'a> {
             && let Some(Entity::Local { offset, size }) = self.scopes.find(name)
         {
             if *size < formal.bytes {
-                return Err(format!("{name} is smaller than the parameter"));
+                return Err(format!("{name} is smaller than the parameter").into());
             }
             return Ok(Place::Local(*offset));
         }
         if let Operand::Name(name) = operand
             && let Some(Entity::KernelParameter { .. }) = self.scopes.find(name)
         {
-            return Err(format!("{name} is a kernel's parameter, which has to be loaded first"));
+            return Err(format!("{name} is a kernel's parameter, which has to be loaded first").into());
         }
         let type_ = match formal.bytes {
             1 => Type::B8,
             2 => Type::B16,
             4 => Type::B32,
             8 => Type::B64,
-            _ => return Err("the argument needs a .param variable".to_owned()),
+            _ => return Err("the argument needs a .param variable".into()),
         };
         Ok(Place::Slot(self.wide_source(operand, type_)?))
     }
@@ -145,7 +145,7 @@ impl<'a> Lower<'_, 'a> {
                     self.actual(function, bytes(8))?,
                 ],
             },
-            _ => return Err(format!("{name} is declared, but not defined in this module")),
+            _ => return Err(format!("{name} is declared, but not defined in this module").into()),
         };
         Ok(Call { target, arguments: Vec::new(), results: Vec::new() })
     }

@@ -1,7 +1,7 @@
 //! Lowers branches, returns and exits.
 
 use super::scope::Entity;
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, append, operands};
 use crate::ast::Operand;
 use crate::op::Op;
 use crate::types::Type;
@@ -28,30 +28,30 @@ impl<'a> Lower<'_, 'a> {
     /// The label of a `bra`. Checks its modifiers, too, since a guarded branch is lowered elsewhere.
     pub(super) fn branch_target(&mut self, i: &Instruction<'a>) -> Lowered<u32> {
         if let Some(left) = i.modifiers.iter().find(|&&left| left != "uni") {
-            return Err(format!("modifier .{left} is not supported with this instruction"));
+            return Err(Reason::unsupported_modifier(left));
         }
         match operands(i)? {
             [Operand::Name(name)] => self.label(name),
-            _ => Err("a label was expected".to_owned()),
+            _ => Err("a label was expected".into()),
         }
     }
 
     fn label(&self, name: &'a str) -> Lowered<u32> {
         match self.scopes.find(name) {
             Some(Entity::Label(label)) => Ok(*label),
-            _ => Err(format!("{name} is not a label")),
+            _ => Err(format!("{name} is not a label").into()),
         }
     }
 
     fn branch_table(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("idx") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [a, Operand::Name(list)] = operands(i)? else {
-            return Err("a list of targets was expected".to_owned());
+            return Err("a list of targets was expected".into());
         };
         let Some(Entity::BranchTargets(targets)) = self.scopes.find(list) else {
-            return Err(format!("{list} is not a list of targets"));
+            return Err(format!("{list} is not a list of targets").into());
         };
         let labels = targets.iter().map(|name| self.label(name)).collect::<Lowered<Vec<u32>>>()?;
         let a = self.source(a, Type::U32)?;

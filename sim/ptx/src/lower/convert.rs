@@ -1,7 +1,7 @@
 //! Lowers conversions: `cvt` in all its forms.
 
 use super::arithmetic::{style, type_of};
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, operands};
 use crate::arithmetic::convert::{Convert, extend};
 use crate::arithmetic::lanewise::lanewise;
 use crate::arithmetic::pack::pack;
@@ -37,11 +37,7 @@ impl<'a> Lower<'_, 'a> {
                 relu,
                 width: 16,
             };
-            return if from == Type::F32 && integral.is_none() {
-                self.cvt_pair(i, to, how)
-            } else {
-                Err(UNSUPPORTED.to_owned())
-            };
+            return if from == Type::F32 && integral.is_none() { self.cvt_pair(i, to, how) } else { Err(UNSUPPORTED) };
         }
         let round = match integral {
             Some("rzi") => rounding::ZERO,
@@ -55,7 +51,7 @@ impl<'a> Lower<'_, 'a> {
             || to_integer != integral.is_some() && (to_integer || from != to)
             || relu && !matches!(to, Type::F16 | Type::BF16)
         {
-            return Err("this conversion is not supported".to_owned());
+            return Err(Reason::unsupported("this conversion is not supported"));
         }
         let [d, a] = operands(i)?;
         let a = self.wide_source(a, from)?;
@@ -92,7 +88,7 @@ impl<'a> Lower<'_, 'a> {
     fn cvt_pack(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let narrow = m.take_any(&["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"]).ok_or(UNSUPPORTED)?;
         if !m.take("sat") || type_of(m)? != Type::S32 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (f, [a, b, d], rest): (Ternary, _, _) = match (narrow, i.operands.as_slice()) {
             ("u16", [d, a, b]) => (pack::<16, false>, [a, b, d], None),
@@ -103,11 +99,11 @@ impl<'a> Lower<'_, 'a> {
             ("s4", [d, a, b, c]) => (pack::<4, true>, [a, b, d], Some(c)),
             ("u2", [d, a, b, c]) => (pack::<2, false>, [a, b, d], Some(c)),
             ("s2", [d, a, b, c]) => (pack::<2, true>, [a, b, d], Some(c)),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         let c = match rest {
             Some(c) if m.take("b32") => self.source(c, Type::B32)?,
-            Some(_) => return Err(UNSUPPORTED.to_owned()),
+            Some(_) => return Err(UNSUPPORTED),
             None => self.value(0),
         };
         let (a, b) = (self.source(a, Type::S32)?, self.source(b, Type::S32)?);
@@ -130,10 +126,10 @@ impl<'a> Lower<'_, 'a> {
             (Some("rz"), false, true) => |a| tf32::round::<{ tf32::ZERO }, false, true>(a),
             (Some("rz"), true, false) => |a| tf32::round::<{ tf32::ZERO }, true, false>(a),
             (Some("rz"), true, true) => |a| tf32::round::<{ tf32::ZERO }, true, true>(a),
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         if !m.take("tf32") || type_of(m)? != Type::F32 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, a] = operands(i)?;
         let a = self.source(a, Type::F32)?;

@@ -30,7 +30,7 @@ impl<'a> Lower<'_, 'a> {
     fn mov(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let type_ = type_of(m)?;
         if type_.bytes() == 1 && type_ != Type::Pred {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         match operands(i)? {
             [Operand::Vector(parts), a] => self.unpack(parts, a, type_),
@@ -92,7 +92,7 @@ impl<'a> Lower<'_, 'a> {
 
     /// The two operands of a comparison.
     fn compared(&mut self, operands: &[Operand<'a>], type_: Type) -> Lowered<(Slot, Slot)> {
-        let [_, a, b, ..] = operands else { return Err("3 operands were expected".to_owned()) };
+        let [_, a, b, ..] = operands else { return Err("3 operands were expected".into()) };
         Ok((self.source(a, type_)?, self.source(b, type_)?))
     }
 
@@ -103,7 +103,7 @@ impl<'a> Lower<'_, 'a> {
             (Some("and"), [_, _, _, other]) => (lanewise!(|a, b| a & b), other),
             (Some("or"), [_, _, _, other]) => (lanewise!(|a, b| a | b), other),
             (Some("xor"), [_, _, _, other]) => (lanewise!(|a, b| a ^ b), other),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         let (slot, negated) = self.negatable(other)?;
         let b = if negated { self.negated(slot) } else { slot };
@@ -141,9 +141,9 @@ impl<'a> Lower<'_, 'a> {
                 self.move_to_predicate(d, first)?;
                 self.move_to_predicate(q, second)
             }
-            _ if of_halves => Err("a pair of predicates was expected".to_owned()),
+            _ if of_halves => Err("a pair of predicates was expected".into()),
             Operand::Name(d) => self.move_to_predicate(d, first),
-            _ => Err("the result needs a predicate".to_owned()),
+            _ => Err("the result needs a predicate".into()),
         }
     }
 
@@ -168,11 +168,11 @@ impl<'a> Lower<'_, 'a> {
             Type::F32 => lanewise!(|p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) }),
             Type::F16 => lanewise!(|p| if p == 0 { 0 } else { 0x3c00 }),
             Type::BF16 => lanewise!(|p| if p == 0 { 0 } else { 0x3f80 }),
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         let (comparison, type_) = comparison(m)?;
         if matches!(type_, Type::F16x2 | Type::BF16x2) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (a, b) = self.compared(&i.operands, type_)?;
         let p = self.applied(comparison, a, b);
@@ -198,7 +198,7 @@ impl<'a> Lower<'_, 'a> {
                 let f = lanewise!(|a, b, c| if c == 0x8000_0000 || c <= 0x7f80_0000 { a } else { b });
                 self.ternary(i, [t, t, t, by], Some(f))
             }
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -206,7 +206,7 @@ impl<'a> Lower<'_, 'a> {
         let to = m.take("to");
         let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
         if type_of(m)? != Type::U64 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, a] = operands(i)?;
         let a = self.source(a, Type::U64)?;
@@ -261,7 +261,7 @@ fn comparison(m: &mut Modifiers<'_>) -> Lowered<(WideBinary, Type)> {
     let flush = m.take("ftz");
     let type_ = type_of(m)?;
     if flush && (!type_.is_float() || type_ == Type::F64) {
-        return Err(UNSUPPORTED.to_owned());
+        return Err(UNSUPPORTED);
     }
     Ok((compare(type_, comparison, flush).ok_or(UNSUPPORTED)?, type_))
 }
@@ -272,6 +272,6 @@ fn part_type(type_: Type, count: usize) -> Lowered<Type> {
         (64, 2) => Ok(Type::B32),
         (64, 4) | (32, 2) => Ok(Type::B16),
         (32, 4) | (16, 2) => Ok(Type::B8),
-        _ => Err("a vector of so many parts does not fit the type".to_owned()),
+        _ => Err("a vector of so many parts does not fit the type".into()),
     }
 }

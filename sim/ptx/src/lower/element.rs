@@ -40,11 +40,11 @@ impl<'a> Lower<'_, 'a> {
     fn index_register(&mut self, name: &'a str) -> Lowered<(Slot, u32)> {
         match self.find_register(name) {
             Some((_, type_)) if type_.is_float() || !matches!(type_.bits(), 16 | 32 | 64) || type_ == Type::Pred => {
-                Err(format!("{name} has the type {type_:?}, which is no index"))
+                Err(format!("{name} has the type {type_:?}, which is no index").into())
             }
             Some((slot, type_)) => Ok((slot, type_.bits().max(32))),
             None if name.starts_with('%') => Ok((self.computed(&Operand::Name(name), Type::U32)?, 32)),
-            None => Err(format!("{name} is not declared as a register")),
+            None => Err(format!("{name} is not declared as a register").into()),
         }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Lower<'_, 'a> {
     pub(super) fn step(&self, name: &'a str) -> Lowered<u64> {
         match self.scopes.step(name).or_else(|| self.symbols.steps.get(name).copied()) {
             Some(bytes) if bytes > 0 => Ok(bytes),
-            _ => Err(format!("{name} is not an array")),
+            _ => Err(format!("{name} is not an array").into()),
         }
     }
 }

@@ -21,7 +21,7 @@ impl<'a> Lower<'_, 'a> {
         let style = style(m);
         let type_ = type_of(m)?;
         if style.saturate {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let f = match (i.opcode, approximate, rounds) {
             ("copysign", false, false) if !style.flush => return self.binary(i, type_, float::copysign(type_)),

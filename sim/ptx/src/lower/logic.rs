@@ -20,13 +20,13 @@ impl<'a> Lower<'_, 'a> {
             "dp4a" | "dp2a" => return self.dot(i, m),
             "lop3" => return self.lop3(i, m),
             "bmsk" | "szext" => return self.masks(i, m, clamp),
-            _ if clamp.is_some() => return Err(UNSUPPORTED.to_owned()),
+            _ if clamp.is_some() => return Err(UNSUPPORTED),
             _ => {}
         }
         let shift_amount = m.take("shiftamt");
         let t = type_of(m)?;
         if shift_amount && i.opcode != "bfind" || !is_allowed(i.opcode, t) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         match i.opcode {
             "and" => self.binary(i, t, bits::and(t)),
@@ -43,7 +43,7 @@ impl<'a> Lower<'_, 'a> {
             "bfe" => self.ternary(i, [t, t, Type::U32, Type::U32], bits::bfe(t)),
             "bfi" => self.quaternary(i, [t, t, t, Type::U32, Type::U32], bits::bfi(t)),
             "fns" => self.ternary(i, [t, t, Type::B32, Type::S32], Some(bits::find_nth_set as Ternary)),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -56,7 +56,7 @@ impl<'a> Lower<'_, 'a> {
     fn of_words(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, f: Option<Ternary>) -> Lowered<()> {
         match type_of(m)? {
             Type::B32 => self.ternary(i, [Type::B32; 4], f),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -64,23 +64,23 @@ impl<'a> Lower<'_, 'a> {
         let half = m.take_any(&["lo", "hi"]);
         let (a, b) = (type_of(m)?, type_of(m)?);
         if !matches!((a, b), (Type::U32 | Type::S32, Type::U32 | Type::S32)) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let f = match (i.opcode, half) {
             ("dp4a", None) => dot::four(a.is_signed(), b.is_signed()),
             ("dp2a", Some(half)) => dot::two(a.is_signed(), b.is_signed(), half == "hi"),
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         self.ternary(i, [Type::B32; 4], Some(f))
     }
 
     fn lop3(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if type_of(m)? != Type::B32 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [_, _, _, _, table] = operands(i)?;
         if number(table)? > 0xff {
-            return Err("the table of lop3 has eight bits".to_owned());
+            return Err("the table of lop3 has eight bits".into());
         }
         self.quaternary(i, [Type::B32; 5], Some(bits::lop3))
     }
@@ -90,7 +90,7 @@ impl<'a> Lower<'_, 'a> {
         let f = match (i.opcode, type_of(m)?) {
             ("bmsk", Type::B32) => bits::bmsk(clamp),
             ("szext", t @ (Type::U32 | Type::S32)) => bits::szext(t.is_signed(), clamp),
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         self.binary_as(i, [Type::B32, Type::B32, Type::U32], Some(f))
     }

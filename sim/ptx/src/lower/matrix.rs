@@ -19,7 +19,7 @@ impl<'a> Lower<'_, 'a> {
         let what =
             if i.opcode == "wmma" { m.take_any(&["load", "store", "mma"]).ok_or(UNSUPPORTED)? } else { i.opcode };
         if !m.take("sync") || !m.take("aligned") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         match what {
             "ldmatrix" => self.load_matrices(i, m),
@@ -38,12 +38,12 @@ impl<'a> Lower<'_, 'a> {
         let (d, a, b, c) = match types[..] {
             [d, a, b, c] => (d, a, b, c),
             [d, c] if of_wmma => (d, Element::F16, Element::F16, c),
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         // The factors of mma are always a matrix of rows and one of columns.
         let is_known = if of_wmma { has_tiles(a, shape) } else { has_product(a, shape) && first && !second };
         if !is_known || !match_types(d, a, b, c) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         if a == Element::F64 {
             m.take("rn");
@@ -100,15 +100,15 @@ impl<'a> Lower<'_, 'a> {
             (true, Some("x1")) => 1,
             (true, Some("x2")) => 2,
             (true, Some(_)) => 4,
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         let transposed = m.take("trans");
         let window = match self.take_window(m).unwrap_or(Window::Generic) {
             window @ (Window::Shared | Window::Generic) => window,
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         if !m.take("b16") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, address] = operands(i)?;
         let Address { base, offset, window, wraps } = self.address(address, window)?;
@@ -131,7 +131,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn transpose(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !(m.take("m8n8") && m.take("trans") && m.take("b16")) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, a] = operands(i)?;
         let a = self.source(a, Type::B32)?;
@@ -144,7 +144,7 @@ impl<'a> Lower<'_, 'a> {
         let (r, address, stride) = match i.operands.as_slice() {
             [r, address] => (r, address, None),
             [r, address, stride] => (r, address, Some(stride)),
-            _ => return Err("2 or 3 operands were expected".to_owned()),
+            _ => return Err("2 or 3 operands were expected".into()),
         };
         let (tile, fragment) = self.tile(m, which, address, stride)?;
         let registers = self.destinations(r, fragment)?;
@@ -156,12 +156,12 @@ impl<'a> Lower<'_, 'a> {
 
     fn store_tile(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("d") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (address, r, stride) = match i.operands.as_slice() {
             [address, r] => (address, r, None),
             [address, r, stride] => (address, r, Some(stride)),
-            _ => return Err("2 or 3 operands were expected".to_owned()),
+            _ => return Err("2 or 3 operands were expected".into()),
         };
         let (tile, fragment) = self.tile(m, "d", address, stride)?;
         let registers = self.sources(r, fragment)?;
@@ -182,7 +182,7 @@ impl<'a> Lower<'_, 'a> {
         let (by_rows, shape) = (layout(m)?, shape(m)?);
         let window = match self.take_window(m).unwrap_or(Window::Generic) {
             window @ (Window::Shared | Window::Global | Window::Generic) => window,
-            _ => return Err(UNSUPPORTED.to_owned()),
+            _ => return Err(UNSUPPORTED),
         };
         let element = m.take_with(Element::parse).ok_or(UNSUPPORTED)?;
         let is_factor = matches!(which, "a" | "b");
@@ -190,7 +190,7 @@ impl<'a> Lower<'_, 'a> {
         let outer_first = by_rows != (which == "b");
         let is_known = if is_factor { has_tiles(element, shape) } else { has_accumulator(element, shape) };
         if !is_known || element.bits() < 8 && !outer_first {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let fragment = tile(which, element, shape);
         let Address { base, offset, window, wraps } = self.address(address, window)?;
@@ -209,13 +209,13 @@ fn vector<'o, 'a>(operand: &'o Operand<'a>, count: u32) -> Lowered<&'o [Operand<
     match operand {
         Operand::Vector(parts) if parts.len() == count as usize => Ok(parts),
         Operand::Name(_) if count == 1 => Ok(std::slice::from_ref(operand)),
-        _ => Err(format!("a vector of {count} was expected")),
+        _ => Err(format!("a vector of {count} was expected").into()),
     }
 }
 
 /// Whether a matrix is stored by rows.
 fn layout(m: &mut Modifiers<'_>) -> Lowered<bool> {
-    m.take_any(&["row", "col"]).map(|layout| layout == "row").ok_or_else(|| UNSUPPORTED.to_owned())
+    m.take_any(&["row", "col"]).map(|layout| layout == "row").ok_or(UNSUPPORTED)
 }
 
 /// `m16n8k16`
@@ -225,7 +225,7 @@ fn shape(m: &mut Modifiers<'_>) -> Lowered<Shape> {
         let (columns, k) = rest.split_once('k')?;
         Some((rows.parse().ok()?, columns.parse().ok()?, k.parse().ok()?))
     };
-    m.take_with(parse).ok_or_else(|| UNSUPPORTED.to_owned())
+    m.take_with(parse).ok_or(UNSUPPORTED)
 }
 
 /// The products of `mma` (PTX ISA, "mma").

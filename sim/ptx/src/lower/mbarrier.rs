@@ -47,7 +47,7 @@ impl<'a> Lower<'_, 'a> {
             ("arrive" | "arrive_drop", [state, at, rest @ ..]) if rest.len() <= 1 => {
                 let count = match rest.first() {
                     Some(count) => self.source(count, Type::U32)?,
-                    None if expects || incomplete => return Err("the number of operands is wrong".to_owned()),
+                    None if expects || incomplete => return Err("the number of operands is wrong".into()),
                     None => self.value(1),
                 };
                 let (one, none) = (self.value(1), self.value(0));
@@ -67,14 +67,14 @@ impl<'a> Lower<'_, 'a> {
                 let none = self.value(0);
                 self.emit_mbarrier(test, d, at, window, [a, none], what == "try_wait")
             }
-            _ => Err("the number of operands is wrong".to_owned()),
+            _ => Err("the number of operands is wrong".into()),
         }
     }
 
     /// `cp.async.mbarrier.arrive`: the copies are complete, so that it is an arrival, if its count includes that one.
     pub(super) fn copies_arrive(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("arrive") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let counted = m.take("noinc");
         let window = self.mbarrier_window(m)?;
@@ -88,7 +88,7 @@ impl<'a> Lower<'_, 'a> {
     fn mbarrier_window(&mut self, m: &mut Modifiers<'a>) -> Lowered<Window> {
         match self.take_window(m).unwrap_or(Window::Generic) {
             window @ (Window::Generic | Window::Shared) => Ok(window),
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -118,5 +118,5 @@ impl<'a> Lower<'_, 'a> {
 }
 
 fn expect_b64(m: &mut Modifiers<'_>) -> Lowered<()> {
-    if m.take("b64") { Ok(()) } else { Err(UNSUPPORTED.to_owned()) }
+    if m.take("b64") { Ok(()) } else { Err(UNSUPPORTED) }
 }

@@ -2,7 +2,7 @@
 
 use super::arithmetic::type_of;
 use super::operand::{Address, number};
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, operands};
 use crate::arithmetic::lanewise::lanewise;
 use crate::ast::Operand;
 use crate::memory::Scope;
@@ -52,7 +52,7 @@ impl<'a> Lower<'_, 'a> {
         let fence = m.take(order);
         let order = m.take_any(&["volatile", "weak", "relaxed", "mmio"]);
         if fence && order.is_some() && order != Some("mmio") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let scope = scope(m).unwrap_or(Scope::Device);
         let weak = !fence && matches!(order, None | Some("weak"));
@@ -66,7 +66,7 @@ impl<'a> Lower<'_, 'a> {
         };
         let type_ = type_of(m)?;
         if type_ == Type::Pred || type_.bytes() as usize * count > 16 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         Ok(Modified { window, count, type_, fence: fence.then_some(scope), weak })
     }
@@ -98,12 +98,12 @@ impl<'a> Lower<'_, 'a> {
     fn store(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let Modified { window, count, type_, fence, .. } = self.access(m, "release")?;
         if i.modifiers.contains(&"const") {
-            return Err("constant memory is not written".to_owned());
+            return Err("constant memory is not written".into());
         }
         let [address, a] = operands(i)?;
         let address = self.address_or_element(address, window)?;
         if address.window == Window::Param {
-            return Err("a kernel's parameters are not written".to_owned());
+            return Err("a kernel's parameters are not written".into());
         }
         if let Some(scope) = fence {
             self.emit(Op::Fence { scope });
@@ -129,7 +129,7 @@ impl<'a> Lower<'_, 'a> {
     /// `cp.async`: executed at once, so that the waits are no-ops.
     fn copy(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("async") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         if m.take("mbarrier") {
             return self.copies_arrive(i, m);
@@ -142,23 +142,23 @@ impl<'a> Lower<'_, 'a> {
                 return number(count).map(|_| ());
             }
             Some(_) => {}
-            None => return Err(UNSUPPORTED.to_owned()),
+            None => return Err(UNSUPPORTED),
         }
         let to_shared = m.take_any(&["shared", "shared::cta"]).is_some();
         drop_cache_hints(m)?;
         if !to_shared || !m.take("global") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let ([target, source, size], limit) = match i.operands.as_slice() {
             [target, source, size] => ([target, source, size], None),
             [target, source, size, limit] => ([target, source, size], Some(limit)),
-            _ => return Err("3 or 4 operands were expected".to_owned()),
+            _ => return Err("3 or 4 operands were expected".into()),
         };
         let size = match (number(size)?, cache) {
             (16, _) => 16,
             (size @ (4 | 8), Some("ca")) => size,
-            (4 | 8, _) => return Err("cp.async.cg copies 16 bytes".to_owned()),
-            _ => return Err("cp.async copies 4, 8 or 16 bytes".to_owned()),
+            (4 | 8, _) => return Err("cp.async.cg copies 16 bytes".into()),
+            _ => return Err("cp.async copies 4, 8 or 16 bytes".into()),
         };
         if let Some(limit) = limit {
             return self.partial_copy([target, source], size, limit);
@@ -226,9 +226,9 @@ impl<'a> Lower<'_, 'a> {
 fn parts<'o, 'a>(operand: &'o Operand<'a>, count: usize) -> Lowered<&'o [Operand<'a>]> {
     match operand {
         Operand::Vector(parts) if parts.len() == count => Ok(parts),
-        Operand::Vector(_) => Err(format!("a vector of {count} was expected")),
+        Operand::Vector(_) => Err(format!("a vector of {count} was expected").into()),
         _ if count == 1 => Ok(std::slice::from_ref(operand)),
-        _ => Err(format!("a vector of {count} was expected")),
+        _ => Err(format!("a vector of {count} was expected").into()),
     }
 }
 
@@ -243,7 +243,7 @@ pub(super) fn access_of(address: Address, type_: Type, index: u8, count: usize) 
 /// Hints such as `.L1::no_allocate` are ignored. A cache policy is not supported, because it has an operand.
 pub(super) fn drop_cache_hints(m: &mut Modifiers<'_>) -> Lowered<()> {
     if m.take("L2::cache_hint") {
-        return Err("modifier .L2::cache_hint is not supported".to_owned());
+        return Err(Reason::unsupported_modifier("L2::cache_hint"));
     }
     m.drop_prefixed("L1::");
     m.drop_prefixed("L2::");

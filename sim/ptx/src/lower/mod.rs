@@ -26,7 +26,7 @@ pub(crate) use modifiers::UNSUPPORTED;
 pub(crate) use symbols::{MOST_LOCAL, MOST_PARAMETERS, SharedVariable, Symbol, Symbols, formals, kernel_parameters};
 
 use crate::ast::{self, Declaration, Instruction, Operand, Statement};
-use crate::error::LoadError;
+use crate::error::{LoadError, Reason};
 use crate::op::{Constant, FIRST_SLOT, Function, Op, Slot};
 use crate::span::Span;
 use crate::types::Space;
@@ -76,8 +76,8 @@ pub(crate) fn lower<'a>(
 }
 
 impl<'a> Lower<'_, 'a> {
-    fn error(&self, reason: String) -> LoadError {
-        LoadError { line: self.span.line, text: self.span.text(self.source), reason }
+    fn error(&self, reason: Reason) -> LoadError {
+        reason.at(self.span, self.source)
     }
 
     /// Parameters and results: a kernel's are in its parameter block, a function's in its frame.
@@ -132,7 +132,7 @@ impl<'a> Lower<'_, 'a> {
                     self.span = *span;
                     formals(signature).and_then(|(shape, ..)| self.scopes.declare(name, Entity::Prototype(shape)))
                 }
-                Statement::Declaration(_) | Statement::Instruction(_) => Ok(()),
+                Statement::Declaration(_) | Statement::Instruction(_) | Statement::Unsupported(..) => Ok(()),
             };
             result.map_err(|reason| self.error(reason))?;
         }
@@ -159,6 +159,10 @@ impl<'a> Lower<'_, 'a> {
                 self.guarded(instruction)?;
             }
             Statement::BranchTargets(..) | Statement::CallTargets(..) | Statement::Prototype(..) => {}
+            Statement::Unsupported(reason, span) => {
+                self.span = *span;
+                return Err(Reason::unsupported(reason.clone()));
+            }
         }
         Ok(())
     }
@@ -167,7 +171,7 @@ impl<'a> Lower<'_, 'a> {
         let name = declaration.name;
         match declaration.space {
             Space::Register if declaration.vector > 1 || declaration.is_array => {
-                Err("vectors and arrays of registers are not supported".to_owned())
+                Err(Reason::unsupported("vectors and arrays of registers are not supported"))
             }
             Space::Register => match declaration.range {
                 Some(count) => self.scopes.declare_range(name, count, declaration.type_),
@@ -186,7 +190,7 @@ impl<'a> Lower<'_, 'a> {
                 let symbol = self.symbols.add_shared(declaration)?;
                 self.scopes.declare(name, Entity::Module(symbol))
             }
-            Space::Global | Space::Const => Err("global variables must be declared outside functions".to_owned()),
+            Space::Global | Space::Const => Err("global variables must be declared outside functions".into()),
         }
     }
 
@@ -195,7 +199,7 @@ impl<'a> Lower<'_, 'a> {
         let offset = self.function.local_bytes.next_multiple_of(align);
         let end = offset.saturating_add(size);
         if end > MOST_LOCAL {
-            return Err(format!("a thread has at most {MOST_LOCAL} bytes of local memory"));
+            return Err(format!("a thread has at most {MOST_LOCAL} bytes of local memory").into());
         }
         self.function.local_bytes = end;
         self.function.local_align = self.function.local_align.max(align);
@@ -238,7 +242,7 @@ impl<'a> Lower<'_, 'a> {
             Group::Stack => self.stack(i, m)?,
         }
         match m.first() {
-            Some(left) => Err(format!("modifier .{left} is not supported with this instruction")),
+            Some(left) => Err(Reason::unsupported_modifier(left)),
             None => Ok(()),
         }
     }
@@ -330,5 +334,5 @@ fn append<T>(table: &mut Vec<T>, entry: T) -> u32 {
 
 /// The operands, if their number is `N`.
 fn operands<'i, 'a, const N: usize>(i: &'i Instruction<'a>) -> Lowered<&'i [Operand<'a>; N]> {
-    i.operands.as_slice().try_into().map_err(|_| format!("{N} operands were expected"))
+    i.operands.as_slice().try_into().map_err(|_| format!("{N} operands were expected").into())
 }

@@ -1,11 +1,14 @@
 //! Consumes an instruction's modifiers one by one. A modifier that is left over is not supported.
 
+use crate::error::Reason;
 use crate::types::Type;
+use std::borrow::Cow;
 
 /// Only the reason of an error: the caller adds the instruction's line and text.
-pub(crate) type Lowered<T> = Result<T, String>;
+pub(crate) type Lowered<T> = Result<T, Reason>;
 
-pub(crate) const UNSUPPORTED: &str = "instruction is not supported";
+pub(crate) const UNSUPPORTED: Reason =
+    Reason { text: Cow::Borrowed("instruction is not supported"), is_unsupported: true };
 
 #[derive(Debug)]
 pub(crate) struct Modifiers<'a> {

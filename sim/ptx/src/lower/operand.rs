@@ -2,7 +2,7 @@
 
 use super::scope::Entity;
 use super::symbols::Symbol;
-use super::{Lower, Lowered, append};
+use super::{Lower, Lowered, Reason, append};
 use crate::arithmetic::lanewise::{WideBinary, lanewise};
 use crate::arithmetic::mask;
 use crate::ast::Operand;
@@ -57,8 +57,8 @@ impl<'a> Lower<'_, 'a> {
     pub(super) fn predicate(&mut self, name: &'a str) -> Lowered<Slot> {
         match self.find_register(name) {
             Some((slot, Type::Pred)) => Ok(slot),
-            Some(_) => Err(format!("{name} is not a predicate")),
-            None => Err(format!("{name} is not declared")),
+            Some(_) => Err(format!("{name} is not a predicate").into()),
+            None => Err(format!("{name} is not declared").into()),
         }
     }
 
@@ -80,9 +80,9 @@ impl<'a> Lower<'_, 'a> {
         match operand {
             Operand::Name("_") => Ok((self.temporary(), type_)),
             Operand::Name(name) => {
-                self.find_register(name).ok_or_else(|| format!("{name} is not declared as a register"))
+                self.find_register(name).ok_or_else(|| format!("{name} is not declared as a register").into())
             }
-            _ => Err("the result needs a register".to_owned()),
+            _ => Err("the result needs a register".into()),
         }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Lower<'_, 'a> {
             Type::F32 => Ok(self.value(u64::from((value as f32).to_bits()))),
             Type::F64 => Ok(self.value(value.to_bits())),
             Type::B32 | Type::B64 if mask(type_.bits()) >= bits => Ok(self.value(bits)),
-            _ => Err("a floating-point constant does not fit the type".to_owned()),
+            _ => Err("a floating-point constant does not fit the type".into()),
         }
     }
 
@@ -167,16 +167,16 @@ impl<'a> Lower<'_, 'a> {
             return Ok(entity.clone());
         }
         match self.symbols.names.get(name) {
-            Some(Symbol::Undefined) => Err(format!("{name} is declared, but not defined in this module")),
+            Some(Symbol::Undefined) => Err(format!("{name} is declared, but not defined in this module").into()),
             Some(&symbol) => Ok(Entity::Module(symbol)),
-            None => Err(format!("{name} is not declared")),
+            None => Err(format!("{name} is not declared").into()),
         }
     }
 
     /// The address of a variable or function in its own space.
     fn symbol_address(&mut self, name: &'a str, addend: u64, type_: Type) -> Lowered<Slot> {
         if type_.bits() < 32 || type_.is_float() {
-            return Err(format!("{name} is an address, which does not fit the type"));
+            return Err(format!("{name} is an address, which does not fit the type").into());
         }
         let (base, offset, _) = self.symbol_place(name)?;
         let offset = offset.wrapping_add(addend);
@@ -206,19 +206,19 @@ impl<'a> Lower<'_, 'a> {
                 (d, 0, Window::Shared)
             }
             Entity::Module(Symbol::Function(index)) => (self.constant(Constant::Function { index }), 0, Window::Global),
-            _ => return Err(format!("{name} has no address")),
+            _ => return Err(format!("{name} has no address").into()),
         })
     }
 
     /// `[base+offset]` in the window that the instruction names.
     pub(super) fn address(&mut self, operand: &Operand<'a>, window: Window) -> Lowered<Address> {
         let Operand::Address(base, offset) = *operand else {
-            return Err("an address in brackets was expected".to_owned());
+            return Err("an address in brackets was expected".into());
         };
         let Some(name) = base else { return Ok(Address { base: self.value(0), offset, window, wraps: false }) };
         if let Some((slot, type_)) = self.find_register(name) {
             if type_.bits() < 32 || type_.is_float() {
-                return Err(format!("{name} cannot hold an address"));
+                return Err(format!("{name} cannot hold an address").into());
             }
             // A function's parameters are in its frame.
             let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
@@ -233,7 +233,7 @@ impl<'a> Lower<'_, 'a> {
         let place = self.symbol_place(name)?;
         let parameter_of_function = window == Window::Param && place.2 == Window::Local;
         if window != place.2 && window != Window::Generic && !parameter_of_function {
-            return Err(format!("{name} is not in this state space"));
+            return Err(format!("{name} is not in this state space").into());
         }
         Ok(place)
     }
@@ -261,7 +261,7 @@ pub(super) struct Address {
 pub(super) fn number(operand: &Operand<'_>) -> Lowered<u64> {
     match operand {
         Operand::Number(Number::Integer(value)) => Ok(*value),
-        _ => Err("a constant was expected".to_owned()),
+        _ => Err("a constant was expected".into()),
     }
 }
 
@@ -279,13 +279,13 @@ fn fits(operand: &Operand<'_>, register: Type, type_: Type) -> Lowered<()> {
     Err(mismatch(operand, register, type_))
 }
 
-fn misfit(type_: Type) -> String {
-    format!("an operand does not fit the type {type_:?}")
+fn misfit(type_: Type) -> Reason {
+    format!("an operand does not fit the type {type_:?}").into()
 }
 
-fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> String {
+fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> Reason {
     let name = if let Operand::Name(name) = operand { name } else { "the operand" };
-    format!("{name} has the type {register:?}, which does not fit {type_:?}")
+    format!("{name} has the type {register:?}, which does not fit {type_:?}").into()
 }
 
 /// `%envreg0` to `%envreg31`: read-only registers that the driver sets.

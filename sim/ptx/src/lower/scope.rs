@@ -54,7 +54,7 @@ pub(super) struct Scopes<'a> {
 impl<'a> Scopes<'a> {
     pub(super) fn open(&mut self) -> Lowered<()> {
         if self.open.len() == DEEPEST {
-            return Err(format!("more than {DEEPEST} nested scopes are not supported"));
+            return Err(format!("more than {DEEPEST} nested scopes are not supported").into());
         }
         self.opened += 1;
         self.open.push(self.opened);
@@ -78,7 +78,7 @@ impl<'a> Scopes<'a> {
     pub(super) fn declare(&mut self, name: &'a str, entity: Entity<'a>) -> Lowered<()> {
         match self.entities.insert((self.current(), name), entity) {
             // Prototypes name their parameters `_`.
-            Some(_) if name != "_" => Err(format!("{name} is declared twice")),
+            Some(_) if name != "_" => Err(format!("{name} is declared twice").into()),
             _ => Ok(()),
         }
     }
@@ -95,7 +95,7 @@ impl<'a> Scopes<'a> {
 
     pub(super) fn declare_range(&mut self, prefix: &'a str, count: u32, type_: Type) -> Lowered<()> {
         match self.ranges.insert((self.current(), prefix), (count, type_)) {
-            Some(_) => Err(format!("{prefix}<> is declared twice")),
+            Some(_) => Err(format!("{prefix}<> is declared twice").into()),
             None => Ok(()),
         }
     }

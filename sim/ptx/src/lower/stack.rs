@@ -14,17 +14,17 @@ impl<'a> Lower<'_, 'a> {
     pub(super) fn stack(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let type_ = type_of(m)?;
         if !matches!(type_, Type::U32 | Type::U64) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         match i.opcode {
             "alloca" => {
                 let (d, size, align) = match i.operands.as_slice() {
                     [d, size] => (d, size, ALIGN),
                     [d, size, align] => (d, size, number(align)?),
-                    _ => return Err("the number of operands is wrong".to_owned()),
+                    _ => return Err("the number of operands is wrong".into()),
                 };
                 if !align.is_power_of_two() || align > LARGEST_ALIGN {
-                    return Err("an alignment must be a power of two, 2^23 at most".to_owned());
+                    return Err("an alignment must be a power of two, 2^23 at most".into());
                 }
                 let bytes = self.source(size, type_)?;
                 let d = self.destination(d, type_)?;

@@ -50,7 +50,7 @@ pub(crate) struct Symbols<'a> {
 impl<'a> Symbols<'a> {
     pub(crate) fn add_shared(&mut self, declaration: &Declaration<'a>) -> Lowered<Symbol> {
         if !declaration.initial.is_empty() {
-            return Err("shared variables have no initial value".to_owned());
+            return Err("shared variables have no initial value".into());
         }
         // `.extern .shared .b8 s[256]` is static memory of that size.
         if declaration.linkage == Linkage::Extern && declaration.size() == 0 {
@@ -59,7 +59,7 @@ impl<'a> Symbols<'a> {
         }
         let (size, align) = (declaration.size(), declaration.alignment());
         if size > MOST_SHARED {
-            return Err(format!("a block has at most {MOST_SHARED} bytes of shared memory"));
+            return Err(format!("a block has at most {MOST_SHARED} bytes of shared memory").into());
         }
         self.shared.push(SharedVariable { size, align });
         Ok(Symbol::Shared(self.shared.len() - 1))
@@ -94,7 +94,7 @@ pub(crate) fn formals(signature: &Signature<'_>) -> Lowered<(Shape, u64, u32)> {
     let results = signature.returns.iter().map(&mut place).collect();
     let parameters = signature.parameters.iter().map(&mut place).collect();
     if bytes > MOST_LOCAL {
-        return Err("the parameters are too large".to_owned());
+        return Err("the parameters are too large".into());
     }
     Ok((Shape { results, parameters }, bytes, slots))
 }

@@ -52,10 +52,10 @@ impl<'a> Lower<'_, 'a> {
         let (id, count) = match rest {
             [id] if what != "arrive" => (id, None),
             [id, count] => (id, Some(count)),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         if matches!(id, Operand::Number(Number::Integer(id)) if *id > 15) {
-            return Err("a block has the barriers 0 to 15".to_owned());
+            return Err("a block has the barriers 0 to 15".into());
         }
         let id = self.source(id, Type::U32)?;
         let count = match count {
@@ -92,7 +92,7 @@ impl<'a> Lower<'_, 'a> {
         m.take("shared::cluster");
         let type_ = type_of(m)?;
         if !matches!(type_, Type::U32 | Type::U64) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (d, a) = if i.opcode == "mapa" {
             let [d, a, rank] = operands(i)?;
@@ -120,10 +120,10 @@ impl<'a> Lower<'_, 'a> {
         };
         let type_ = type_of(m)?;
         if type_ != if how == Reduction::Count { Type::U32 } else { Type::Pred } {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, rest @ .., p] = i.operands.as_slice() else {
-            return Err("the number of operands is wrong".to_owned());
+            return Err("the number of operands is wrong".into());
         };
         let (p, negated) = self.negatable(p)?;
         let d = self.destination(d, type_)?;
@@ -132,7 +132,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn warp_barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("sync") {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [mask] = operands(i)?;
         let d = self.temporary();
@@ -144,7 +144,7 @@ impl<'a> Lower<'_, 'a> {
 /// memory.
 fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<Scope> {
     if opcode == "membar" {
-        let scope = m.take_any(&["cta", "gl", "sys"]).ok_or_else(|| UNSUPPORTED.to_owned())?;
+        let scope = m.take_any(&["cta", "gl", "sys"]).ok_or(UNSUPPORTED)?;
         return Ok(if scope == "sys" { Scope::System } else { Scope::Device });
     }
     if m.take("proxy") {
@@ -154,5 +154,5 @@ fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<Scope> {
     }
     m.take("mbarrier_init");
     m.take_any(&["sc", "acq_rel", "acquire", "release"]);
-    scope(m).ok_or_else(|| UNSUPPORTED.to_owned())
+    scope(m).ok_or(UNSUPPORTED)
 }

@@ -26,7 +26,7 @@ impl<'a> Lower<'_, 'a> {
                 let p = Some(p.ok_or("elect needs a predicate")?);
                 self.lanes(WarpKind::Elect, d, p, [None; 3], Some(mask))
             }
-            _ => Err(UNSUPPORTED.to_owned()),
+            _ => Err(UNSUPPORTED),
         }
     }
 
@@ -64,12 +64,12 @@ impl<'a> Lower<'_, 'a> {
         let how = m.take_any(&["all", "any", "uni", "ballot"]).ok_or(UNSUPPORTED)?;
         let type_ = type_of(m)?;
         if type_ != if how == "ballot" { Type::B32 } else { Type::Pred } {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (d, p, mask) = match i.operands.as_slice() {
             [d, p, mask] if sync => (d, p, Some(mask)),
             [d, p] if !sync => (d, p, None),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         let (p, negated) = self.negatable(p)?;
         let d = self.destination(d, type_)?;
@@ -86,14 +86,14 @@ impl<'a> Lower<'_, 'a> {
         let how = m.take_any(&["any", "all"]).ok_or(UNSUPPORTED)?;
         let type_ = type_of(m)?;
         if !matches!(type_, Type::B32 | Type::B64) {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let [d, a, mask] = operands(i)?;
         let a = self.source(a, type_)?;
         let (d, p) = self.pair(d, Type::B32)?;
         let kind = if how == "any" { WarpKind::MatchAny } else { WarpKind::MatchAll };
         if how == "any" && p.is_some() {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         self.lanes(kind, d, p, [Some(a), None, None], Some(mask))
     }
@@ -106,12 +106,12 @@ impl<'a> Lower<'_, 'a> {
             _ => Shuffle::Index,
         };
         if type_of(m)? != Type::B32 {
-            return Err(UNSUPPORTED.to_owned());
+            return Err(UNSUPPORTED);
         }
         let (d, [a, b, c], mask) = match i.operands.as_slice() {
             [d, a, b, c, mask] if sync => (d, [a, b, c], Some(mask)),
             [d, a, b, c] if !sync => (d, [a, b, c], None),
-            _ => return Err("the number of operands is wrong".to_owned()),
+            _ => return Err("the number of operands is wrong".into()),
         };
         let values = [self.source(a, Type::B32)?, self.source(b, Type::B32)?, self.source(c, Type::B32)?];
         let (d, p) = self.pair(d, Type::B32)?;

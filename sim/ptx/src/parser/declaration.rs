@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::ast::{Declaration, Initial, Linkage};
-use crate::error::LoadError;
+use crate::error::{LoadError, Reason};
 use crate::lexer::{Kind, Number};
 use crate::span::Span;
 use crate::types::{Space, Type};
@@ -51,7 +51,7 @@ impl<'a> Parser<'a> {
                 "v4" => vector = 4,
                 _ if space.is_none() && Space::parse(name).is_some() => space = Space::parse(name),
                 _ if type_.is_none() && Type::parse(name).is_some() => type_ = Type::parse(name),
-                _ => return Err(self.error(start, &format!("directive .{name} is not supported"))),
+                _ => return Err(self.error(start, Reason::unsupported(format!("directive .{name} is not supported")))),
             }
         }
         let (Some(space), Some(type_)) = (space, type_) else {

@@ -17,9 +17,11 @@ impl<'a> Parser<'a> {
         let (max_threads, required_block, body) = (None, None, None);
         let is_weak = false;
         let mut function = Function { is_entry, is_weak, name, signature, max_threads, required_block, body, span };
-        self.performance(&mut function, start)?;
+        let mut statements = Vec::new();
+        self.performance(&mut function, &mut statements, start)?;
         if !self.eat(b';') {
-            function.body = Some(self.body(start)?);
+            self.body(&mut statements, start)?;
+            function.body = Some(statements);
         }
         Ok(function)
     }
@@ -42,7 +44,12 @@ impl<'a> Parser<'a> {
     }
 
     /// The directives between signature and body.
-    fn performance(&mut self, function: &mut Function<'a>, start: Span) -> Result<(), LoadError> {
+    fn performance(
+        &mut self,
+        function: &mut Function<'a>,
+        statements: &mut Vec<Statement<'a>>,
+        start: Span,
+    ) -> Result<(), LoadError> {
         while let Kind::Dot(name) = self.kind() {
             match name {
                 "maxntid" | "reqntid" => {
@@ -65,7 +72,8 @@ impl<'a> Parser<'a> {
                 "reqnctapercluster" => {
                     self.next();
                     if self.shape(start)? != [1; 3] {
-                        return Err(self.error(start, "clusters of more than one block are not supported"));
+                        let reason = "clusters of more than one block are not supported".to_owned();
+                        statements.push(Statement::Unsupported(reason, start.to(self.last_span())));
                     }
                 }
                 "explicitcluster" | "noreturn" => {
@@ -91,9 +99,8 @@ impl<'a> Parser<'a> {
         Ok(shape)
     }
 
-    fn body(&mut self, start: Span) -> Result<Vec<Statement<'a>>, LoadError> {
+    fn body(&mut self, statements: &mut Vec<Statement<'a>>, start: Span) -> Result<(), LoadError> {
         self.expect(b'{', start)?;
-        let mut statements = Vec::new();
         let mut depth = 1u32;
         loop {
             let span = self.span();
@@ -103,14 +110,29 @@ impl<'a> Parser<'a> {
             } else if self.eat(b'}') {
                 depth -= 1;
                 if depth == 0 {
-                    return Ok(statements);
+                    return Ok(());
                 }
                 statements.push(Statement::Close);
             } else if self.kind() == Kind::End {
                 return Err(self.error(start, "the body does not end"));
             } else {
-                self.statement(&mut statements)?;
+                self.supported(statements)?;
             }
+        }
+    }
+
+    /// A statement. One that is not supported is passed over, and refuses its function only.
+    fn supported(&mut self, statements: &mut Vec<Statement<'a>>) -> Result<(), LoadError> {
+        let (at, start) = (self.at, self.span());
+        match self.statement(statements) {
+            Err(error) if error.is_unsupported => {
+                self.at = at;
+                self.skip_statement()?;
+                let span = Span { end: self.last_span().start, ..start };
+                statements.push(Statement::Unsupported(error.reason, span));
+                Ok(())
+            }
+            parsed => parsed,
         }
     }
 

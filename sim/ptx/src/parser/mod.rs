@@ -5,7 +5,7 @@ mod function;
 mod instruction;
 
 use crate::ast::{Function, Linkage, Source};
-use crate::error::LoadError;
+use crate::error::{LoadError, Reason};
 use crate::lexer::{Kind, Number, Token, tokens};
 use crate::span::Span;
 
@@ -18,7 +18,12 @@ pub(crate) fn parse(source: &str) -> Result<Source<'_>, LoadError> {
         parser.item(&mut module)?;
     }
     match module.version {
-        (0, _) => Err(LoadError { line: 1, text: String::new(), reason: "the module has no .version".to_owned() }),
+        (0, _) => Err(LoadError {
+            line: 1,
+            text: String::new(),
+            reason: "the module has no .version".to_owned(),
+            is_unsupported: false,
+        }),
         _ => Ok(module),
     }
 }
@@ -145,7 +150,7 @@ impl<'a> Parser<'a> {
         if self.eat(mark) {
             return Ok(());
         }
-        Err(self.error(start, &format!("'{}' was expected {}", char::from(mark), self.place())))
+        Err(self.error(start, format!("'{}' was expected {}", char::from(mark), self.place())))
     }
 
     fn word(&mut self, start: Span) -> Result<&'a str, LoadError> {
@@ -154,7 +159,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 Ok(word)
             }
-            _ => Err(self.error(start, &format!("a name was expected {}", self.place()))),
+            _ => Err(self.error(start, format!("a name was expected {}", self.place()))),
         }
     }
 
@@ -165,7 +170,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 Ok(if negative { value.wrapping_neg() } else { value })
             }
-            _ => Err(self.error(start, &format!("an integer was expected {}", self.place()))),
+            _ => Err(self.error(start, format!("an integer was expected {}", self.place()))),
         }
     }
 
@@ -177,7 +182,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 Ok(Some(if negative { number.negated() } else { number }))
             }
-            _ if negative => Err(self.error(start, &format!("a number was expected {}", self.place()))),
+            _ if negative => Err(self.error(start, format!("a number was expected {}", self.place()))),
             _ => Ok(None),
         }
     }
@@ -234,11 +239,12 @@ impl<'a> Parser<'a> {
     }
 
     /// Quotes the statement that begins at `start`, up to its semicolon or the end of its line.
-    fn error(&self, start: Span, reason: &str) -> LoadError {
+    fn error(&self, start: Span, reason: impl Into<Reason>) -> LoadError {
         let from = start.start as usize;
         let rest = self.source.as_bytes().get(from..).unwrap_or_default();
         let length = rest.iter().position(|&byte| matches!(byte, b';' | b'\n')).unwrap_or(rest.len());
         let text = crate::span::excerpt(self.source, from, from + length);
-        LoadError { line: start.line, text, reason: reason.to_owned() }
+        let Reason { text: reason, is_unsupported } = reason.into();
+        LoadError { line: start.line, text, reason: reason.into_owned(), is_unsupported }
     }
 }
