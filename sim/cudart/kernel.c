@@ -9,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+// A managed variable: the pointer to it through which the program reads and writes it.
+typedef struct Managed {
+    void **pointer;
+    const char *name;
+    size_t size;
+    struct Managed *next;
+} Managed;
+
 typedef struct {
     const void *image;
     // Held while the binary is loaded, which may wait for kernels. The library and the code are written before `tried`, and
@@ -17,6 +25,7 @@ typedef struct {
     void *library;
     int code;
     atomic_int tried, gone;
+    Managed *managed;
 } Binary;
 
 // A kernel by its host function, or a variable by its address on the host.
@@ -115,9 +124,15 @@ EXPORT void __cudaRegisterVar(void **binary, char *host, char *device, const cha
     add((Binary *)binary, host, name, size, 1);
 }
 
-EXPORT char __cudaInitModule(void **binary) {
-    (void)binary;
-    return 1;
+// Programs register while they start, or while the library with the binary is loaded.
+EXPORT void __cudaRegisterManagedVar(void **handle, void **pointer, char *device, const char *name, int ext, size_t size,
+                                     int constant, int global) {
+    (void)device, (void)ext, (void)constant, (void)global;
+    Binary *binary = (Binary *)handle;
+    Managed *managed = binary == NULL ? NULL : calloc(1, sizeof *managed);
+    if (managed == NULL) return;
+    *managed = (Managed){.pointer = pointer, .name = name, .size = size, .next = binary->managed};
+    binary->managed = managed;
 }
 
 // Loads the binary, once. The driver calls no code of the program.
@@ -131,6 +146,31 @@ static int load(Binary *binary) {
         pthread_mutex_unlock(&binary->loading);
     }
     return binary->code;
+}
+
+// Sets the pointers to the managed variables, which are symbols by their addresses, too.
+static int find_managed(Binary *binary) {
+    int code = load(binary);
+    pthread_mutex_lock(&binary->loading);
+    for (Managed *managed = binary->managed; code == SUCCESS && managed != NULL; managed = managed->next) {
+        uint64_t address;
+        if (*managed->pointer != NULL) continue;
+        code = driver.cuLibraryGetManaged(&address, NULL, binary->library, managed->name);
+        if (code != SUCCESS) break;
+        add(binary, (void *)address, managed->name, managed->size, 1);
+        *managed->pointer = (void *)address;
+    }
+    pthread_mutex_unlock(&binary->loading);
+    return code;
+}
+
+// What a program calls before it first uses a managed variable.
+EXPORT char __cudaInitModule(void **handle) {
+    Binary *binary = (Binary *)handle;
+    if (binary == NULL || binary->managed == NULL) return 1;
+    int code = runtime_enter();
+    runtime_done(code != SUCCESS ? code : find_managed(binary));
+    return 1;
 }
 
 int runtime_kernel(void **kernel, const void *function) {

@@ -4,7 +4,7 @@
 
 // clang-format off
 #define BOTH \
-    X(__cudaRegisterHostVar) X(__cudaRegisterManagedVar) X(__cudaRegisterUnifiedTable) X(cudaArrayGetInfo) \
+    X(__cudaRegisterHostVar) X(__cudaRegisterUnifiedTable) X(cudaArrayGetInfo) \
     X(cudaArrayGetMemoryRequirements) X(cudaArrayGetPlane) X(cudaArrayGetSparseProperties) X(cudaCreateChannelDesc) \
     X(cudaCreateSurfaceObject) X(cudaCreateTextureObject) X(cudaCtxResetPersistingL2Cache) \
     X(cudaDestroyExternalSemaphore) X(cudaDestroySurfaceObject) X(cudaDestroyTextureObject) \

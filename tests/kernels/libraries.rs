@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null;
-use vkgdr::cudarc::driver::sys::{CUfunction_attribute, CUjitInputType};
+use std::sync::atomic::{AtomicU32, Ordering};
+use vkgdr::cudarc::driver::sys::{CUfunction_attribute, CUjitInputType, CUpointer_attribute};
 
 use crate::driver::{Buffer, Call, Function, Module, Shape, c_string, call, given, synchronize};
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
@@ -48,6 +49,22 @@ impl Library {
     }
 }
 
+const MANAGED: &str = "
+.version 6.3
+.target sm_60
+.address_size 64
+.visible .global .align 4 .u32 plain = 1;
+.visible .global .attribute(.managed) .align 4 .u32 shared = 5;
+.visible .entry triple()
+{
+    .reg .b32 %r<3>;
+    ld.global.u32 %r1, [shared];
+    mul.lo.u32 %r2, %r1, 3;
+    st.global.u32 [shared], %r2;
+    ret;
+}
+";
+
 fn function_of(kernel: usize) -> Call<Function> {
     given(|out| call!(cuKernelGetFunction(out => *mut usize, kernel => usize))).map(Function)
 }
@@ -89,6 +106,46 @@ fn a_librarys_variables_are_another_in_each_context() -> Result {
     assert_eq!(device_words(there, 4), [1, 10, 100, 1000]);
     other.destroy();
     assert_eq!(good(library.variable("factors"))?.0, here);
+    Ok(())
+}
+
+#[test]
+fn the_cpu_reads_and_writes_managed_variables_which_are_the_same_in_each_context() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(MANAGED))?;
+    let managed = |name: &str| {
+        let (name, mut size) = (c_string(name), 0_usize);
+        let address = given(|out| {
+            call!(cuLibraryGetManaged(
+                out => *mut u64, &raw mut size => *mut usize, library.0 => usize, name.as_ptr() => *const c_char,
+            ))
+        })?;
+        Ok((address, size))
+    };
+    let (address, size) = good(managed("shared"))?;
+    assert_eq!((size, managed("plain"), managed("nothing")), (4, Err(codes::NOT_FOUND), Err(codes::NOT_FOUND)));
+    let is_managed = |address: u64| {
+        let mut value = 9_u32;
+        let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_uint;
+        good(call!(cuPointerGetAttribute(&raw mut value => *mut c_uint, attribute => c_uint, address => u64)))?;
+        Result::Ok(value & 0xff)
+    };
+    assert_eq!((is_managed(address)?, is_managed(good(library.variable("plain"))?.0)?), (1, 0));
+    let pointer = std::ptr::with_exposed_provenance_mut::<u32>(usize::try_from(address)?);
+    // SAFETY: the variable is aligned, lives as long as the library, and only kernels that are waited for use it besides.
+    let word = unsafe { AtomicU32::from_ptr(pointer) };
+    let triple = || -> Result<u32> {
+        good(Function(good(library.kernel("triple"))?).launch(Shape::ONE, 0, &[]))?;
+        good(synchronize(0))?;
+        Ok(word.load(Ordering::Relaxed))
+    };
+    assert_eq!((word.load(Ordering::Relaxed), triple()?), (5, 15));
+    word.store(7, Ordering::Relaxed);
+    assert_eq!(triple()?, 21);
+    let other = Context::create(0);
+    assert_eq!((good(managed("shared"))?.0, triple()?), (address, 63));
+    other.destroy();
+    assert_eq!(triple()?, 189);
     Ok(())
 }
 

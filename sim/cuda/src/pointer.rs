@@ -81,7 +81,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         MEMORY_TYPE if found.kind == (Kind::Imported { system: true }) && profile().imports_are_host => {
             Value::Uint(MEMORY_TYPE_HOST)
         }
-        MEMORY_TYPE if device_side || found.kind == Kind::Managed => Value::Uint(MEMORY_TYPE_DEVICE),
+        MEMORY_TYPE if device_side || found.kind.is_managed() => Value::Uint(MEMORY_TYPE_DEVICE),
         MEMORY_TYPE => Value::Uint(MEMORY_TYPE_HOST),
         DEVICE_POINTER => Value::Pointer(address),
         HOST_POINTER if device_side => return Err(INVALID_VALUE),
@@ -89,7 +89,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         P2P_TOKENS => return Err(NOT_SUPPORTED),
         SYNC_MEMOPS => Value::Uint(0),
         BUFFER_ID => Value::Wide(window.id),
-        IS_MANAGED => Value::Bool(found.kind == Kind::Managed),
+        IS_MANAGED => Value::Bool(found.kind.is_managed()),
         DEVICE_ORDINAL => Value::Int(window.owner.device),
         IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(found.kind == Kind::Device),
         IS_GPU_DIRECT_RDMA_CAPABLE | IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),

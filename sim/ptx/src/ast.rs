@@ -29,6 +29,7 @@ pub(crate) struct Declaration<'a> {
     pub(crate) elements: Option<u64>,
     pub(crate) is_array: bool,
     pub(crate) align: Option<u64>,
+    pub(crate) is_managed: bool,
     /// Element by element, from the first.
     pub(crate) initial: Vec<(u64, Initial<'a>)>,
     pub(crate) span: Span,

@@ -282,5 +282,6 @@ fn variable(declaration: &Declaration<'_>) -> Variable {
         space: if declaration.space == types::Space::Const { Space::Const } else { Space::Global },
         size: declaration.size(),
         align: declaration.alignment(),
+        is_managed: declaration.is_managed,
     }
 }

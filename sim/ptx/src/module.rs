@@ -24,6 +24,8 @@ pub struct Variable {
     pub size: u64,
     /// The alignment of its address, a power of two.
     pub align: u64,
+    /// Whether the CPU reads and writes it, too, at the same address.
+    pub is_managed: bool,
 }
 
 /// A parameter of a kernel in its parameter block.

@@ -73,6 +73,20 @@ fn a_module_is_refused_where_no_kernel_can_be_launched() {
 }
 
 #[test]
+fn attributes_of_variables_are_known_or_refused() {
+    let head = ".version 8.7\n.target sm_80\n";
+    let text = format!("{head}.global .attribute(.managed) .align 8 .u32 a = 5; .global .u32 b;");
+    let module = Module::load(&text).expect("both are supported");
+    assert_eq!(module.variables().iter().map(|one| one.is_managed).collect::<Vec<_>>(), [true, false]);
+    for (attribute, space, is_unsupported) in
+        [("(.unified(19,95))", ".global", true), ("(.managed)", ".shared", false), (".managed", ".global", false)]
+    {
+        let text = format!("{head}{space} .attribute{attribute} .u32 a;");
+        assert_eq!(Module::load(&text).expect_err(&text).is_unsupported, is_unsupported, "{text}");
+    }
+}
+
+#[test]
 fn what_is_invalid_refuses_the_module() {
     for statement in ["add.u32 %r, %r, %nothing;", "add.u32 %r, %r;", "bra NOWHERE;", "call nothing;", "foo; }", "foo"]
     {

@@ -107,7 +107,9 @@ impl Workspace {
     fn new(owner: Owner) -> Result<Workspace, Code> {
         let block = Block::host(Self::BYTES).ok_or(OUT_OF_MEMORY)?;
         bytes::store(block.address, 4, Self::BYTES as u64);
-        Ok(Workspace { windows: insert_variables(block, Self::BYTES, slice::from_ref(&(0..Self::BYTES)), owner) })
+        Ok(Workspace {
+            windows: insert_variables(block, Self::BYTES, slice::from_ref(&(0..Self::BYTES)), false, owner),
+        })
     }
 
     fn address(&self) -> u64 {

@@ -50,7 +50,7 @@ impl KernelHeap {
     pub(super) fn allocate(&self, size: usize, owner: Owner) -> Option<usize> {
         let mut state = lock(&self.state);
         let used = state.used.checked_add(size).filter(|&used| used <= state.limit)?;
-        let windows = table::insert_variables(Block::host(size)?, size, slice::from_ref(&(0..size)), owner);
+        let windows = table::insert_variables(Block::host(size)?, size, slice::from_ref(&(0..size)), false, owner);
         let window = *windows.first()?;
         state.used = used;
         state.blocks.insert(window.address, window);

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUmem_range_attribute, CUmemLocationType};
 
-use super::table::{self, Found, Kind};
+use super::table::{self, Found};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::context;
@@ -42,7 +42,7 @@ static ADVICE: Mutex<BTreeMap<u64, (usize, Pages)>> = Mutex::new(BTreeMap::new()
 
 /// The allocation of managed memory that contains all of the range.
 pub(super) fn managed(address: usize, len: usize) -> Result<Found, Code> {
-    let found = table::find(address).filter(|found| found.kind == Kind::Managed).ok_or(INVALID_VALUE)?;
+    let found = table::find(address).filter(|found| found.kind.is_managed()).ok_or(INVALID_VALUE)?;
     if len > 0 && found.window.contains(address, len) { Ok(found) } else { Err(INVALID_VALUE) }
 }
 

@@ -40,14 +40,20 @@ pub(crate) enum Kind {
         /// Whether it is system memory.
         system: bool,
     },
-    /// A module's `__device__` or `__constant__` variables.
-    Variable,
+    /// A module's `__device__` or `__constant__` variables, or those that are also `__managed__`.
+    Variable {
+        managed: bool,
+    },
 }
 
 impl Kind {
     /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
-        !matches!(self, Kind::Managed | Kind::Host { .. } | Kind::Registered { .. })
+        !self.is_managed() && !matches!(self, Kind::Host { .. } | Kind::Registered { .. })
+    }
+
+    pub(crate) fn is_managed(self) -> bool {
+        matches!(self, Kind::Managed | Kind::Variable { managed: true })
     }
 }
 
@@ -122,13 +128,19 @@ pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, s
 }
 
 /// Adds a region with a window for each of `ranges`, which are offsets in the block.
-pub(crate) fn insert_variables(block: Block, size: usize, ranges: &[Range<usize>], owner: Owner) -> Vec<Window> {
+pub(crate) fn insert_variables(
+    block: Block,
+    size: usize,
+    ranges: &[Range<usize>],
+    managed: bool,
+    owner: Owner,
+) -> Vec<Window> {
     let base = block.address;
     let window =
         |range: &Range<usize>| Window { id: handle::next_id(), address: base + range.start, size: range.len(), owner };
     let windows: Vec<Window> = ranges.iter().map(window).collect();
     let backing = Arc::new(Backing::block(block));
-    lock(&REGIONS).insert(base, Region { size, kind: Kind::Variable, windows: windows.clone(), backing });
+    lock(&REGIONS).insert(base, Region { size, kind: Kind::Variable { managed }, windows: windows.clone(), backing });
     windows
 }
 

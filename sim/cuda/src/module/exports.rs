@@ -29,7 +29,7 @@ pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
 fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) -> Outcome {
     out.required()?;
     let context = context::usable()?;
-    let module = text.and_then(|text| Module::load(&text, &context, None, |_| None));
+    let module = text.and_then(|text| Module::load(&text, &context, None, |_| None, None));
     let module = module.map_err(|refusal| report(options, refusal))?;
     options.report_success();
     out.set(table::insert(&module))
@@ -102,7 +102,12 @@ pub(super) fn hand_out(out: Out<usize>, most: u32, handles: impl Iterator<Item =
 /// Writes the address and the size of a variable, each unless its output is null.
 pub(super) fn variable(module: &Arc<Module>, name: Text<'_>, out: Out<usize>, size: Out<usize>) -> Outcome {
     let name = name.read().ok_or(INVALID_VALUE)?;
-    let (address, len) = module.variable(name).ok_or(NOT_FOUND)?;
+    give(module.variable(name), out, size)
+}
+
+/// As [`variable`], of what was found.
+pub(super) fn give(found: Option<(usize, usize)>, out: Out<usize>, size: Out<usize>) -> Outcome {
+    let (address, len) = found.ok_or(NOT_FOUND)?;
     out.set_if_wanted(address);
     size.set_if_wanted(len);
     Ok(())

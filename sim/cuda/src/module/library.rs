@@ -113,7 +113,7 @@ impl Library {
             return Ok(Arc::clone(module));
         }
         let settings = |name: &str| self.kernel(name).map(|kernel| Arc::clone(&kernel.settings));
-        let module = Module::load(&self.text, &context, Some(self.handle), settings);
+        let module = Module::load(&self.text, &context, Some(self.handle), settings, modules.first());
         let module = module.map_err(|refusal| modules::report(&Options::default(), refusal))?;
         table::insert(&module);
         modules.push(Arc::clone(&module));
@@ -214,11 +214,10 @@ fn get_global(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>)
     modules::variable(&get(library)?.module()?, name, out, size)
 }
 
-// Managed variables are refused when they are loaded.
-fn get_managed(_out: Out<usize>, _size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
-    get(library)?;
-    name.read().ok_or(INVALID_VALUE)?;
-    Err(NOT_FOUND)
+// One for all contexts, in memory of the first that loaded the library.
+fn get_managed(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
+    let module = get(library)?.module()?;
+    modules::give(module.managed(name.read().ok_or(INVALID_VALUE)?), out, size)
 }
 
 exports! {

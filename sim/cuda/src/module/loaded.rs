@@ -26,20 +26,27 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Loads PTX into a context. `settings` returns a kernel's settings if it already has some.
+    /// Loads PTX into a context. `settings` returns a kernel's settings if it already has some. The managed variables are
+    /// those of `sibling`, a module of the same text, if there is one.
     pub(super) fn load(
         text: &str,
         context: &Context,
         library: Option<usize>,
         settings: impl Fn(&str) -> Option<Arc<Settings>>,
+        sibling: Option<&Arc<Module>>,
     ) -> Result<Arc<Module>, Refusal> {
         let (handle, owner) = (handle::next(), context.owner());
         let module = check(text)?;
         let full = |code| (code, "the device has no memory left for the module's variables".to_owned());
-        let variables = Arc::new(Variables::place(module.variables(), owner).map_err(full)?);
+        let managed = sibling.map(|sibling| Arc::clone(sibling.variables.managed()));
+        let variables = Arc::new(Variables::place(module.variables(), owner, managed).map_err(full)?);
+        let initialised = |variable: &ptx::Variable| sibling.is_some() && variable.is_managed;
+        let initialised: Vec<bool> = module.variables().iter().map(initialised).collect();
         let program = module.link(&variables.addresses());
-        for (address, initial) in program.initial() {
-            if let Ok(address) = usize::try_from(address) {
+        for ((address, initial), initialised) in program.initial().into_iter().zip(initialised) {
+            if let Ok(address) = usize::try_from(address)
+                && !initialised
+            {
                 bytes::copy(address, initial.as_ptr().expose_provenance(), initial.len());
             }
         }
@@ -54,6 +61,11 @@ impl Module {
     /// Address and size of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<(usize, usize)> {
         self.variables.find(name)
+    }
+
+    /// As [`variable`](Module::variable), of a managed variable.
+    pub(crate) fn managed(&self, name: &str) -> Option<(usize, usize)> {
+        self.variable(name).filter(|(address, _)| self.variables.managed().has(*address))
     }
 
     /// The kernel of that name.

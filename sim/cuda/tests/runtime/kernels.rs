@@ -102,6 +102,37 @@ fn words(cuda: Runtime, from: usize, count: usize) -> Vec<u32> {
 }
 
 #[test]
+fn a_managed_variable_is_found_before_its_first_use() {
+    const PTX: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64
+        .global .attribute(.managed) .align 4 .u32 step = 3; .visible .entry add() { ret; }\0";
+    with_each(|cuda| {
+        let binary = Binary::register(cuda, PTX, address(&KERNEL));
+        let mut pointer = 0_usize;
+        call!(
+            cuda,
+            __cudaRegisterManagedVar(binary.1 => usize, &raw mut pointer => *mut usize, 0 => usize,
+                                     STEP.as_ptr() => *const u8, 0 => i32, 4 => usize, 0 => i32, 0 => i32)
+        );
+        for _ in 0..2 {
+            call!(cuda, __cudaInitModule(binary.1 => usize));
+        }
+        // SAFETY: a variable of the library, which is loaded.
+        assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u32>(pointer).read() }, 3);
+        // nvcc gives its address for the symbol.
+        let (mut found, value) = (0_usize, 8_u32);
+        good!(cuda, cudaGetSymbolAddress(&raw mut found => *mut usize, pointer => usize));
+        assert_eq!(found, pointer);
+        good!(
+            cuda,
+            cudaMemcpyToSymbol(pointer => usize, &raw const value => *const u32, 4 => usize, 0 => usize,
+                               HOST_TO_DEVICE => i32)
+        );
+        // SAFETY: as above.
+        assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u32>(pointer).read() }, 8);
+    });
+}
+
+#[test]
 fn a_registered_kernel_runs_with_its_variables() {
     with_each(|cuda| {
         let _binary = Binary::register(cuda, PTX, address(&KERNEL));

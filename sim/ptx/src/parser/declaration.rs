@@ -41,12 +41,13 @@ impl<'a> Parser<'a> {
 
     /// Everything before the first name.
     fn prefix(&mut self, linkage: Linkage, start: Span) -> Result<Declaration<'a>, LoadError> {
-        let (mut space, mut type_, mut vector, mut align) = (None, None, 1, None);
+        let (mut space, mut type_, mut vector, mut align, mut is_managed) = (None, None, 1, None, false);
         while let Kind::Dot(name) = self.kind() {
             self.next();
             match name {
                 "align" => align = Some(self.alignment(start)?),
                 "ptr" => self.pointer_attributes(start)?,
+                "attribute" => is_managed |= self.attributes(start)?,
                 "v2" => vector = 2,
                 "v4" => vector = 4,
                 _ if space.is_none() && Space::parse(name).is_some() => space = Space::parse(name),
@@ -59,7 +60,23 @@ impl<'a> Parser<'a> {
         };
         let (name, range, elements, is_array, initial) = ("", None, Some(1), false, Vec::new());
         let span = start;
-        Ok(Declaration { linkage, space, type_, vector, name, range, elements, is_array, align, initial, span })
+        if is_managed && space != Space::Global {
+            return Err(self.error(start, "a managed variable must be in .global"));
+        }
+        Ok(Declaration {
+            linkage,
+            space,
+            type_,
+            vector,
+            name,
+            range,
+            elements,
+            is_array,
+            align,
+            is_managed,
+            initial,
+            span,
+        })
     }
 
     fn alignment(&mut self, start: Span) -> Result<u64, LoadError> {
@@ -80,6 +97,18 @@ impl<'a> Parser<'a> {
             self.alignment(start)?;
         }
         Ok(())
+    }
+
+    /// `(.managed)`: whether the variable is managed. Unified variables, with the name that other modules have for them, are
+    /// not supported.
+    fn attributes(&mut self, start: Span) -> Result<bool, LoadError> {
+        self.expect(b'(', start)?;
+        if self.kind() != Kind::Dot("managed") {
+            return Err(self.error(start, Reason::unsupported("this attribute is not supported")));
+        }
+        self.next();
+        self.expect(b')', start)?;
+        Ok(true)
     }
 
     fn declarator(&mut self, one: &mut Declaration<'a>, start: Span) -> Result<(), LoadError> {
