@@ -31,7 +31,6 @@ fn instructions_that_are_not_supported_are_named_with_their_line() {
         "add.u128 %r0, %r1, %r2",
         "add.f32.fancy %f0, %f1, %f2",
         "ld.global.v8.b32 %r0, [%d0]",
-        "ld.global.L2::cache_hint.b32 %r0, [%d0], %d1",
         "cvt.rn.satfinite.e4m3x2.f32 %r0, %f0, %f1",
         "atom.global.exch.b128 %d0, [%d0], %d1",
         "atom.global.cas.b128 %d0, [%d0], %d1, %d2",

@@ -98,6 +98,14 @@ pub(crate) fn mad24(type_: Type, high: bool) -> Option<Ternary> {
     })
 }
 
+/// `mad24.hi.sat`, which PTX has for `.s32` only.
+pub(crate) fn mad24_high_saturating(type_: Type) -> Option<Ternary> {
+    (type_ == Type::S32).then_some(|a, b, c| {
+        let high = (product24(true, a, b) >> 16) as i32;
+        u64::from(high.saturating_add(c as i32) as u32)
+    })
+}
+
 /// `c + |a - b|`
 pub(crate) fn sad(type_: Type) -> Option<WideTernary> {
     for_integers!(type_, |a, b, c| c.wrapping_add(a.max(b).wrapping_sub(a.min(b))))

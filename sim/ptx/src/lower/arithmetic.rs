@@ -96,6 +96,7 @@ impl<'a> Lower<'_, 'a> {
             ("mad", Some("wide"), false) => self.ternary(i, [wide()?, t, t, wide()?], integer::mad_wide(t)),
             ("mul24", Some(part @ ("lo" | "hi")), false) => self.binary(i, t, integer::mul24(t, part == "hi")),
             ("mad24", Some(part @ ("lo" | "hi")), false) => self.ternary(i, [t; 4], integer::mad24(t, part == "hi")),
+            ("mad24", Some("hi"), true) => self.ternary(i, [t; 4], integer::mad24_high_saturating(t)),
             ("sad", None, false) => self.ternary(i, [t; 4], integer::sad(t)),
             ("div", None, false) => self.binary(i, t, integer::div(t)),
             ("rem", None, false) => self.binary(i, t, integer::rem(t)),

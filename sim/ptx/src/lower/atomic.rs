@@ -1,7 +1,8 @@
 //! Lowers atomic operations on memory.
 
 use super::arithmetic::type_of;
-use super::memory::{access_of, drop_cache_hints, scope};
+use super::cache::drop_cache_hints;
+use super::memory::{access_of, scope};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append};
 use crate::arithmetic::atomic;
 use crate::memory::Scope;
@@ -17,7 +18,7 @@ impl<'a> Lower<'_, 'a> {
         let window = self.take_window(m).unwrap_or(Window::Generic);
         let operation = m.take_any(&OPERATIONS).ok_or(UNSUPPORTED)?;
         m.take("noftz");
-        drop_cache_hints(m)?;
+        drop_cache_hints(m);
         let type_ = type_of(m)?;
         // In shared memory, subnormal numbers are kept.
         let flush = window != Window::Shared;

@@ -1,8 +1,9 @@
 //! Lowers loads and stores.
 
 use super::arithmetic::type_of;
+use super::cache::drop_cache_hints;
 use super::operand::{Address, number};
-use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::arithmetic::lanewise::lanewise;
 use crate::ast::Operand;
 use crate::memory::Scope;
@@ -35,15 +36,7 @@ impl<'a> Lower<'_, 'a> {
         match i.opcode {
             "ld" | "ldu" => self.load(i, m),
             "st" => self.store(i, m),
-            "cp" => self.copy(i, m),
-            _ => {
-                // A prefetch is a hint: its address is never accessed.
-                self.take_window(m);
-                drop_cache_hints(m)?;
-                m.take_any(&["L1", "L2"]);
-                let [address] = operands(i)?;
-                self.address(address, Window::Generic).map(|_| ())
-            }
+            _ => self.copy(i, m),
         }
     }
 
@@ -58,7 +51,7 @@ impl<'a> Lower<'_, 'a> {
         let weak = !fence && matches!(order, None | Some("weak"));
         let window = self.take_window(m).unwrap_or(Window::Generic);
         while m.take_any(&CACHES).is_some() {}
-        drop_cache_hints(m)?;
+        drop_cache_hints(m);
         let count = match m.take_any(&["v2", "v4"]) {
             Some("v2") => 2,
             Some(_) => 4,
@@ -145,7 +138,7 @@ impl<'a> Lower<'_, 'a> {
             None => return Err(UNSUPPORTED),
         }
         let to_shared = m.take_any(&["shared", "shared::cta"]).is_some();
-        drop_cache_hints(m)?;
+        drop_cache_hints(m);
         if !to_shared || !m.take("global") {
             return Err(UNSUPPORTED);
         }
@@ -238,14 +231,4 @@ pub(super) fn access_of(address: Address, type_: Type, index: u8, count: usize) 
     let whole = bytes * u8::try_from(count).unwrap_or(1);
     let Address { window, wraps, .. } = address;
     Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0, weak: false, wraps }
-}
-
-/// Hints such as `.L1::no_allocate` are ignored. A cache policy is not supported, because it has an operand.
-pub(super) fn drop_cache_hints(m: &mut Modifiers<'_>) -> Lowered<()> {
-    if m.take("L2::cache_hint") {
-        return Err(Reason::unsupported_modifier("L2::cache_hint"));
-    }
-    m.drop_prefixed("L1::");
-    m.drop_prefixed("L2::");
-    Ok(())
 }

@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod atomic;
+mod cache;
 mod call;
 mod control;
 mod convert;
@@ -223,6 +224,9 @@ impl<'a> Lower<'_, 'a> {
     }
 
     fn instruction(&mut self, i: &Instruction<'a>) -> Lowered<()> {
+        if let Some(access) = self.without_policy(i)? {
+            return self.instruction(&access);
+        }
         let mut modifiers = Modifiers::new(&i.modifiers);
         let m = &mut modifiers;
         match Group::of(i.opcode).ok_or(UNSUPPORTED)? {
@@ -231,6 +235,7 @@ impl<'a> Lower<'_, 'a> {
             Group::Float => self.float(i, m)?,
             Group::Data => self.data(i, m)?,
             Group::Memory => self.memory(i, m)?,
+            Group::Cache => self.cache(i, m)?,
             Group::Atomic => self.atomic(i, m)?,
             Group::Synchronise => self.synchronise(i, m)?,
             Group::Warp => self.warp(i, m)?,
@@ -286,6 +291,7 @@ enum Group {
     Float,
     Data,
     Memory,
+    Cache,
     Atomic,
     Synchronise,
     Warp,
@@ -306,7 +312,8 @@ impl Group {
             | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" => Group::Logic,
             "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => Group::Float,
             "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => Group::Data,
-            "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "cp" => Group::Memory,
+            "ld" | "ldu" | "st" | "cp" => Group::Memory,
+            "createpolicy" | "discard" | "applypriority" | "prefetch" | "prefetchu" => Group::Cache,
             "atom" | "red" => Group::Atomic,
             "mma" | "wmma" | "ldmatrix" | "movmatrix" => Group::Matrix,
             "mbarrier" => Group::Mbarrier,

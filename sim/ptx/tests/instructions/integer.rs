@@ -101,6 +101,11 @@ agrees!(
             types: U32,
             model: |a, b, c| ((low24(a) * low24(b)) as u64).wrapping_add(c)
         },
+        Case {
+            text: "mad24.hi.sat.s32 %d, %a, %b, %c;",
+            types: U32,
+            model: |a, b, c| (((low24(a) * low24(b)) >> 16) + s32(c)).clamp(i32::MIN.into(), i32::MAX.into()) as u64
+        },
     ]
 );
 

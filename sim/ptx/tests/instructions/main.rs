@@ -6,6 +6,7 @@
 mod common;
 
 mod bits;
+mod cache;
 mod compare;
 mod convert;
 mod element;
