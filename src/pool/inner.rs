@@ -246,7 +246,11 @@ impl PoolInner {
     /// Moves a cache's chunks to the arena, and closes the cache.
     fn close_cache(&self, cache: &ThreadCache) {
         let mut chunks = Vec::new();
-        self.count_shared(cache.close(&mut chunks));
+        {
+            // `used` adds up under this lock, so that it sees these counts in one of both places.
+            let _caches = self.caches();
+            self.count_shared(cache.close(&mut chunks));
+        }
         self.put(chunks);
     }
 
@@ -316,9 +320,10 @@ impl PoolInner {
 
     /// The number of chunks in use, and their requested bytes.
     pub(super) fn used(&self) -> (usize, usize) {
+        let caches = self.caches();
         let mut chunks = self.shared.used_chunks.load(Ordering::Relaxed);
         let mut bytes = self.shared.used_bytes.load(Ordering::Relaxed);
-        for cache in self.caches().iter() {
+        for cache in caches.iter() {
             let (_, used) = cache.count();
             (chunks, bytes) = (chunks + used.chunks, bytes + used.bytes);
         }

@@ -175,15 +175,14 @@ fn a_lookup_that_races_with_a_free_finds_live_memory_or_none() -> Result {
         drop(first);
         let done = AtomicBool::new(false);
         thread::scope(|scope| -> Result {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !done.load(Ordering::Relaxed) {
-                        let Some((memory, offset)) = memory_of(address) else { continue };
-                        assert!(offset < memory.len());
-                        memory.write(0, &[9_u8]).unwrap_or_else(|error| panic!("{error}"));
-                    }
-                });
-            }
+            let look_up = || {
+                while !done.load(Ordering::Relaxed) {
+                    let Some((memory, offset)) = memory_of(address) else { continue };
+                    assert!(offset < memory.len());
+                    memory.write(0, &[9_u8]).unwrap_or_else(|error| panic!("{error}"));
+                }
+            };
+            let threads = [(); 2].map(|()| scope.spawn(look_up));
             let churn = || -> Result {
                 let mut random = Random::new(7);
                 for _ in 0..if pooled { ROUNDS } else { ROUNDS / 20 } {
@@ -201,6 +200,10 @@ fn a_lookup_that_races_with_a_free_finds_live_memory_or_none() -> Result {
             };
             let result = churn();
             done.store(true, Ordering::Relaxed);
+            // The scope would not wait for the destructors of the threads' caches, which hold chunks.
+            for thread in threads {
+                thread.join().map_err(|_| "a lookup panicked")?;
+            }
             result
         })?;
         assert_eq!(pool.used_chunks(), 0);
