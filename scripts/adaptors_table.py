@@ -56,11 +56,8 @@ def collect(report: str, output: str) -> None:
             if re.search(rf"\[(.*-)?{re.escape(library)}\b", case.get("name", ""))
             or case.get("classname", "").endswith(f"test_{short}")
         ]
-        states = [
-            case.find("failure") is None and case.find("error") is None
-            for case in tests
-            if case.find("skipped") is None
-        ]
+        ran = [case for case in tests if case.find("skipped") is None]
+        states = [case.find("failure") is None and case.find("error") is None for case in ran]
         if states:
             found[library] = [version, sum(states), len(states)]
     Path(output).write_text(json.dumps(found))

@@ -29,7 +29,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 
 FOUND = importlib.util.find_spec("nvidia")
 PACKAGES = pathlib.Path(next(iter(FOUND.submodule_search_locations or []), "") if FOUND else "")
@@ -52,9 +51,8 @@ def includes() -> list[str]:
     return [f"-I{folder}" for folder in folders]
 
 
-def with_nvrtc(source: pathlib.Path, options: Sequence[str]) -> bytes:
-    library = nvrtc()
-    program = ctypes.c_void_p()
+def with_nvrtc(source: pathlib.Path, options: list[str]) -> bytes:
+    library, program = nvrtc(), ctypes.c_void_p()
     check(library.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), 0, None, None))
     encoded = [option.encode() for option in ("--device-int128", *options)]
     if library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)):
@@ -68,12 +66,11 @@ def output(get_size, get, program: ctypes.c_void_p) -> bytes:
     return text.raw
 
 
-def with_nvcc(source: pathlib.Path, options: Sequence[str]) -> bytes:
+def with_nvcc(source: pathlib.Path, options: list[str]) -> bytes:
     nvcc = next(PACKAGES.glob("cu1*/bin/nvcc"), None) or sys.exit("compile-ptx: nvcc is not installed")
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / "output.ptx"
-        command = [nvcc, "--ptx", f"--output-file={target}", *options, source.name]
-        subprocess.run(command, cwd=source.parent, check=True)
+        subprocess.run([nvcc, "--ptx", f"--output-file={target}", *options, source.name], cwd=source.parent, check=True)
         # Without debug sections and the list of files, which contain paths of this machine.
         debug = rb"^\t*\.(section[^{]*\{[^}]*\}|file\t.*)\n"
         return re.sub(debug, b"", target.read_bytes(), flags=re.MULTILINE)
@@ -81,11 +78,12 @@ def with_nvcc(source: pathlib.Path, options: Sequence[str]) -> bytes:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", default=".", help="folder beside the sources (default: the sources' own)")
-    parser.add_argument("--arch", default="compute_60", help="default: %(default)s")
-    parser.add_argument("--option", action="append", default=[], help="for the compiler")
-    parser.add_argument("--nvcc", action="store_true", help="instead of NVRTC")
-    parser.add_argument("sources", nargs="+", type=pathlib.Path)
+    add = parser.add_argument
+    add("--into", default=".", help="folder beside the sources (default: the sources' own)")
+    add("--arch", default="compute_60", help="default: %(default)s")
+    add("--option", action="append", default=[], help="for the compiler")
+    add("--nvcc", action="store_true", help="instead of NVRTC")
+    add("sources", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     for source in arguments.sources:
         options = [f"--gpu-architecture={arguments.arch}", *arguments.option]

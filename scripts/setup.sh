@@ -25,19 +25,17 @@ apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$
 need() { # DESCRIPTION PACKAGES TEST...: notes the packages unless the test succeeds
     "${@:3}" >/dev/null 2>&1 && return
     absent+=("$1")
-    read -ra words <<<"$2"
-    packages+=("${words[@]}")
+    read -ra words <<<"$2" && packages+=("${words[@]}")
 }
 
 check() { # NEED...
     packages=() absent=()
-    local asan layers=({/usr{,/local}/share,/etc,"${VULKAN_SDK:-}/share"}/vulkan/explicit_layer.d/VkLayer_khronos_validation.json)
+    local asan headers layers=({/usr{,/local}/share,/etc,"${VULKAN_SDK:-}/share"}/vulkan/explicit_layer.d/VkLayer_khronos_validation.json)
     for item in "$@"; do
         case $item in
             rust)
                 need 'a C compiler, which Rust links with (cc)' 'gcc libc6-dev' has cc
-                if has cargo; then continue; fi
-                if has_rustup_package; then need 'Rust (rustup)' rustup has rustup; else
+                if has cargo; then :; elif has_rustup_package; then need 'Rust (rustup)' rustup has rustup; else
                     need "curl, for Rust's installer" 'curl ca-certificates' has curl
                 fi
                 ;;
@@ -52,8 +50,8 @@ check() { # NEED...
                 ;;
             python)
                 need 'Python with virtual environments' 'python3 python3-venv' python -c 'import ensurepip, venv'
-                need "Python's headers (Python.h)" python3-dev \
-                    python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+                headers='import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+                need "Python's headers (Python.h)" python3-dev python -c "$headers"
                 need 'a C++ compiler, to build pycuda (c++)' g++ has c++
                 need 'git, which pre-commit runs' git has git
                 ;;
@@ -80,15 +78,13 @@ if [ ${#absent[@]} -gt 0 ]; then
 fi
 if [[ " $* " == *' rust '* ]]; then
     if ! has cargo; then
-        [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ] ||
-            die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
+        [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ] || die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
         say 'installing Rust into the home folder by its official installer, https://sh.rustup.rs (a minute)'
         bash -o pipefail -c "$installer" || die 'the installer of Rust failed'
     elif ! { cargo --version || rustup default; } >/dev/null 2>&1; then
         # The package rustup brings a cargo that does nothing until there is a toolchain.
         say 'installing the stable Rust toolchain by rustup (a minute)'
-        rustup toolchain install stable --profile minimal
-        rustup default stable
+        rustup toolchain install stable --profile minimal && rustup default stable
     fi
     version=$(cargo --version | cut -d' ' -f2)
     [ "$(printf '%s\n' "$rust" "$version" | sort -V | head -n 1)" = "$rust" ] ||

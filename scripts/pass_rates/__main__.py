@@ -20,6 +20,7 @@ from pathlib import Path
 
 import in_process
 import runs
+import rust
 import table
 
 
@@ -45,8 +46,8 @@ def main() -> None:
             run = partial(runs.unittest_module, names="*_cuda_0")
             runs.run_all(f"Warp {version('warp-lang')}", modules("warp.tests"), run, Path(output))
         case ["rust", name, folder, features, output]:
-            binary = runs.build_rust(Path(folder), features)
-            runs.run_all(name, runs.rust_tests(binary), partial(runs.rust_test, binary), Path(output))
+            binary = rust.build(Path(folder), features)
+            runs.run_all(name, rust.tests(binary), partial(rust.run_test, binary), Path(output))
         case ["pytest", name, folder, output]:
             files = sorted(str(file) for file in Path(folder).rglob("test_*.py"))
             runs.run_all(name, files, runs.pytest_file, Path(output))

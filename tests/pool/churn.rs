@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "passes raw pointers, binds raw streams, and says what the device has finished with")]
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use support::{Random, Result};
@@ -192,5 +192,33 @@ fn threads_and_pools_that_come_and_go_lose_nothing() -> Result {
     drop(pools);
     gpu.collect();
     assert_eq!(gpu.live_allocations(), before);
+    Ok(())
+}
+
+/// The counts of a thread's cache move to the pool when the thread ends, which is after it has reported what it did.
+#[test]
+fn what_an_ending_thread_freed_is_not_counted_as_used() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_piece(BLOCK))?;
+    for _ in 0..200 {
+        let chunk = pool.allocate(64)?;
+        let (report, reported) = mpsc::channel();
+        let thread = thread::spawn({
+            let pool = pool.clone();
+            move || -> vkgdr::Result<()> {
+                // The thread has a cache from here on, which counts what it frees.
+                drop(pool.allocate(64)?);
+                drop(chunk);
+                drop(pool);
+                let _ = report.send(());
+                Ok(())
+            }
+        });
+        reported.recv().map_err(|_| "the thread ended without a report")?;
+        for _ in 0..100 {
+            assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
+        }
+        thread.join().map_err(|_| "panicked")??;
+    }
     Ok(())
 }
