@@ -35,7 +35,7 @@ pub(super) struct Suballocation {
 pub(super) struct Attempt {
     pub(super) suballocation: std::result::Result<Suballocation, AllocationError>,
     pub(super) wanted: Option<Wanted>,
-    /// Blocks that are not in the books any more.
+    /// Blocks that are not in the books, with the offered one if it was not taken.
     pub(super) freed: Vec<Arc<Block>>,
 }
 
@@ -44,17 +44,20 @@ impl Books {
     pub(super) fn attempt(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
-        offer: Option<&(Offer, Arc<Block>)>,
+        offer: Option<(Offer, Arc<Block>)>,
         failed: &[Wanted],
     ) -> Attempt {
-        let mut scope = Scope { offer: offer.map(|(offer, _)| *offer), failed: failed.to_vec(), ..Scope::default() };
+        let (offer, mut offered) = offer.unzip();
+        let mut scope = Scope { offer, failed: failed.to_vec(), ..Scope::default() };
         let Self { suballocator: Some(suballocator), blocks, allocations, .. } = self else {
             let closed = AllocationError::Internal("the allocator was dropped".to_owned());
-            return Attempt { suballocation: Err(closed), wanted: None, freed: Vec::new() };
+            return Attempt { suballocation: Err(closed), wanted: None, freed: Vec::from_iter(offered) };
         };
         let mut allocated = scope.run(|| suballocator.allocate(desc));
-        if let Some((offer, block)) = offer.filter(|_| scope.taken) {
-            blocks.insert(offer.memory, block.clone());
+        if let Some(Offer { memory, .. }) = offer.filter(|_| scope.taken)
+            && let Some(block) = offered.take()
+        {
+            blocks.insert(memory, block);
         }
         // It took another memory type than it wanted first, only because no block of that had been made.
         if scope.wanted.is_some()
@@ -72,7 +75,7 @@ impl Books {
             let slot = slot.map_err(|_| AllocationError::Internal("too many allocations".to_owned()))?;
             Ok(Suballocation { block, slot, offset })
         });
-        let freed = scope.freed.iter().filter_map(|memory| blocks.remove(memory)).collect();
+        let freed = scope.freed.iter().filter_map(|memory| blocks.remove(memory)).chain(offered).collect();
         Attempt { suballocation, wanted: scope.wanted, freed }
     }
 

@@ -92,10 +92,10 @@ impl AllocatorInner {
         loop {
             desc.requirements.memory_type_bits = types & !refusals.types;
             let Attempt { suballocation, wanted, freed } =
-                self.books.lock().attempt(&desc, offer.as_ref(), &refusals.failed);
-            // A block that another thread made unnecessary is released here, since the books do not have it.
-            offer = None;
-            release(freed)?;
+                self.books.lock().attempt(&desc, offer.take(), &refusals.failed);
+            if let Err(error) = release(freed) {
+                report!(Warn, "releasing memory: {error}");
+            }
             let error = match suballocation {
                 Ok(suballocation) => return Ok(self.allocated(suballocation, len, refusals.types)),
                 Err(error) => error,
@@ -108,8 +108,9 @@ impl AllocatorInner {
                 return Err(refusals.error.unwrap_or_else(|| self.explain(&desc, &error)));
             };
             if turn.is_none() {
-                // Another thread may have made a block that serves this one, too.
                 turn = Some(self.growth.begin());
+                // Another thread may have made a block that serves this one, too, and the device have finished with memory.
+                self.owner.gpu().deferred_frees().poll(MayWait::No);
                 continue;
             }
             match self.make_block(wanted) {

@@ -1,7 +1,8 @@
 //! When buffers are freed: drop policies, contexts, and what is left behind.
 
+use support::blocking::while_shut;
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
-use support::ledger::Live;
+use support::ledger::{Calls, Live};
 use support::state::State;
 use support::{Result, assert_says, host_write, pattern, refused, simcuda, skip};
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation};
@@ -34,6 +35,38 @@ fn a_bound_buffer_is_freed_once_its_stream_has_finished() -> Result {
         stream.synchronize();
         assert_eq!(gpu.collect(), 1);
         assert_eq!(allocator.report().total_allocated_bytes, 0);
+    }
+    Ok(())
+}
+
+/// A buffer that is freed once `stream` has finished.
+fn dropped(allocator: &Allocator, len: usize, stream: &Stream) -> Result {
+    let bound = buffer(allocator, len, MemoryLocation::CpuToGpu)?;
+    // SAFETY: the stream outlives the buffer.
+    unsafe { bound.bind_raw_stream(stream.raw()) }?;
+    let _ = bound.device_ptr();
+    Ok(())
+}
+
+/// An allocation polls the deferred frees, a few at a time, and one of them makes the room that it needs.
+#[test]
+fn room_that_a_deferred_free_makes_during_an_allocation_is_used_without_a_wait() -> Result {
+    let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let (stream, busy) = (Stream::create(), Stream::create());
+    for others in [0, 16, 20] {
+        let allocator = allocator(&gpu)?;
+        let (gate, busy_gate) = (stream.hold(), busy.hold());
+        (0..others).try_for_each(|_| dropped(&allocator, LEN, &busy))?;
+        dropped(&allocator, 3 << 20, &stream)?;
+        gate.open();
+        stream.synchronize();
+        let (blocks, waits) = (gpu.live_allocations(), Calls::of("cuCtxSynchronize"));
+        let again = while_shut(busy_gate, || Ok(buffer(&allocator, 3 << 20, MemoryLocation::CpuToGpu)?))?;
+        waits.assert(0, "the release of a block that nothing used waited for the context");
+        assert!(others > 0 || gpu.live_allocations() == blocks, "a block more than is needed");
+        drop(again);
+        busy.synchronize();
+        gpu.collect();
     }
     Ok(())
 }
