@@ -139,6 +139,14 @@ impl SharedBinding {
         Ok(())
     }
 
+    /// Waits for the launches in the memory's context that are not recorded. Every thread finds them until then.
+    pub(crate) fn finish_launches(&self, context: Context) -> Result<()> {
+        let Some(launches) = self.lock().unfinished_launches() else { return Ok(()) };
+        context.finish()?;
+        self.lock().finish_launches(launches);
+        Ok(())
+    }
+
     fn lock(&self) -> LockGuard<'_, Binding> {
         self.binding.lock()
     }

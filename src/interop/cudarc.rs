@@ -107,9 +107,7 @@ impl Region {
         }
         // Before the uses without an event are looked at: another thread then records none of them any more.
         let order = if records { Some(self.order(binding)?) } else { None };
-        if binding.change(Binding::take_lost_launch) {
-            self.block().context().finish().ok()?;
-        }
+        binding.finish_launches(self.block().context()).ok()?;
         self.record_earlier(binding, is_own.then_some(raw), access)?;
         let Some(order) = order else {
             if let Some(order) = binding.known_order() {
@@ -196,6 +194,7 @@ impl Region {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
+        binding.finish_launches(self.block().context()).ok()?;
         self.record_earlier(binding, None, access)?;
         // The stream may be one that cudarc records nothing on.
         if !order.is_recording() {

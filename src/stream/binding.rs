@@ -137,8 +137,10 @@ pub(crate) struct Binding {
     previous_user: Option<BoundStream>,
     /// Other contexts with streams that read the memory.
     readers: Vec<Reader>,
-    /// Whether a launch is neither ordered nor recorded.
-    lost_launch: bool,
+    /// The number of launches that are neither ordered nor recorded.
+    lost_launches: u64,
+    /// The number of these before the last wait for the memory's context.
+    finished_launches: u64,
 }
 
 impl Binding {
@@ -270,12 +272,19 @@ impl Binding {
 
     /// Records a launch that is neither ordered nor recorded, since the driver refused.
     pub(crate) fn record_lost_launch(&mut self) {
-        (self.used_elsewhere, self.lost_launch) = (true, true);
+        self.used_elsewhere = true;
+        self.lost_launches += 1;
     }
 
-    /// Whether there was a launch that is not recorded. The caller waits for the context.
-    pub(crate) fn take_lost_launch(&mut self) -> bool {
-        std::mem::take(&mut self.lost_launch)
+    /// The number of launches that are not recorded, for [`finish_launches`](Self::finish_launches); `None` if the context was
+    /// waited for since the last.
+    pub(crate) fn unfinished_launches(&self) -> Option<u64> {
+        (self.lost_launches > self.finished_launches).then_some(self.lost_launches)
+    }
+
+    /// Records that the memory's context has finished its first `launches` launches that are not recorded.
+    pub(crate) fn finish_launches(&mut self, launches: u64) {
+        self.finished_launches = self.finished_launches.max(launches);
     }
 
     /// Records that uses of other streams could not be joined into the bound one.
@@ -289,7 +298,7 @@ impl Binding {
         let awaits_readers =
             access == Access::Write && self.readers.iter().any(|reader| reader.times > reader.finished);
         if awaits_readers
-            || self.lost_launch
+            || self.unfinished_launches().is_some()
             || self.previous_user().is_some_and(|previous| !is_same_stream(stream, previous))
         {
             return false;

@@ -1,14 +1,17 @@
 //! Single calls of the driver that fail.
+#![expect(unsafe_code, reason = "launches kernels")]
 
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use support::blocking::while_shut;
+use support::blocking::{let_run, while_shut};
 use support::codes::{OUT_OF_MEMORY, UNKNOWN};
-use support::cuda::Context;
+use support::cuda::{Context, Gate};
+use support::ledger::Calls;
 use support::{Result, host_write, simcuda, skip};
-use vkgdr::cudarc::driver::{DevicePtr, DeviceSlice};
-use vkgdr::{OpenFlags, Vkgdr};
+use vkgdr::cudarc::driver::{CudaFunction, DevicePtr, DeviceSlice, LaunchConfig, PushKernelArg};
+use vkgdr::{Memory, OpenFlags, Vkgdr};
 
 use super::drop_under_a_kernel;
 use crate::kernels::{add, assert_floats, floats, vector_add};
@@ -74,6 +77,77 @@ fn a_write_does_not_overtake_a_kernel_whose_argument_has_no_event() -> Result {
     add(&first, &kernel, &a, &b, &mut sum)?;
     assert_eq!(fired(&setup).as_deref(), Some("cuEventCreate"));
     while_shut(gate, || Ok(second.memset_zeros::<u8, _>(&mut a)?))?;
+    setup.context.synchronize()?;
+    assert_floats(&sum, 3.0, "a write got ahead of the kernel that reads the memory")
+}
+
+/// A kernel behind a gate, which reads `a` without an event.
+fn lose_launch(setup: &Setup, kernel: &CudaFunction, a: &Memory, b: &Memory, sum: &mut Memory) -> Result<Gate> {
+    let Some(sim) = simcuda() else { return Err(NO_SIMULATOR.into()) };
+    let (first, n) = (&setup.streams[0], u32::try_from(LEN / 4)?);
+    let mut launch = first.launch_builder(kernel);
+    (1..=2).for_each(|nth| sim.fail("cuEventCreate", nth, OUT_OF_MEMORY));
+    // Waits for all work of the context.
+    launch.arg(a);
+    assert_eq!(fired(setup).as_deref(), Some("cuEventCreate"));
+    launch.arg(b).arg(sum).arg(&n);
+    let gate = hold(first)?;
+    // SAFETY: the kernel takes three vectors of `n` floats and `n`, and stays within them.
+    unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
+    Ok(gate)
+}
+
+/// The waits of the next use fail, which then is in no order. The one after it is.
+#[test]
+fn a_kernel_whose_argument_has_no_event_is_waited_for_until_a_wait_succeeds() -> Result {
+    let Some(sim) = simcuda() else { return skip(NO_SIMULATOR) };
+    let mut setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let second = setup.streams[1].clone();
+    let (mut a, b, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?, floats(&setup.gpu, 0.0)?);
+    let gate = lose_launch(&setup, &kernel, &a, &b, &mut sum)?;
+    (1..=2).for_each(|nth| sim.fail("cuCtxSynchronize", nth, OUT_OF_MEMORY));
+    second.memcpy_dtod::<u8, _, _>(&a, &mut setup.seen)?;
+    assert_eq!(fired(&setup).as_deref(), Some("cuCtxSynchronize"));
+    while_shut(gate, || Ok(second.memset_zeros::<u8, _>(&mut a)?))?;
+    setup.context.synchronize()?;
+    assert_floats(&sum, 3.0, "a write got ahead of the kernel that reads the memory")
+}
+
+#[test]
+fn a_kernel_does_not_overtake_one_whose_argument_has_no_event() -> Result {
+    if simcuda().is_none() {
+        return skip(NO_SIMULATOR);
+    }
+    let setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let (mut a, b, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?, floats(&setup.gpu, 0.0)?);
+    let gate = lose_launch(&setup, &kernel, &a, &b, &mut sum)?;
+    while_shut(gate, || add(&setup.streams[1], &kernel, &b, &b, &mut a))?;
+    setup.context.synchronize()?;
+    assert_floats(&sum, 3.0, "a kernel got ahead of the one that reads the memory")
+}
+
+/// Two uses on two threads, of which the first waits for the kernel.
+#[test]
+fn a_kernel_whose_argument_has_no_event_is_waited_for_by_every_thread() -> Result {
+    if simcuda().is_none() {
+        return skip(NO_SIMULATOR);
+    }
+    let mut setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let [_, second, third] = setup.streams.clone();
+    let (a, b, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?, floats(&setup.gpu, 0.0)?);
+    let mut region = a.region(..)?;
+    let gate = lose_launch(&setup, &kernel, &a, &b, &mut sum)?;
+    let (waits, seen) = (Calls::of("cuCtxSynchronize"), &mut setup.seen);
+    while_shut(gate, || {
+        thread::scope(|scope| {
+            scope.spawn(|| second.memcpy_dtod::<u8, _, _>(&a, seen));
+            let_run(|| waits.count().is_some_and(|count| count > 0));
+            Ok(third.memset_zeros::<u8, _>(&mut region)?)
+        })
+    })?;
     setup.context.synchronize()?;
     assert_floats(&sum, 3.0, "a write got ahead of the kernel that reads the memory")
 }
