@@ -17,6 +17,26 @@ pub(crate) fn of(error: &Error) -> i32 {
     explained(number(error), error)
 }
 
+/// A failure that is found under a lock, which no line may be printed under: standard error may be a pipe that is full.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    number: i32,
+    reason: &'static str,
+}
+
+impl Refusal {
+    #[cold]
+    pub(crate) const fn new(number: i32, reason: &'static str) -> Self {
+        Self { number, reason }
+    }
+
+    /// The error number, explained as [`of`] explains failures.
+    #[cold]
+    pub(crate) fn explained(self) -> i32 {
+        explained(self.number, self.reason)
+    }
+}
+
 /// `EINVAL`, explained as [`of`] explains failures.
 #[cold]
 pub(crate) fn invalid(reason: &str) -> i32 {

@@ -11,11 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
+use crate::NONE;
+use crate::errno::Refusal;
 use crate::lock::lock;
 use crate::pin::Pin;
-use crate::{NONE, errno};
 
 /// Slots of a page, and pages. 4 Mi handles at a time.
 const SLOTS: usize = 1 << 12;
@@ -50,19 +51,23 @@ struct State {
     pins: BTreeMap<(u64, u64), (Arc<Pin>, u8)>,
 }
 
-fn state() -> Result<MutexGuard<'static, State>, i32> {
-    lock(&STATE)
-        .ok_or_else(|| errno::explained(libc::EAGAIN, "another thread of the parent was using gdrapi at the fork"))
+/// Works on the state under the lock: `work` must not wait, print, nor call the drivers.
+fn with_state<T>(work: impl FnOnce(&mut State) -> Result<T, Refusal>) -> Result<T, i32> {
+    let done = match lock(&STATE) {
+        Some(mut state) => work(&mut state),
+        None => Err(Refusal::new(libc::EAGAIN, "another thread of the parent was using gdrapi at the fork")),
+    };
+    done.map_err(Refusal::explained)
 }
 
 #[cold]
-fn not_pinned() -> i32 {
-    errno::invalid("the handle is not that of memory that is pinned by this gdr_t")
+fn not_pinned() -> Refusal {
+    Refusal::new(libc::EINVAL, "the handle is not that of memory that is pinned by this gdr_t")
 }
 
 #[cold]
-fn too_many() -> i32 {
-    errno::explained(libc::ENOMEM, "too many handles are in use")
+fn too_many() -> Refusal {
+    Refusal::new(libc::ENOMEM, "too many handles are in use")
 }
 
 /// The slot at an index, if it was ever used.
@@ -100,27 +105,28 @@ pub(crate) fn mapped(handle: u64) -> Option<Mapped> {
     NonNull::new(slot(handle)?.mapped.load(Ordering::Acquire)).map(Mapped)
 }
 
-/// Works on the pinned memory of a handle of this `gdr_t`, and on its mapping, under the lock: `work` must not wait, nor call
-/// the drivers. What does takes a reference of its own along.
+/// Works on the pinned memory of a handle of this `gdr_t`, and on its mapping, under the lock: `work` must not wait, print, nor
+/// call the drivers. What does takes a reference of its own along.
 pub(crate) fn with_pinned<T>(
     g: u64,
     handle: u64,
-    work: impl FnOnce(&Arc<Pin>, &mut u8) -> Result<T, i32>,
+    work: impl FnOnce(&Arc<Pin>, &mut u8) -> Result<T, Refusal>,
 ) -> Result<T, i32> {
-    let mut state = state()?;
-    state.check(g)?;
-    let (pin, mapping) = state.pins.get_mut(&(g, handle)).ok_or_else(not_pinned)?;
-    let slot = slot(handle).ok_or_else(not_pinned)?;
-    let done = work(pin, mapping);
-    let mapped = if *mapping == NONE { ptr::null_mut() } else { Arc::as_ptr(pin).cast_mut() };
-    slot.mapped.store(mapped, Ordering::Release);
-    done
+    with_state(|state| {
+        state.check(g)?;
+        let (pin, mapping) = state.pins.get_mut(&(g, handle)).ok_or_else(not_pinned)?;
+        let slot = slot(handle).ok_or_else(not_pinned)?;
+        let done = work(pin, mapping);
+        let mapped = if *mapping == NONE { ptr::null_mut() } else { Arc::as_ptr(pin).cast_mut() };
+        slot.mapped.store(mapped, Ordering::Release);
+        done
+    })
 }
 
 impl State {
     /// Fails unless `g` is open.
-    fn check(&self, g: u64) -> Result<(), i32> {
-        if self.open.contains(&g) { Ok(()) } else { Err(errno::invalid("the gdr_t is not open")) }
+    fn check(&self, g: u64) -> Result<(), Refusal> {
+        if self.open.contains(&g) { Ok(()) } else { Err(Refusal::new(libc::EINVAL, "the gdr_t is not open")) }
     }
 
     /// Takes memory out of its slot. It is unpinned where the result is dropped, which must be without the lock: a drop may call
@@ -136,7 +142,7 @@ impl State {
     }
 
     /// The index of a free slot.
-    fn take_slot(&mut self) -> Result<usize, i32> {
+    fn take_slot(&mut self) -> Result<usize, Refusal> {
         if let Some(index) = self.vacant.pop() {
             return Ok(index);
         }
@@ -154,50 +160,53 @@ impl State {
 
 /// Opens a `gdr_t`.
 pub(crate) fn open() -> Result<u64, i32> {
-    let mut state = state()?;
-    let g = state.next;
-    state.next += 1;
-    state.open.insert(g);
-    Ok(g)
+    with_state(|state| {
+        let g = state.next;
+        state.next += 1;
+        state.open.insert(g);
+        Ok(g)
+    })
 }
 
 /// Fails unless `g` is open.
 pub(crate) fn check(g: u64) -> Result<(), i32> {
-    state()?.check(g)
+    with_state(|state| state.check(g))
 }
 
 /// Closes a `gdr_t` and unpins all memory that is still pinned through it.
 pub(crate) fn close(g: u64) -> Result<(), i32> {
-    let mut state = state()?;
-    state.check(g)?;
-    state.open.remove(&g);
-    let handles: Vec<u64> = state.pins.range((g, 0)..=(g, u64::MAX)).map(|(&(_, handle), _)| handle).collect();
-    let pins: Vec<_> = handles.into_iter().filter_map(|handle| state.remove(g, handle)).collect();
-    drop(state);
+    let pins: Vec<_> = with_state(|state| {
+        state.check(g)?;
+        state.open.remove(&g);
+        let handles: Vec<u64> = state.pins.range((g, 0)..=(g, u64::MAX)).map(|(&(_, handle), _)| handle).collect();
+        Ok(handles.into_iter().filter_map(|handle| state.remove(g, handle)).collect())
+    })?;
     drop(pins);
     Ok(())
 }
 
 /// Makes a handle of pinned memory.
 pub(crate) fn add(g: u64, pin: Pin) -> Result<u64, i32> {
+    // Dropped here on a refusal: without the lock, since a drop may call the drivers.
     let pin = Arc::new(pin);
-    let mut state = state()?;
-    state.check(g)?;
-    let index = state.take_slot()?;
-    let slot = slot_at(index).ok_or_else(too_many)?;
-    let handle = state.next << INDEX_BITS | index as u64;
-    state.next += 1;
-    slot.handle.store(handle, Ordering::Release);
-    state.pins.insert((g, handle), (pin, NONE));
-    Ok(handle)
+    with_state(|state| {
+        state.check(g)?;
+        let index = state.take_slot()?;
+        let slot = slot_at(index).ok_or_else(too_many)?;
+        let handle = state.next << INDEX_BITS | index as u64;
+        state.next += 1;
+        slot.handle.store(handle, Ordering::Release);
+        state.pins.insert((g, handle), (Arc::clone(&pin), NONE));
+        Ok(handle)
+    })
 }
 
 /// Unpins memory.
 pub(crate) fn unpin(g: u64, handle: u64) -> Result<(), i32> {
-    let mut state = state()?;
-    state.check(g)?;
-    let pin = state.remove(g, handle).ok_or_else(not_pinned)?;
-    drop(state);
+    let pin = with_state(|state| {
+        state.check(g)?;
+        state.remove(g, handle).ok_or_else(not_pinned)
+    })?;
     drop(pin);
     Ok(())
 }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use boundary::{put, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
+use errno::Refusal;
 use pin::PAGE;
 
 /// The version of gdrcopy whose interface this is.
@@ -265,11 +266,12 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
     let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
         if *mapping != NONE {
-            return Err(errno::explained(libc::EAGAIN, "the memory is mapped already"));
+            return Err(Refusal::new(libc::EAGAIN, "the memory is mapped already"));
         }
         let own = if pin.cached { CACHING } else { WC };
         if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-            return Err(errno::invalid(
+            return Err(Refusal::new(
+                libc::EINVAL,
                 "va is null, the size 0 or beyond the pinned pages, or the type not the memory's",
             ));
         }
@@ -286,7 +288,7 @@ pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: u
     status(|| {
         handles::with_pinned(number(g), handle.h, |pin, mapping| {
             if *mapping == NONE || va.addr() != pin.map || size == 0 {
-                return Err(errno::invalid("nothing is mapped at va, or the size is 0"));
+                return Err(Refusal::new(libc::EINVAL, "nothing is mapped at va, or the size is 0"));
             }
             *mapping = NONE;
             Ok(())

@@ -1,11 +1,18 @@
 //! `GDRCOPY_ENABLE_LOGGING`: a child's lines on standard error.
 #![expect(unsafe_code, reason = "calls C functions")]
 
-use std::ptr::{null, null_mut};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{null, null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{io, thread};
 
+use support::blocking::let_run;
 use support::{Result, child};
+use vkgdr_gdrapi::gdr_info_v2_t;
 
-use crate::api::call;
+use crate::api::{api, call};
 use crate::fixture::{Fixture, NO_HANDLE, PAGE};
 
 const TEST: &str = "logging::each_error_is_explained";
@@ -57,5 +64,78 @@ fn each_error_is_explained() -> Result {
         assert_eq!(call.contains("is empty"), index == 2, "{call}");
         assert!(!call.contains("18446744073709551615"), "{call}");
     }
+    Ok(())
+}
+
+/// Standard error as a pipe that is full until [`drain`](Self::drain) is called.
+struct FullPipe {
+    read: File,
+    before: OwnedFd,
+}
+
+impl FullPipe {
+    fn new() -> Result<Self> {
+        let (read, write) = io::pipe()?;
+        let set = |flags: libc::c_int| {
+            // SAFETY: sets the flags of an open descriptor.
+            assert_eq!(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETFL, flags) }, 0);
+        };
+        set(libc::O_NONBLOCK);
+        let filled = std::iter::repeat_with(|| (&write).write(&[b'-'])).find_map(io::Result::err);
+        assert_eq!(filled.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
+        set(0);
+        let before = io::stderr().as_fd().try_clone_to_owned()?;
+        // SAFETY: both are open descriptors.
+        assert_eq!(unsafe { libc::dup2(write.as_raw_fd(), libc::STDERR_FILENO) }, libc::STDERR_FILENO);
+        Ok(Self { read: File::from(OwnedFd::from(read)), before })
+    }
+
+    /// Makes standard error what it was, and lets a thread go on that writes to the pipe.
+    fn drain(mut self) -> Result {
+        // SAFETY: both are open descriptors.
+        assert_eq!(unsafe { libc::dup2(self.before.as_raw_fd(), libc::STDERR_FILENO) }, libc::STDERR_FILENO);
+        // Until the last writer has gone.
+        io::copy(&mut self.read, &mut io::sink())?;
+        Ok(())
+    }
+}
+
+/// One thread prints an error, which waits, and another asks about its handle meanwhile.
+fn print_to_a_full_pipe() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle, returned) = (fixture.g.addr(), fixture.handle, AtomicBool::new(false));
+    let pipe = FullPipe::new()?;
+    let api = api()?;
+    let returned_first = thread::scope(|scope| -> Result<_> {
+        scope.spawn(|| {
+            // SAFETY: takes any handle.
+            unsafe { (api.unpin)(without_provenance_mut(g), NO_HANDLE) }
+        });
+        let_run(|| false);
+        scope.spawn(|| {
+            let mut info = gdr_info_v2_t::default();
+            // SAFETY: the pointer is good.
+            let code = unsafe { (api.info)(without_provenance_mut(g), handle, &raw mut info) };
+            returned.store(code == 0, Ordering::SeqCst);
+        });
+        let_run(|| returned.load(Ordering::SeqCst));
+        let returned_first = returned.load(Ordering::SeqCst);
+        pipe.drain()?;
+        Ok(returned_first)
+    })?;
+    assert!(returned_first, "a thread that prints an error keeps the lock of the handles");
+    child::say("done");
+    fixture.close()
+}
+
+#[test]
+fn an_error_that_cannot_be_printed_keeps_no_other_thread_waiting() -> Result {
+    const TEST: &str = "logging::an_error_that_cannot_be_printed_keeps_no_other_thread_waiting";
+    if child::role().is_some() {
+        return print_to_a_full_pipe();
+    }
+    let mut command = child::command(TEST, "full pipe")?;
+    command.env("GDRCOPY_ENABLE_LOGGING", "1");
+    assert_eq!(child::run(command)?, ["done"]);
     Ok(())
 }
