@@ -165,14 +165,16 @@ fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
 }
 
 /// Maps existing memory in its device's primary context. Other devices' contexts are not retained, which takes memory there and
-/// may fail, unless the driver names the memory's device only in a context, and none is current.
+/// may fail, unless no context is current, in which the driver is sure to know the memory's device.
 fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
     let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
     let on = |device| gpu(device).and_then(|gpu| Mapping::with_flags(&gpu, address, size, flags));
-    if let Ok(Some(device)) = pointer_device(address) {
-        return on(device);
-    }
     let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
+    match pointer_device(address) {
+        Ok(Some(device)) => return on(device),
+        Ok(None) if Vkgdr::open_current_context(OpenFlags::empty()).is_ok() => return Err(refusal),
+        _ => {}
+    }
     for device in 0..device_count()? {
         match on(device) {
             Err(Error::NoMapping { reason: NoMapping::OtherDevice { device, .. }, .. }) => return on(device),

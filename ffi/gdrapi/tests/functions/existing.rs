@@ -119,6 +119,22 @@ fn the_other_gpu_is_left_alone() -> Result {
     Ok(())
 }
 
+/// The driver knows that such an address is no device memory, whichever context is current.
+fn no_gpu_is_retained_for_a_host_address() -> Result {
+    let g = call!(open());
+    let _context = PrimaryContext::retain_and_push(1);
+    let (before, local, mut handle) = (retained()?, [0_u8; PAGE], NO_HANDLE);
+    assert_eq!(call!(pin(g, local.as_ptr().addr() as u64, 1, 0, 0, &raw mut handle)), EINVAL);
+    assert_eq!(retained()?, before);
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn an_address_that_is_not_of_cuda_retains_no_context() -> Result {
+    with_gpus(2, "an_address_that_is_not_of_cuda_retains_no_context", no_gpu_is_retained_for_a_host_address)
+}
+
 #[test]
 fn pinning_retains_the_context_of_the_memorys_gpu_alone() -> Result {
     with_gpus(2, "pinning_retains_the_context_of_the_memorys_gpu_alone", the_other_gpu_is_left_alone)
