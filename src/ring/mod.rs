@@ -379,10 +379,11 @@ impl fmt::Debug for Ring {
 /// Repeats `work` until it has a result or the time is over. Runs `work` at least once.
 fn poll<T>(timeout: Duration, operation: &'static str, mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     /// Tries before the thread yields, some microseconds: about the time of a round trip over PCIe.
-    const SPINS: u32 = 64;
+    const SPINS: u64 = 64;
     lock::before_wait();
     let mut deadline = None;
-    for tries in 0_u32.. {
+    // No `u32`: an hour has more tries.
+    for tries in 0_u64.. {
         if let Some(result) = work()? {
             return Ok(result);
         }
