@@ -142,8 +142,9 @@ impl Allocator {
     /// # Safety
     ///
     /// `info` must be valid for `vkCreateImage` on the handle's device, without `VkExternalMemoryImageCreateInfo` in its chain,
-    /// without sparse binding, and with `VK_IMAGE_LAYOUT_UNDEFINED` (VUID-VkImageCreateInfo-pNext-01443). When the image is
-    /// dropped, no submitted work of a Vulkan queue may use it.
+    /// without sparse binding, disjoint planes (VUID-VkImageMemoryRequirementsInfo2-image-01589) and DRM format modifiers
+    /// (VUID-VkPhysicalDeviceImageFormatInfo2-tiling-02249), and with `VK_IMAGE_LAYOUT_UNDEFINED`
+    /// (VUID-VkImageCreateInfo-pNext-01443). When the image is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
         let sharing = unsafe { self.inner().gpu.device().image_sharing(info) }?;
