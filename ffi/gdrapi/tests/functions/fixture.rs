@@ -7,13 +7,18 @@ use std::ptr::null_mut;
 use support::Result;
 use support::cuda::PrimaryContext;
 use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
-use vkgdr_rs::{Memory, MemoryKind, OpenFlags};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::api::call;
 
 pub(crate) const PAGE: usize = 65536;
 pub(crate) const LEN: usize = 3 * PAGE + 100;
 pub(crate) const NO_HANDLE: gdr_mh_t = gdr_mh_t { h: 0 };
+
+/// Mapped memory; host memory on a GPU without.
+pub(crate) fn kind(gpu: &Vkgdr) -> MemoryKind {
+    if gpu.supports(MemoryKind::Mapped) { MemoryKind::Mapped } else { MemoryKind::Host }
+}
 
 /// A connection, memory and its handle.
 pub(crate) struct Fixture {
@@ -35,7 +40,7 @@ impl Fixture {
 
     pub(crate) fn new() -> Result<Self> {
         let (context, gpu) = support::open(OpenFlags::empty())?;
-        Self::of(Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?, context)
+        Self::of(Memory::allocate(&gpu, LEN, kind(&gpu))?, context)
     }
 
     pub(crate) fn info(&self) -> Result<gdr_info_v2_t> {

@@ -10,7 +10,7 @@ use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::EINVAL;
 use crate::api::call;
-use crate::fixture::{NO_HANDLE, PAGE};
+use crate::fixture::{NO_HANDLE, PAGE, kind};
 
 /// An address rounded down to a page, and the bytes from there to the end of the last page of `len` bytes at it.
 fn around(address: u64, len: usize) -> Result<(u64, usize)> {
@@ -46,7 +46,7 @@ fn memory_is_pinned_from_the_start_of_its_page() -> Result {
     // Host memory begins at any page of the CPU's.
     let memories = [100_000, 5000, 300_000, 12_288, 100_000, 4096]
         .into_iter()
-        .flat_map(|len| [MemoryKind::Host, MemoryKind::Mapped].map(|kind| Memory::allocate(&gpu, len, kind)))
+        .flat_map(|len| [MemoryKind::Host, kind(&gpu)].map(|kind| Memory::allocate(&gpu, len, kind)))
         .collect::<vkgdr_rs::Result<Vec<_>>>()?;
     for memory in &memories {
         let (first, pages) = around(memory.device_ptr(), memory.len())?;
@@ -63,7 +63,7 @@ fn memory_is_pinned_from_the_start_of_its_page() -> Result {
 #[test]
 fn memory_of_a_pool_is_pinned_from_the_start_of_its_page() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
     let g = call!(open());
     for len in [5000, 1000, 20_000] {
         // The last in its page, with none before it.
@@ -77,7 +77,7 @@ fn memory_of_a_pool_is_pinned_from_the_start_of_its_page() -> Result {
 #[test]
 fn only_memory_that_begins_in_the_range_is_pinned_for_an_address_before_it() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
     let g = call!(open());
     let pin = |address: u64, size: usize| -> Result<(c_int, gdr_mh_t)> {
         let mut handle = NO_HANDLE;

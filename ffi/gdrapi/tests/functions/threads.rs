@@ -12,7 +12,7 @@ use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::api::call;
-use crate::fixture::{NO_HANDLE, PAGE};
+use crate::fixture::{NO_HANDLE, PAGE, kind};
 use crate::{EAGAIN, EINVAL};
 
 /// Uses the handle that the other thread pinned last, or has unpinned since, by every function but the copies.
@@ -35,7 +35,7 @@ fn use_any(g: gdr_t, handle: gdr_mh_t, va: u64) -> Result {
 #[test]
 fn a_handle_that_is_unpinned_meanwhile_is_refused_and_leaves_others_alone() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let memory = Memory::allocate(&gpu, PAGE, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(&gpu, PAGE, kind(&gpu))?;
     let address = memory.device_ptr();
     // Within one page, wherever the memory begins.
     let va = address - address % PAGE as u64;
