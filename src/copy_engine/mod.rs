@@ -212,16 +212,9 @@ impl CopyEngines {
         }
         // Without the lock, since this asks the driver.
         let engines = self.engines.lock().clone();
-        for shared in engines.into_iter().filter(|shared| shared.is_orphaned()) {
+        for shared in engines.into_iter().filter(|shared| shared.context.is_destroyed()) {
             self.engines.lock().retain(|other| !Arc::ptr_eq(&other.engine, &shared.engine));
             shared.engine.lock().abandon();
         }
-    }
-}
-
-impl Shared {
-    /// Whether the context, and CUDA's part of the engine with it, is known to have been destroyed.
-    fn is_orphaned(&self) -> bool {
-        self.context.is_destroyed()
     }
 }

@@ -107,7 +107,6 @@ impl Region {
         }
         // Before the uses without an event are looked at: another thread then records none of them any more.
         let order = if records { Some(self.order(binding)?) } else { None };
-        binding.finish_launches(self.block().context()).ok()?;
         self.record_earlier(binding, is_own.then_some(raw), access)?;
         let Some(order) = order else {
             if let Some(order) = binding.known_order() {
@@ -130,8 +129,9 @@ impl Region {
     }
 
     /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
-    /// none. `None` where the driver refuses.
+    /// none. Waits for those on unknown streams. `None` where the driver refuses.
     fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
+        binding.finish_launches(self.block().context()).ok()?;
         let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {
             return Some(());
         };
@@ -194,7 +194,6 @@ impl Region {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
-        binding.finish_launches(self.block().context()).ok()?;
         self.record_earlier(binding, None, access)?;
         // The stream may be one that cudarc records nothing on.
         if !order.is_recording() {

@@ -81,7 +81,7 @@ impl FullPipe {
             assert_eq!(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETFL, flags) }, 0);
         };
         set(libc::O_NONBLOCK);
-        let filled = std::iter::repeat_with(|| (&write).write(&[b'-'])).find_map(io::Result::err);
+        let filled = std::iter::repeat_with(|| (&write).write(b"-")).find_map(io::Result::err);
         assert_eq!(filled.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
         set(0);
         let before = io::stderr().as_fd().try_clone_to_owned()?;
