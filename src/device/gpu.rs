@@ -45,8 +45,8 @@ pub(crate) struct VulkanGpu {
     dedicated_types: AtomicU32,
     /// One bit for each memory type of which CUDA imports nothing, as far as refusals have shown it.
     refused_types: AtomicU32,
-    /// Held by the part of the program that uses the device's queue.
-    pub(crate) queue: Mutex<()>,
+    /// Held by the part of the program that uses the device's queue. All values of a device share it.
+    pub(crate) queue: Arc<Mutex<()>>,
 }
 
 /// A reference that keeps a GPU's Vulkan device alive.
@@ -97,13 +97,9 @@ impl VulkanGpu {
 
     pub(crate) fn new(device: Device) -> Self {
         let memory = device.instance.memory_properties(&device.physical);
-        Self {
-            device,
-            memory,
-            dedicated_types: AtomicU32::new(0),
-            refused_types: AtomicU32::new(0),
-            queue: Mutex::new(()),
-        }
+        let queue = queue_of(device.handle());
+        let (dedicated_types, refused_types) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { device, memory, dedicated_types, refused_types, queue }
     }
 
     #[inline]
@@ -163,6 +159,20 @@ impl VulkanGpu {
         let wanted = format!("{:?}", memory_type::required(kind, flags));
         Error::NoSuitableMemoryType { device: self.device.physical.name.clone(), kind, wanted }
     }
+}
+
+/// The mutex for the queue of a Vulkan device. A program may open handles on its device more than once, and on that of this
+/// crate.
+fn queue_of(device: vk::Device) -> Arc<Mutex<()>> {
+    static QUEUES: Lock<Vec<(vk::Device, Weak<Mutex<()>>)>> = Lock::new(Vec::new());
+    let mut queues = QUEUES.lock();
+    queues.retain(|(_, queue)| queue.strong_count() > 0);
+    let known = queues.iter().find(|(of, _)| *of == device);
+    known.and_then(|(_, queue)| queue.upgrade()).unwrap_or_else(|| {
+        let queue = Arc::default();
+        queues.push((device, Arc::downgrade(&queue)));
+        queue
+    })
 }
 
 /// Every GPU that was opened.

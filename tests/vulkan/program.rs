@@ -1,7 +1,9 @@
 //! Vulkan devices that the program made itself.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use support::blocking::let_run;
 use support::cuda::{Context, Stream, no_context};
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::{self, khr, vk};
@@ -85,6 +87,37 @@ fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
         assert!(host_read(&made, 0, 4000)? == 5_u32.to_ne_bytes().repeat(1000));
         made.free()?;
     }
+    Ok(())
+}
+
+/// Whether two threads are within `with_vulkan_queue` of two handles at a time.
+fn overlap(one: &Vkgdr, other: &Vkgdr) -> Result<bool> {
+    let inside = AtomicU32::new(0);
+    let enter = || {
+        inside.fetch_add(1, Ordering::SeqCst);
+        let_run(|| inside.load(Ordering::SeqCst) == 2);
+        // True for one of two that meet: neither leaves before it has asked.
+        let met = inside.load(Ordering::SeqCst) == 2;
+        inside.fetch_sub(1, Ordering::SeqCst);
+        met
+    };
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| other.with_vulkan_queue(|_| enter()));
+        let first = one.with_vulkan_queue(|_| enter())?;
+        Ok(second.join().map_err(|_| "a thread panicked")?? || first)
+    })
+}
+
+#[test]
+fn handles_of_one_device_take_turns_with_its_queue() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let program = Program::new(&shared, vk::API_VERSION_1_1, &[SHARED])?;
+    let (one, other) = (open_on(&program, OpenFlags::empty())?, open_on(&program, OpenFlags::FORCE_NON_COHERENT)?);
+    assert!(!overlap(&one, &other)?, "two handles of a program's device");
+    // SAFETY: this crate's device is never destroyed.
+    let again = unsafe { Vkgdr::open_on(&shared.vulkan_handles()?, OpenFlags::empty()) }?;
+    assert!(!overlap(&shared, &again)?, "two handles of this crate's device");
+    assert!(overlap(&shared, &one)?, "two devices");
     Ok(())
 }
 

@@ -51,6 +51,11 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
+    /// The device's own handle.
+    pub(crate) fn handle(&self) -> vk::Device {
+        self.raw.handle()
+    }
+
     /// The remaining budget of a heap, if the driver reports it.
     pub(crate) fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
         self.has_budget.then(|| self.instance.heap_budget(&self.physical, heap))
