@@ -34,7 +34,8 @@ class Array:
 
     Made by `device_array`, `to_device` and `as_cuda_array`. Slices, `reshape`, `ravel`, `view`, `squeeze`, `split` and
     `transpose` are views of the same bytes. Arithmetic is left to NumPy (`host`) and to CuPy, PyTorch or numba, which
-    take the array itself.
+    take the array itself. So is iteration, which would copy every element by itself: iterate over `host`, or over the
+    result of `copy_to_host`. ``copy.copy`` makes a view, ``copy.deepcopy`` and pickle copy the bytes.
 
     Copies, elements and assignments come after the array's stream and wait, and flush and invalidate. ``stream=`` names
     another stream to come after; None and 0 stand for the array's own, and for the default stream if it has none.
@@ -361,12 +362,18 @@ class Array:
         return self.shape[0]
 
     def getitem(self, item: Any, stream: StreamLike | None = None) -> Any:
-        """Return ``self[item]``, after the work of a stream."""
+        """Return ``self[item]``, after the work of a stream: a view, or the value of one element.
+
+        A record's fields cannot be assigned, since it is a copy: assign the whole element, or use `host`.
+        """
         view = self._like(_layout.part(self._layout, item))
         keys = item if isinstance(item, tuple) else (item,)
         if view.shape or any(key is None or key is ... for key in keys):
             return view
-        return view.copy_to_host(stream=self._queue(stream))[()]
+        copied = view.copy_to_host(stream=self._queue(stream))
+        # A record is a view of the copy: an assignment to its fields would be lost.
+        copied.flags.writeable = False
+        return copied[()]
 
     def __getitem__(self, item: Any) -> Any:
         return self.getitem(item)

@@ -287,3 +287,14 @@ def test_an_order_that_numpy_does_not_have_is_refused(example):
     with pytest.raises(vkgdr.InvalidArgumentError, match="'Z'"):
         example.reshape(24, order="Z")
     assert example.reshape(24, order="A").shape == (24,)
+
+
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+def test_the_fields_of_one_record_cannot_be_assigned(gpu, kind):
+    array = to_device(np.array([(1, 2.5), (3, 4.5)], "i4,f8"), kind=kind, owner=gpu)
+    assert array[0]["f1"] == 2.5
+    with pytest.raises(ValueError, match="read-only"):
+        array[0]["f1"] = 5
+    array[0] = (7, 8)
+    assert array.copy_to_host().tolist() == [(7, 8.0), (3, 4.5)]
+    array.copy_to_host()[0]["f0"] = 5
