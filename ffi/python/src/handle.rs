@@ -36,7 +36,10 @@ pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<(MemoryKind, Vec<MemoryK
     if words.is_instance_of::<PyString>() {
         return Ok((kind(words.extract()?)?, Vec::new()));
     }
-    let words: Vec<String> = words.extract()?;
+    let Ok(words) = words.extract::<Vec<String>>() else {
+        let text = format!("kind must be 'mapped', 'host' or 'device', or a sequence of these, not {}", words.repr()?);
+        return Err(PyTypeError::new_err(text).into());
+    };
     let mut kinds = words.iter().map(|word| kind(word));
     let first = kinds.next().ok_or_else(|| Failure::Invalid("no kind is given".into()))??;
     Ok((first, kinds.collect::<Result<_>>()?))

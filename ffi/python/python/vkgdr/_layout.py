@@ -132,9 +132,11 @@ def reinterpreted(layout: Layout, dtype: npt.DTypeLike) -> Layout:
     if element.hasobject or element.itemsize == 0:
         raise InvalidArgumentError(f"dtype {element} has Python objects or size 0")
     if element.itemsize != layout.itemsize:
+        if not layout.shape:
+            raise ValueError(f"the data type of an array without axes cannot change its size, {layout.itemsize} bytes")
         if not layout.flags.c_contiguous:
             raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
-        if not layout.shape or layout.shape[-1] * layout.itemsize % element.itemsize:
+        if layout.shape[-1] * layout.itemsize % element.itemsize:
             text = "its size must be a divisor of the total size in bytes of the last axis of the array"
             raise ValueError(f"When changing to a larger dtype, {text}")
     return layout.view(element)

@@ -71,8 +71,11 @@ class Stream(_vkgdr.StreamHandle):
     def add_callback(self, callback: Callable[[Stream, int, Any], object], arg: Any = None) -> None:
         """Call ``callback(stream, status, arg)`` on another thread once the stream's work so far is done.
 
-        The callback may use CUDA, and does not block the stream. `status` is 0, or CUDA's error code.
+        The callback may use CUDA, and does not block the stream. `status` is 0, or CUDA's error code. What it raises
+        goes to ``threading.excepthook``.
         """
+        if not callable(callback):
+            raise TypeError(f"the callback must be callable, not {type(callback).__name__}")
         # Emptied before the callback, which may be what the context waits for before it is destroyed.
         done = [event(timing=False)]
         done[0].record(self)

@@ -298,3 +298,11 @@ def test_the_fields_of_one_record_cannot_be_assigned(gpu, kind):
     array[0] = (7, 8)
     assert array.copy_to_host().tolist() == [(7, 8.0), (3, 4.5)]
     array.copy_to_host()[0]["f0"] = 5
+
+
+def test_a_view_of_another_size_of_an_array_without_axes_is_refused(gpu):
+    scalar = to_device(np.float32(3), owner=gpu)
+    assert scalar.view("i4").dtype == np.int32
+    for dtype in ("u1", "f8"):
+        with pytest.raises(ValueError, match="without axes cannot change its size, 4 bytes"):
+            scalar.view(dtype)

@@ -79,7 +79,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(gpu, make, kind):
 
 @pytest.mark.parametrize("kind", [None, 0, b"mapped", object(), [0], ["mapped", None]])
 def test_a_kind_that_is_no_string_is_a_type_error(gpu, kind):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"kind must be 'mapped', 'host' or 'device', or a sequence of these"):
         vkgdr.Memory(gpu, 5, kind=kind)
     with pytest.raises(TypeError):
         gpu.memory_info(kind)

@@ -98,6 +98,12 @@ def test_add_callback_is_called_after_the_streams_work(cuda, stream, simulated):
     seen.clear()
 
 
+def test_a_callback_that_cannot_be_called_is_refused_at_once(stream):
+    for other in (None, 3, "callback"):
+        with pytest.raises(TypeError, match="the callback must be callable"):
+            stream.add_callback(other)
+
+
 def test_async_done_is_awaited(cuda, stream, simulated):
     async def wait(gate):
         done = stream.async_done()
