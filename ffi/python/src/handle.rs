@@ -226,8 +226,8 @@ impl Handle {
 }
 
 /// Free and total memory of a kind.
-#[pyclass(frozen, get_all, module = "vkgdr")]
-#[derive(Clone)]
+#[pyclass(frozen, get_all, eq, hash, module = "vkgdr")]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct MemoryInfo {
     /// The estimated number of bytes that this process can still allocate.
     free: u64,
@@ -239,14 +239,27 @@ pub(crate) struct MemoryInfo {
 
 #[pymethods]
 impl MemoryInfo {
+    #[new]
+    fn new(free: u64, total: u64, source: String) -> Self {
+        Self { free, total, source }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (u64, u64, String)) {
+        let Self { free, total, source } = slf.get();
+        (slf.get_type(), (*free, *total, source.clone()))
+    }
+
     fn __repr__(&self) -> String {
         format!("MemoryInfo(free={}, total={}, source='{}')", self.free, self.total, self.source)
     }
 }
 
+/// The fields of `MemoryType`, in their order.
+type MemoryTypeFields = (Option<u32>, Option<u32>, u64, Vec<String>);
+
 /// A Vulkan memory type, or that of memory that does not come from Vulkan.
-#[pyclass(frozen, get_all, module = "vkgdr")]
-#[derive(Clone)]
+#[pyclass(frozen, get_all, eq, hash, module = "vkgdr")]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct MemoryType {
     /// None outside Vulkan, as for `heap`.
     index: Option<u32>,
@@ -268,6 +281,16 @@ impl From<vkgdr::MemoryTypeInfo> for MemoryType {
 
 #[pymethods]
 impl MemoryType {
+    #[new]
+    fn new(index: Option<u32>, heap: Option<u32>, heap_size: u64, flags: Vec<String>) -> Self {
+        Self { index, heap, heap_size, flags }
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, MemoryTypeFields) {
+        let Self { index, heap, heap_size, flags } = slf.get();
+        (slf.get_type(), (*index, *heap, *heap_size, flags.clone()))
+    }
+
     fn __repr__(&self) -> String {
         let number = |number: Option<u32>| number.map_or_else(|| "None".to_owned(), |number| number.to_string());
         let (index, heap, flags) = (number(self.index), number(self.heap), self.flags.join(" | "));

@@ -59,6 +59,7 @@ RING_HEADER: str
 
 @final
 class MemoryInfo:
+    def __new__(cls, free: int, total: int, source: str) -> Self: ...
     @property
     def free(self) -> int: ...
     @property
@@ -68,6 +69,7 @@ class MemoryInfo:
 
 @final
 class MemoryType:
+    def __new__(cls, index: int | None, heap: int | None, heap_size: int, flags: Sequence[str]) -> Self: ...
     @property
     def index(self) -> int | None: ...
     @property

@@ -90,3 +90,15 @@ def test_freed_memory_has_no_pickle(gpu):
     for protocol in (2, 5):
         with pytest.raises(vkgdr.FreedError):
             pickle.dumps(memory, protocol)
+
+
+def test_infos_of_memory_are_compared_hashed_and_pickled_by_value(gpu):
+    for info in (gpu.memory_info("host"), gpu.memory_type_of("host")):
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            again = pickle.loads(pickle.dumps(info, protocol))
+            assert again == info
+            assert hash(again) == hash(info)
+            assert repr(again) == repr(info)
+        assert copy.copy(info) == info == copy.deepcopy(info)
+        assert info != 5
+    assert gpu.memory_info("host") != vkgdr.MemoryInfo(1, 2, "a budget")
