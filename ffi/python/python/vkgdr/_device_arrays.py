@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -36,6 +37,8 @@ __all__ = [
     "pinned",
     "to_device",
 ]
+
+To = TypeVar("To")
 
 
 def device_array(
@@ -101,6 +104,22 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
         strides[axis] = stride
         stride *= max(layout.shape[axis], 1)
     return device_array(layout.shape, element, tuple(strides), stream=stream, kind=kind, owner=owner)
+
+
+@overload
+def to_device(
+    obj: Any,
+    stream: StreamLike = 0,
+    copy: bool = True,  # noqa: FBT001, FBT002
+    to: None = None,
+    *,
+    kind: Kinds = "mapped",
+    owner: Vkgdr | None = None,
+) -> Array: ...
+
+
+@overload
+def to_device(obj: Any, stream: StreamLike = 0, copy: bool = True, *, to: To) -> To: ...  # noqa: FBT001, FBT002
 
 
 def to_device(

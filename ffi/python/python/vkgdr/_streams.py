@@ -90,7 +90,7 @@ class Stream(_vkgdr.StreamHandle):
 
         threading.Thread(target=wait, name="vkgdr stream callback", daemon=True).start()
 
-    def async_done(self) -> asyncio.Future[Any]:
+    def async_done(self) -> asyncio.Future[Self]:
         """Return an awaitable of the running event loop, which is done once the stream's work so far is done.
 
         Its result is the stream.
@@ -98,7 +98,7 @@ class Stream(_vkgdr.StreamHandle):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Self] = loop.create_future()
 
         def resolve(status: int) -> None:
             if future.done():
@@ -219,6 +219,6 @@ def external_stream(ptr: int) -> Stream:
     return Stream(handle_of(ptr))
 
 
-def event(*, timing: bool = True) -> TimedEvent:
+def event(timing: bool = True) -> TimedEvent:  # noqa: FBT001, FBT002 - numba's signature
     """Create an event in the current context, as `stream`; without `timing` it is cheaper, and has no times."""
     return TimedEvent(timing=timing)

@@ -104,6 +104,16 @@ def test_a_callback_that_cannot_be_called_is_refused_at_once(stream):
             stream.add_callback(other)
 
 
+def test_timing_is_the_first_argument_of_an_event_as_in_numba(stream):
+    untimed, timed = streams.event(False), streams.event(True)
+    for event in (untimed, timed):
+        event.record(stream)
+        event.synchronize()
+    assert timed.elapsed_time(timed) == 0
+    with pytest.raises(vkgdr.VkgdrError):
+        untimed.elapsed_time(timed)
+
+
 def test_async_done_is_awaited(cuda, stream, simulated):
     async def wait(gate):
         done = stream.async_done()
