@@ -109,6 +109,11 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         """False."""
         return False
 
+    @property
+    def is_ipc_enabled(self) -> bool:
+        """False: cuda.core cannot send buffers to other processes, `export_handle` does."""
+        return False
+
 
 def _refuse_graph(stream: object) -> None:
     # An event of a capture never passes, and asking for it would end the capture with an error.

@@ -73,3 +73,15 @@ def test_memory_is_not_allocated_or_freed_in_a_graph(run):
         assert (vkgdr.host_view(other) == 5).all()
     """
     run(code)
+
+
+def test_a_pickle_of_a_buffer_is_refused_by_cuda_core_itself(run):
+    code = """
+        import pickle
+
+        assert not resource.is_ipc_enabled
+        # In a variable: cuda.core cannot free a buffer while an exception passes.
+        buffer = resource.allocate(100, stream=stream)
+        refused(RuntimeError, lambda: pickle.dumps(buffer))
+    """
+    run(code)
