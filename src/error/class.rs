@@ -61,8 +61,10 @@ impl Error {
         matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
     }
 
-    /// Whether a resource is exhausted that freeing memory may return.
-    pub(crate) fn is_exhaustion(&self) -> bool {
+    /// Whether a resource is exhausted that freeing memory may return: memory, descriptors, allocations.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_exhaustion(&self) -> bool {
         match self {
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
                 vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,

@@ -228,11 +228,11 @@ impl Source {
         Ok(Self::of(kind, others, pool))
     }
 
-    /// As `allocate_at`. If memory is exhausted, frees garbage and what finished copies keep, and tries once more.
+    /// As `allocate_at`. If memory or descriptors are exhausted, frees garbage and what finished copies keep, and tries once more.
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
         match py.detach(|| self.allocate_at(size.0, device, stream)) {
-            Err(Failure::Driver(Error::Allocation { .. })) => {
+            Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
                 py.detach(|| self.allocate_at(size.0, device, stream))
             }

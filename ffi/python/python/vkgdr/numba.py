@@ -12,7 +12,7 @@ import weakref
 
 from vkgdr import _offers, _vkgdr
 from vkgdr._device import Vkgdr
-from vkgdr._errors import AllocationError
+from vkgdr._errors import AllocationError, VkgdrError
 from vkgdr._memory_of import memory_of
 from vkgdr._shapes import shaped
 from vkgdr._source import Source, missing
@@ -111,7 +111,12 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
         if size <= 0:
             raise driver.CudaAPIError(_RESULTS.CUDA_ERROR_INVALID_VALUE, f"an allocation of {size} bytes")
-        address: int = self._attempt_allocation(allocate)
+        try:
+            address: int = self._attempt_allocation(allocate)
+        except VkgdrError:
+            # Such as a shortage of descriptors, which pending memory holds, too.
+            self.deallocations.clear()
+            address = allocate()
         return address
 
     def _finalizer(self, source: Source, address: int, size: int) -> Callable[[], None]:

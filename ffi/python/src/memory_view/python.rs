@@ -42,7 +42,7 @@ impl MemoryView {
         let first = with_dma_buf(AllocateOptions::new(kind));
         let options = first.fallback(others.iter().copied());
         let memory = match py.detach(|| Memory::allocate_with(&gpu, size.0, first)) {
-            Err(vkgdr::Error::Allocation { .. }) => {
+            Err(error) if error.is_exhaustion() => {
                 make_room(py)?;
                 py.detach(|| Memory::allocate_with(&gpu, size.0, options))?
             }

@@ -108,6 +108,24 @@ def test_memalloc(run):
     run(code)
 
 
+def test_memalloc_frees_pending_memory_when_descriptors_are_exhausted(run):
+    code = """
+        import resource
+        cuda.device_array(1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        arrays = []
+        try:
+            while True:
+                arrays.append(cuda.device_array(1))
+        except vkgdr.VkgdrError as error:
+            assert "too many open files" in str(error), error
+        arrays.pop()
+        assert len(manager().deallocations) == 1
+        cuda.device_array(1)
+    """
+    run(code)
+
+
 def test_memalloc_frees_pending_memory_and_tries_again(run):
     code = """
         size = 100 << 20

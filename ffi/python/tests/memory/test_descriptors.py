@@ -68,3 +68,40 @@ def test_freed_memory_is_not_exported(gpu):
     memory.free()
     with pytest.raises(vkgdr.FreedError):
         memory.export_fd()
+
+
+@pytest.mark.parametrize("allocate", ["vkgdr.Memory(gpu, 64)", "Held()"])
+def test_garbage_is_collected_before_descriptors_count_as_exhausted(run_python, simulated, allocate):
+    code = """
+import gc, resource
+import vkgdr
+from vkgdr._source import Source
+
+gpu, source = vkgdr.Vkgdr.open_primary_context(), Source()
+
+class Held:
+    def __init__(self):
+        self.address = source.allocate(64)
+
+    def __del__(self):
+        source.free(getattr(self, "address", 0))
+
+class Cycle:
+    def __init__(self, memory):
+        self.itself, self.memory = self, memory
+
+Cycle(ALLOCATE)
+gc.disable()
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+for _ in range(300):
+    Cycle(ALLOCATE)
+kept = []
+try:
+    for _ in range(300):
+        kept.append(ALLOCATE)
+except vkgdr.VkgdrError as error:
+    assert "too many open files" in str(error), error
+else:
+    raise AssertionError
+"""
+    run_python(code.replace("ALLOCATE", allocate))
