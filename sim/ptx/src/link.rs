@@ -27,6 +27,8 @@ pub(crate) struct LinkedFunction {
 pub(crate) struct LinkedKernel {
     pub(crate) head: KernelHead,
     pub(crate) shared_bytes: u64,
+    /// Whether it or a callee asks for the address of the reserved shared memory.
+    pub(crate) reserved_shared: bool,
     /// See [`first_unsupported`].
     pub(crate) unsupported: Option<LoadError>,
 }
@@ -76,14 +78,21 @@ pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
     };
     let unsupported: Vec<_> =
         module.kernels.iter().map(|kernel| first_unsupported(&module, kernel.function).cloned()).collect();
-    let kernels = module.kernels.into_iter().zip(shared_bytes).zip(unsupported);
+    let uses_reserved = |kernel| reached(&module, kernel, true).iter().any(|function| function.reserved_shared);
+    let reserved: Vec<_> = module.kernels.iter().map(|kernel| uses_reserved(kernel.function)).collect();
+    let kernels = module.kernels.into_iter().zip(shared_bytes).zip(reserved).zip(unsupported);
     Linked {
         text: module.text,
         version: module.version,
         target: module.target,
         functions: module.functions.into_iter().map(linked).collect(),
         kernels: kernels
-            .map(|((head, shared_bytes), unsupported)| LinkedKernel { head, shared_bytes, unsupported })
+            .map(|(((head, shared_bytes), reserved_shared), unsupported)| LinkedKernel {
+                head,
+                shared_bytes,
+                reserved_shared,
+                unsupported,
+            })
             .collect(),
         dynamic_align: module.dynamic_align,
         initial,

@@ -203,6 +203,9 @@ pub(crate) enum Special {
     LanesGreaterEqual,
     DynamicShared,
     TotalShared,
+    /// An offset in the reserved shared memory, as an address of shared memory.
+    ReservedShared(u16),
+    ReservedSharedSize,
     /// The start of dynamic shared memory.
     DynamicSharedBase,
     /// The address of a cooperative launch's barrier, and its upper half.
@@ -372,6 +375,7 @@ pub(crate) struct Function {
     pub(crate) tiles: Vec<Tile>,
     /// The indices of the shared variables that it uses.
     pub(crate) shared: Vec<usize>,
+    pub(crate) reserved_shared: bool,
     pub(crate) calls_pointers: bool,
     pub(crate) callees: Vec<usize>,
 }

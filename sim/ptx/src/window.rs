@@ -6,6 +6,10 @@ const LOCAL: u64 = 0xf200_0000_0000_0000;
 const PARAM: u64 = 0xf300_0000_0000_0000;
 const TOP: u64 = 0xff00_0000_0000_0000;
 
+/// The bytes of a block's shared memory that PTX reserves for the system, as `%reserved_smem_offset_cap` says; those that GPUs
+/// from compute capability 8.0 on reserve (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+pub(crate) const RESERVED_SHARED: u16 = 1024;
+
 /// A state space that a kernel accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {

@@ -280,7 +280,7 @@ pub(super) const PRODUCTS: [(&str, &str); 14] = [
     ("f32", "e2m1"),
 ];
 /// Special registers (chapter "Special Registers"), with the type of the move that reads them.
-pub(super) const REGISTERS: [(&str, &str); 35] = [
+pub(super) const REGISTERS: [(&str, &str); 38] = [
     ("u32", "%tid.x"),
     ("u32", "%ntid.x"),
     ("u32", "%laneid"),
@@ -312,6 +312,9 @@ pub(super) const REGISTERS: [(&str, &str); 35] = [
     ("u32", "%globaltimer_lo"),
     ("u32", "%globaltimer_hi"),
     ("u32", "%reserved_smem_offset_begin"),
+    ("u32", "%reserved_smem_offset_end"),
+    ("u32", "%reserved_smem_offset_cap"),
+    ("u32", "%reserved_smem_offset_1"),
     ("u32", "%total_smem_size"),
     ("u32", "%aggr_smem_size"),
     ("u32", "%dynamic_smem_size"),

@@ -25,7 +25,7 @@ impl<'g> Block<'g> {
     pub(super) fn new(grid: &'g Grid<'g>, index: [u32; 3]) -> Block<'g> {
         let threads: u32 = grid.block_size.iter().product();
         let warps = (0..threads).step_by(32).map(|first| Warp::new(grid.entry, first, grid.block_size)).collect();
-        let shared = vec![0; usize::try_from(grid.shared_bytes).unwrap_or(0)];
+        let shared = vec![0; usize::try_from(grid.allocated_shared()).unwrap_or(0)];
         Block { grid, index, warps, shared }
     }
 

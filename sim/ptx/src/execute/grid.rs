@@ -6,12 +6,15 @@ use crate::fault::{Fault, FaultKind};
 use crate::link::Linked;
 use crate::memory::Memory;
 use crate::program::Launch;
+use crate::window::RESERVED_SHARED;
 use std::time::Instant;
 
 /// The same on every GPU.
 const MOST_THREADS: u64 = 1024;
 /// More than the limit of any GPU.
 const MOST_SHARED: u64 = 1 << 20;
+/// Enough for any type of PTX.
+const RESERVED_SHARED_ALIGN: u64 = 16;
 
 /// The state that all blocks of a launch share.
 pub(super) struct Grid<'l> {
@@ -26,6 +29,8 @@ pub(super) struct Grid<'l> {
     pub(super) dynamic_shared: u32,
     pub(super) dynamic_shared_base: u64,
     pub(super) shared_bytes: u64,
+    pub(super) reserved_shared_base: u64,
+    has_reserved_shared: bool,
     pub(super) workspace: u64,
     pub(super) start: Instant,
 }
@@ -69,6 +74,8 @@ impl<'l> Grid<'l> {
             dynamic_shared: launch.dynamic_shared,
             dynamic_shared_base,
             shared_bytes,
+            reserved_shared_base: shared_bytes.next_multiple_of(RESERVED_SHARED_ALIGN),
+            has_reserved_shared: kernel.linked().reserved_shared,
             workspace: launch.workspace,
             start: Instant::now(),
         })
@@ -79,11 +86,21 @@ impl<'l> Grid<'l> {
         self.size.iter().map(|&length| u64::from(length)).product()
     }
 
+    /// The shared memory of a block. The reserved part is last and only there for kernels that ask for its address: for the
+    /// others, an access behind the end of their own is a fault.
+    pub(super) fn allocated_shared(&self) -> u64 {
+        if self.has_reserved_shared {
+            self.reserved_shared_base + u64::from(RESERVED_SHARED)
+        } else {
+            self.shared_bytes
+        }
+    }
+
     /// The memory of a block while all of its threads are active, in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         let entry = &self.program.functions[self.entry];
         let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
         let warp = (entry.slots * size_of::<Lanes>() + size_of::<Warp>()) as u64;
-        entry.function.local_bytes * threads + warp * threads.div_ceil(32) + self.shared_bytes
+        entry.function.local_bytes * threads + warp * threads.div_ceil(32) + self.allocated_shared()
     }
 }

@@ -3,6 +3,7 @@
 use super::grid::Grid;
 use crate::arithmetic::lanewise::LANES;
 use crate::op::Special;
+use crate::window::RESERVED_SHARED;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The value of a special register that all lanes of a warp share, which starts with thread `first` of its block.
@@ -29,6 +30,8 @@ pub(super) fn common(what: Special, grid: &Grid<'_>, block: [u32; 3], first: u32
         Special::GlobalTimer => return Some(wall_clock()),
         Special::GlobalTimerHigh => return Some(wall_clock() >> 32),
         Special::TotalShared => return Some(grid.shared_bytes),
+        Special::ReservedShared(offset) => return Some(grid.reserved_shared_base + u64::from(offset)),
+        Special::ReservedSharedSize => u32::from(RESERVED_SHARED),
         Special::DynamicSharedBase => return Some(grid.dynamic_shared_base),
         Special::GridWorkspace => return Some(grid.workspace & 0xffff_ffff),
         Special::GridWorkspaceHigh => return Some(grid.workspace >> 32),

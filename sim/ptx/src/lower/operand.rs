@@ -9,7 +9,7 @@ use crate::ast::Operand;
 use crate::lexer::Number;
 use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special};
 use crate::types::Type;
-use crate::window::Window;
+use crate::window::{RESERVED_SHARED, Window};
 
 impl<'a> Lower<'_, 'a> {
     /// A slot that starts as zero.
@@ -115,7 +115,8 @@ impl<'a> Lower<'_, 'a> {
             Operand::Name("WARP_SZ") => Ok(self.value(32)),
             Operand::Name(name) | Operand::Member(name, _) if name.starts_with('%') => {
                 let member = if let Operand::Member(_, member) = *operand { Some(member) } else { None };
-                let what = special(name, member).ok_or_else(|| format!("{name} is not declared"))?;
+                let what = special(name, member).ok_or_else(|| unknown(name))?;
+                self.function.reserved_shared |= matches!(what, Special::ReservedShared(_));
                 let d = self.temporary();
                 self.emit(Op::Special { d, what });
                 if type_.bits() < what.bits() { Ok(self.cut(d, type_)) } else { Ok(d) }
@@ -293,6 +294,19 @@ fn is_environment_register(name: &str) -> bool {
     name.strip_prefix("%envreg").and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < 32)
 }
 
+/// A special register that is not supported concerns only the functions that read it; any other name is an error of the text.
+fn unknown(name: &str) -> Reason {
+    match name {
+        "%aggr_smem_size" => Reason::unsupported(format!("{name} is not supported")),
+        _ => format!("{name} is not declared").into(),
+    }
+}
+
+/// `%pm0` to `%pm7`: counters of events that nothing has chosen.
+fn is_performance_counter(name: &str) -> bool {
+    name.strip_prefix("%pm").and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < 8)
+}
+
 /// A special register from its name.
 fn special(name: &str, member: Option<&str>) -> Option<Special> {
     if let Some(member) = member {
@@ -334,6 +348,14 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         _ if is_environment_register(name) => Special::Zero,
         "%dynamic_smem_size" => Special::DynamicShared,
         "%total_smem_size" => Special::TotalShared,
+        // Which offsets the two numbered ones are is not documented. Cooperative groups keep 288 bytes at the second one.
+        "%reserved_smem_offset_begin" | "%reserved_smem_offset_0" => Special::ReservedShared(0),
+        "%reserved_smem_offset_1" => Special::ReservedShared(RESERVED_SHARED / 2),
+        "%reserved_smem_offset_end" => Special::ReservedShared(RESERVED_SHARED),
+        "%reserved_smem_offset_cap" => Special::ReservedSharedSize,
+        // Zero in what is not launched by a graph on the device.
+        "%current_graph_exec" => Special::Zero,
+        _ if is_performance_counter(name) => Special::Zero,
         _ => return None,
     })
 }

@@ -110,6 +110,33 @@ fn special_registers_describe_the_thread() {
 }
 
 #[test]
+fn reserved_shared_memory_is_apart_from_the_kernels_own() {
+    let declarations = ".shared .align 4 .b8 s[20]; .extern .shared .b8 dynamic[];";
+    let body = "mov.u32 %x, %reserved_smem_offset_begin; mov.u32 %y, %reserved_smem_offset_end; sub.u32 %y, %y, %x;
+         st.global.u32 [%out], %y; mov.u32 %y, %reserved_smem_offset_cap; st.global.u32 [%out+4], %y;
+         st.shared.u32 [s], 5; st.shared.u32 [dynamic+8], 7; mov.u32 %y, %reserved_smem_offset_1; ld.shared.u32 %x, [%y];
+         st.global.u32 [%out+8], %x; st.shared.u32 [%y], 9; st.shared.u32 [%y+284], 9; ld.shared.u32 %x, [dynamic+8];
+         st.global.u32 [%out+12], %x; cvt.u64.u32 %a, %y; cvta.shared.u64 %a, %a; ld.u32 %x, [%a];
+         st.global.u32 [%out+16], %x; mov.u32 %x, %total_smem_size; st.global.u32 [%out+20], %x;
+         mov.u32 %x, %pm3; st.global.u32 [%out+24], %x; mov.u64 %a, %current_graph_exec; st.global.u64 [%out+32], %a;";
+    let mut bench = Bench::new(&with_body(declarations, body));
+    let out = bench.room(40);
+    let mut launch = bench.launch("k", [2, 1, 1], [1, 1, 1], &[Argument::P(out)]);
+    launch.dynamic_shared = 12;
+    ptx::run(&launch, &bench.ram).expect("the kernel runs");
+    assert_eq!(bench.ram.read::<u32>(out, 10), [1024, 1024, 0, 7, 9, 44, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_kernel_without_reserved_shared_memory_faults_behind_its_own() {
+    let source = with_body(".shared .b8 s[16];", "mov.u32 %x, %total_smem_size; ld.shared.u32 %y, [%x];");
+    let mut bench = Bench::new(&source);
+    let out = bench.room(16);
+    let fault = bench.try_run("k", 1, 1, &[Argument::P(out)]).expect_err("the access is out of bounds");
+    assert_eq!(fault.kind, FaultKind::IllegalAddress, "{fault}");
+}
+
+#[test]
 fn misaligned_and_foreign_addresses_fault_with_their_line() {
     for (body, kind, bytes) in [
         ("ld.global.u32 %x, [%out+2];", FaultKind::MisalignedAddress, 4),
