@@ -60,6 +60,8 @@ impl Declaration<'_> {
 pub(crate) enum Linkage {
     Here,
     Extern,
+    /// Gives way to a definition that is not weak, and to a weak one before it.
+    Weak,
     /// Of several with one name, the largest stands for all.
     Common,
 }

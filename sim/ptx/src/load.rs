@@ -65,7 +65,7 @@ fn check_some_supported(module: &Module) -> Result<(), LoadError> {
     module.functions.iter().find_map(|function| function.unsupported.clone()).map_or(Ok(()), Err)
 }
 
-/// A weak function gives way to a definition that is not, and to a weak one before it.
+/// A weak function or variable gives way to a definition that is not, and to a weak one before it.
 fn choose_weak(source: &mut Source<'_>) {
     let strong = source.functions.iter().filter(|function| function.body.is_some() && !function.is_weak);
     let mut defined: HashSet<&str> = strong.map(|function| function.name).collect();
@@ -74,6 +74,9 @@ fn choose_weak(source: &mut Source<'_>) {
             function.body = None;
         }
     }
+    let strong = |declaration: &&Declaration<'_>| matches!(declaration.linkage, Linkage::Here | Linkage::Common);
+    let mut defined: HashSet<&str> = source.variables.iter().filter(strong).map(|variable| variable.name).collect();
+    source.variables.retain(|variable| variable.linkage != Linkage::Weak || defined.insert(variable.name));
 }
 
 struct Loader<'s, 'a> {

@@ -63,6 +63,18 @@ fn a_weak_function_gives_way() {
 }
 
 #[test]
+fn a_weak_variable_gives_way() {
+    let caller = ".entry k(.param .u64 out) { .reg .b64 %out; .reg .b32 %v; ld.param.u64 %out, [out];
+        ld.global.b32 %v, [a]; st.b32 [%out], %v; ret; }\n";
+    let (weak, other) = (".weak .global .b32 a = 1;\n", ".weak .global .b32 a = 2;\n");
+    let (strong, external) = (".visible .global .b32 a = 3;\n", ".extern .global .b32 a;\n");
+    assert_eq!(run(&format!("{external}{weak}{caller}{other}")), 1, "the first");
+    assert_eq!(run(&format!("{weak}{caller}{strong}{other}")), 3);
+    assert_eq!(run(&format!("{strong}{weak}{caller}")), 3);
+    assert!(Module::load(&format!("{HEAD}{strong}{caller}{strong}")).is_err());
+}
+
+#[test]
 fn the_largest_of_common_variables_stands_for_all() {
     let text = ".common .global .b32 a; .common .global .align 16 .b32 a[2] = {3, 4}; .common .global .b32 a;
         .entry k(.param .u64 out) { .reg .b64 %out, %v; ld.param.u64 %out, [out]; ld.global.b64 %v, [a]; st.b64 [%out], %v; ret; }";

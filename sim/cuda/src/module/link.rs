@@ -6,9 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::CUjitInputType;
 
-use super::image;
 use super::options::Options;
 use super::{exports as modules, loaded};
+use super::{image, private};
 
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
@@ -89,14 +89,15 @@ fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>,
     add(&linker, kind, &modules::read_file(path)?)
 }
 
-// One module, with the header of the first text. The device runtime comes once, and last, since its header is not the
-// program's.
+// One module, with the header of the first text. The device runtime comes once, and last, since its header is not
+/// the program's.
 fn join(inputs: &[String]) -> String {
     let is_runtime = |text: &&String| *text == image::DEVICE_RUNTIME;
     let runtime = inputs.iter().find(is_runtime);
-    let inputs: Vec<&String> = inputs.iter().filter(|text| !is_runtime(text)).chain(runtime).collect();
+    let inputs: Vec<String> = inputs.iter().filter(|text| !is_runtime(text)).chain(runtime).cloned().collect();
+    let inputs = private::separated(&inputs);
     let is_header = |line: &str| HEADER.iter().any(|word| line.trim_start().starts_with(word));
-    let mut all = inputs.first().map(|text| (*text).clone()).unwrap_or_default();
+    let mut all = inputs.first().cloned().unwrap_or_default();
     for line in inputs.iter().skip(1).flat_map(|text| text.lines()).filter(|line| !is_header(line)) {
         all.push('\n');
         all.push_str(line);

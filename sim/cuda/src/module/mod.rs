@@ -2,7 +2,8 @@
 //!
 //! `image` extracts the PTX from an image, `options` reads the options of a load, `loaded` loads a program into a
 //! context: `variables` is the memory of its variables, `function` its kernels. `table` has the handles; `exports`,
-//! `library` and `link` are the driver calls. `kernel` launches the kernels, and the crate `ptx` reads and runs them.
+//! `library` and `link` are the driver calls, and `private` tells names apart for the linker. `kernel` launches the
+//! kernels, and the crate `ptx` reads and runs them.
 
 mod compression;
 mod exports;
@@ -12,5 +13,6 @@ pub(crate) mod library;
 pub(crate) mod link;
 mod loaded;
 mod options;
+mod private;
 pub(crate) mod table;
 mod variables;

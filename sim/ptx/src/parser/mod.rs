@@ -106,7 +106,8 @@ impl<'a> Parser<'a> {
 
     fn linkage(&mut self) -> Linkage {
         let linkage = match self.kind() {
-            Kind::Dot("visible" | "weak") => Linkage::Here,
+            Kind::Dot("visible") => Linkage::Here,
+            Kind::Dot("weak") => Linkage::Weak,
             Kind::Dot("common") => Linkage::Common,
             Kind::Dot("extern") => Linkage::Extern,
             _ => return Linkage::Here,
