@@ -131,6 +131,44 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
     image
 }
 
+/// The wrapper that nvcc puts around a fat binary: magic, version, and two pointers.
+fn wrapper(version: u32, pointers: [&[u8]; 2]) -> Vec<u8> {
+    let mut wrapper = [0x466_243b1_u32.to_le_bytes(), version.to_le_bytes()].concat();
+    wrapper.extend(pointers.iter().flat_map(|bytes| (bytes.as_ptr().expose_provenance() as u64).to_le_bytes()));
+    wrapper
+}
+
+#[test]
+fn the_fat_binaries_of_relocatable_code_are_linked() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
+        return Ok(());
+    }
+    let head = ".version 7.0\n.target sm_80\n.address_size 64\n.global .b8 $str[2] = {65, 0};\n";
+    let of = |body: &str| fat_binary(1, 0x11, format!("{head}{body}\0").as_bytes());
+    let caller = of(".extern .func other();\n.visible .entry one() { call other; ret; }\n");
+    let callee = of(".visible .func other() { ret; }\n.visible .entry two() { ret; }\n");
+    // As in libcudadevrt.a: for the newest GPU only, with the name of its source in those of its static functions.
+    let newest =
+        format!("{head}.func __nv_static_22_cuda_device_runtime_cu() {{ ret; }}\n\0").replace("sm_80", "sm_121");
+    let runtime = fat_binary(1, 0x11, newest.as_bytes());
+    let linked = fat_binary(2, 0x11, b"machine code");
+    let list = |binaries: &[&[u8]]| -> Vec<u8> {
+        let addresses = binaries.iter().map(|binary| binary.as_ptr().expose_provenance() as u64).chain([0]);
+        addresses.flat_map(u64::to_le_bytes).collect()
+    };
+    let objects = list(&[&caller, &callee, &runtime]);
+    let image = wrapper(2, [&linked, &objects]);
+    let module = good(Module::load_image(&image))?;
+    good(good(module.function("one"))?.launch(Shape::ONE, 0, &[]))?;
+    good(good(module.function("two"))?.launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))?;
+    let objects = list(&[&caller, &linked]);
+    assert_eq!(load_image(&wrapper(2, [&linked, &objects])), Err(codes::NO_BINARY_FOR_GPU));
+    Ok(())
+}
+
 #[test]
 fn the_ptx_of_a_fat_binary_is_used() -> Result {
     let (_context, _gpu) = open()?;
@@ -141,11 +179,7 @@ fn the_ptx_of_a_fat_binary_is_used() -> Result {
     let text = [KERNELS.as_bytes(), b"\0"].concat();
     let fat = fat_binary(1, 0x11, &text);
     good(load_image(&fat))?;
-    // In nvcc's wrapper: magic, version, pointer.
-    let mut wrapper = [0x466_243b1_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
-    wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
-    wrapper.extend([0; 8]);
-    good(load_image(&wrapper))?;
+    good(load_image(&wrapper(1, [&fat, &[]])))?;
     for flags in [0x2011, 0x8011] {
         assert_eq!(load_image(&fat_binary(1, flags, &text)), Err(codes::INVALID_IMAGE), "not compressed");
     }

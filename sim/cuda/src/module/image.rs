@@ -1,13 +1,15 @@
 #![forbid(unsafe_code)]
 //! Code images: extracts PTX text, the only code that the simulator runs, and recognises compiled code.
 
-use super::compression;
+use super::{compression, link};
 use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::ffi::In;
 
 const ELF: &[u8] = b"\x7fELF";
 // Little-endian 0x466243b1: the wrapper that nvcc puts around a fat binary in an object file.
 const WRAPPER: &[u8] = &[0xb1, 0x43, 0x62, 0x46];
+// FATBINC_LINK_VERSION in CUDA's fatbinary_section.h: the wrapper has a list of fat binaries to link, too.
+const LINKED_VERSION: u32 = 2;
 // Little-endian 0xba55ed50.
 const FAT_BINARY: &[u8] = &[0x50, 0xed, 0x55, 0xba];
 const ARCHIVE: &[u8] = b"!<arch>\n";
@@ -23,6 +25,8 @@ const ENTRY_FLAGS: usize = 40;
 const ENTRY_LEN: usize = 56;
 const KIND_PTX: u64 = 1;
 
+// In the names of libcudadevrt.a's only member and of its static functions.
+const DEVICE_RUNTIME_NAME: &str = "cuda_device_runtime";
 // The functions of libcudadevrt.a that the simulator has.
 pub(super) const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
 
@@ -38,6 +42,9 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
     let missing = |code| refuse(code, "there is no image");
     if image.starts_with(WRAPPER) {
         // Magic and version, then the pointer.
+        if image.cast::<u32>().element(1).map_err(missing)? == LINKED_VERSION {
+            return linked(image.cast::<In<In<u8>>>().element(2).map_err(missing)?);
+        }
         return from_fat_binary(image.cast::<In<u8>>().element(1).map_err(missing)?);
     }
     if image.starts_with(FAT_BINARY) {
@@ -47,6 +54,24 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
         return Err(compiled("a cubin"));
     }
     from_text(&image.until_nul().map_err(missing)?)
+}
+
+// The PTX of a program that was compiled with `-rdc=true`: its objects' fat binaries, up to a null pointer, are linked when they
+// are loaded. What nvcc linked before is machine code, or nothing.
+fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
+    let mut texts = Vec::new();
+    for index in 0.. {
+        let binary =
+            binaries.element(index).map_err(|code| refuse(code, "there is no list of fat binaries to link"))?;
+        if binary.is_null() {
+            break;
+        }
+        let text = from_fat_binary(binary)?;
+        // nvcc links libcudadevrt.a with every such program. It has PTX for the newest GPU only.
+        let is_runtime = text.contains(DEVICE_RUNTIME_NAME);
+        texts.push(if is_runtime { DEVICE_RUNTIME.to_owned() } else { text });
+    }
+    Ok(link::join(&texts))
 }
 
 /// The PTX text in bytes whose length is known, with or without a NUL behind it.
@@ -65,7 +90,7 @@ pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
 
 /// The PTX that stands for a library: libcudadevrt.a, recognised by the name of its member, is the only one.
 pub(super) fn library(bytes: &[u8]) -> Result<String, Refusal> {
-    let name = b"cuda_device_runtime";
+    let name = DEVICE_RUNTIME_NAME.as_bytes();
     if bytes.starts_with(ARCHIVE) && bytes.windows(name.len()).any(|window| window == name) {
         return Ok(DEVICE_RUNTIME.to_owned());
     }

@@ -89,9 +89,9 @@ fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>,
     add(&linker, kind, &modules::read_file(path)?)
 }
 
-// One module, with the header of the first text. The device runtime comes once, and last, since its header is not
+/// One module, with the header of the first text. The device runtime comes once, and last, since its header is not
 /// the program's.
-fn join(inputs: &[String]) -> String {
+pub(super) fn join(inputs: &[String]) -> String {
     let is_runtime = |text: &&String| *text == image::DEVICE_RUNTIME;
     let runtime = inputs.iter().find(is_runtime);
     let inputs: Vec<String> = inputs.iter().filter(|text| !is_runtime(text)).chain(runtime).cloned().collect();
