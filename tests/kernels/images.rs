@@ -131,6 +131,33 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
     image
 }
 
+#[test]
+fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
+        return Ok(());
+    }
+    // An entry's offset in the image is 16, and its target's in the entry 28.
+    let entry = |target: u8| {
+        let text = format!(
+            ".version 9.0\n.target sm_{target}\n.address_size 64\n.visible .entry of_{target}() {{ ret; }}\n\0"
+        );
+        let mut entry = fat_binary(1, 0x11, text.as_bytes()).split_off(16);
+        entry[28] = target;
+        entry
+    };
+    for (targets, used) in [([75, 80, 90], "of_80"), ([90, 80, 75], "of_80"), ([90, 75, 75], "of_75")] {
+        let entries = targets.map(entry).concat();
+        let mut image = fat_binary(1, 0x11, &[])[..16].to_vec();
+        image[8..].copy_from_slice(&(entries.len() as u64).to_le_bytes());
+        image.extend(entries);
+        let module = good(Module::load_image(&image))?;
+        good(good(module.function(used))?.launch(Shape::ONE, 0, &[]))?;
+    }
+    Ok(())
+}
+
 /// The wrapper that nvcc puts around a fat binary: magic, version, and two pointers.
 fn wrapper(version: u32, pointers: [&[u8]; 2]) -> Vec<u8> {
     let mut wrapper = [0x466_243b1_u32.to_le_bytes(), version.to_le_bytes()].concat();

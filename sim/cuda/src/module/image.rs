@@ -3,6 +3,7 @@
 
 use super::{compression, link};
 use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
+use crate::device::COMPUTE_CAPABILITY;
 use crate::ffi::In;
 
 const ELF: &[u8] = b"\x7fELF";
@@ -21,6 +22,7 @@ const ENTRY_KIND: usize = 0;
 const ENTRY_HEADER_LEN: usize = 4;
 const ENTRY_PAYLOAD_LEN: usize = 8;
 const ENTRY_COMPRESSED_LEN: usize = 16;
+const ENTRY_TARGET: usize = 28;
 const ENTRY_FLAGS: usize = 40;
 const ENTRY_LEN: usize = 56;
 const KIND_PTX: u64 = 1;
@@ -139,27 +141,27 @@ fn size(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
     usize::try_from(number(bytes, offset, width)?).ok()
 }
 
-// The first PTX entry.
+// The PTX for the newest GPU that is not newer than this one, as a GPU's driver chooses it; if all of it is for newer ones, the
+// first, whose refusal says for which.
 fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
-    let mut rest = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
-    while let Some(Entry { kind, flags, payload, header, next }) = Entry::first(rest) {
-        if kind == KIND_PTX {
-            if !compression::is_compressed(flags) {
-                return ptx_from_bytes(payload);
-            }
-            let packed = size(header, ENTRY_COMPRESSED_LEN, 4).and_then(|len| payload.get(..len));
-            let text = packed.zip(size(header, ENTRY_LEN, 8));
-            let text = text.and_then(|(packed, len)| compression::decompressed(flags, packed, len));
-            let damaged = || refuse(INVALID_IMAGE, "the fat binary's compressed PTX is damaged");
-            return ptx_from_bytes(&text.ok_or_else(damaged)?);
+    let start = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
+    let entries = std::iter::successors(Entry::first(start), |entry| Entry::first(entry.next));
+    let device = u64::try_from(COMPUTE_CAPABILITY.0 * 10 + COMPUTE_CAPABILITY.1).unwrap_or_default();
+    let mut best: Option<Entry<'_>> = None;
+    for entry in entries.filter(|entry| entry.kind == KIND_PTX) {
+        let is_better =
+            |best: &Entry<'_>| entry.target <= device && (best.target > device || best.target < entry.target);
+        if best.as_ref().is_none_or(is_better) {
+            best = Some(entry);
         }
-        rest = next;
     }
-    Err(compiled("a fat binary without PTX"))
+    best.ok_or_else(|| compiled("a fat binary without PTX"))?.text()
 }
 
 struct Entry<'a> {
     kind: u64,
+    /// The `sm_NN` that it is for, as a number.
+    target: u64,
     flags: u64,
     header: &'a [u8],
     payload: &'a [u8],
@@ -168,11 +170,24 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    fn text(&self) -> Result<String, Refusal> {
+        let Entry { flags, payload, header, .. } = *self;
+        if !compression::is_compressed(flags) {
+            return ptx_from_bytes(payload);
+        }
+        let packed = size(header, ENTRY_COMPRESSED_LEN, 4).and_then(|len| payload.get(..len));
+        let text = packed.zip(size(header, ENTRY_LEN, 8));
+        let text = text.and_then(|(packed, len)| compression::decompressed(flags, packed, len));
+        let damaged = || refuse(INVALID_IMAGE, "the fat binary's compressed PTX is damaged");
+        ptx_from_bytes(&text.ok_or_else(damaged)?)
+    }
+
     fn first(bytes: &[u8]) -> Option<Entry<'_>> {
         let start = size(bytes, ENTRY_HEADER_LEN, 4).filter(|start| *start > 0)?;
         let end = start.checked_add(size(bytes, ENTRY_PAYLOAD_LEN, 8)?)?;
-        let (kind, flags) = (number(bytes, ENTRY_KIND, 2)?, number(bytes, ENTRY_FLAGS, 8)?);
+        let (kind, target) = (number(bytes, ENTRY_KIND, 2)?, number(bytes, ENTRY_TARGET, 4)?);
+        let flags = number(bytes, ENTRY_FLAGS, 8)?;
         let (header, payload, next) = (bytes.get(..start)?, bytes.get(start..end)?, bytes.get(end..)?);
-        Some(Entry { kind, flags, header, payload, next })
+        Some(Entry { kind, target, flags, header, payload, next })
     }
 }
