@@ -238,6 +238,7 @@ pub(super) const CHAPTERS: [(&str, &[Form]); 9] = [
             ("vshl, vshr", &["vshl.u32.u32.u32.wrap R, R, R"]),
             ("vmad", &["vmad.u32.u32.u32 R, R, R, R"]),
             ("vset", &["vset.u32.u32.eq R, R, R"]),
+            ("vabsdiff2, vabsdiff4", &["vabsdiff4.T.T.T R, R, R, R", "vabsdiff2.T.T.T.add R, R, R, R"]),
             ("vadd2, vadd4 and their like", &["vadd2.u32.u32.u32 R, R, R, R"]),
         ],
     ),

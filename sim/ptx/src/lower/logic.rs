@@ -18,6 +18,7 @@ impl<'a> Lower<'_, 'a> {
                 return self.of_words(i, m, f);
             }
             "dp4a" | "dp2a" => return self.dot(i, m),
+            "vabsdiff2" | "vabsdiff4" => return self.differences(i, m),
             "lop3" => return self.lop3(i, m),
             "bmsk" | "szext" => return self.masks(i, m, clamp),
             _ if clamp.is_some() => return Err(UNSUPPORTED),
@@ -71,6 +72,17 @@ impl<'a> Lower<'_, 'a> {
             ("dp2a", Some(half)) => dot::two(a.is_signed(), b.is_signed(), half == "hi"),
             _ => return Err(UNSUPPORTED),
         };
+        self.ternary(i, [Type::B32; 4], Some(f))
+    }
+
+    /// Without selectors and masks, which are written behind operands, nor saturation.
+    fn differences(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let add = m.take("add");
+        let (d, a, b) = (type_of(m)?, type_of(m)?, type_of(m)?);
+        if [d, a, b].iter().any(|t| !matches!(t, Type::U32 | Type::S32)) {
+            return Err(UNSUPPORTED);
+        }
+        let f = dot::absolute_differences(i.opcode == "vabsdiff4", (a.is_signed(), b.is_signed()), add);
         self.ternary(i, [Type::B32; 4], Some(f))
     }
 

@@ -309,7 +309,8 @@ impl Group {
             "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "addc" | "subc"
             | "madc" | "mul24" | "mad24" | "sad" => Group::Arithmetic,
             "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "prmt" | "popc" | "clz"
-            | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" => Group::Logic,
+            | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" | "vabsdiff2"
+            | "vabsdiff4" => Group::Logic,
             "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => Group::Float,
             "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => Group::Data,
             "ld" | "ldu" | "st" | "cp" => Group::Memory,

@@ -192,6 +192,38 @@ agrees!(
 );
 
 agrees!(
+    absolute_differences_are_of_bytes_or_half_words,
+    &[
+        Case {
+            text: "vabsdiff4.u32.u32.u32 %d, %a, %b, %c;",
+            types: U32,
+            model: |a, b, _| (0..4)
+                .fold(0, |word, i| word | u64::from(((a >> (8 * i)) as u8).abs_diff((b >> (8 * i)) as u8)) << (8 * i))
+        },
+        Case {
+            text: "vabsdiff4.u32.s32.s32.add %d, %a, %b, %c;",
+            types: U32,
+            model: |a, b, c| (0..4)
+                .fold(c, |sum, i| sum + u64::from(((a >> (8 * i)) as i8).abs_diff((b >> (8 * i)) as i8)))
+        },
+        Case {
+            text: "vabsdiff2.s32.s32.s32 %d, %a, %b, %c;",
+            types: U32,
+            model: |a, b, _| (0..2).fold(0, |word, i| word
+                | u64::from(((a >> (16 * i)) as i16).abs_diff((b >> (16 * i)) as i16)) << (16 * i))
+        },
+        Case {
+            text: "vabsdiff2.u32.u32.s32.add %d, %a, %b, %c;",
+            types: U32,
+            model: |a, b, c| (0..2).fold(c, |sum, i| {
+                let (a, b) = ((a >> (16 * i)) as u16, (b >> (16 * i)) as i16);
+                sum + u64::from((i32::from(a) - i32::from(b)).unsigned_abs())
+            })
+        },
+    ]
+);
+
+agrees!(
     dot_products_take_bytes_with_their_signs,
     &[
         Case {
