@@ -94,7 +94,16 @@ fn a_host_pointer_is_no_device_address() -> Result {
 #[test]
 fn nothing_is_at_null() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    assert_says(&doomed.run("store", &[0, 1], codes::ILLEGAL_ADDRESS)?, &["4 bytes at 0x0"]);
+    let text = doomed.run("store", &[0, 1], codes::ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["4 bytes at 0x0", "a null pointer"]);
+    Ok(())
+}
+
+#[test]
+fn a_small_address_is_an_offset_from_null() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let text = doomed.run("store", &[12, 1], codes::ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["4 bytes at 0xc", "12 bytes behind a null pointer"]);
     Ok(())
 }
 

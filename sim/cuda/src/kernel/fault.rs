@@ -62,8 +62,17 @@ fn code(kind: FaultKind) -> Code {
     }
 }
 
-// The position of the address relative to the nearest allocation.
+// Linux maps nothing below it by default (vm.mmap_min_addr).
+const LOWEST: u64 = 64 << 10;
+
+// The position of the address relative to the nearest allocation. An address below the lowest is an offset from a null pointer,
+// of an element or a member.
 fn place(address: u64) -> String {
+    match address {
+        0 => return "a null pointer".to_owned(),
+        1..LOWEST => return format!("{address} bytes behind a null pointer"),
+        _ => {}
+    }
     let Ok(address) = usize::try_from(address) else { return "no such address".to_owned() };
     let range = |window: &Window| format!("{} bytes at {:#x}", window.size, window.address);
     match table::near(address) {
