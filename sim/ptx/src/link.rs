@@ -190,9 +190,11 @@ pub(crate) fn first_unsupported(module: &Module, kernel: usize) -> Option<&LoadE
     reached(module, kernel, false).into_iter().find_map(|function| function.unsupported.as_ref())
 }
 
-/// A kernel and the functions that it calls; `by_pointers`: including all that a call of a pointer may reach.
+/// A kernel and the functions that it calls; `by_pointers`: including all that a call of a pointer may reach, which other kernels
+/// are not.
 fn reached(module: &Module, kernel: usize, by_pointers: bool) -> Vec<&Function> {
     let mut seen = vec![false; module.functions.len()];
+    module.kernels.iter().filter(|other| other.function != kernel).for_each(|other| seen[other.function] = true);
     let mut open = vec![kernel];
     let mut reached = Vec::new();
     while let Some(index) = open.pop() {

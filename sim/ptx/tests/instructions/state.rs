@@ -110,6 +110,18 @@ fn special_registers_describe_the_thread() {
 }
 
 #[test]
+fn a_call_of_a_pointer_does_not_reach_the_shared_memory_of_other_kernels() {
+    let source = ".version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 of_function[24];
+        .func f() { .reg .u64 %a; mov.u64 %a, of_function; ret; }
+        .visible .entry first() { .reg .u64 %a; mov.u64 %a, f; p: .callprototype _ (); call %a, (), p; ret; }
+        .visible .entry second() { .shared .align 4 .b8 own[40000]; .reg .u64 %a; mov.u64 %a, own; ret; }
+        .visible .entry third() { .shared .align 4 .b8 own[40000]; .reg .u64 %a; mov.u64 %a, own; ret; }";
+    let program = ptx::Module::load(source).expect("the module loads").link(&[]);
+    let bytes: Vec<u64> = program.kernels().map(|kernel| kernel.shared_bytes()).collect();
+    assert_eq!(bytes, [24, 40000, 40000]);
+}
+
+#[test]
 fn reserved_shared_memory_is_apart_from_the_kernels_own() {
     let declarations = ".shared .align 4 .b8 s[20]; .extern .shared .b8 dynamic[];";
     let body = "mov.u32 %x, %reserved_smem_offset_begin; mov.u32 %y, %reserved_smem_offset_end; sub.u32 %y, %y, %x;
