@@ -14,6 +14,7 @@
 
 #![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
 
+mod allocate;
 mod consumer;
 mod layout;
 mod link;
@@ -38,7 +39,7 @@ use crate::lock::{self, Lock};
 use crate::report::report;
 use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
 use consumer::Consumer;
-use layout::{ABORTED, CONTROL, DESCRIPTION, HEAD, Header, TAIL, VERSION};
+use layout::{ABORTED, CONTROL, HEAD, Header, TAIL};
 use link::SharedLink;
 use producer::Producer;
 use siblings::Sibling;
@@ -146,18 +147,7 @@ impl Ring {
     pub fn with_options(owner: &Vkgdr, messages: usize, answers: usize, options: AllocateOptions) -> Result<Self> {
         let message_bytes = capacity(messages, MemoryKind::Mapped)?;
         let answer_bytes = capacity(answers, MemoryKind::Host)?;
-        let device = Memory::allocate_with(owner, CONTROL + message_bytes, options)?;
-        let host = Memory::allocate(owner, CONTROL + answer_bytes, MemoryKind::Host)?;
-        for memory in [&device, &host] {
-            memory.write(0, &[0_u8; CONTROL])?;
-        }
-        let records = |memory: &Memory| memory.device_ptr() + CONTROL as u64;
-        let description: [u64; DESCRIPTION] =
-            [VERSION, records(&device), message_bytes as u64, records(&host), answer_bytes as u64, host.device_ptr()];
-        device.write(0, &description)?;
-        for memory in [&device, &host] {
-            memory.flush(..CONTROL)?;
-        }
+        let (device, host) = allocate::allocate(owner, (message_bytes, answer_bytes), options)?;
         let sending = SharedLink::new(&device, (&device, HEAD), (&host, TAIL))?;
         let receiving = SharedLink::new(&host, (&device, TAIL), (&host, HEAD))?;
         Ok(Self {

@@ -4,11 +4,13 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
+use support::blocking::was_open_on_return;
+use support::cuda::{PrimaryContext, Stream};
 use support::fork::{assert_forked, in_child};
 use support::ledger::Live;
-use support::{Result, child, simcuda};
-use vkgdr::Error;
+use support::{Result, child, refused, simcuda};
 use vkgdr::ring::Ring;
+use vkgdr::{AllocateOptions, Error, MemoryKind};
 
 use crate::{KERNELS, PATIENCE, Setup, message, report};
 
@@ -180,6 +182,24 @@ fn rings_that_are_not_bound_are_dropped_while_the_kernels_of_others_run() -> Res
     let mut answer = Vec::new();
     second.pop(&mut answer, PATIENCE)?;
     assert_eq!(answer, message(0, 10));
+    Ok(())
+}
+
+#[test]
+fn a_ring_that_cannot_be_made_is_refused_while_the_kernel_of_another_ring_runs() -> Result {
+    let setup = Setup::new()?;
+    let _context = PrimaryContext::retain_and_push(0);
+    let answers_exceed_all_memory = || Ring::new(&setup.gpu, 64, 1 << 60);
+    let messages_are_not_mapped = || Ring::with_options(&setup.gpu, 64, 64, AllocateOptions::new(MemoryKind::Device));
+    let refusals: [&dyn Fn() -> vkgdr::Result<Ring>; 2] = [&answers_exceed_all_memory, &messages_are_not_mapped];
+    for make in refusals {
+        let (live, running) = (Live::now(), Stream::create());
+        let (waited, made) = was_open_on_return(running.hold(), "cuCtxSynchronize", || Ok(make()))?;
+        let error = refused(made);
+        assert!(!waited, "waited for a kernel: {error}");
+        running.synchronize();
+        assert_eq!(Live::now(), live);
+    }
     Ok(())
 }
 
