@@ -6,7 +6,7 @@ use ash::vk;
 use super::CudaCode;
 use crate::MemoryKind;
 
-/// In some drivers each live allocation holds a descriptor; in all of them an allocation needs one temporarily.
+/// In some drivers each live allocation holds a descriptor; in all of them an allocation or a semaphore needs one temporarily.
 const OPEN_FILES: &str = "too many open files? see ulimit -n";
 
 /// For a system call that failed with an `errno`.
@@ -40,7 +40,10 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
             Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
         }
         ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
-        ("cuImportExternalMemory" | "cuMemGetHandleForAddressRange", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
+        (
+            "cuImportExternalMemory" | "cuImportExternalSemaphore" | "cuMemGetHandleForAddressRange",
+            CudaCode::OPERATING_SYSTEM,
+        ) => Some(OPEN_FILES),
         ("cuMemGetHandleForAddressRange", CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
             Some("the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only")
         }
@@ -61,9 +64,12 @@ pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> 
         ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
             Some("no Vulkan driver found a device")
         }
-        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE) => {
-            Some(OPEN_FILES)
-        }
+        (
+            "vkGetMemoryFdKHR" | "vkGetSemaphoreFdKHR",
+            vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
+        ) => Some(OPEN_FILES),
+        // A driver whose semaphores are files (Mesa's lavapipe) returns this code also without a free descriptor.
+        ("vkCreateSemaphore", vk::Result::ERROR_OUT_OF_HOST_MEMORY) => Some(OPEN_FILES),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 
 use support::state::State;
 use support::{Result, child, device_read, host_read, host_write, pattern, supported};
+use vkgdr::vulkan::Semaphore;
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -57,6 +58,22 @@ fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> 
     }
 }
 
+/// Timeline semaphores, which two calls share by a descriptor: each is refused in turn, and both name the limit.
+fn check_semaphores(gpu: &Vkgdr) -> Result {
+    if !gpu.supports_semaphores() {
+        return Ok(());
+    }
+    let mut taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    let mut refused = 0;
+    while let Err(error) = Semaphore::new(gpu, 0) {
+        assert!(error.to_string().contains("ulimit -n"), "{error}");
+        refused += 1;
+        taken.pop().ok_or("no semaphore, although no file is open")?;
+    }
+    assert!(refused > 1, "a semaphore needs more than one descriptor");
+    Ok(())
+}
+
 #[test]
 fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     if child::role().is_none() {
@@ -99,6 +116,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
         memories.last().ok_or("none")?.export_fd()?;
         drop(memories);
         limit(Limit::Descriptors, 64)?;
+        check_semaphores(&gpu)?;
         State::assert_unchanged(&before, &kind.to_string());
     }
     done();
