@@ -32,7 +32,9 @@ impl Allocation {
         let deferred = owner.gpu().deferred_frees();
         deferred.poll(MayWait::No);
         let acquired = match Self::acquire_for_resources(owner, block) {
-            Err(error) if error.is_exhaustion() && deferred.drain() => Self::acquire_for_resources(owner, block),
+            Err(error) if error.is_exhaustion() && !error.exceeds_the_heap() && deferred.drain() => {
+                Self::acquire_for_resources(owner, block)
+            }
             result => result,
         };
         acquired.map_err(|error| with_sizes(error, block.kind, block.len(), block.memory_type))

@@ -61,6 +61,12 @@ impl Error {
         matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
     }
 
+    /// Whether more is asked for than the heap has, which was refused before a driver was called: an [exhaustion](Self::is_exhaustion)
+    /// in which freeing other memory does not help.
+    pub(crate) fn exceeds_the_heap(&self) -> bool {
+        matches!(self, Self::Allocation { operation: None, code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. })
+    }
+
     /// Whether a resource is exhausted that freeing memory may return: memory, descriptors, allocations.
     #[doc(hidden)]
     #[must_use]

@@ -28,7 +28,8 @@ fn an_allocation_error_names_operation_token_sizes_and_remedy() {
         "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 4 KiB of mapped memory; the heap has \
          256 MiB; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
     );
-    assert!(error(None, 2 << 30).is_exhaustion());
+    assert!(error(None, 2 << 30).is_exhaustion() && error(None, 2 << 30).exceeds_the_heap());
+    assert!(!error(Some("vkAllocateMemory"), 200 << 20).exceeds_the_heap());
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::lock::{Lock, LockGuard};
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::sync::SingleFlight;
-use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
+use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// The state that all clones of a pool, its threads' caches and its blocks share.
 pub(super) struct PoolInner {
@@ -107,7 +107,7 @@ impl PoolInner {
     /// Allocates `len` bytes as a dedicated allocation.
     fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
         let block = match self.make_block(len) {
-            Err(error) if error.is_exhaustion() && self.free_held() => self.make_block(len),
+            Err(error) if self.may_need_room(&error) && self.free_held() => self.make_block(len),
             block => block,
         }?;
         let chunk = FreeChunk::dedicated(block);
@@ -135,9 +135,11 @@ impl PoolInner {
         }
         let block = match self.make_block(self.block_len) {
             Err(error) if error.is_exhaustion() => {
-                self.free_held();
-                if self.take(class, count, into) {
-                    return Ok(());
+                if self.may_need_room(&error) {
+                    self.free_held();
+                    if self.take(class, count, into) {
+                        return Ok(());
+                    }
                 }
                 self.make_block(self.arena().span_len(class).min(self.block_len))
             }
@@ -147,6 +149,13 @@ impl PoolInner {
         self.arena().add_block(Arc::new(block), host_access);
         self.take(class, count, into);
         Ok(())
+    }
+
+    /// Whether freed memory may help a block that could not be made. Where mapped memory may be CUDA's, that may be exhausted
+    /// although the error is of Vulkan's heap.
+    fn may_need_room(&self, error: &Error) -> bool {
+        let is_of_two = || self.kind == MemoryKind::Mapped && self.owner.supports_existing().unwrap_or(false);
+        error.is_exhaustion() && (!error.exceeds_the_heap() || is_of_two())
     }
 
     fn make_block(self: &Arc<Self>, len: usize) -> Result<Block> {

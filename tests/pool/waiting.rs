@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use support::blocking::was_open_on_return;
 use support::cuda::{Gate, PrimaryContext, Stream};
-use support::{Result, SimCuda, simcuda, skip};
+use support::{Result, SimCuda, assert_says, refused, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
@@ -139,5 +140,47 @@ fn a_stream_that_the_program_holds_keeps_its_chunks() -> Result {
     assert_eq!(pool.allocate_on(LEN, &stream)?.device_ptr(), address);
     gate.open();
     context.synchronize()?;
+    Ok(())
+}
+
+/// Why the pool waits all the same.
+const TWO_MEMORIES: &str = "what exceeds Vulkan's heap may fit CUDA's memory once that is free";
+
+/// A length beyond the heap is refused before a driver is asked: to free others would not help.
+#[test]
+fn an_impossible_length_costs_no_free_chunk_and_no_wait() -> Result {
+    let (_primary, context, gpu, pool) = open(BLOCK)?;
+    if gpu.supports_existing()? {
+        return skip(TWO_MEMORIES);
+    }
+    drop(pool.allocate(LEN)?);
+    let used = pool.allocate(LEN)?;
+    let _ = used.device_ptr();
+    drop(used);
+    let (managed, stream) = (pool.managed_bytes(), context.new_stream()?);
+    let (waited, refusal) = was_open_on_return(hold(&stream), "cuCtxSynchronize", || Ok(pool.allocate(1 << 60)))?;
+    assert_says(&refused(refusal), &["requested 1 EiB"]);
+    assert!(!waited, "waited for the context");
+    assert_eq!(pool.managed_bytes(), managed);
+    context.synchronize()?;
+    Ok(())
+}
+
+/// The pool makes a smaller block instead.
+#[test]
+fn blocks_that_exceed_the_heap_cost_no_wait() -> Result {
+    let (_primary, context, gpu, pool) = open(128 << 30)?;
+    if gpu.supports_existing()? {
+        return skip(TWO_MEMORIES);
+    }
+    let used = pool.allocate(LEN)?;
+    let _ = used.device_ptr();
+    drop(used);
+    let stream = context.new_stream()?;
+    let allocate = || Ok(pool.allocate(60 << 10)?);
+    let (waited, larger) = was_open_on_return(hold(&stream), "cuCtxSynchronize", allocate)?;
+    assert!(!waited, "waited for the context");
+    context.synchronize()?;
+    drop(larger);
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! When buffers are freed: drop policies, contexts, and what is left behind.
 
-use support::blocking::while_shut;
+use support::blocking::{was_open_on_return, while_shut};
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::ledger::{Calls, Live};
 use support::state::State;
 use support::{Result, assert_says, host_write, pattern, refused, simcuda, skip};
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation};
+use vkgdr::ash::vk;
+use vkgdr::vulkan::{
+    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, MemoryLocation,
+};
 use vkgdr::{DropPolicy, OpenFlags, Vkgdr};
 
 use crate::{buffer, open};
@@ -68,6 +71,30 @@ fn room_that_a_deferred_free_makes_during_an_allocation_is_used_without_a_wait()
         busy.synchronize();
         gpu.collect();
     }
+    Ok(())
+}
+
+/// What other memory is freed later does not help.
+#[test]
+fn memory_that_exceeds_the_heap_is_refused_without_a_wait_for_frees() -> Result {
+    let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let (allocator, stream) = (allocator(&gpu)?, Stream::create());
+    let bound = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+    // SAFETY: the stream outlives the buffer.
+    unsafe { bound.bind_raw_stream(stream.raw()) }?;
+    let _ = bound.device_ptr();
+    let gate = stream.hold();
+    drop(bound);
+    let requirements = vk::MemoryRequirements { size: 1 << 60, alignment: 64, memory_type_bits: !0 };
+    let (location, allocation_scheme) = (MemoryLocation::CpuToGpu, AllocationScheme::GpuAllocatorManaged);
+    let desc = AllocationCreateDesc { name: "", requirements, location, linear: true, allocation_scheme };
+    // SAFETY: nothing is bound to it.
+    let allocate = || Ok(unsafe { allocator.allocate(&desc) });
+    let (waited, refusal) = was_open_on_return(gate, "cuEventSynchronize", allocate)?;
+    assert_says(&refused(refusal), &["requested 1 EiB", "VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
+    assert!(!waited, "waited for a stream");
+    stream.synchronize();
+    assert_eq!(gpu.collect(), 1);
     Ok(())
 }
 
