@@ -170,9 +170,17 @@ impl Semaphore {
             let handle = Handle(unsafe { cuda()?.semaphore_import(fd.as_raw_fd()) }?);
             // After success the driver owns the descriptor (CUDA driver API, cuImportExternalSemaphore).
             let _ = fd.into_raw_fd();
-            let mut external = External { handle, context, anchor: None, owner };
-            external.anchor = Anchor::new(context)?;
-            Ok(external)
+            match Anchor::new(context) {
+                Ok(anchor) => Ok(External { handle, context, anchor, owner }),
+                Err(error) => {
+                    // Without the wait of a drop, since no stream has had it.
+                    // SAFETY: imported above, and used by nothing.
+                    if let Err(error) = unsafe { cuda()?.semaphore_destroy(handle.0) } {
+                        report!(Warn, "releasing a semaphore: {error}");
+                    }
+                    Err(error)
+                }
+            }
         })?;
         Ok(Self { external, vulkan })
     }

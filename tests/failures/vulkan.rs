@@ -1,10 +1,12 @@
 //! Failures of buffers and images that Vulkan, CUDA and the CPU share.
 #![expect(unsafe_code, reason = "creates buffers and images")]
 
-use support::cuda::no_context;
+use support::blocking::was_open_on_return;
+use support::cuda::{Context, Stream, no_context};
+use support::{assert_says, codes, refused, simcuda, skip};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image, MemoryLocation, Semaphore};
-use vkgdr::{MemoryKind, OpenFlags};
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
 use crate::allocate::ENTER_AND_LEAVE;
@@ -181,4 +183,24 @@ fn dropping_a_semaphore_survives_every_failure() -> Result {
         };
         no_context(|| sweep.run(|| Ok(place.inside(|| Semaphore::new(&place.gpu, 1))?), drop_it, |()| Ok(())))
     })
+}
+
+#[test]
+fn a_semaphore_without_memory_for_its_context_is_refused_without_a_wait() -> Result {
+    let Some(sim) = simcuda() else { return skip("only the simulated driver can be made to refuse") };
+    let _context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    if !gpu.supports_semaphores() {
+        return skip("the drivers share no semaphores");
+    }
+    let stream = Stream::create();
+    let (live, gate) = (sim.live_objects_of("semaphore"), stream.hold());
+    sim.fail("cuMemAlloc", 1, codes::OUT_OF_MEMORY);
+    let (waited, made) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(Semaphore::new(&gpu, 0)))?;
+    sim.clear_faults();
+    assert_says(&refused(made), &["cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY"]);
+    assert!(!waited, "waited for a stream that never had the semaphore");
+    assert_eq!(sim.live_objects_of("semaphore"), live);
+    stream.synchronize();
+    Ok(())
 }
