@@ -147,14 +147,18 @@ fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
         entry[28] = target;
         entry
     };
-    for (targets, used) in [([75, 80, 90], "of_80"), ([90, 80, 75], "of_80"), ([90, 75, 75], "of_75")] {
+    let image_of = |targets: [u8; 3]| {
         let entries = targets.map(entry).concat();
         let mut image = fat_binary(1, 0x11, &[])[..16].to_vec();
         image[8..].copy_from_slice(&(entries.len() as u64).to_le_bytes());
         image.extend(entries);
-        let module = good(Module::load_image(&image))?;
+        image
+    };
+    for (targets, used) in [([75, 80, 90], "of_80"), ([90, 80, 75], "of_80"), ([90, 75, 75], "of_75")] {
+        let module = good(Module::load_image(&image_of(targets)))?;
         good(good(module.function(used))?.launch(Shape::ONE, 0, &[]))?;
     }
+    assert_eq!(load_image(&image_of([100, 90, 120])), Err(codes::NO_BINARY_FOR_GPU));
     Ok(())
 }
 

@@ -59,7 +59,7 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
 }
 
 // The PTX of a program that was compiled with `-rdc=true`: its objects' fat binaries, up to a null pointer, are linked when they
-// are loaded. What nvcc linked before is machine code, or nothing.
+// are loaded. What nvcc linked before is machine code, or nothing. One of them is libcudadevrt.a's.
 fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
     let mut texts = Vec::new();
     for index in 0.. {
@@ -68,10 +68,7 @@ fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
         if binary.is_null() {
             break;
         }
-        let text = from_fat_binary(binary)?;
-        // nvcc links libcudadevrt.a with every such program. It has PTX for the newest GPU only.
-        let is_runtime = text.contains(DEVICE_RUNTIME_NAME);
-        texts.push(if is_runtime { DEVICE_RUNTIME.to_owned() } else { text });
+        texts.push(from_fat_binary(binary)?);
     }
     Ok(link::join(&texts))
 }
@@ -141,21 +138,33 @@ fn size(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
     usize::try_from(number(bytes, offset, width)?).ok()
 }
 
-// The PTX for the newest GPU that is not newer than this one, as a GPU's driver chooses it; if all of it is for newer ones, the
-// first, whose refusal says for which.
+// The PTX for the newest GPU that is not newer than this one, as a GPU's driver chooses it. For libcudadevrt.a, which may have PTX
+// for new GPUs only, what the simulator has of it.
 fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
     let start = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
     let entries = std::iter::successors(Entry::first(start), |entry| Entry::first(entry.next));
-    let device = u64::try_from(COMPUTE_CAPABILITY.0 * 10 + COMPUTE_CAPABILITY.1).unwrap_or_default();
-    let mut best: Option<Entry<'_>> = None;
-    for entry in entries.filter(|entry| entry.kind == KIND_PTX) {
-        let is_better =
-            |best: &Entry<'_>| entry.target <= device && (best.target > device || best.target < entry.target);
-        if best.as_ref().is_none_or(is_better) {
-            best = Some(entry);
-        }
+    let entries: Vec<_> = entries.filter(|entry| entry.kind == KIND_PTX).collect();
+    let fitting = entries.iter().filter(|entry| entry.target <= device()).max_by_key(|entry| entry.target);
+    let oldest = entries.iter().min_by_key(|entry| entry.target);
+    let best = fitting.or(oldest).ok_or_else(|| compiled("a fat binary without PTX"))?;
+    let text = best.text()?;
+    if text.contains(DEVICE_RUNTIME_NAME) {
+        return Ok(DEVICE_RUNTIME.to_owned());
     }
-    best.ok_or_else(|| compiled("a fat binary without PTX"))?.text()
+    if best.target > device() {
+        let reason = format!(
+            "the fat binary has PTX for sm_{} and newer GPUs, and this one is an sm_{}: compile for that, too",
+            best.target,
+            device()
+        );
+        return Err((NO_BINARY_FOR_GPU, reason));
+    }
+    Ok(text)
+}
+
+// The number in the `sm_NN` of the simulated GPU.
+fn device() -> u64 {
+    u64::try_from(COMPUTE_CAPABILITY.0 * 10 + COMPUTE_CAPABILITY.1).unwrap_or_default()
 }
 
 struct Entry<'a> {
