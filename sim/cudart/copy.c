@@ -3,27 +3,9 @@
 
 #include <string.h>
 
-// cudaPos.
-typedef struct {
-    size_t x, y, z;
-} Position;
-
-// cudaMemcpy3DParms.
-typedef struct {
-    void *source_array;
-    Position source_position;
-    Pitched source;
-    void *target_array;
-    Position target_position;
-    Pitched target;
-    Extent extent;
-    int kind;
-} Box;
-
 // CUmemorytype.
 enum { HOST = 1, DEVICE = 2, UNIFIED = 4 };
 
-// On the stream, or on the legacy one with the driver's waits if `wait` is set and the stream is null.
 int runtime_copy(void *to, const void *from, size_t size, int kind, void *stream, int wait) {
     uint64_t target = ADDRESS(to), source = ADDRESS(from);
     int code, now = wait && stream == NULL;
@@ -71,19 +53,26 @@ static Side side(int memory, const void *pointer, size_t pitch, size_t height, P
     return side;
 }
 
-static int copy_box(const Box *box, void *stream, int wait) {
+int runtime_box(Copy3D *out, const Box *box) {
     static const int from[] = {UNIFIED, HOST, DEVICE, DEVICE, UNIFIED}, to[] = {UNIFIED, DEVICE, HOST, DEVICE, UNIFIED};
     if (box == NULL) return INVALID_VALUE;
     if (box->kind < HOST_TO_HOST || box->kind > ANY_TO_ANY) return INVALID_DIRECTION;
     if (box->source_array != NULL || box->target_array != NULL) return NOT_SUPPORTED;
     const Pitched *a = &box->source, *b = &box->target;
-    Copy3D copy = {.source = side(from[box->kind], a->pointer, a->pitch, a->height, box->source_position),
-                   .target = side(to[box->kind], b->pointer, b->pitch, b->height, box->target_position),
-                   .width = box->extent.width,
-                   .height = box->extent.height,
-                   .depth = box->extent.depth};
+    *out = (Copy3D){.source = side(from[box->kind], a->pointer, a->pitch, a->height, box->source_position),
+                    .target = side(to[box->kind], b->pointer, b->pitch, b->height, box->target_position),
+                    .width = box->extent.width,
+                    .height = box->extent.height,
+                    .depth = box->extent.depth};
+    return SUCCESS;
+}
+
+static int copy_box(const Box *box, void *stream, int wait) {
+    Copy3D copy;
+    int code = runtime_box(&copy, box);
+    if (code != SUCCESS) return code;
     if (wait && stream == NULL) return driver.cuMemcpy3D_v2(&copy);
-    int code = driver.cuMemcpy3DAsync_v2(&copy, stream);
+    code = driver.cuMemcpy3DAsync_v2(&copy, stream);
     return code == SUCCESS && wait ? driver.cuStreamSynchronize(stream) : code;
 }
 

@@ -58,6 +58,8 @@ STARTED(cudaDeviceGetByPCIBusId, (int *out, const char *id), driver.cuDeviceGetB
 
 STARTED(cudaDeviceCanAccessPeer, (int *out, int device, int peer),
         driver.cuDeviceCanAccessPeer(out, device, peer))
+STARTED(cudaDeviceGetP2PAttribute, (int *out, int attribute, int device, int peer),
+        driver.cuDeviceGetP2PAttribute(out, attribute, device, peer))
 CALL(cudaDeviceEnablePeerAccess, (int peer, unsigned flags),
      flags != 0 ? INVALID_VALUE : checked(peer, PEER_UNSUPPORTED))
 CALL(cudaDeviceDisablePeerAccess, (int peer), checked(peer, PEER_NOT_ENABLED))

@@ -78,6 +78,7 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuDeviceGetPCIBusId, (char *, int, int)) \
     X(cuDeviceGetByPCIBusId, (int *, const char *)) \
     X(cuDeviceCanAccessPeer, (int *, int, int)) \
+    X(cuDeviceGetP2PAttribute, (int *, int, int, int)) \
     X(cuDeviceGetDefaultMemPool, (void **, int)) \
     X(cuDeviceGetMemPool, (void **, int)) \
     X(cuDeviceSetMemPool, (int, void *)) \
@@ -134,6 +135,8 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuPointerGetAttributes, (unsigned, const int *, void **, uint64_t)) \
     X(cuMemPrefetchAsync_v2, (uint64_t, size_t, Location, unsigned, void *)) \
     X(cuMemAdvise_v2, (uint64_t, size_t, int, Location)) \
+    X(cuMemRangeGetAttribute, (void *, size_t, int, uint64_t, size_t)) \
+    X(cuMemRangeGetAttributes, (void **, size_t *, int *, size_t, uint64_t, size_t)) \
     X(cuMemAllocAsync, (uint64_t *, size_t, void *)) \
     X(cuMemAllocFromPoolAsync, (uint64_t *, size_t, void *, void *)) \
     X(cuMemFreeAsync, (uint64_t, void *)) \
@@ -164,6 +167,8 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuIpcGetMemHandle, (IpcHandle *, uint64_t)) \
     X(cuIpcOpenMemHandle_v2, (uint64_t *, IpcHandle, unsigned)) \
     X(cuIpcCloseMemHandle, (uint64_t)) \
+    X(cuIpcGetEventHandle, (IpcHandle *, void *)) \
+    X(cuIpcOpenEventHandle, (void **, IpcHandle)) \
     X(cuImportExternalMemory, (void **, const ExternalHandle *)) \
     X(cuExternalMemoryGetMappedBuffer, (uint64_t *, void *, const ExternalBuffer *)) \
     X(cuDestroyExternalMemory, (void *)) \
@@ -181,6 +186,7 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuKernelGetParamCount, (void *, size_t *)) \
     X(cuKernelSetAttribute, (int, int, void *, int)) \
     X(cuFuncGetAttribute, (int *, int, void *)) \
+    X(cuFuncGetName, (const char **, void *)) \
     X(cuFuncSetAttribute, (void *, int, int)) \
     X(cuFuncSetCacheConfig, (void *, int)) \
     X(cuFuncSetSharedMemConfig, (void *, int)) \
@@ -208,6 +214,30 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuGraphMemsetNodeSetParams, (void *, const void *)) \
     X(cuGraphExecKernelNodeSetParams, (void *, void *, const void *)) \
     X(cuGraphExecMemsetNodeSetParams, (void *, void *, const void *, void *)) \
+    X(cuGraphAddMemcpyNode, (void **, void *, void *const *, size_t, const Copy3D *, void *)) \
+    X(cuGraphMemcpyNodeSetParams, (void *, const Copy3D *)) \
+    X(cuGraphExecMemcpyNodeSetParams, (void *, void *, const Copy3D *, void *)) \
+    X(cuGraphKernelNodeGetParams, (void *, void *)) \
+    X(cuGraphMemsetNodeGetParams, (void *, void *)) \
+    X(cuGraphHostNodeGetParams, (void *, void *)) \
+    X(cuGraphHostNodeSetParams, (void *, const void *)) \
+    X(cuGraphExecHostNodeSetParams, (void *, void *, const void *)) \
+    X(cuGraphChildGraphNodeGetGraph, (void *, void **)) \
+    X(cuGraphExecChildGraphNodeSetParams, (void *, void *, void *)) \
+    X(cuGraphEventRecordNodeGetEvent, (void *, void **)) \
+    X(cuGraphEventRecordNodeSetEvent, (void *, void *)) \
+    X(cuGraphEventWaitNodeGetEvent, (void *, void **)) \
+    X(cuGraphEventWaitNodeSetEvent, (void *, void *)) \
+    X(cuGraphExecEventRecordNodeSetEvent, (void *, void *, void *)) \
+    X(cuGraphExecEventWaitNodeSetEvent, (void *, void *, void *)) \
+    X(cuGraphAddNode_v2, (void **, void *, void *const *, const void *, size_t, const void *)) \
+    X(cuGraphNodeSetParams, (void *, const void *)) \
+    X(cuGraphExecNodeSetParams, (void *, void *, const void *)) \
+    X(cuUserObjectCreate, (void **, void *, HostFunction, unsigned, unsigned)) \
+    X(cuUserObjectRetain, (void *, unsigned)) \
+    X(cuUserObjectRelease, (void *, unsigned)) \
+    X(cuGraphRetainUserObject, (void *, void *, unsigned, unsigned)) \
+    X(cuGraphReleaseUserObject, (void *, void *, unsigned)) \
     X(cuGraphAddDependencies_v2, (void *, void *const *, void *const *, const void *, size_t)) \
     X(cuGraphRemoveDependencies_v2, (void *, void *const *, void *const *, const void *, size_t)) \
     X(cuGraphGetEdges_v2, (void *, void **, void **, void *, size_t *)) \
@@ -216,6 +246,8 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuStreamUpdateCaptureDependencies_v2, (void *, void **, const void *, size_t, unsigned)) \
     X(cuStreamBeginCaptureToGraph, (void *, void *, void *const *, const void *, size_t, int)) \
     X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
+    X(cuGraphInstantiateWithParams, (void **, void *, void *)) \
+    X(cuGraphInstantiateWithParams_ptsz, (void **, void *, void *)) \
     X(cuGraphExecDestroy, (void *)) \
     X(cuGraphExecGetFlags, (void *, unsigned long long *)) \
     X(cuGraphExecUpdate_v2, (void *, void *, void *)) \

@@ -1,14 +1,6 @@
-// Graphs. Their handles are the driver's, as are the parameters of fills, host functions and events.
+// Graphs. Their handles are the driver's, as are the parameters of fills, host functions and events. More about nodes is in
+// node.c.
 #include "runtime.h"
-
-// cudaKernelNodeParams, the driver's CUDA_KERNEL_NODE_PARAMS_v1 but for what the first member is.
-typedef struct {
-    const void *function;
-    Dim3 grid, block;
-    unsigned shared;
-    void **arguments;
-    void **extra;
-} KernelNode;
 
 static int with_kernel(KernelNode *own, const KernelNode *node) {
     void *kernel;
@@ -115,6 +107,10 @@ CALL(cudaGraphInstantiate, (void **out, void *graph, unsigned long long flags),
      driver.cuGraphInstantiateWithFlags(out, graph, flags))
 CALL(cudaGraphInstantiateWithFlags, (void **out, void *graph, unsigned long long flags),
      driver.cuGraphInstantiateWithFlags(out, graph, flags))
+CALL(cudaGraphInstantiateWithParams, (void **out, void *graph, void *parameters),
+     driver.cuGraphInstantiateWithParams(out, graph, parameters))
+CALL(cudaGraphInstantiateWithParams_ptsz, (void **out, void *graph, void *parameters),
+     driver.cuGraphInstantiateWithParams_ptsz(out, graph, parameters))
 CALL(cudaGraphExecDestroy, (void *executable), driver.cuGraphExecDestroy(executable))
 CALL(cudaGraphExecGetFlags, (void *executable, unsigned long long *out), driver.cuGraphExecGetFlags(executable, out))
 CALL(cudaGraphExecUpdate, (void *executable, void *graph, void *result),

@@ -1,4 +1,5 @@
-// Kernels and variables that nvcc compiled into a program: registration, launches, attributes.
+// Kernels and variables that nvcc compiled into a program: registration, launches, attributes. Copies of variables are in
+// symbol.c.
 //
 // A fat binary is loaded when one of its kernels or variables is first used. Its refusal, as of one that has machine code
 // only, is kept and returned for all of them.
@@ -195,8 +196,28 @@ int runtime_kernel(void **kernel, const void *function) {
     return code;
 }
 
-// Address and size of a variable in the current context.
-static int variable(uint64_t *address, size_t *size, const void *host) {
+// A loaded kernel of that name, after `skip` others: binaries may have kernels of one name that are private to each.
+static Symbol *named(const char *name, size_t skip) {
+    pthread_mutex_lock(&mutex);
+    Symbol *symbol = NULL;
+    for (size_t bucket = 0; bucket < bucket_count && symbol == NULL; bucket++)
+        for (symbol = buckets[bucket]; symbol != NULL; symbol = symbol->next)
+            if (symbol->kernel != NULL && !symbol->binary->gone && strcmp(symbol->name, name) == 0 && skip-- == 0) break;
+    pthread_mutex_unlock(&mutex);
+    return symbol;
+}
+
+const void *runtime_function(void *function) {
+    const char *name;
+    Symbol *symbol = NULL;
+    void *own = NULL;
+    if (driver.cuFuncGetName(&name, function) != SUCCESS) return function;
+    for (size_t skip = 0; own != function && (symbol = named(name, skip)) != NULL; skip++)
+        if (driver.cuKernelGetFunction(&own, symbol->kernel) != SUCCESS) own = NULL;
+    return symbol == NULL ? function : symbol->host;
+}
+
+int runtime_variable(uint64_t *address, size_t *size, const void *host) {
     Symbol *symbol = find(host);
     if (symbol == NULL || !symbol->is_variable) return INVALID_SYMBOL;
     int code = load(symbol->binary);
@@ -339,45 +360,3 @@ OF_KERNEL(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
           driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, kernel, block, shared, flags))
 OF_KERNEL(cudaOccupancyAvailableDynamicSMemPerBlock, (size_t *out, const void *function, int blocks, int block),
           driver.cuOccupancyAvailableDynamicSMemPerBlock(out, kernel, blocks, block))
-
-// Variables.
-int runtime_copy(void *to, const void *from, size_t size, int kind, void *stream, int wait);
-
-static int address(void **out, const void *symbol) {
-    uint64_t address;
-    if (out == NULL) return INVALID_VALUE;
-    int code = variable(&address, NULL, symbol);
-    if (code == SUCCESS) *out = POINTER(address);
-    return code;
-}
-
-static int size_of(size_t *out, const void *symbol) {
-    uint64_t address;
-    return out == NULL ? INVALID_VALUE : variable(&address, out, symbol);
-}
-
-static int copy_symbol(const void *symbol, void *to, const void *from, size_t size, size_t offset, int kind, void *stream,
-                       int wait) {
-    uint64_t address;
-    size_t whole;
-    int writes = to == NULL;
-    if (kind == (writes ? DEVICE_TO_HOST : HOST_TO_DEVICE) || kind == HOST_TO_HOST) return INVALID_DIRECTION;
-    int code = variable(&address, &whole, symbol);
-    if (code == SUCCESS && (offset > whole || size > whole - offset)) code = INVALID_VALUE;
-    if (code != SUCCESS) return code;
-    void *inside = POINTER(address + offset);
-    return writes ? runtime_copy(inside, from, size, kind, stream, wait)
-                  : runtime_copy(to, inside, size, kind, stream, wait);
-}
-
-CALL(cudaGetSymbolAddress, (void **out, const void *symbol), address(out, symbol))
-CALL(cudaGetSymbolSize, (size_t * out, const void *symbol), size_of(out, symbol))
-ON_DEFAULT(cudaMemcpyToSymbol, (const void *symbol, const void *from, size_t size, size_t offset, int kind),
-           copy_symbol(symbol, NULL, from, size, offset, kind, own, 1))
-ON_STREAM(cudaMemcpyToSymbolAsync,
-          (const void *symbol, const void *from, size_t size, size_t offset, int kind, void *stream),
-          copy_symbol(symbol, NULL, from, size, offset, kind, stream, 0))
-ON_DEFAULT(cudaMemcpyFromSymbol, (void *to, const void *symbol, size_t size, size_t offset, int kind),
-           to == NULL ? INVALID_VALUE : copy_symbol(symbol, to, NULL, size, offset, kind, own, 1))
-ON_STREAM(cudaMemcpyFromSymbolAsync, (void *to, const void *symbol, size_t size, size_t offset, int kind, void *stream),
-          to == NULL ? INVALID_VALUE : copy_symbol(symbol, to, NULL, size, offset, kind, stream, 0))

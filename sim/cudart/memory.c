@@ -133,6 +133,12 @@ PREFETCH(cudaMemPrefetchAsync_ptsz, PER_THREAD)
 CALL(LOCATED(cudaMemAdvise), (const void *pointer, size_t size, int advice, Location location),
      driver.cuMemAdvise_v2(ADDRESS(pointer), size, advice, location))
 
+CALL(cudaMemRangeGetAttribute, (void *out, size_t size, int attribute, const void *pointer, size_t len),
+     driver.cuMemRangeGetAttribute(out, size, attribute, ADDRESS(pointer), len))
+CALL(cudaMemRangeGetAttributes,
+     (void **outs, size_t *sizes, int *attributes, size_t count, const void *pointer, size_t len),
+     driver.cuMemRangeGetAttributes(outs, sizes, attributes, count, ADDRESS(pointer), len))
+
 // Pools. Their structures are the driver's.
 static int allocate_async(void **out, size_t size, void *pool, void *stream) {
     uint64_t address = 0;
@@ -234,3 +240,5 @@ static int open_shared(void **out, IpcHandle handle, unsigned flags) {
 CALL(cudaIpcGetMemHandle, (IpcHandle * out, void *pointer), driver.cuIpcGetMemHandle(out, ADDRESS(pointer)))
 CALL(cudaIpcOpenMemHandle, (void **out, IpcHandle handle, unsigned flags), open_shared(out, handle, flags))
 CALL(cudaIpcCloseMemHandle, (void *pointer), driver.cuIpcCloseMemHandle(ADDRESS(pointer)))
+CALL(cudaIpcGetEventHandle, (IpcHandle * out, void *event), driver.cuIpcGetEventHandle(out, event))
+CALL(cudaIpcOpenEventHandle, (void **out, IpcHandle handle), driver.cuIpcOpenEventHandle(out, handle))

@@ -40,6 +40,32 @@ typedef struct {
     size_t width, height, depth;
 } Extent;
 
+// cudaPos.
+typedef struct {
+    size_t x, y, z;
+} Position;
+
+// cudaMemcpy3DParms.
+typedef struct {
+    void *source_array;
+    Position source_position;
+    Pitched source;
+    void *target_array;
+    Position target_position;
+    Pitched target;
+    Extent extent;
+    int kind;
+} Box;
+
+// cudaKernelNodeParams, the driver's CUDA_KERNEL_NODE_PARAMS_v1 but for what the first member is.
+typedef struct {
+    const void *function;
+    Dim3 grid, block;
+    unsigned shared;
+    void **arguments;
+    void **extra;
+} KernelNode;
+
 // cudaStreamPerThread.
 #define PER_THREAD ((void *)2)
 
@@ -59,6 +85,17 @@ int runtime_done(int code);
 int runtime_check_device(int device);
 // The kernel, as the driver's, of a function of the program or of a handle of `cudaGetKernel`.
 int runtime_kernel(void **kernel, const void *function);
+// The function of the program whose kernel, in some context, is this function of the driver; the latter itself if there is
+// none.
+const void *runtime_function(void *function);
+// Address and size of a variable in the current context.
+int runtime_variable(uint64_t *address, size_t *size, const void *host);
+// On the stream, or on the legacy one with the driver's waits if `wait` is set and the stream is null.
+int runtime_copy(void *to, const void *from, size_t size, int kind, void *stream, int wait);
+// The driver's structure of a copy.
+int runtime_box(Copy3D *out, const Box *box);
+// Where a copy of bytes to or from a variable begins on the device, if it is inside and has that direction.
+int runtime_in_symbol(void **out, const void *symbol, size_t size, size_t offset, int kind, int writes);
 // Says once that a function is not simulated.
 int runtime_missing(const char *name, int *said);
 

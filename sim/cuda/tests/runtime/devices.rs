@@ -81,6 +81,11 @@ fn devices_answer_questions() {
         good!(cuda, cudaDeviceSetLimit(0 => i32, 2048 => usize));
         good!(cuda, cudaDeviceGetLimit(&raw mut stack => *mut usize, 0 => i32));
         assert_eq!(stack, 2048);
+        // cudaDevP2PAttrAccessSupported, of a device and itself.
+        assert_eq!(
+            call!(cuda, cudaDeviceGetP2PAttribute(&raw mut device => *mut i32, 2 => i32, 0 => i32, 0 => i32)),
+            INVALID_DEVICE
+        );
         // cudaErrorPeerAccessUnsupported, cudaErrorPeerAccessNotEnabled.
         assert_eq!(call!(cuda, cudaDeviceEnablePeerAccess(0 => i32, 0 => u32)), 217);
         assert_eq!(call!(cuda, cudaDeviceDisablePeerAccess(0 => i32)), 705);

@@ -1,6 +1,7 @@
 //! Kernels and variables that a program registers, as nvcc makes it.
 
 mod graphs;
+mod nodes;
 
 use std::ffi::c_char;
 use std::fmt::Write as _;

@@ -128,6 +128,14 @@ fn managed_memory_is_advised_in_the_form_of_each_version() {
             good!(cuda, cudaMemPrefetchAsync(managed => usize, 4096 => usize, place => u64, 0 => u32, 0 => usize));
             good!(cuda, cudaMemAdvise(managed => usize, 4096 => usize, 3 => i32, place => u64));
         }
+        // cudaMemRangeAttributePreferredLocation, after cudaMemAdviseSetPreferredLocation.
+        let mut preferred = -9;
+        good!(
+            cuda,
+            cudaMemRangeGetAttribute(&raw mut preferred => *mut i32, 4 => usize, 2 => i32, managed => usize,
+                                     4096 => usize)
+        );
+        assert_eq!(preferred, 0);
         cuda.free(managed);
     });
 }

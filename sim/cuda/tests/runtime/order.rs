@@ -114,3 +114,25 @@ fn streams_say_that_they_capture_nothing() {
         good!(cuda, cudaThreadExchangeStreamCaptureMode(&raw mut mode => *mut i32));
     });
 }
+
+#[test]
+fn events_are_named_for_other_processes() {
+    with_each(|cuda| {
+        let (mut event, mut plain, mut opened, mut handle) = (0_usize, 0_usize, 0_usize, [0_u64; 8]);
+        // cudaEventDisableTiming, cudaEventInterprocess.
+        good!(cuda, cudaEventCreateWithFlags(&raw mut event => *mut usize, 6 => u32));
+        good!(cuda, cudaEventCreate(&raw mut plain => *mut usize));
+        good!(cuda, cudaIpcGetEventHandle(&raw mut handle => *mut [u64; 8], event => usize));
+        assert_ne!(handle, [0; 8]);
+        let own = call!(cuda, cudaIpcOpenEventHandle(&raw mut opened => *mut usize, Handle(handle) => Handle));
+        // cudaErrorDeviceUninitialized: a handle is for other processes.
+        assert_eq!(own, 201);
+        assert_ne!(call!(cuda, cudaIpcGetEventHandle(&raw mut handle => *mut [u64; 8], plain => usize)), 0);
+        good!(cuda, cudaEventDestroy(event => usize));
+        good!(cuda, cudaEventDestroy(plain => usize));
+    });
+}
+
+/// `cudaIpcEventHandle_t`, passed by value.
+#[repr(C)]
+struct Handle([u64; 8]);

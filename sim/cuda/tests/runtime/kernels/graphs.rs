@@ -5,13 +5,13 @@ use crate::{call, good, with_each};
 
 /// `cudaKernelNodeParams`.
 #[repr(C)]
-struct Node {
-    kernel: usize,
-    grid: Dim3,
-    block: Dim3,
-    shared: u32,
-    arguments: *const *const u8,
-    extra: usize,
+pub(super) struct Node {
+    pub(super) kernel: usize,
+    pub(super) grid: Dim3,
+    pub(super) block: Dim3,
+    pub(super) shared: u32,
+    pub(super) arguments: *const *const u8,
+    pub(super) extra: usize,
 }
 
 #[test]
