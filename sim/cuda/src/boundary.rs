@@ -1,6 +1,7 @@
 //! The entry to every driver function. Each is declared with `exports!` and runs through [`call`], which counts the
 //! call, injects failures, refuses calls before `cuInit` and inside a host function, and stops panics.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -45,14 +46,18 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     }
 }
 
-// One line for each function, since programs rarely print the name of the call that failed. `SIMCUDA_QUIET=1` is for
-// programs that only ask what there is.
+// One line for each function, since programs rarely print the name of the call that failed.
 fn say_missing(site: &Site) {
+    say(format_args!("{} is not simulated: CUDA_ERROR_NOT_SUPPORTED", site.name()));
+}
+
+/// Says on stderr what is not simulated. `SIMCUDA_QUIET=1` is for programs that only ask what there is.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
     if settings().quiet {
         return;
     }
     // A closed stderr is no reason to panic in the program's thread.
-    let _ = writeln!(io::stderr(), "simcuda: {} is not simulated: CUDA_ERROR_NOT_SUPPORTED", site.name());
+    let _ = writeln!(io::stderr(), "simcuda: {line}");
 }
 
 /// Declares exported functions: one C function for each name, all with the same body, each with an entry in

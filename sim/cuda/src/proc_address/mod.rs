@@ -4,10 +4,11 @@ mod versions;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult};
 
-use crate::boundary::exports;
+use crate::boundary::{exports, say};
 use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::control::site::{SITES, base_name};
 use crate::ffi::{In, Out, Text};
@@ -54,10 +55,22 @@ fn get_v2(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Opt
     out.set(found.map_err(|_| NOT_FOUND)?)
 }
 
-// The table of interfaces that NVIDIA's own libraries use among themselves. There is none.
+/// The table that each statically linked runtime asks for: `CUDART_INTERFACE` of ZLUDA's `dark_api`. NVRTC asks for another
+/// one, and does without.
+const RUNTIME_INTERFACE: [u8; 16] =
+    [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
+
+// The table of interfaces that NVIDIA's own libraries use among themselves. There is none, without which a statically linked
+// runtime fails in every call; its error alone says nothing about the cause.
 fn export_table(out: Out<usize>, id: In<[u8; 16]>) -> Outcome {
+    static SAID: AtomicBool = AtomicBool::new(false);
     out.set(0)?;
-    id.get()?;
+    if id.get()? == RUNTIME_INTERFACE && !SAID.swap(true, Ordering::Relaxed) {
+        say(format_args!(
+            "cuGetExportTable is not simulated, which a statically linked CUDA runtime needs: CUDA_ERROR_NOT_SUPPORTED; \
+             link it as a shared library (nvcc --cudart shared)"
+        ));
+    }
     Err(NOT_SUPPORTED)
 }
 

@@ -11,6 +11,16 @@ fn probe() {
         let mut texture = 0_usize;
         assert_eq!(call!(cuTexRefCreate(&raw mut texture => *mut usize)), codes::NOT_SUPPORTED);
         assert_eq!(call!(cuTexRefDestroy(texture => usize)), codes::NOT_SUPPORTED);
+        // What NVRTC asks for, and what a statically linked runtime does.
+        for id in [0x28e3_33d5_264f_c0a5_41cc_e63a_d351_91da, 0xf99d_fd12_39d9_8789_4ae7_f45b_6cfb_d56b_u128] {
+            let mut table = 1_usize;
+            let id = id.to_le_bytes();
+            assert_eq!(
+                call!(cuGetExportTable(&raw mut table => *mut usize, &raw const id => *const [u8; 16])),
+                codes::NOT_SUPPORTED
+            );
+            assert_eq!(table, 0);
+        }
         // Few GPUs have multicast objects.
         let mut object = 0_usize;
         assert_eq!(call!(cuMulticastCreate(&raw mut object => *mut usize, 0 => usize)), codes::NOT_SUPPORTED);
@@ -29,7 +39,10 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
         return Ok(());
     }
     let line = |name| format!("simcuda: {name} is not simulated: CUDA_ERROR_NOT_SUPPORTED");
-    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, [line("cuTexRefCreate"), line("cuTexRefDestroy")]);
+    let table = "simcuda: cuGetExportTable is not simulated, which a statically linked CUDA runtime needs: \
+                 CUDA_ERROR_NOT_SUPPORTED; link it as a shared library (nvcc --cudart shared)";
+    let expected = [line("cuTexRefCreate"), line("cuTexRefDestroy"), table.to_owned()];
+    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, expected);
     assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
     Ok(())
 }
