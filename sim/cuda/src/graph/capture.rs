@@ -252,13 +252,16 @@ fn forget(capture: &Arc<Capture>) {
     }
 }
 
-/// A stream that captures is destroyed, which invalidates its capture. One that started there ends.
+/// A capture ends with the stream where it started. Another stream that is destroyed leaves it, with its nodes: cuda.core
+/// destroys streams once the origin waits for them, and a stream that nothing waits for stays unjoined.
 pub(crate) fn destroyed(stream: &Stream) {
     let Some(capture) = of(stream) else { return };
-    lock(&capture.state).invalid = true;
     if capture.origin == stream.id {
-        forget(&capture);
+        return forget(&capture);
     }
+    let mut members = lock(&MEMBERS);
+    members.remove(&stream.id);
+    COUNT.store(members.len(), Ordering::Release);
 }
 
 /// The captures of a destroyed context end.

@@ -329,6 +329,31 @@ fn the_legacy_stream_is_out_of_bounds_while_a_blocking_stream_captures() {
 }
 
 #[test]
+fn a_stream_is_destroyed_during_the_capture_that_it_takes_part_in() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (_stream, stream) = stream();
+    let (a, forked, joined) = (allocate(), event(), event());
+    for waits in [true, false] {
+        let other = blocking_stream();
+        good(begin(stream, THREAD_LOCAL));
+        good(record(forked, stream));
+        good(wait(other, forked));
+        good(fill(a, 1, other));
+        good(record(joined, other));
+        if waits {
+            good(wait(stream, joined));
+        }
+        good(call!(cuStreamDestroy_v2(other => usize)));
+        good(fill(a, 2, stream));
+        match end(stream) {
+            Ok(graph) if waits => destroy(graph),
+            ended => assert!(!waits && ended == Err(UNJOINED), "{ended:?}"),
+        }
+    }
+    good(call!(cuCtxSynchronize()));
+}
+
+#[test]
 fn one_of_two_threads_begins_and_one_ends_a_capture() {
     let _context = PrimaryContext::retain_and_push(0);
     let (_stream, stream) = stream();
