@@ -8,6 +8,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use super::{fault, occupancy, parameters};
 
+use crate::boundary::say;
 use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
     OUT_OF_MEMORY, Outcome,
@@ -91,7 +92,15 @@ impl Shape {
         if blocks > occupancy::resident_blocks(function, self.threads(), u64::from(self.dynamic_shared)) {
             return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
         }
-        if blocks > ptx::RESIDENT as u64 { Err(NOT_SUPPORTED) } else { Ok(()) }
+        if blocks <= ptx::RESIDENT as u64 {
+            return Ok(());
+        }
+        // Programs take the number from the occupancy, and rarely print more than the error.
+        say(format_args!(
+            "a cooperative launch of {blocks} blocks is not simulated, of which {} run at once: CUDA_ERROR_NOT_SUPPORTED",
+            ptx::RESIDENT
+        ));
+        Err(NOT_SUPPORTED)
     }
 }
 
