@@ -1,4 +1,4 @@
-//! The barrier of a whole grid.
+//! The barrier of a whole grid, and how many blocks it may have.
 
 use std::ffi::c_uint;
 
@@ -7,7 +7,7 @@ use vkgdr::cudarc::driver::sys::CUjitInputType;
 
 use crate::driver::{Buffer, Module, Shape, call};
 use crate::libraries::link;
-use crate::{Result, device_words, good, open};
+use crate::{Result, child, device_words, good, open};
 
 /// `rounds(values, count)`: as nvcc compiles `cooperative_groups::this_grid().sync()` (`cooperative_groups/details/sync.h`
 /// of CUDA 13), with one thread a block: in each of `count` rounds a block adds 1 to its value, syncs, and counts its
@@ -180,5 +180,40 @@ fn the_linker_takes_the_device_runtime() -> Result {
         good(both.launch(Shape::block(2), 0, &[values.0]))?;
         assert!(device_words(values.0, 4)[2..].iter().all(|value| *value >= 1000));
     }
+    Ok(())
+}
+
+#[test]
+fn a_cooperative_launch_that_needs_too_much_memory_is_refused_with_its_numbers() -> Result {
+    const TEST: &str = "cooperative::a_cooperative_launch_that_needs_too_much_memory_is_refused_with_its_numbers";
+    // 16 KiB of local memory for each thread, and little else: 16 MiB a block.
+    const LARGE: &str = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry large() {\n\
+                         .local .b8 bytes[16384];\n.reg .b32 %r;\nst.local.u32 [bytes], 1;\nld.local.u32 %r, [bytes];\nret;\n}\n";
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU runs it");
+        return Ok(());
+    }
+    if child::role().is_none() {
+        let lines = child::simulator_lines(TEST, "cooperative", "0")?;
+        let [line] = &lines[..] else { return Err(format!("not one line: {lines:?}").into()) };
+        let start =
+            "simcuda: a cooperative launch of 200 blocks of kernel large is not simulated: there is memory for ";
+        let most = line.strip_prefix(start).and_then(|rest| rest.strip_suffix(" at once: CUDA_ERROR_NOT_SUPPORTED"));
+        assert!(most.is_some_and(|most| (50..=64).contains(&most.parse().unwrap_or(0))), "{line}");
+        return Ok(());
+    }
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(LARGE))?;
+    let large = good(module.function("large"))?;
+    let launch = |blocks: u32| {
+        call!(cuLaunchCooperativeKernel(
+            large.0 => usize,
+            blocks => c_uint, 1 => c_uint, 1 => c_uint,
+            1024 => c_uint, 1 => c_uint, 1 => c_uint,
+            0 => c_uint, 0 => usize, std::ptr::null() => *const *const u8,
+        ))
+    };
+    good(launch(40))?;
+    assert_eq!(launch(200), Err(codes::NOT_SUPPORTED));
     Ok(())
 }

@@ -91,7 +91,8 @@
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
 //! * A signal handler of Python's that raises an exception while the main thread waits (Ctrl-C, a time-out of pytest) ends the
 //!   kernels of the context that run or are queued before the awaited point, without an error. On a GPU the wait goes on.
-//! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
+//! * A cooperative launch whose blocks need more than 1 GiB together for registers and local and shared memory is
+//!   `CUDA_ERROR_NOT_SUPPORTED`.
 //! * The nodes of a graph run one after the other, on the stream of the launch. Copies of pageable memory can be captured.
 //! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
 //!   calling thread, for the frees that are queued.

@@ -35,7 +35,7 @@ mod types;
 mod window;
 
 pub use error::LoadError;
-pub use execute::{RESIDENT, run};
+pub use execute::{RESIDENT, max_cooperative_blocks, run};
 pub use fault::{Fault, FaultKind};
 pub use lanes::{each_lane, members};
 pub use memory::{Memory, Scope};

@@ -92,13 +92,15 @@ impl Shape {
         if blocks > occupancy::resident_blocks(function, self.threads(), u64::from(self.dynamic_shared)) {
             return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
         }
-        if blocks <= ptx::RESIDENT as u64 {
+        let most = ptx::max_cooperative_blocks(&function.kernel, self.threads(), self.dynamic_shared);
+        if blocks <= most {
             return Ok(());
         }
         // Programs take the number from the occupancy, and rarely print more than the error.
         say(format_args!(
-            "a cooperative launch of {blocks} blocks is not simulated, of which {} run at once: CUDA_ERROR_NOT_SUPPORTED",
-            ptx::RESIDENT
+            "a cooperative launch of {blocks} blocks of kernel {} is not simulated: there is memory for {most} at once: \
+             CUDA_ERROR_NOT_SUPPORTED",
+            function.kernel.name()
         ));
         Err(NOT_SUPPORTED)
     }

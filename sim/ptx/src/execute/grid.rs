@@ -5,7 +5,7 @@ use crate::arithmetic::lanewise::Lanes;
 use crate::fault::{Fault, FaultKind};
 use crate::link::Linked;
 use crate::memory::Memory;
-use crate::program::Launch;
+use crate::program::{Kernel, Launch};
 use crate::window::RESERVED_SHARED;
 use std::time::Instant;
 
@@ -95,12 +95,12 @@ impl<'l> Grid<'l> {
             self.shared_bytes
         }
     }
+}
 
-    /// The memory of a block while all of its threads are active, in bytes.
-    pub(super) fn block_bytes(&self) -> u64 {
-        let entry = &self.program.functions[self.entry];
-        let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
-        let warp = (entry.slots * size_of::<Lanes>() + size_of::<Warp>()) as u64;
-        entry.function.local_bytes * threads + warp * threads.div_ceil(32) + self.allocated_shared()
-    }
+/// The memory of a block of that many threads, while all of them are active, in bytes.
+pub(super) fn block_bytes(kernel: &Kernel, threads: u64, dynamic_shared: u32) -> u64 {
+    let entry = &kernel.program.functions[kernel.linked().head.function];
+    let warp = (entry.slots * size_of::<Lanes>() + size_of::<Warp>()) as u64;
+    let shared = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align) + u64::from(dynamic_shared);
+    entry.function.local_bytes * threads + warp * threads.div_ceil(32) + shared + u64::from(RESERVED_SHARED)
 }

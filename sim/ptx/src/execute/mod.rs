@@ -3,7 +3,7 @@
 //! A block stays on one of them, so that only global memory is shared. Its warps take turns: each lane runs until it
 //! waits, ends, or has jumped backwards a fixed number of times. Hence a thread may spin on a value that another thread,
 //! another block or the CPU writes. Lanes of a warp at the same instruction execute it together. Blocks beyond
-//! [`RESIDENT`] start when others end, as on a GPU.
+//! [`RESIDENT`] start when others end, as on a GPU; those of a cooperative launch, which wait for each other, run all at once.
 
 mod access;
 mod active;
@@ -24,7 +24,7 @@ mod warp;
 
 use crate::fault::{Fault, FaultKind};
 use crate::memory::Memory;
-use crate::program::Launch;
+use crate::program::{Kernel, Launch};
 use block::Block;
 use grid::Grid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,16 +32,23 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use warp::Frames;
 
-/// The maximum number of blocks of a launch that run concurrently.
+/// The maximum number of blocks of a launch that run concurrently, unless it is cooperative.
 pub const RESIDENT: usize = 32;
 /// The limit on registers and local memory of the resident blocks together, in bytes; one block always runs.
 const RESIDENT_BYTES: u64 = 1 << 30;
+
 /// A launch that runs: its blocks are handed out one by one.
 struct Run<'l> {
     grid: Grid<'l>,
     next_block: AtomicU64,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
+}
+
+/// The maximum number of blocks of a cooperative launch, by the memory that blocks of that many threads need.
+#[must_use]
+pub fn max_cooperative_blocks(kernel: &Kernel, threads: u64, dynamic_shared: u32) -> u64 {
+    RESIDENT_BYTES / grid::block_bytes(kernel, threads, dynamic_shared)
 }
 
 /// Executes every block of a launch. Returns when all have ended, or at the first fault.
@@ -54,9 +61,11 @@ pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let blocks = grid.blocks();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(processors).max(1);
-    let share = usize::try_from(blocks.div_ceil(workers as u64)).unwrap_or(usize::MAX);
-    let fitting = usize::try_from(RESIDENT_BYTES / grid.block_bytes()).unwrap_or(usize::MAX);
-    let capacity = share.min(RESIDENT.min(fitting).div_ceil(workers)).max(1);
+    let resident = if launch.workspace == 0 { RESIDENT as u64 } else { blocks };
+    let threads = launch.block.iter().map(|&length| u64::from(length)).product();
+    let resident = resident.min(max_cooperative_blocks(&launch.kernel, threads, launch.dynamic_shared));
+    let capacity = blocks.min(resident).div_ceil(workers as u64).max(1);
+    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
     let run = Run { grid, next_block: AtomicU64::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     std::thread::scope(|scope| {
         for _ in 1..workers {
