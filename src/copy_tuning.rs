@@ -7,7 +7,7 @@ use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::chunk::Block;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
@@ -64,7 +64,7 @@ impl Vkgdr {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn prepare_copies(&self) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.gpu().copy_engines().prepare(self.allocation_context()?)
     }
 

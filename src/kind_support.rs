@@ -5,7 +5,7 @@
 use crate::allocation::{self, Allocation};
 use crate::device::{MemoryType, Source};
 use crate::driver::context::PrimaryContext;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, MemoryInfo, MemoryKind, Result, Vkgdr};
 
@@ -22,7 +22,7 @@ impl Vkgdr {
     /// nothing can be allocated.
     #[must_use]
     pub fn supports(&self, kind: MemoryKind) -> bool {
-        process::check().is_ok() && self.tried_type(kind).is_ok()
+        fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
     /// How much memory of a kind there is. Makes one or two system calls: not for hot loops. The first call for a kind
@@ -34,7 +34,7 @@ impl Vkgdr {
     /// without Vulkan the error that says what is missing; [`Error::Forked`]. For device memory without Vulkan also the
     /// errors of `cuMemGetInfo` and of retaining the primary context.
     pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
-        process::check()?;
+        fork::check()?;
         let memory_type = self.tried_type(kind)?;
         match memory_type.source {
             Source::Cuda | Source::DmaBuf => self.in_some_context(|| self.amount(&memory_type)),

@@ -83,7 +83,7 @@ pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 #[doc(hidden)]
 pub use driver::anchor::KnownContext;
-pub use driver::process::is_forked;
+pub use driver::fork::is_forked;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
 #[cfg(feature = "ndarray")]

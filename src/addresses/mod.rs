@@ -174,7 +174,7 @@ impl ListedAddresses {
     /// child.
     pub(crate) fn remove(&mut self) {
         let Listing { base, serial } = self.listing;
-        if std::mem::take(&mut self.listing.base) == 0 || crate::driver::process::is_forked() {
+        if std::mem::take(&mut self.listing.base) == 0 || crate::driver::fork::is_forked() {
             return;
         }
         let mut live = LIVE.lock();

@@ -30,7 +30,7 @@ use crate::device::deferred_frees::MayWait;
 use crate::device::dma_buf;
 use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
-use crate::driver::{Handle, descriptor, process};
+use crate::driver::{Handle, descriptor, fork};
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::DeviceMapping;
@@ -183,7 +183,7 @@ impl Allocation {
                 shared.map_err(|error| with_sizes(error, kind, len, memory_type))?
             }
             Source::RegisteredPages => {
-                process::check()?;
+                fork::check()?;
                 let counted = count(u32::MAX)?;
                 Stages::Registered(match exported {
                     None => RegisteredPages::allocate(counted, size),
@@ -239,7 +239,7 @@ impl Allocation {
 
     /// A new descriptor of the memory.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
-        process::check()?;
+        fork::check()?;
         self.stages.export(self.kind)
     }
 

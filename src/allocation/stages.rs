@@ -11,7 +11,7 @@ use super::existing::{self, ExistingRange};
 use super::registered::RegisteredPages;
 use super::vulkan::{Dedication, DeviceMemory, Exported, Request};
 use crate::device::gpu::CountedAllocation;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, MemoryKind, Result};
 
 /// The driver objects of an allocation. [`release`](Self::release) ends them in the order of the fields, except that
@@ -93,7 +93,7 @@ impl Stages {
         match self {
             Self::Imported { memory, .. } => memory.flush(atoms),
             // Coherent: the calls are made only because the handle's flags ask for them.
-            Self::Registered(_) | Self::Cuda { .. } | Self::CudaMapped { .. } | Self::Existing(_) => process::check(),
+            Self::Registered(_) | Self::Cuda { .. } | Self::CudaMapped { .. } | Self::Existing(_) => fork::check(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Stages {
     pub(super) fn invalidate(&self, atoms: (u64, u64)) -> Result<()> {
         match self {
             Self::Imported { memory, .. } => memory.invalidate(atoms),
-            Self::Registered(_) | Self::Cuda { .. } | Self::CudaMapped { .. } | Self::Existing(_) => process::check(),
+            Self::Registered(_) | Self::Cuda { .. } | Self::CudaMapped { .. } | Self::Existing(_) => fork::check(),
         }
     }
 

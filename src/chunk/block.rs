@@ -22,8 +22,8 @@ use crate::device::deferred_frees::{Deferred, MayWait};
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
+use crate::driver::fork;
 use crate::driver::known_contexts::Witness;
-use crate::driver::process;
 use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
@@ -152,7 +152,7 @@ impl Block {
 
     /// As [`release`](Self::release); a second call does nothing.
     pub(super) fn release_once(&mut self, binding: &Binding) -> Result<()> {
-        if std::mem::replace(&mut self.released, true) || process::is_forked() {
+        if std::mem::replace(&mut self.released, true) || fork::is_forked() {
             return Ok(());
         }
         if self.allocation.existing().is_some() {

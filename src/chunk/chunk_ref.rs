@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 use super::{Chunk, FreeChunk, LISTED, RAW};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::{Result, addresses};
 
@@ -58,7 +58,7 @@ impl ChunkRef {
     fn list(&self) {
         // In a forked child a thread that does not exist there may hold the lock; nothing is looked up there either. Memory
         // of others is not in the table, and may be part of an allocation that is.
-        if !process::is_forked()
+        if !fork::is_forked()
             && let Some(listing) = self.block.listing()
         {
             // Other holders may do the same at this time, which lists it once.
@@ -140,7 +140,7 @@ impl ChunkRef {
         let chunk = self.forget();
         // SAFETY: the reference keeps the chunk, up to the removal.
         let refs = unsafe { &(*chunk).refs };
-        if process::is_forked() || !refs.remove() {
+        if fork::is_forked() || !refs.remove() {
             return None;
         }
         // This was the last reference.

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::LINE;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::stream::binding::Binding;
 use crate::sync::RefCount;
 
@@ -91,7 +91,7 @@ impl FreeChunk {
     pub(crate) fn unlist(&mut self) {
         // In a forked child a thread that does not exist there may hold the lock of the list.
         if self.marks.load(Ordering::Relaxed) & LISTED != 0
-            && !process::is_forked()
+            && !fork::is_forked()
             && let Some(listing) = self.block.listing()
         {
             addresses::remove_chunk(listing, self.offset() as u64, self.0.as_ptr().cast());

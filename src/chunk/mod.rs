@@ -28,7 +28,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use self::shared_binding::{LazyBinding, SharedBinding};
 use crate::access::copy::HostAccess;
 use crate::allocation::{Allocation, LINE};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 use crate::{Result, StreamRef};
@@ -195,7 +195,7 @@ impl Chunk {
     }
 
     pub(crate) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.binding.shared().bind(stream, self.block.context())
     }
 
@@ -204,7 +204,7 @@ impl Chunk {
     /// `stream` must be live, and stay so until the bytes are released or bound to another stream, and calls that began before
     /// have returned. It must be of the block's context.
     pub(crate) unsafe fn bind_raw(&self, stream: StreamRef) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.binding.shared().bind_raw(stream, self.block.context()) }
     }
@@ -216,13 +216,13 @@ impl Chunk {
 
     /// Waits for the bound stream, and ends the binding.
     pub(crate) fn unbind(&self) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.binding.known().map_or(Ok(()), |binding| binding.unbind(self.block.context()))
     }
 
     /// Waits for the bound stream, if there is one.
     pub(crate) fn wait_for_stream(&self) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.binding.get().synchronize(self.block.context())
     }
 
@@ -234,7 +234,7 @@ impl Chunk {
 
     /// Records that `stream`, of any context, is about to use the bytes.
     pub(crate) fn record_use_by(&self, stream: StreamRef) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.expose();
         let own = self.block.context();
         stream.keep_context_known(own)?;
@@ -266,7 +266,7 @@ impl Chunk {
 
     /// Changes the binding. In a forked child, nothing: a thread that the child does not have may hold the lock.
     fn change(&self, change: impl FnOnce(&mut Binding)) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.binding.shared().change(change);
         }
     }

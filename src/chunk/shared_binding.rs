@@ -8,7 +8,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::driver::{Handle, PER_THREAD_STREAM};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
@@ -29,7 +29,7 @@ impl SharedBinding {
     /// A copy of the binding. In a forked child, the binding at the fork, or the default if a thread of the parent held
     /// the lock then.
     pub(super) fn get(&self) -> Binding {
-        if process::is_forked() {
+        if fork::is_forked() {
             return self.binding.try_lock().map(|binding| binding.clone()).unwrap_or_default();
         }
         self.lock().clone()

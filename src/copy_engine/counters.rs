@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::policy::Direction;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
 
 /// Numbers of copies and of their bytes, for each direction.
@@ -99,7 +99,7 @@ impl Drop for OwnCounts {
     fn drop(&mut self) {
         LATEST.set(None);
         // In a forked child, another thread of the parent may hold the lock for ever.
-        if !process::is_forked() {
+        if !fork::is_forked() {
             for (counters, counts) in self.0.get_mut().drain(..) {
                 counters.lock().unused.push(counts);
             }
@@ -137,7 +137,7 @@ impl Counters {
 
     /// This thread's counts; `None` in a forked child, and for a thread that is ending.
     fn own_counts(&'static self) -> Option<&'static Counts> {
-        if process::is_forked() {
+        if fork::is_forked() {
             return None;
         }
         let find = |own: &OwnCounts| {
@@ -162,7 +162,7 @@ impl Counters {
 
     pub(crate) fn cpu(&self) -> Totals {
         let sum = Counts::default();
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.lock().all.iter().for_each(|counts| sum.add_all(counts.totals()));
             sum.add_all(self.others.totals());
         }

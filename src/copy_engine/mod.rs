@@ -16,7 +16,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::Result;
 use crate::driver::context::Context;
 use crate::driver::fill_pattern::FillPattern;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::Lock;
 use context_engine::ContextEngine;
 use counters::Counters;
@@ -168,7 +168,7 @@ impl CopyEngines {
 
     /// Makes the context's engine unless it exists. Does nothing where engines are not kept, see [`engine`](Self::engine).
     pub(crate) fn prepare(&self, context: Context) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         if !context.has_unique_id() || self.is_prepared(context) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl CopyEngines {
     /// Whether the context has an engine. False in a forked child.
     pub(crate) fn is_prepared(&self, context: Context) -> bool {
         // A thread that a forked child does not have may hold the lock.
-        !process::is_forked() && self.engines.lock().iter().any(|shared| shared.context == context)
+        !fork::is_forked() && self.engines.lock().iter().any(|shared| shared.context == context)
     }
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
@@ -207,7 +207,7 @@ impl CopyEngines {
 
     /// Frees the engines of destroyed contexts. Does nothing in a forked child.
     pub(crate) fn collect(&self) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // Without the lock, since this asks the driver.

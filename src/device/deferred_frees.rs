@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::Lock;
 
 /// Which contexts a scan may wait for, where an entry has no event to ask.
@@ -127,7 +127,7 @@ impl DeferredFrees {
     /// Waits for every entry and releases it, including entries that other threads are scanning. Returns true if there
     /// was any, even if another thread released it.
     pub(crate) fn drain(&self) -> bool {
-        if self.len() == 0 || SCANNING.get() || process::is_forked() {
+        if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return false;
         }
         crate::lock::before_wait();
@@ -160,7 +160,7 @@ impl DeferredFrees {
     #[cold]
     fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> Scanned {
         let mut scanned = Scanned::default();
-        if process::is_forked() {
+        if fork::is_forked() {
             return scanned;
         }
         let Some(_scanning) = Scanning::begin() else { return scanned };

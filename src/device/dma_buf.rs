@@ -5,7 +5,7 @@ use cudarc::driver::sys::CUdevice;
 
 use super::memory_type::MemoryType;
 use crate::driver::cuda::{DeviceAttribute, cuda};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::error::CudaCode;
 use crate::{Error, NoMapping, OpenFlags, Result};
 
@@ -23,7 +23,7 @@ pub(crate) fn check_export(device: CUdevice) -> Result<()> {
 
 /// Fails unless the driver and the device let the CPU map device memory.
 pub(crate) fn check_mapping(device: CUdevice) -> Result<()> {
-    process::check()?;
+    fork::check()?;
     let cuda = cuda()?;
     let version = cuda.version()?;
     if version < FIRST_VERSION {

@@ -21,7 +21,7 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
-use crate::driver::{process, system_memory};
+use crate::driver::{fork, system_memory};
 use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
@@ -198,7 +198,7 @@ impl Vkgdr {
     /// contexts that were destroyed, and the streams that only free chunks of a [`Pool`](crate::Pool) keep alive.
     pub fn collect(&self) -> usize {
         self.gpu().copy_engines().collect();
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.gpu().collect_pools();
         }
         self.gpu().deferred_frees().collect()
@@ -268,7 +268,7 @@ impl Vkgdr {
     /// The context that is current, which must be one of this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
         // Before the lock, which in a forked child may be held for ever by a thread of the parent.
-        process::check()?;
+        fork::check()?;
         let last = *self.handle.last_context.lock();
         // One driver call instead of three if the context is the last one.
         if let Some(last) = last

@@ -6,8 +6,8 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use super::context::{Context, Entered};
 use super::cuda::cuda;
+use super::fork;
 use super::known_contexts::{ContextKey, Witness};
-use super::process;
 use crate::Result;
 use crate::lock::Lock;
 
@@ -18,7 +18,7 @@ static KEPT: Lock<Vec<(ContextKey, Anchor)>> = Lock::new(Vec::new());
 /// as long as the context exists.
 pub(crate) fn keep(context: Context) -> Result<()> {
     // A forked child inherits the locks, which another thread of its parent may have held.
-    process::check()?;
+    fork::check()?;
     let is_kept = |kept: &[(ContextKey, Anchor)]| kept.iter().any(|(key, _)| *key == context.key());
     if !Witness::is_needed(context.key()) || is_kept(&KEPT.lock()) {
         return Ok(());
@@ -60,7 +60,7 @@ impl KnownContext {
     /// Runs `work` with the context current, unless that was destroyed, CUDA has shut down with the process, or this is a forked
     /// child. Where the context cannot be made current for another reason, which may pass, with the one that is current.
     pub fn run_unless_destroyed(&self, work: impl FnOnce()) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         let entered = self.0.try_enter();

@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, cuda};
 use super::known_contexts::{self, ContextKey, Liveness};
-use super::{Handle, process};
+use super::{Handle, fork};
 use crate::error::CudaCode;
 use crate::report::report;
 use crate::{Error, Result};
@@ -260,7 +260,7 @@ impl Drop for ContextGuard {
     #[inline]
     fn drop(&mut self) {
         if self.pushed
-            && !process::is_forked()
+            && !fork::is_forked()
             && let Err(error) = self.cuda.context_pop()
         {
             report!(Warn, "leaving a CUDA context: {error}");
@@ -298,7 +298,7 @@ impl PrimaryContext {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         if let Err(error) = cuda().and_then(|cuda| cuda.primary_context_release(self.device)) {

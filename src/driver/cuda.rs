@@ -23,7 +23,7 @@ use cudarc::driver::sys::{
 
 use libloading::Library;
 
-use super::{library, process};
+use super::{fork, library};
 use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::{Error, Result};
@@ -150,7 +150,7 @@ pub(crate) struct Cuda {
 /// every use of the driver passes this check.
 #[inline]
 pub(crate) fn cuda() -> Result<&'static Cuda> {
-    process::check()?;
+    fork::check()?;
     CUDA.get().map_or_else(load, Ok)
 }
 
@@ -166,7 +166,7 @@ fn load() -> Result<&'static Cuda> {
 fn library() -> Result<&'static Library> {
     static LOADED: Lock<Option<&'static Library>> = Lock::new(None);
     // Vulkan is loaded after CUDA, so that this covers both.
-    process::watch_forks()?;
+    fork::watch_forks()?;
     let mut loaded = LOADED.lock();
     if let Some(library) = *loaded {
         return Ok(library);
@@ -176,7 +176,7 @@ fn library() -> Result<&'static Library> {
         Err(reason) => {
             // A child that is not marked must not inherit the lock.
             drop(loaded);
-            process::stop_watching_forks();
+            fork::stop_watching_forks();
             Err(Error::Library { library: LIBRARY, reason })
         }
     }

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-use super::{Handle, process};
+use super::{Handle, fork};
 use crate::{Error, Result};
 
 /// The first bytes of a dma-buf, mapped to read and write until this value is dropped.
@@ -38,7 +38,7 @@ impl MappedDmaBuf {
 impl Drop for MappedDmaBuf {
     fn drop(&mut self) {
         // A forked child may have mapped other pages there.
-        if !process::is_forked() {
+        if !fork::is_forked() {
             // SAFETY: mapped when this value was created, which is the only owner.
             unsafe { libc::munmap(self.start.0.cast(), self.len) };
         }

@@ -4,7 +4,7 @@
 use cudarc::driver::sys::{CUevent, CUstream};
 
 use super::cuda::cuda;
-use super::{Handle, process};
+use super::{Handle, fork};
 use crate::Result;
 use crate::report::report;
 
@@ -57,7 +57,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: the event is live, and this value is its only owner.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use super::cuda::{Cuda, PointerAttributes, cuda};
-use super::process;
+use super::fork;
 use crate::Result;
 use crate::error::CudaCode;
 use crate::lock::Lock;
@@ -160,7 +160,7 @@ impl Witness {
 impl Drop for Witness {
     fn drop(&mut self) {
         // A thread that a forked child does not have may hold the lock.
-        if !process::is_forked() {
+        if !fork::is_forked() {
             with(self.context, |known| known.witnesses.remove(&self.address));
         }
     }

@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::cuda::cuda;
-use super::{Handle, process};
+use super::{Handle, fork};
 use crate::error::CudaCode;
 use crate::report::report;
 use crate::{Error, Result};
@@ -97,7 +97,7 @@ struct Registration(Option<Handle<*mut u8>>);
 impl Registration {
     fn release(&mut self) -> Result<()> {
         let Some(pages) = self.0.take() else { return Ok(()) };
-        if process::is_forked() {
+        if fork::is_forked() {
             return Ok(());
         }
         // SAFETY: registered when this value was created, and nothing of the device uses the pages: see `leave`.
@@ -157,7 +157,7 @@ impl Pages {
     /// Unmaps the pages, once. A forked child leaves them: it has no private pages of the parent's, and may have mapped
     /// others there.
     fn unmap(&mut self) {
-        if process::is_forked() || std::mem::replace(&mut self.left, true) {
+        if fork::is_forked() || std::mem::replace(&mut self.left, true) {
             return;
         }
         // SAFETY: mapped when this value was created, which is their only owner, and only once: `left` is set.

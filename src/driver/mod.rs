@@ -2,7 +2,7 @@
 //! objects of each.
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
-//! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`process`]).
+//! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`fork`]).
 
 pub(crate) mod anchor;
 pub(crate) mod context;
@@ -12,12 +12,12 @@ pub(crate) mod descriptor;
 pub(crate) mod dma_buf;
 pub(crate) mod event;
 pub(crate) mod fill_pattern;
+pub(crate) mod fork;
 pub(crate) mod known_contexts;
 pub(crate) mod library;
 pub(crate) mod locked_pages;
 pub(crate) mod memfd;
 pub(crate) mod owned_stream;
-pub(crate) mod process;
 pub(crate) mod socket;
 pub(crate) mod system_memory;
 pub(crate) mod vulkan;

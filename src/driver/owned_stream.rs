@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUevent, CUstream};
 
 use super::cuda::cuda;
 use super::fill_pattern::FillPattern;
-use super::{Handle, process};
+use super::{Handle, fork};
 use crate::Result;
 use crate::report::report;
 
@@ -95,7 +95,7 @@ impl OwnedStream {
 impl Drop for OwnedStream {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: the stream is live, and this value is its only owner.

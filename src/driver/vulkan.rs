@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 use ash::{khr, vk};
 
-use super::process;
+use super::fork;
 use crate::lock::Lock;
 use crate::{Error, Result};
 pub(crate) use device::{BufferRequirements, DedicatedTo, Device};
@@ -103,7 +103,7 @@ impl Instance {
         instance: &Lock<Option<&'static Self>>,
         load: impl FnOnce() -> Result<ash::Entry>,
     ) -> Result<&'static Self> {
-        process::check()?;
+        fork::check()?;
         let mut instance = instance.lock();
         if let Some(instance) = *instance {
             return Ok(instance);

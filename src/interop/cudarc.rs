@@ -43,7 +43,7 @@ use cudarc::driver::{
 use crate::chunk::shared_binding::SharedBinding;
 use crate::driver::anchor;
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::stream::binding::Binding;
 use crate::stream::order::{Access, Recording, StreamOrder, is_legacy};
 use crate::stream::{DefaultStream, Unusable};
@@ -71,7 +71,7 @@ impl Region {
             }
         }
         let pointer = self.device_ptr();
-        if process::is_forked() {
+        if fork::is_forked() {
             return (pointer, NOT_RECORDED);
         }
         if !stream.context().is_event_tracking() {
@@ -177,7 +177,7 @@ impl Region {
     /// The order, for a launch with this memory as an argument. `None` where the driver refuses: then earlier uses have
     /// finished, and later ones wait for the context.
     fn prepare_launch(&self, access: Access) -> Option<&StreamOrder> {
-        if process::is_forked() {
+        if fork::is_forked() {
             return None;
         }
         let order = self.order_launch(access);

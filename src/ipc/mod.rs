@@ -41,7 +41,7 @@ use crate::allocation;
 use crate::device::{MemoryType, Source};
 use crate::driver::descriptor::{FileType, file_type};
 use crate::driver::socket::{self, Received};
-use crate::driver::{memfd, process};
+use crate::driver::{fork, memfd};
 pub use crate::error::Refusal;
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
 use message::{Backing, Expected, LEN, Message};
@@ -130,7 +130,7 @@ pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Mem
 }
 
 fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
-    process::check()?;
+    fork::check()?;
     socket::check_family(socket)
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use super::memory::Memory;
 use crate::allocation::{Allocation, Exported};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::region::Region;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -77,7 +77,7 @@ impl Region {
     /// [`Error::NoDmaBuf`] for other memory, [`Error::NoMapping`] for existing memory that was freed, [`Error::Forked`], and
     /// the errors of entering the memory's context and of `cuMemGetHandleForAddressRange`.
     pub fn dma_buf(&self) -> Result<DmaBuf> {
-        process::check()?;
+        fork::check()?;
         let block = self.block();
         let (fd, start) = block.context().run(|| block.allocation().dma_buf())?;
         // From here on a card may use the memory.

@@ -3,7 +3,7 @@
 
 use super::memory::Memory;
 use crate::chunk::ChunkRef;
-use crate::driver::process;
+use crate::driver::fork;
 
 /// The memory that contains an address, and the offset of the address in it.
 ///
@@ -31,7 +31,7 @@ use crate::driver::process;
 #[must_use]
 pub fn memory_of(address: u64) -> Option<(Memory, usize)> {
     // In a forked child, another thread of the parent may hold the lock for ever.
-    if process::is_forked() {
+    if fork::is_forked() {
         return None;
     }
     let (chunk, offset) = ChunkRef::find(address)?;

@@ -11,7 +11,7 @@ use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
 use crate::chunk::{Block, ChunkRef, FreeChunk};
 use crate::device::{Source, dma_buf};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::region::Region;
 use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 
@@ -126,7 +126,7 @@ impl Mapping {
     ///
     /// [`Error::Forked`], and the errors of `cuPointerGetAttributes`.
     pub fn is_current(&self) -> Result<bool> {
-        process::check()?;
+        fork::check()?;
         self.existing().map_or(Ok(true), ExistingRange::is_current)
     }
 

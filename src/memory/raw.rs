@@ -11,7 +11,7 @@ use crate::access::view::View;
 use crate::allocation::Allocation;
 use crate::chunk::ContextEntry;
 use crate::driver::context::ContextGuard;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -69,7 +69,7 @@ impl RawMemory {
     /// Neither the CPU nor the device may use the memory during or after this call.
     pub unsafe fn free(&mut self) -> Result<()> {
         let Some(allocation) = self.allocation.take() else { return Ok(()) };
-        if process::is_forked() {
+        if fork::is_forked() {
             return Ok(());
         }
         let mut allocation = std::mem::ManuallyDrop::into_inner(allocation);

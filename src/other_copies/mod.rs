@@ -19,7 +19,7 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 use crate::access::cached_bytes::CachedBytes;
 use crate::access::copy::{self, HostAccess};
 use crate::access::range;
-use crate::driver::{Handle, process};
+use crate::driver::{Handle, fork};
 use crate::{Error, Memory, MemoryKind, Result, memory_of};
 use table::{Found, Table};
 
@@ -123,7 +123,7 @@ const SHORT: usize = 4096;
 /// The copies may be of different versions: they agree on the layout of their tables.
 #[must_use]
 pub fn other_memory_of(address: u64) -> Option<(OtherMemory, usize)> {
-    if process::is_forked() {
+    if fork::is_forked() {
         return None;
     }
     table::others().into_iter().find_map(|table| {
@@ -291,7 +291,7 @@ impl OtherMemory {
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         range::check(offset, len, self.len())
     }
 }
@@ -302,7 +302,7 @@ fn result(operation: &'static str, status: c_int) -> Result<()> {
 
 impl Drop for OtherMemory {
     fn drop(&mut self) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             // SAFETY: live until now.
             unsafe { (self.table.release)(self.reference.0) };
         }

@@ -17,7 +17,7 @@ use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
 use crate::chunk::{Block, ChunkPool, ChunkRef, FreeChunk, LastUse};
 use crate::device::Collect;
 use crate::driver::context::Context;
-use crate::driver::{anchor, process};
+use crate::driver::{anchor, fork};
 use crate::lock::{Lock, LockGuard};
 use crate::report::report;
 use crate::stream::binding::Binding;
@@ -60,7 +60,7 @@ fn next_id() -> u32 {
 
 impl PoolInner {
     pub(super) fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
-        process::check()?;
+        fork::check()?;
         let kind = options.kind();
         let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
         let context = owner.allocation_context()?;
@@ -81,7 +81,7 @@ impl PoolInner {
     /// Allocates `len` bytes when this thread's cache has no free chunk.
     #[cold]
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
-        process::check()?;
+        fork::check()?;
         let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
         let count = thread_cache::ensure_cache(self, self.id, &self.classes, class);
         let mut chunks = Vec::with_capacity(count);

@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use super::thread_cache;
 use crate::chunk::ChunkRef;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, Memory, Result};
 
 /// Memory of a [`Pool`](crate::Pool), returned to the pool when it and its regions are dropped.
@@ -191,7 +191,7 @@ impl Drop for PoolMemory {
 #[inline]
 unsafe fn put_shared(memory: &mut ManuallyDrop<Memory>) -> bool {
     // SAFETY: by this function's contract.
-    !process::is_forked() && memory.try_unshare() && unsafe { thread_cache::put(memory) }
+    !fork::is_forked() && memory.try_unshare() && unsafe { thread_cache::put(memory) }
 }
 
 /// Returns a chunk that the fast path did not keep to its pool. Unless it is bound, the device has finished with it.

@@ -20,7 +20,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUstream};
 
 use self::inner::PoolInner;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{MemoryKind, Result, Vkgdr};
 pub use memory::PoolMemory;
 pub use options::PoolOptions;
@@ -84,7 +84,7 @@ struct Open(Arc<PoolInner>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.0.close();
         }
     }
@@ -137,7 +137,7 @@ impl Pool {
     #[must_use]
     pub fn allocate_cached(&self, len: usize) -> Option<PoolMemory> {
         let inner = self.inner();
-        let class = if process::is_forked() { None } else { inner.classes.of(len) }?;
+        let class = if fork::is_forked() { None } else { inner.classes.of(len) }?;
         thread_cache::take(inner.id, class, len).map(PoolMemory::new)
     }
 
@@ -152,7 +152,7 @@ impl Pool {
     /// The errors of [`allocate`](Self::allocate), [`Error::ForeignStream`](crate::Error::ForeignStream) when the
     /// stream does not belong to the pool's context, and [`Error::PerThreadStream`](crate::Error::PerThreadStream).
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<PoolMemory> {
-        process::check()?;
+        fork::check()?;
         let memory = match self.inner().allocate_for_stream(len, stream.cu_stream()) {
             Some(memory) => PoolMemory::new(memory),
             None => self.allocate(len)?,
@@ -173,7 +173,7 @@ impl Pool {
     /// The contract of [`Memory::bind_raw_stream`](crate::Memory::bind_raw_stream).
     #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: the stream is live by this method's contract.
         let memory = match unsafe { self.inner().allocate_for_event(len, stream) }? {
             Some(memory) => PoolMemory::new(memory),
@@ -189,7 +189,7 @@ impl Pool {
     /// Does not wait for the device: blocks that it may still use are kept. Streams that free chunks were bound to are
     /// released.
     pub fn trim(&self, keep: usize) -> usize {
-        if process::is_forked() { 0 } else { self.inner().trim(keep) }
+        if fork::is_forked() { 0 } else { self.inner().trim(keep) }
     }
 
     /// Waits for the pool's context and frees every unused block.
@@ -197,7 +197,7 @@ impl Pool {
     /// Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture, blocks
     /// that the device may still use are kept, too.
     pub fn free_held(&self) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.inner().free_held();
         }
     }
@@ -207,7 +207,7 @@ impl Pool {
     ///
     /// For pools that are about to be dropped: afterwards an allocation needs a new block whenever no memory is in use.
     pub fn stop_holding(&self) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.inner().stop_holding();
         }
     }
@@ -215,25 +215,25 @@ impl Pool {
     /// The number of free chunks, including those in the caches of threads and those that the device may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
-        if process::is_forked() { 0 } else { self.inner().free_chunks() }
+        if fork::is_forked() { 0 } else { self.inner().free_chunks() }
     }
 
     /// The number of allocated chunks, including dedicated allocations.
     #[must_use]
     pub fn used_chunks(&self) -> usize {
-        if process::is_forked() { 0 } else { self.inner().used().0 }
+        if fork::is_forked() { 0 } else { self.inner().used().0 }
     }
 
     /// The bytes of the pool's blocks and dedicated allocations, whether in use or free.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
-        if process::is_forked() { 0 } else { self.inner().managed_bytes() }
+        if fork::is_forked() { 0 } else { self.inner().managed_bytes() }
     }
 
     /// The bytes of allocated memory, as requested.
     #[must_use]
     pub fn active_bytes(&self) -> usize {
-        if process::is_forked() { 0 } else { self.inner().used().1 }
+        if fork::is_forked() { 0 } else { self.inner().used().1 }
     }
 
     /// The size in bytes of a piece, that is the chunk that [`allocate`](Self::allocate) would use for `len` bytes;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use super::classes::Classes;
 use crate::Memory;
 use crate::chunk::{Block, ChunkRef, FreeChunk};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::sync::{Locked, TryLock};
 
 /// The most bytes that a thread keeps of one class. Chunks of more than half of that are not kept.
@@ -147,7 +147,7 @@ impl Drop for Caches {
     fn drop(&mut self) {
         LATEST.set((NO_CACHE, ptr::null()));
         let entries = std::mem::take(self.0.get_mut());
-        if process::is_forked() {
+        if fork::is_forked() {
             // Leaked: a thread of the parent may have been emptying them.
             let _ = ManuallyDrop::new(entries);
             return;
@@ -209,7 +209,7 @@ pub(super) fn take(pool_id: u32, class: usize, len: usize) -> Option<Memory> {
 /// Memory that was kept must not be used again.
 #[inline]
 pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
-    if !memory.is_unshared() || process::is_forked() {
+    if !memory.is_unshared() || fork::is_forked() {
         return false;
     }
     let (pool_id, class) = memory.pool_and_class();
@@ -234,7 +234,7 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
 /// stall until the fields are stored.
 #[inline]
 pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
-    if process::is_forked() || !chunk.withdraw_idle() {
+    if fork::is_forked() || !chunk.withdraw_idle() {
         return Some(chunk);
     }
     let Some(mut cache) = lock(chunk.pool_id()) else { return Some(chunk) };

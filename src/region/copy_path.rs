@@ -7,7 +7,7 @@ use crate::access::view::View;
 use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
 use crate::copy_engine::{CopyEngines, Failure};
 use crate::driver::fill_pattern::FillPattern;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::{CopyPolicy, Error, Result};
 
@@ -121,7 +121,7 @@ impl Region {
     fn write_by_engine(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<EngineResult> {
         let part = view.part(offset, source.len())?;
         if source.is_empty() {
-            return Ok(process::check().map_err(Failure::Unavailable));
+            return Ok(fork::check().map_err(Failure::Unavailable));
         }
         // SAFETY: the region keeps the bytes alive, and after an `Unfinished` failure their release waits for the
         // context.
@@ -145,7 +145,7 @@ impl Region {
     fn read_by_engine(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<EngineResult> {
         let part = view.part(offset, target.len())?;
         if target.is_empty() {
-            return Ok(process::check().map_err(Failure::Unavailable));
+            return Ok(fork::check().map_err(Failure::Unavailable));
         }
         part.flush(0, target.len())?;
         // SAFETY: as in `write_by_engine`.

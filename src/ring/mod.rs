@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::{self, Lock};
 use crate::report::report;
 use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
@@ -225,7 +225,7 @@ impl Ring {
     ///
     /// The errors of [`try_push`](Self::try_push) for the first message. A later one that is too long ends the batch.
     pub fn try_push_all(&self, messages: &[&[u8]]) -> Result<usize> {
-        process::check()?;
+        fork::check()?;
         self.producer.lock_across_waits().try_push(messages)
     }
 
@@ -247,7 +247,7 @@ impl Ring {
     /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate) and
     /// [`Region::flush`](crate::Region::flush), after which no answer is lost.
     pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
-        process::check()?;
+        fork::check()?;
         let mut consumer = self.consumer.lock_across_waits();
         let Some(len) = consumer.next_len()? else { return Ok(false) };
         answer.resize(len, 0);
@@ -262,7 +262,7 @@ impl Ring {
     /// [`Error::MessageTooLong`] if the buffer is too short, which leaves the answer in the ring, and the errors of
     /// [`try_pop`](Self::try_pop).
     pub fn try_pop_into(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        process::check()?;
+        fork::check()?;
         let mut consumer = self.consumer.lock_across_waits();
         let Some(len) = consumer.next_len()? else { return Ok(None) };
         let most = buffer.len();
@@ -296,7 +296,7 @@ impl Ring {
     ///
     /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
     pub fn close(&self) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         self.producer.lock_across_waits().close(0)
     }
 
@@ -307,7 +307,7 @@ impl Ring {
     ///
     /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
     pub fn abort(&self) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         let messages = self.producer.lock_across_waits().close(ABORTED);
         // Both words are stored, even if storing the first fails.
         let answers = self.consumer.lock_across_waits().stop(ABORTED);
@@ -320,7 +320,7 @@ impl Ring {
     ///
     /// [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate).
     pub fn stats(&self) -> Result<RingStats> {
-        process::check()?;
+        fork::check()?;
         let (pushed, unread_bytes) = {
             let mut producer = self.producer.lock_across_waits();
             (producer.counters, producer.used()?)

@@ -6,7 +6,7 @@
 
 use crate::Region;
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::Lock;
 
 static FAMILIES: Lock<Vec<Family>> = Lock::new(Vec::new());
@@ -45,7 +45,7 @@ impl Sibling {
 
 impl Drop for Sibling {
     fn drop(&mut self) {
-        if process::is_forked() {
+        if fork::is_forked() {
             // A thread of the parent may have held the lock at the fork.
             return;
         }

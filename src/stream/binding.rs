@@ -13,7 +13,7 @@ use crate::Result;
 use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::driver::{Handle, LEGACY_STREAM};
 
 /// The device work that freeing memory waits for.
@@ -69,7 +69,7 @@ pub(crate) struct SharedStream {
 impl Drop for SharedStream {
     fn drop(&mut self) {
         let Some(stream) = self.stream.take() else { return };
-        if process::is_forked() {
+        if fork::is_forked() {
             // The stream is the parent's.
             let _ = ManuallyDrop::new(stream);
         } else if let Some(last) = Arc::into_inner(stream) {

@@ -9,7 +9,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use crate::Error;
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::Lock;
 
 /// The legacy default stream of a context that this crate does not own.
@@ -39,7 +39,7 @@ impl DefaultStream {
     /// The stream of a live context of `device`. Restores the current context.
     pub(crate) fn of(context: Context, device: i32) -> Result<Arc<Self>, Unusable> {
         static STREAMS: Lock<Option<HashMap<Context, Weak<DefaultStream>>>> = Lock::new(None);
-        process::check()?;
+        fork::check()?;
         let streams = || STREAMS.lock();
         if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)?.upgrade()) {
             return Ok(stream);
@@ -93,7 +93,7 @@ impl Drop for Borrowed {
         drop(unsafe { ManuallyDrop::take(&mut self.0) });
         let Some(context) = without_others(context) else { return };
         // A forked child leaves it behind: another thread may have held the lock.
-        if !process::is_forked() {
+        if !fork::is_forked() {
             let mut kept = KEPT.lock();
             kept.push(context);
             *kept = mem::take(&mut *kept).into_iter().filter_map(without_others).collect();

@@ -20,7 +20,7 @@ use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::event::Event as DriverEvent;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, Result};
 use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
@@ -113,7 +113,7 @@ impl StreamRef {
     ///
     /// The driver's errors, and [`Error::Forked`].
     pub fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        process::check()?;
+        fork::check()?;
         match addresses::device_of(address) {
             Some(device) => Ok(Some(device)),
             None => self.context.run(|| cuda()?.pointer_device(address)),
@@ -183,7 +183,7 @@ impl StreamRef {
         let stream = self.raw();
         match plan {
             // Still refused in a forked child.
-            Plan::Nothing => process::check(),
+            Plan::Nothing => fork::check(),
             // SAFETY: by this method's contract.
             Plan::ToDevice(to, from, len) => self.within(|c| unsafe { c.copy_host_to_device(to, from, len, stream) }),
             // SAFETY: by this method's contract.
@@ -268,7 +268,7 @@ impl StreamRef {
 
     /// [`within`](Self::within) for work on `count` elements; submits nothing for 0.
     fn unless_empty(&self, count: usize, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
-        if count == 0 { process::check() } else { self.within(work) }
+        if count == 0 { fork::check() } else { self.within(work) }
     }
 }
 

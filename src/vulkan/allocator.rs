@@ -13,7 +13,7 @@ use super::buffer::{Buffer, OwnedBuffer};
 use super::image::{Image, OwnedImage};
 use super::inner::{AllocatorInner, kind_of};
 use super::options::AllocatorOptions;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::driver::vulkan::resources::Requirements;
 use crate::{Error, Memory, Result, Vkgdr};
 
@@ -66,7 +66,7 @@ struct Open(Arc<AllocatorInner>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if !process::is_forked() {
+        if !fork::is_forked() {
             self.0.close();
         }
     }

@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::driver::vulkan::resources::Requirements;
 use crate::{Error, Memory, Result};
 
@@ -106,7 +106,7 @@ impl Image {
     pub fn layout(&self, mip_level: u32, array_layer: u32) -> Option<vk::SubresourceLayout> {
         let image = &self.image;
         let has_layout = image.is_linear() && has_one_color_plane(image.format);
-        if !has_layout || mip_level >= image.mip_levels || array_layer >= image.array_layers || process::is_forked() {
+        if !has_layout || mip_level >= image.mip_levels || array_layer >= image.array_layers || fork::is_forked() {
             return None;
         }
         let of = vk::ImageSubresource { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level, array_layer };

@@ -21,7 +21,7 @@ use crate::device::deferred_frees::{Deferred, MayWait};
 use crate::device::gpu::VulkanRef;
 use crate::driver::anchor;
 use crate::driver::context::Context;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::lock::Lock;
 use crate::pool::NO_CACHE;
 use crate::report::report;
@@ -52,7 +52,7 @@ struct Refusals {
 
 impl AllocatorInner {
     pub(super) fn new(owner: &Vkgdr, options: AllocatorOptions) -> Result<Self> {
-        process::check()?;
+        fork::check()?;
         let gpu = owner.vulkan()?.clone();
         let context = owner.allocation_context()?;
         let handles = gpu.device().handles();
@@ -84,7 +84,7 @@ impl AllocatorInner {
         len: usize,
         can_be_dedicated: bool,
     ) -> Result<Memory> {
-        process::check()?;
+        fork::check()?;
         let mut desc = self.adapted(desc);
         let mut types = desc.requirements.memory_type_bits;
         let mut refusals = Refusals::default();
@@ -215,7 +215,7 @@ impl AllocatorInner {
     }
 
     pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         let slot = memory.chunk().slot();
         let mut books = self.books.lock();
         let Books { suballocator: Some(suballocator), allocations, .. } = &mut *books else { return Ok(()) };
@@ -227,7 +227,7 @@ impl AllocatorInner {
     pub(super) fn report(&self) -> AllocatorReport {
         // In a forked child, a thread of the parent may hold the lock for ever.
         let report = || self.books.lock().suballocator.as_ref().map(Suballocator::generate_report);
-        let report = if process::is_forked() { None } else { report() };
+        let report = if fork::is_forked() { None } else { report() };
         report.unwrap_or_else(|| AllocatorReport {
             allocations: Vec::new(),
             blocks: Vec::new(),

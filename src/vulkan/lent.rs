@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use ash::vk;
 
 use super::Handles;
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Region, Result, Vkgdr};
 
 /// The bytes of a region in Vulkan's memory object.
@@ -45,7 +45,7 @@ impl Vkgdr {
     ///
     /// On a handle without Vulkan the error that says what is missing; [`Error::Forked`](crate::Error::Forked).
     pub fn vulkan_handles(&self) -> Result<Handles> {
-        process::check()?;
+        fork::check()?;
         Ok(self.vulkan()?.device().handles())
     }
 

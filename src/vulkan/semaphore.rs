@@ -13,7 +13,7 @@ use crate::driver::Handle;
 use crate::driver::anchor::Anchor;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::{Cuda, cuda};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, Result, StreamRef, Vkgdr};
 
@@ -105,7 +105,7 @@ impl External {
 
 impl Drop for External {
     fn drop(&mut self) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         if let Err(error) = self.release() {
@@ -136,7 +136,7 @@ impl Vkgdr {
     /// Whether this GPU's drivers share timeline semaphores, as far as Vulkan says. Not in a forked child.
     #[must_use]
     pub fn supports_semaphores(&self) -> bool {
-        !process::is_forked() && self.vulkan().is_ok_and(|vulkan| vulkan.device().shares_semaphores())
+        !fork::is_forked() && self.vulkan().is_ok_and(|vulkan| vulkan.device().shares_semaphores())
     }
 }
 
@@ -153,7 +153,7 @@ impl Semaphore {
     /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR`, `cuImportExternalSemaphore` and
     /// `cuMemAlloc`.
     pub fn new(owner: &Vkgdr, value: u64) -> Result<Self> {
-        process::check()?;
+        fork::check()?;
         let gpu = owner.vulkan()?.clone();
         if !gpu.device().shares_semaphores() {
             let device = gpu.device().physical.name.clone();
@@ -260,7 +260,7 @@ impl Semaphore {
     }
 
     fn within(&self, stream: &StreamRef, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         let context = self.external.context;
         if stream.context() != context.raw() {
             return Err(Error::ForeignStream);

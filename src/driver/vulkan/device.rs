@@ -11,7 +11,7 @@ use ash::{khr, vk};
 use super::timelines::Timelines;
 use super::{HeapBudget, Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, USAGE};
 use crate::driver::descriptor::{self, DriverFd};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, Result};
 
 /// A `VkBuffer` that an allocation is dedicated to, and its requirements.
@@ -123,7 +123,7 @@ impl Device {
         dedicated: Option<DedicatedTo>,
         export: bool,
     ) -> Result<vk::DeviceMemory> {
-        process::check()?;
+        fork::check()?;
         let to = vk::MemoryDedicatedAllocateInfo::default();
         let mut to = match dedicated {
             None => to,
@@ -144,7 +144,7 @@ impl Device {
 
     /// Creates a buffer of at least `size` bytes to dedicate shared memory to. The caller destroys it.
     pub(crate) fn create_buffer(&self, size: u64) -> Result<BufferRequirements> {
-        process::check()?;
+        fork::check()?;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(OPAQUE_FD);
         let info = vk::BufferCreateInfo::default().size(size).usage(USAGE).push_next(&mut external);
         // SAFETY: `info` and what it points at live until the call returns.
@@ -158,7 +158,7 @@ impl Device {
     ///
     /// `buffer` must be a live buffer of this device and not be used afterwards.
     pub(crate) unsafe fn destroy_buffer(&self, buffer: vk::Buffer) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: by this method's contract.
@@ -169,7 +169,7 @@ impl Device {
     ///
     /// `memory` must be live memory of this device that is not used afterwards, nor its mapping.
     pub(crate) unsafe fn free_memory(&self, memory: vk::DeviceMemory) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: by this method's contract.
@@ -182,7 +182,7 @@ impl Device {
     ///
     /// `memory` must be live, host-visible memory of this device that is not mapped.
     pub(crate) unsafe fn map_memory(&self, memory: vk::DeviceMemory) -> Result<NonNull<u8>> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         let pointer = unsafe { self.raw.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
             .named("vkMapMemory")?;
@@ -197,7 +197,7 @@ impl Device {
     /// `memory` must be live memory of this device from [`Self::allocate_memory`], or from [`Self::import_memory`] with
     /// `export`.
     pub(crate) unsafe fn export_memory(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
-        process::check()?;
+        fork::check()?;
         let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE_FD);
         // SAFETY: by this method's contract.
         let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
@@ -219,7 +219,7 @@ impl Device {
     ///
     /// `range` must be whole atoms, or end with the memory, of mapped memory of this device.
     pub(crate) unsafe fn flush(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.flush_mapped_memory_ranges(std::slice::from_ref(range)) }.named("vkFlushMappedMemoryRanges")
     }
@@ -228,7 +228,7 @@ impl Device {
     ///
     /// The contract of [`Self::flush`].
     pub(crate) unsafe fn invalidate(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.invalidate_mapped_memory_ranges(std::slice::from_ref(range)) }
             .named("vkInvalidateMappedMemoryRanges")

@@ -8,7 +8,7 @@ use ash::{khr, vk};
 
 use super::timelines::Timelines;
 use super::{Device, Instance};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, Result};
 
 /// A Vulkan device, with the objects that it was made from, as [ash] has them.
@@ -83,7 +83,7 @@ impl Device {
     /// The handles must be live, belong together, and stay alive for as long as this value and its allocations are
     /// used.
     pub(crate) unsafe fn of_program(handles: &Handles) -> Result<Self> {
-        process::check()?;
+        fork::check()?;
         let Handles { entry, instance, physical_device, device, queue_family } = handles.clone();
         // SAFETY: a live physical device of the instance, by this function's contract.
         let properties = unsafe { instance.get_physical_device_properties(physical_device) };

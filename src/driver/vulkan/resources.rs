@@ -4,7 +4,7 @@
 use ash::vk;
 
 use super::{Device, Named, OPAQUE_FD};
-use crate::driver::process;
+use crate::driver::fork;
 use crate::{Error, Result};
 
 /// The memory requirements of a buffer or image.
@@ -29,7 +29,7 @@ impl Device {
     ///
     /// `info` must be valid for `vkCreateBuffer` on this device, without a `VkExternalMemoryBufferCreateInfo` in its chain.
     pub(crate) unsafe fn create_exported_buffer(&self, info: &vk::BufferCreateInfo<'_>) -> Result<vk::Buffer> {
-        process::check()?;
+        fork::check()?;
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(OPAQUE_FD);
         external.p_next = info.p_next;
         let mut info = *info;
@@ -54,7 +54,7 @@ impl Device {
     ///
     /// `buffer` must be a live buffer of this device without memory, which `memory` at `offset` suits.
     pub(crate) unsafe fn bind_buffer(&self, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: u64) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.bind_buffer_memory(buffer, memory, offset) }.named("vkBindBufferMemory")
     }
@@ -66,7 +66,7 @@ impl Device {
     /// `info` must be valid for `vkCreateImage` on this device.
     pub(crate) unsafe fn image_sharing(&self, info: &vk::ImageCreateInfo<'_>) -> Result<ImageSharing> {
         const OPERATION: &str = "vkGetPhysicalDeviceImageFormatProperties2";
-        process::check()?;
+        fork::check()?;
         let mut external = vk::PhysicalDeviceExternalImageFormatInfo::default().handle_type(OPAQUE_FD);
         let asked = vk::PhysicalDeviceImageFormatInfo2::default()
             .format(info.format)
@@ -95,7 +95,7 @@ impl Device {
     /// `info` must be valid for `vkCreateImage` on this device, without a `VkExternalMemoryImageCreateInfo` in its chain, and
     /// [`image_sharing`](Self::image_sharing) allow it.
     pub(crate) unsafe fn create_exported_image(&self, info: &vk::ImageCreateInfo<'_>) -> Result<vk::Image> {
-        process::check()?;
+        fork::check()?;
         let mut external = vk::ExternalMemoryImageCreateInfo::default().handle_types(OPAQUE_FD);
         external.p_next = info.p_next;
         let mut info = *info;
@@ -120,7 +120,7 @@ impl Device {
     ///
     /// `image` must be a live image of this device without memory, which `memory` at `offset` suits.
     pub(crate) unsafe fn bind_image(&self, image: vk::Image, memory: vk::DeviceMemory, offset: u64) -> Result<()> {
-        process::check()?;
+        fork::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.bind_image_memory(image, memory, offset) }.named("vkBindImageMemory")
     }
@@ -137,7 +137,7 @@ impl Device {
     ///
     /// `image` must come from [`Self::create_exported_image`] and not be used afterwards.
     pub(crate) unsafe fn destroy_image(&self, image: vk::Image) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: by this method's contract.

@@ -8,7 +8,7 @@ use ash::vk;
 
 use super::timelines::Timelines;
 use super::{Device, Named};
-use crate::driver::{descriptor, process};
+use crate::driver::{descriptor, fork};
 use crate::{Error, Result};
 
 const OPAQUE_FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
@@ -27,7 +27,7 @@ impl Device {
     }
 
     fn timelines(&self) -> Result<&Timelines> {
-        process::check()?;
+        fork::check()?;
         let device = || self.physical.name.clone();
         self.timelines
             .as_ref()
@@ -120,7 +120,7 @@ impl Device {
     ///
     /// The semaphore must come from [`Self::create_timeline`], and nothing may use it any more.
     pub(crate) unsafe fn destroy_semaphore(&self, semaphore: vk::Semaphore) {
-        if process::is_forked() {
+        if fork::is_forked() {
             return;
         }
         // SAFETY: by this method's contract.

@@ -21,7 +21,7 @@ use crate::Result;
 use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::owned_stream::OwnedStream;
-use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, process};
+use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use launch_slice::{LaunchSlice, LaunchSlices};
@@ -221,7 +221,7 @@ impl StreamOrder {
 
 impl Drop for StreamOrder {
     fn drop(&mut self) {
-        if process::is_forked() {
+        if fork::is_forked() {
             // Everything is the parent's.
             return;
         }
