@@ -81,9 +81,9 @@ pub use access::writer::Writer;
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
-#[doc(hidden)]
-pub use driver::anchor::KnownContext;
 pub use driver::fork::is_forked;
+#[doc(hidden)]
+pub use driver::known_context::KnownContext;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
 #[cfg(feature = "ndarray")]

@@ -23,7 +23,7 @@ use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::fork;
-use crate::driver::known_contexts::Witness;
+use crate::driver::liveness::Witness;
 use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};

@@ -12,7 +12,7 @@ use crate::addresses;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fill_pattern::FillPattern;
-use crate::driver::known_contexts::Witness;
+use crate::driver::liveness::Witness;
 use crate::driver::locked_pages::LockedPages;
 use crate::driver::owned_stream::OwnedStream;
 use crate::error::CudaCode;

@@ -4,10 +4,10 @@
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::context::{Context, Entered};
+use super::context::Context;
 use super::cuda::cuda;
 use super::fork;
-use super::known_contexts::{ContextKey, Witness};
+use super::liveness::{ContextKey, Witness};
 use crate::Result;
 use crate::lock::Lock;
 
@@ -39,39 +39,8 @@ pub(crate) fn keep(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// A context whose end can be found out, for what packages around this crate make in it by calls of their own.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
-pub struct KnownContext(Context);
-
-impl KnownContext {
-    /// The context that is current on this thread.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, other errors of the driver, and
-    /// [`Error::Forked`](crate::Error::Forked).
-    pub fn current() -> Result<Self> {
-        let context = Context::current()?;
-        keep(context)?;
-        Ok(Self(context))
-    }
-
-    /// Runs `work` with the context current, unless that was destroyed, CUDA has shut down with the process, or this is a forked
-    /// child. Where the context cannot be made current for another reason, which may pass, with the one that is current.
-    pub fn run_unless_destroyed(&self, work: impl FnOnce()) {
-        if fork::is_forked() {
-            return;
-        }
-        let entered = self.0.try_enter();
-        if !matches!(entered, Ok(Entered::Destroyed(_) | Entered::ShutDown(_))) {
-            work();
-        }
-    }
-}
-
 /// One byte of device memory in a context, for CUDA objects that have no address: the driver must not be asked about
-/// them once their context was destroyed ([`known_contexts`](crate::driver::known_contexts)).
+/// them once their context was destroyed ([`liveness`](crate::driver::liveness)).
 ///
 /// Not freed when dropped: the context may be gone.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, cuda};
-use super::known_contexts::{self, ContextKey, Liveness};
+use super::liveness::{self, ContextKey, Liveness};
 use super::{Handle, fork};
 use crate::error::CudaCode;
 use crate::report::report;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// A context that the caller owns, remembered so that it can be made current later, on any thread.
 ///
 /// Only [`try_enter`](Self::try_enter) passes it to the driver, unless there is evidence that it was destroyed
-/// ([`known_contexts`]).
+/// ([`liveness`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     raw: Handle<CUcontext>,
@@ -35,7 +35,7 @@ impl Context {
         // SAFETY: null asks for the current context.
         let id = unsafe { cuda.context_id(ptr::null_mut()) }?;
         let context = Self { raw: Handle(raw), id };
-        known_contexts::add(context.key(), || context.find_primary(cuda));
+        liveness::add(context.key(), || context.find_primary(cuda));
         Ok(context)
     }
 
@@ -92,7 +92,7 @@ impl Context {
 
     /// Whether this context, which is not current as far as ids tell, still exists.
     fn liveness(self, cuda: &Cuda) -> Result<Liveness> {
-        let ask = || known_contexts::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
+        let ask = || liveness::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
         if cuda.context_current()? != self.raw() {
             return ask();
         }
@@ -103,7 +103,7 @@ impl Context {
         if exists {
             return Ok(Liveness::Alive);
         }
-        known_contexts::remove(self.key());
+        liveness::remove(self.key());
         Ok(Liveness::Destroyed)
     }
 
@@ -131,7 +131,7 @@ impl Context {
     fn failed(self, error: Error, gone: &[i32]) -> Result<Entered> {
         let entered = Entered::failed(error, gone);
         if matches!(entered, Ok(Entered::Destroyed(_))) {
-            known_contexts::remove(self.key());
+            liveness::remove(self.key());
         }
         entered
     }
@@ -281,7 +281,7 @@ impl PrimaryContext {
         let mut retained = Self::reference(cuda, device)?;
         // SAFETY: the context was just retained.
         retained.context.id = unsafe { cuda.context_id(retained.context.raw()) }?;
-        known_contexts::add(retained.context.key(), || Some(device));
+        liveness::add(retained.context.key(), || Some(device));
         Ok(retained)
     }
 
