@@ -45,8 +45,8 @@ impl Vkgdr {
     /// The memory type of a kind, after its trial; an error if the drivers refuse the kind.
     fn tried_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let listed = self.memory_type(kind)?;
-        let trials = self.gpu().trials();
-        if let Some(result) = trials.result(kind, &listed) {
+        let results = self.gpu().trial_results();
+        if let Some(result) = results.result(kind, &listed) {
             return result.map(|()| listed);
         }
         let (tried, result) = match self.in_some_context(|| Allocation::trial(self, kind)) {
@@ -57,7 +57,7 @@ impl Vkgdr {
                 return Ok(listed);
             }
         };
-        trials.record(kind, &tried, result.clone());
+        results.record(kind, &tried, result.clone());
         result.map(|()| tried)
     }
 

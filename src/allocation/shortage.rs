@@ -33,7 +33,8 @@ pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
 
 /// Whether a kind of memory may be allocated, as far as is known without trying.
 fn may_work(owner: &Vkgdr, kind: MemoryKind) -> bool {
-    let refused = |memory_type| owner.gpu().trials().result(kind, &memory_type).is_some_and(|result| result.is_err());
+    let refused =
+        |memory_type| owner.gpu().trial_results().result(kind, &memory_type).is_some_and(|result| result.is_err());
     owner.memory_type(kind).is_ok_and(|memory_type| !refused(memory_type))
 }
 

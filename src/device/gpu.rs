@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUdevice;
 use super::deferred_frees::DeferredFrees;
 use super::find_vulkan_device::{Found, find_vulkan_device};
 use super::memory_type::{self, MemoryType, MemoryTypeInfo};
-use super::trials::Trials;
+use super::trial_results::TrialResults;
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::Device;
@@ -30,7 +30,7 @@ pub(crate) struct Gpu {
     vulkan: OnceLock<VulkanGpu>,
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
     registers_host: AtomicBool,
-    trials: Trials,
+    trial_results: TrialResults,
     deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
@@ -223,7 +223,7 @@ impl Gpu {
             name: cuda()?.device_name(device)?,
             vulkan: OnceLock::new(),
             registers_host: AtomicBool::new(false),
-            trials: Trials::default(),
+            trial_results: TrialResults::default(),
             deferred_frees: DeferredFrees::default(),
             live_allocations: AtomicU32::new(0),
             copy_engines: CopyEngines::default(),
@@ -250,8 +250,8 @@ impl Gpu {
         !self.registers_host.swap(true, Ordering::Relaxed)
     }
 
-    pub(crate) const fn trials(&self) -> &Trials {
-        &self.trials
+    pub(crate) const fn trial_results(&self) -> &TrialResults {
+        &self.trial_results
     }
 
     /// Counts an allocation that is about to be made. `None` if there are `most` already.

@@ -2,7 +2,7 @@
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`find_vulkan_device`] finds
 //! its Vulkan device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of
-//! each kind, and [`trials`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be
+//! each kind, and [`trial_results`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be
 //! mapped; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ mod facts;
 mod find_vulkan_device;
 pub(crate) mod gpu;
 mod memory_type;
-mod trials;
+mod trial_results;
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,9 +10,9 @@ type Key = (MemoryKind, Source, u32);
 
 /// The results of a GPU's trials.
 #[derive(Default)]
-pub(crate) struct Trials(Lock<Vec<(Key, Result<()>)>>);
+pub(crate) struct TrialResults(Lock<Vec<(Key, Result<()>)>>);
 
-impl Trials {
+impl TrialResults {
     /// The result of the trial of a type; none before there was one.
     pub(crate) fn result(&self, kind: MemoryKind, memory_type: &MemoryType) -> Option<Result<()>> {
         let key = key(kind, memory_type);
