@@ -1,4 +1,4 @@
-//! [`Region`]'s methods that write, read and fill. Short copies are made here; `copy_path` has all others.
+//! [`Region`]'s methods that write, read and fill. Short copies are made here; `copy_dispatch` has all others.
 #![expect(unsafe_code, reason = "copies bytes that the region keeps alive")]
 
 use std::ops::RangeBounds;

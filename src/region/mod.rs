@@ -5,7 +5,7 @@
 
 mod access;
 mod copy;
-mod copy_path;
+mod copy_dispatch;
 
 use std::fmt;
 use std::mem::MaybeUninit;
