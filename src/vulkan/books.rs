@@ -9,7 +9,7 @@ use gpu_allocator::AllocationError;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Suballocator};
 
 use super::hooks::{Offer, Scope, Wanted};
-use super::slots::Slots;
+use super::slab::Slab;
 use crate::chunk::Block;
 
 /// The books of an allocator. None of its methods calls a driver.
@@ -19,7 +19,7 @@ pub(super) struct Books {
     pub(super) suballocator: Option<Suballocator>,
     pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
     /// What gpu-allocator knows of each chunk, by the chunk's slot.
-    pub(super) allocations: Slots<Allocation>,
+    pub(super) allocations: Slab<Allocation>,
     pub(super) is_closed: bool,
 }
 

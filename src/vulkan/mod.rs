@@ -16,21 +16,21 @@
 mod allocator;
 mod books;
 mod buffer;
+mod device_access;
 mod hooks;
 mod image;
 mod inner;
-mod lent;
 mod open_on;
 mod options;
 mod semaphore;
-mod slots;
+mod slab;
 
 pub use allocator::Allocator;
 pub use buffer::Buffer;
+pub use device_access::VulkanMemory;
 pub use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme};
 pub use gpu_allocator::{AllocationReport, AllocationSizes, AllocatorReport, MemoryBlockReport, MemoryLocation};
 pub use image::Image;
-pub use lent::VulkanMemory;
 pub use options::AllocatorOptions;
 pub use semaphore::Semaphore;
 

@@ -1,20 +1,20 @@
-//! [`Slots`]: a slab. The index of a removed value is used again.
+//! [`Slab`]: a slab. The index of a removed value is used again.
 #![forbid(unsafe_code)]
 
 /// Values by number. The number of a removed value is used again.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(super) struct Slab<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl<T> Default for Slots<T> {
+impl<T> Default for Slab<T> {
     fn default() -> Self {
         Self { values: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Slots<T> {
+impl<T> Slab<T> {
     /// Adds a value and returns its number; the value itself once there are no more numbers.
     pub(super) fn insert(&mut self, value: T) -> Result<u32, T> {
         let slot = match self.free.pop() {
@@ -52,13 +52,13 @@ mod tests {
 
     #[test]
     fn a_number_is_used_again_once_its_value_was_removed() {
-        let mut slots = Slots::default();
-        assert_eq!((slots.insert('a'), slots.insert('b')), (Ok(0), Ok(1)));
-        assert_eq!((slots.remove(0), slots.remove(0), slots.remove(7)), (Some('a'), None, None));
-        assert!(!slots.is_empty());
-        assert_eq!((slots.insert('c'), slots.insert('d')), (Ok(0), Ok(2)));
-        assert_eq!(slots.get_mut(1), Some(&mut 'b'));
-        assert_eq!([0, 1, 2].map(|slot| slots.remove(slot)), [Some('c'), Some('b'), Some('d')]);
-        assert!(slots.is_empty() && slots.get_mut(1).is_none());
+        let mut slab = Slab::default();
+        assert_eq!((slab.insert('a'), slab.insert('b')), (Ok(0), Ok(1)));
+        assert_eq!((slab.remove(0), slab.remove(0), slab.remove(7)), (Some('a'), None, None));
+        assert!(!slab.is_empty());
+        assert_eq!((slab.insert('c'), slab.insert('d')), (Ok(0), Ok(2)));
+        assert_eq!(slab.get_mut(1), Some(&mut 'b'));
+        assert_eq!([0, 1, 2].map(|slot| slab.remove(slot)), [Some('c'), Some('b'), Some('d')]);
+        assert!(slab.is_empty() && slab.get_mut(1).is_none());
     }
 }
