@@ -1,7 +1,7 @@
-//! [`AllocatorInner`], which the clones of an allocator, its blocks and its deferred frees share: gpu-allocator's books, the
-//! blocks in them, and the return of chunks.
+//! [`AllocatorInner`], which the clones of an allocator, its blocks and its deferred frees share: gpu-allocator's
+//! state, the blocks in it, and the return of chunks.
 //!
-//! The lock of the books is held over no call of a driver: see [`super::hooks`].
+//! No driver is called under the lock of that state: see [`super::stub_device`].
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -11,9 +11,9 @@ use ash::vk;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator as Suballocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
-use super::books::{Attempt, Books, Suballocation};
-use super::hooks::{self, Offer, Wanted};
+use super::allocator_state::{AllocatorState, Attempt, Suballocation};
 use super::options::AllocatorOptions;
+use super::stub_device::{BlockRequest, Offer, stub_device};
 use crate::allocation::{LINE, ResourceBlock};
 use crate::chunk::pending::{Pending, may_wait_after};
 use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
@@ -37,13 +37,13 @@ pub(super) struct AllocatorInner {
     pub(super) types: u32,
     /// Taken by the thread that makes a block, while others that want one wait for it.
     growth: SingleFlight,
-    books: Lock<Books>,
+    state: Lock<AllocatorState>,
 }
 
 /// What an allocation has learned by trying.
 #[derive(Default)]
 struct Refusals {
-    failed: Vec<Wanted>,
+    failed: Vec<BlockRequest>,
     /// One bit for each memory type that CUDA refused.
     types: u32,
     /// The first refusal or shortage.
@@ -61,7 +61,7 @@ impl AllocatorInner {
         debug_settings.log_leaks_on_shutdown = false;
         let suballocator = Suballocator::new(&AllocatorCreateDesc {
             instance: handles.instance,
-            device: hooks::device(&handles.device),
+            device: stub_device(&handles.device),
             physical_device: handles.physical_device,
             debug_settings,
             buffer_device_address: options.device_address,
@@ -72,8 +72,8 @@ impl AllocatorInner {
         drop(anchor::keep(context));
         let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
         let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
-        let books = Lock::new(Books { suballocator, ..Books::default() });
-        Ok(Self { owner: owner.clone(), gpu, context, types, growth: SingleFlight::default(), books })
+        let state = Lock::new(AllocatorState { suballocator, ..AllocatorState::default() });
+        Ok(Self { owner: owner.clone(), gpu, context, types, growth: SingleFlight::default(), state })
     }
 
     /// Memory of `len` bytes with these requirements. Where CUDA refuses memory in a way that may mean that it wants a dedicated
@@ -91,8 +91,8 @@ impl AllocatorInner {
         let (mut offer, mut turn) = (None, None);
         loop {
             desc.requirements.memory_type_bits = types & !refusals.types;
-            let Attempt { suballocation, wanted, freed } =
-                self.books.lock().attempt(&desc, offer.take(), &refusals.failed);
+            let Attempt { suballocation, request, freed } =
+                self.state.lock().attempt(&desc, offer.take(), &refusals.failed);
             if let Err(error) = release(freed) {
                 report!(Warn, "releasing memory: {error}");
             }
@@ -100,7 +100,7 @@ impl AllocatorInner {
                 Ok(suballocation) => return Ok(self.allocated(suballocation, len, refusals.types)),
                 Err(error) => error,
             };
-            let Some(wanted) = wanted else {
+            let Some(request) = request else {
                 if refusals.error.is_none() && self.try_incoherent(&mut desc, &error) {
                     types = desc.requirements.memory_type_bits;
                     continue;
@@ -113,10 +113,10 @@ impl AllocatorInner {
                 self.owner.gpu().deferred_frees().poll(MayWait::No);
                 continue;
             }
-            match self.make_block(wanted) {
+            match self.make_block(request) {
                 Ok(made) => offer = Some(made),
                 Err(error) if can_be_dedicated && self.may_want_dedicated(&error) => return Err(error),
-                Err(error) => refusals.add(wanted, error)?,
+                Err(error) => refusals.add(request, error)?,
             }
         }
     }
@@ -150,8 +150,8 @@ impl AllocatorInner {
         is_missing && bits != 0
     }
 
-    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<Block>)> {
-        let Wanted { type_index, size, dedicated_to, flags } = wanted;
+    fn make_block(self: &Arc<Self>, request: BlockRequest) -> Result<(Offer, Arc<Block>)> {
+        let BlockRequest { type_index, size, dedicated_to, flags } = request;
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.ok_or_else(|| internal(format!("there is no memory type {type_index}")))?;
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
@@ -159,7 +159,7 @@ impl AllocatorInner {
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
-        Ok((Offer { wanted, memory, host_ptr }, Arc::new(block.of_pool(self.clone()))))
+        Ok((Offer { request, memory, host_ptr }, Arc::new(block.of_pool(self.clone()))))
     }
 
     /// The memory of a suballocation. `refused` are the types that CUDA refused before.
@@ -217,8 +217,8 @@ impl AllocatorInner {
     pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
         fork::check()?;
         let slot = memory.chunk().slot();
-        let mut books = self.books.lock();
-        let Books { suballocator: Some(suballocator), allocations, .. } = &mut *books else { return Ok(()) };
+        let mut state = self.state.lock();
+        let AllocatorState { suballocator: Some(suballocator), allocations, .. } = &mut *state else { return Ok(()) };
         let Some(allocation) = allocations.get_mut(slot) else { return Ok(()) };
         suballocator.rename_allocation(allocation, name).map_err(|error| suballocation(&error))
     }
@@ -226,7 +226,7 @@ impl AllocatorInner {
     /// gpu-allocator's report; an empty one in a forked child.
     pub(super) fn report(&self) -> AllocatorReport {
         // In a forked child, a thread of the parent may hold the lock for ever.
-        let report = || self.books.lock().suballocator.as_ref().map(Suballocator::generate_report);
+        let report = || self.state.lock().suballocator.as_ref().map(Suballocator::generate_report);
         let report = if fork::is_forked() { None } else { report() };
         report.unwrap_or_else(|| AllocatorReport {
             allocations: Vec::new(),
@@ -239,9 +239,9 @@ impl AllocatorInner {
     /// Gives every block back that is not in use, now and from now on.
     pub(super) fn close(&self) {
         let idle = {
-            let mut books = self.books.lock();
-            books.is_closed = true;
-            books.take_idle()
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            state.take_idle()
         };
         if let Err(error) = release(idle) {
             report!(Warn, "releasing memory: {error}");
@@ -261,7 +261,7 @@ impl AllocatorInner {
     /// Ends a chunk that the device has finished with.
     fn release_chunk(&self, mut chunk: FreeChunk) -> Result<()> {
         chunk.unlist();
-        let (blocks, freed) = self.books.lock().forget(chunk.slot());
+        let (blocks, freed) = self.state.lock().free(chunk.slot());
         drop(chunk);
         release(blocks).and(freed.map_err(|error| suballocation(&error)))
     }
@@ -321,14 +321,14 @@ impl Deferred for DeferredChunk {
 
 impl Refusals {
     /// Records that a block cannot be made. An error that other memory types would meet as well is returned.
-    fn add(&mut self, wanted: Wanted, error: Error) -> Result<()> {
+    fn add(&mut self, request: BlockRequest, error: Error) -> Result<()> {
         if !error.concerns_the_kind() && !error.is_exhaustion() {
             return Err(error);
         }
         if error.is_refusal() && !error.is_exhaustion() {
-            self.types |= 1 << wanted.type_index;
+            self.types |= 1 << request.type_index;
         }
-        self.failed.push(wanted);
+        self.failed.push(request);
         self.error.get_or_insert(error);
         Ok(())
     }

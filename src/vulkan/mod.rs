@@ -14,16 +14,16 @@
 //! This module needs the crate's feature `vulkan`, which is on by default.
 
 mod allocator;
-mod books;
+mod allocator_state;
 mod buffer;
 mod device_access;
-mod hooks;
 mod image;
 mod inner;
 mod open_on;
 mod options;
 mod semaphore;
 mod slab;
+mod stub_device;
 
 pub use allocator::Allocator;
 pub use buffer::Buffer;

@@ -1,4 +1,4 @@
-//! [`Books`]: the allocator's state behind its lock: gpu-allocator, the blocks that it divides, and the live allocations.
+//! [`AllocatorState`]: gpu-allocator, the blocks that it divides, and the live allocations, behind one lock.
 #![expect(unsafe_code, reason = "asks gpu-allocator for the handle of a block")]
 
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use ash::vk;
 use gpu_allocator::AllocationError;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Suballocator};
 
-use super::hooks::{Offer, Scope, Wanted};
 use super::slab::Slab;
+use super::stub_device::{BlockRequest, Offer, Scope};
 use crate::chunk::Block;
 
-/// The books of an allocator. None of its methods calls a driver.
+/// The state of an allocator, behind its lock. No method calls a driver.
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct AllocatorState {
     /// None once the allocator was dropped, and with it everything that it lent.
     pub(super) suballocator: Option<Suballocator>,
     pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
@@ -34,24 +34,24 @@ pub(super) struct Suballocation {
 /// The result of one call of gpu-allocator.
 pub(super) struct Attempt {
     pub(super) suballocation: std::result::Result<Suballocation, AllocationError>,
-    pub(super) wanted: Option<Wanted>,
-    /// Blocks that are not in the books, with the offered one if it was not taken.
+    pub(super) request: Option<BlockRequest>,
+    /// Blocks that are not in the state, with the offered one if it was not taken.
     pub(super) freed: Vec<Arc<Block>>,
 }
 
-impl Books {
+impl AllocatorState {
     /// Calls gpu-allocator, which may have the offered block.
     pub(super) fn attempt(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
         offer: Option<(Offer, Arc<Block>)>,
-        failed: &[Wanted],
+        failed: &[BlockRequest],
     ) -> Attempt {
         let (offer, mut offered) = offer.unzip();
         let mut scope = Scope { offer, failed: failed.to_vec(), ..Scope::default() };
         let Self { suballocator: Some(suballocator), blocks, allocations, .. } = self else {
             let closed = AllocationError::Internal("the allocator was dropped".to_owned());
-            return Attempt { suballocation: Err(closed), wanted: None, freed: Vec::from_iter(offered) };
+            return Attempt { suballocation: Err(closed), request: None, freed: Vec::from_iter(offered) };
         };
         let mut allocated = scope.run(|| suballocator.allocate(desc));
         if let Some(Offer { memory, .. }) = offer.filter(|_| scope.taken)
@@ -59,8 +59,8 @@ impl Books {
         {
             blocks.insert(memory, block);
         }
-        // It took another memory type than it wanted first, only because no block of that had been made.
-        if scope.wanted.is_some()
+        // It took another memory type than it requested first, only because no block of that had been made.
+        if scope.request.is_some()
             && let Ok(allocation) = allocated
         {
             let freed = scope.run(|| suballocator.free(allocation));
@@ -76,11 +76,11 @@ impl Books {
             Ok(Suballocation { block, slot, offset })
         });
         let freed = scope.freed.iter().filter_map(|memory| blocks.remove(memory)).chain(offered).collect();
-        Attempt { suballocation, wanted: scope.wanted, freed }
+        Attempt { suballocation, request: scope.request, freed }
     }
 
     /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
-    pub(super) fn forget(&mut self, slot: u32) -> (Vec<Arc<Block>>, std::result::Result<(), AllocationError>) {
+    pub(super) fn free(&mut self, slot: u32) -> (Vec<Arc<Block>>, std::result::Result<(), AllocationError>) {
         let mut scope = Scope::default();
         let freed = match (self.allocations.remove(slot), &mut self.suballocator) {
             (Some(allocation), Some(suballocator)) => scope.run(|| suballocator.free(allocation)),

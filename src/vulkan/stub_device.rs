@@ -1,4 +1,4 @@
-//! Vulkan's memory functions as gpu-allocator calls them: they call no driver, but say which block is wanted, and hand over
+//! Vulkan's memory functions as gpu-allocator calls them: they call no driver, but say which block is requested, and hand over
 //! the one that was made meanwhile.
 //!
 //! No driver may be called under the lock of gpu-allocator's state. So an attempt to allocate that needs a block fails and
@@ -13,9 +13,9 @@ use ash::vk;
 
 use crate::driver::vulkan::DedicatedTo;
 
-/// A block that gpu-allocator wants.
+/// The parameters of a block that gpu-allocator requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct BlockRequest {
     pub(super) type_index: u32,
     /// In bytes.
     pub(super) size: u64,
@@ -23,13 +23,13 @@ pub(super) struct Wanted {
     pub(super) flags: vk::MemoryAllocateFlags,
 }
 
-impl Wanted {
+impl BlockRequest {
     /// # Safety
     ///
     /// The chain must be valid.
     unsafe fn of(info: &vk::MemoryAllocateInfo<'_>) -> Self {
         let (type_index, size) = (info.memory_type_index, info.allocation_size);
-        let mut wanted = Self { type_index, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() };
+        let mut request = Self { type_index, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() };
         let mut next = info.p_next.cast::<vk::BaseInStructure<'_>>();
         // SAFETY: null or a structure that begins so, by this function's contract.
         while let Some(structure) = unsafe { next.as_ref() } {
@@ -39,24 +39,24 @@ impl Wanted {
                     let found = unsafe { &*next.cast::<vk::MemoryDedicatedAllocateInfo<'_>>() };
                     let is_image = found.image != vk::Image::null();
                     let buffer = DedicatedTo::Buffer(found.buffer);
-                    wanted.dedicated_to = Some(if is_image { DedicatedTo::Image(found.image) } else { buffer });
+                    request.dedicated_to = Some(if is_image { DedicatedTo::Image(found.image) } else { buffer });
                 }
                 vk::StructureType::MEMORY_ALLOCATE_FLAGS_INFO => {
                     // SAFETY: the type says what it is.
-                    wanted.flags = unsafe { &*next.cast::<vk::MemoryAllocateFlagsInfo<'_>>() }.flags;
+                    request.flags = unsafe { &*next.cast::<vk::MemoryAllocateFlagsInfo<'_>>() }.flags;
                 }
                 _ => {}
             }
             next = structure.p_next;
         }
-        wanted
+        request
     }
 }
 
-/// A block that was made for a wish.
+/// A block that was made for a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
-    pub(super) wanted: Wanted,
+    pub(super) request: BlockRequest,
     pub(super) memory: vk::DeviceMemory,
     /// Null if the CPU does not see it.
     pub(super) host_ptr: *mut u8,
@@ -67,9 +67,9 @@ pub(super) struct Offer {
 pub(super) struct Scope {
     pub(super) offer: Option<Offer>,
     /// Blocks that could not be made.
-    pub(super) failed: Vec<Wanted>,
-    /// The first block that it wanted and could not have, apart from those.
-    pub(super) wanted: Option<Wanted>,
+    pub(super) failed: Vec<BlockRequest>,
+    /// The first request that was not met, apart from those.
+    pub(super) request: Option<BlockRequest>,
     /// Whether it took the offered block.
     pub(super) taken: bool,
     /// The blocks that it gave back.
@@ -94,13 +94,13 @@ impl Scope {
         call()
     }
 
-    fn allocate(&mut self, wanted: Wanted) -> Option<vk::DeviceMemory> {
-        if let Some(offer) = self.offer.filter(|offer| offer.wanted == wanted && !self.taken) {
+    fn allocate(&mut self, request: BlockRequest) -> Option<vk::DeviceMemory> {
+        if let Some(offer) = self.offer.filter(|offer| offer.request == request && !self.taken) {
             self.taken = true;
             return Some(offer.memory);
         }
-        if self.wanted.is_none() && !self.failed.contains(&wanted) {
-            self.wanted = Some(wanted);
+        if self.request.is_none() && !self.failed.contains(&request) {
+            self.request = Some(request);
         }
         None
     }
@@ -116,8 +116,8 @@ fn in_scope<T>(work: impl FnOnce(&mut Scope) -> T) -> Option<T> {
     unsafe { CURRENT.get().as_mut() }.map(work)
 }
 
-/// The device as gpu-allocator calls it.
-pub(super) fn device(device: &ash::Device) -> ash::Device {
+/// The device that gpu-allocator calls: this file's memory functions, and Vulkan's for the rest.
+pub(super) fn stub_device(device: &ash::Device) -> ash::Device {
     let mut functions = device.fp_v1_0().clone();
     functions.allocate_memory = allocate_memory;
     functions.free_memory = free_memory;
@@ -136,8 +136,8 @@ unsafe extern "system" fn allocate_memory(
     // SAFETY: Vulkan asks for a valid structure.
     let info = unsafe { &*info };
     // SAFETY: as above.
-    let wanted = unsafe { Wanted::of(info) };
-    match in_scope(|scope| scope.allocate(wanted)).flatten() {
+    let request = unsafe { BlockRequest::of(info) };
+    match in_scope(|scope| scope.allocate(request)).flatten() {
         Some(offered) => {
             // SAFETY: the caller's output.
             unsafe { memory.write(offered) };
@@ -182,21 +182,21 @@ mod tests {
 
     use super::*;
 
-    fn wanted(size: u64) -> Wanted {
-        Wanted { type_index: 1, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() }
+    fn request(size: u64) -> BlockRequest {
+        BlockRequest { type_index: 1, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() }
     }
 
     #[test]
-    fn a_block_is_handed_over_once_and_only_for_the_wish_that_it_was_made_for() {
+    fn a_block_is_handed_over_once_and_only_for_the_request_that_it_was_made_for() {
         let memory = vk::DeviceMemory::from_raw(7);
-        let offer = Offer { wanted: wanted(64), memory, host_ptr: ptr::dangling_mut() };
-        let mut scope = Scope { offer: Some(offer), failed: vec![wanted(1)], ..Scope::default() };
-        assert_eq!(scope.allocate(wanted(1)), None);
-        assert_eq!(scope.wanted, None, "a wish that cannot be met is not made again");
-        assert_eq!(scope.allocate(wanted(128)), None);
-        assert_eq!(scope.allocate(wanted(64)), Some(memory));
-        assert_eq!(scope.allocate(wanted(64)), None);
-        assert_eq!(scope.wanted, Some(wanted(128)), "the first wish counts");
+        let offer = Offer { request: request(64), memory, host_ptr: ptr::dangling_mut() };
+        let mut scope = Scope { offer: Some(offer), failed: vec![request(1)], ..Scope::default() };
+        assert_eq!(scope.allocate(request(1)), None);
+        assert_eq!(scope.request, None, "a request that cannot be met is not made again");
+        assert_eq!(scope.allocate(request(128)), None);
+        assert_eq!(scope.allocate(request(64)), Some(memory));
+        assert_eq!(scope.allocate(request(64)), None);
+        assert_eq!(scope.request, Some(request(128)), "the first request counts");
     }
 
     #[test]
@@ -208,9 +208,9 @@ mod tests {
         let mut info = vk::MemoryAllocateInfo::default().allocation_size(9);
         info.p_next = (&raw const dedicated).cast();
         // SAFETY: a valid chain.
-        let wanted = unsafe { Wanted::of(&info) };
-        assert_eq!(wanted.dedicated_to, Some(DedicatedTo::Image(vk::Image::from_raw(3))));
-        assert_eq!((wanted.flags, wanted.size), (vk::MemoryAllocateFlags::DEVICE_ADDRESS, 9));
+        let request = unsafe { BlockRequest::of(&info) };
+        assert_eq!(request.dedicated_to, Some(DedicatedTo::Image(vk::Image::from_raw(3))));
+        assert_eq!((request.flags, request.size), (vk::MemoryAllocateFlags::DEVICE_ADDRESS, 9));
     }
 
     #[test]
