@@ -21,9 +21,9 @@ use crate::copy_engine::CopyEngines;
 use crate::device::deferred_frees::{Deferred, MayWait};
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
-use crate::driver::event::Event;
 use crate::driver::fork;
 use crate::driver::liveness::Witness;
+use crate::driver::raw_event::RawEvent;
 use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
@@ -244,7 +244,7 @@ impl Block {
 
     /// Waits as the policy says, or gives the event to wait for.
     #[inline]
-    fn finish_as_bound(binding: &Binding) -> Result<Option<Event>> {
+    fn finish_as_bound(binding: &Binding) -> Result<Option<RawEvent>> {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
             DropPolicy::WaitForContext => {
@@ -256,10 +256,10 @@ impl Block {
     }
 
     /// The event to wait for, unless the bound stream has passed it already.
-    fn finish_stream(binding: &Binding) -> Result<Option<Event>> {
+    fn finish_stream(binding: &Binding) -> Result<Option<RawEvent>> {
         let event = binding.record()?;
         // An event of a stream that is being captured never passes: asking for it is an error.
-        Ok(if event.has_passed()? { None } else { Some(event) })
+        Ok(if event.is_complete()? { None } else { Some(event) })
     }
 
     /// Leaves the memory to the deferred frees, and gives its handle.

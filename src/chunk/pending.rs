@@ -5,7 +5,7 @@ use crate::Result;
 use crate::device::deferred_frees::MayWait;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
-use crate::driver::event::Event;
+use crate::driver::raw_event::RawEvent;
 use crate::report::report;
 use crate::stream::binding::DropPolicy;
 
@@ -19,7 +19,7 @@ pub(crate) fn may_wait_after<T>(released: &Result<T>, policy: DropPolicy, contex
 
 /// What a release waits for.
 pub(super) enum Awaited {
-    Event(Event),
+    Event(RawEvent),
     /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
     /// capture.
     Contexts(Vec<Context>),
@@ -27,9 +27,9 @@ pub(super) enum Awaited {
 
 impl Awaited {
     /// Does not wait, unless `may_wait` covers `context` and the others.
-    fn has_passed(&self, context: Context, may_wait: MayWait) -> Result<bool> {
+    fn is_complete(&self, context: Context, may_wait: MayWait) -> Result<bool> {
         match self {
-            Self::Event(event) => event.has_passed(),
+            Self::Event(event) => event.is_complete(),
             Self::Contexts(others) => {
                 let mut contexts = others.iter().chain([&context]);
                 if contexts.all(|&context| may_wait.covers(context)) {
@@ -69,7 +69,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// Whether the device has finished, as far as that can be known without a wait that is not allowed.
     pub(crate) fn is_finished(&self, may_wait: MayWait) -> bool {
-        self.ask(|awaited| awaited.has_passed(self.context, may_wait))
+        self.ask(|awaited| awaited.is_complete(self.context, may_wait))
     }
 
     /// Waits for the device. False when that fails for a reason that may pass.

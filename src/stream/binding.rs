@@ -12,8 +12,8 @@ use super::order::{Access, is_legacy};
 use crate::Result;
 use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
-use crate::driver::event::Event;
 use crate::driver::fork;
+use crate::driver::raw_event::RawEvent;
 use crate::driver::{Handle, LEGACY_STREAM};
 
 /// The device work that freeing memory waits for.
@@ -373,9 +373,9 @@ impl Binding {
 
     /// An event after the work that was submitted to the bound stream, or to the legacy default stream if none is
     /// bound. The memory's context must be current.
-    pub(crate) fn record(&self) -> Result<Event> {
+    pub(crate) fn record(&self) -> Result<RawEvent> {
         let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
         // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
-        unsafe { Event::record(stream) }
+        unsafe { RawEvent::record(stream) }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use cudarc::driver::sys::{CUcontext, CUevent};
 
 use crate::driver::context::{Context, Entered};
-use crate::driver::event::Event as DriverEvent;
+use crate::driver::raw_event::RawEvent;
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
@@ -17,12 +17,12 @@ use crate::{Error, Result};
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
 /// is destroyed: the destruction cannot always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
-    event: DriverEvent,
+    event: RawEvent,
     context: Context,
 }
 
 impl Event {
-    pub(crate) fn new(event: DriverEvent, context: Context) -> Self {
+    pub(crate) fn new(event: RawEvent, context: Context) -> Self {
         Self { event, context }
     }
 
@@ -33,7 +33,7 @@ impl Event {
     /// The driver's errors, including those of earlier, asynchronous work, `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and
     /// [`Error::Forked`].
     pub fn is_complete(&self) -> Result<bool> {
-        self.context.run(|| self.event.has_passed())
+        self.context.run(|| self.event.is_complete())
     }
 
     /// Whether the event is complete or never will be: its context was destroyed or is broken, or this process is a

@@ -19,8 +19,8 @@ use crate::driver::Handle;
 use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
-use crate::driver::event::Event as DriverEvent;
 use crate::driver::fork;
+use crate::driver::raw_event::RawEvent;
 use crate::{Error, Result};
 use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
@@ -129,7 +129,7 @@ impl StreamRef {
         // The event may outlive all memory of its context. Without memory for an anchor there is no evidence of the context's end.
         drop(anchor::keep(self.context));
         // SAFETY: live by the constructors' contract, and its context is current.
-        let event = self.context.run(|| unsafe { DriverEvent::record(self.raw()) })?;
+        let event = self.context.run(|| unsafe { RawEvent::record(self.raw()) })?;
         Ok(Event::new(event, self.context))
     }
 

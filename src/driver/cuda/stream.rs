@@ -114,7 +114,7 @@ impl Cuda {
     /// # Safety
     ///
     /// `event` must be live.
-    pub(crate) unsafe fn event_passed(&self, event: CUevent) -> Result<bool> {
+    pub(crate) unsafe fn event_is_complete(&self, event: CUevent) -> Result<bool> {
         // SAFETY: the event is live by this method's contract.
         match unsafe { (self.table.cuEventQuery)(event) } {
             CudaCode::NOT_READY => Ok(false),

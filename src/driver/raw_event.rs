@@ -11,12 +11,12 @@ use crate::report::report;
 /// An event that is recorded on a stream. It belongs to the context that was current when it was created. The default
 /// is an event that was destroyed.
 #[derive(Debug, Default)]
-pub(crate) struct Event {
+pub(crate) struct RawEvent {
     /// `None` once it was destroyed or abandoned.
     raw: Option<Handle<CUevent>>,
 }
 
-impl Event {
+impl RawEvent {
     /// Records an event after all work that was submitted to `stream` so far.
     ///
     /// # Safety
@@ -37,9 +37,9 @@ impl Event {
     }
 
     /// Whether the stream has passed the event. Does not wait.
-    pub(crate) fn has_passed(&self) -> Result<bool> {
+    pub(crate) fn is_complete(&self) -> Result<bool> {
         // SAFETY: the event is live.
-        self.raw.map_or(Ok(true), |raw| unsafe { cuda()?.event_passed(raw.0) })
+        self.raw.map_or(Ok(true), |raw| unsafe { cuda()?.event_is_complete(raw.0) })
     }
 
     /// Waits until the stream has passed the event.
@@ -54,7 +54,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for RawEvent {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         if fork::is_forked() {
