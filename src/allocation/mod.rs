@@ -26,7 +26,7 @@ use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::{ListedAddresses, Listing};
-use crate::device::deferred_frees::MayWait;
+use crate::device::deferred_frees::WaitScope;
 use crate::device::dma_buf;
 use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
@@ -140,7 +140,7 @@ impl Allocation {
         exported: Option<&Exported>,
     ) -> Result<Self> {
         let deferred = owner.gpu().deferred_frees();
-        deferred.poll(MayWait::No);
+        deferred.poll(WaitScope::None);
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {

@@ -8,7 +8,7 @@ use super::shortage::{shortage, with_sizes};
 use super::stages::Stages;
 use super::vulkan::{Dedication, Request};
 use crate::device::MemoryType;
-use crate::device::deferred_frees::MayWait;
+use crate::device::deferred_frees::WaitScope;
 use crate::driver::vulkan::DedicatedTo;
 use crate::{MemoryKind, Result, Vkgdr};
 
@@ -30,7 +30,7 @@ impl Allocation {
     /// driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
     pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let deferred = owner.gpu().deferred_frees();
-        deferred.poll(MayWait::No);
+        deferred.poll(WaitScope::None);
         let acquired = match Self::acquire_for_resources(owner, block) {
             Err(error) if error.is_exhaustion() && !error.exceeds_the_heap() && deferred.drain() => {
                 Self::acquire_for_resources(owner, block)

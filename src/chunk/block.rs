@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::FreeChunk;
-use super::pending::{Awaited, Pending, may_wait_after};
+use super::pending::{Awaited, Pending, wait_scope_after};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::addresses::Listing;
@@ -18,7 +18,7 @@ use crate::allocation::Allocation;
 #[cfg(feature = "vulkan")]
 use crate::allocation::ResourceBlock;
 use crate::copy_engine::CopyEngines;
-use crate::device::deferred_frees::{Deferred, MayWait};
+use crate::device::deferred_frees::{Deferred, WaitScope};
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
@@ -177,7 +177,7 @@ impl Block {
                 Err(error)
             }
         };
-        deferred.poll(may_wait_after(&result, binding.policy(), self.context));
+        deferred.poll(wait_scope_after(&result, binding.policy(), self.context));
         result
     }
 
@@ -354,8 +354,8 @@ impl DeferredFree {
 }
 
 impl Deferred for DeferredFree {
-    fn is_ready(&self, may_wait: MayWait) -> bool {
-        self.pending.is_finished(may_wait)
+    fn is_ready(&self, scope: WaitScope) -> bool {
+        self.pending.is_finished(scope)
     }
 
     fn wait(&self) -> bool {

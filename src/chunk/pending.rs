@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Result;
-use crate::device::deferred_frees::MayWait;
+use crate::device::deferred_frees::WaitScope;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::raw_event::RawEvent;
@@ -10,10 +10,10 @@ use crate::report::report;
 use crate::stream::binding::DropPolicy;
 
 /// What scans may wait for after a release: the context that the release itself has waited for.
-pub(crate) fn may_wait_after<T>(released: &Result<T>, policy: DropPolicy, context: Context) -> MayWait {
+pub(crate) fn wait_scope_after<T>(released: &Result<T>, policy: DropPolicy, context: Context) -> WaitScope {
     match policy {
-        DropPolicy::WaitForContext if released.is_ok() => MayWait::For(context),
-        _ => MayWait::No,
+        DropPolicy::WaitForContext if released.is_ok() => WaitScope::Context(context),
+        _ => WaitScope::None,
     }
 }
 
@@ -26,13 +26,13 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    /// Does not wait, unless `may_wait` covers `context` and the others.
-    fn is_complete(&self, context: Context, may_wait: MayWait) -> Result<bool> {
+    /// Does not wait, unless `scope` covers `context` and the others.
+    fn is_complete(&self, context: Context, scope: WaitScope) -> Result<bool> {
         match self {
             Self::Event(event) => event.is_complete(),
             Self::Contexts(others) => {
                 let mut contexts = others.iter().chain([&context]);
-                if contexts.all(|&context| may_wait.covers(context)) {
+                if contexts.all(|&context| scope.covers(context)) {
                     self.synchronize().map(|()| true)
                 } else {
                     Ok(false)
@@ -68,8 +68,8 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Whether the device has finished, as far as that can be known without a wait that is not allowed.
-    pub(crate) fn is_finished(&self, may_wait: MayWait) -> bool {
-        self.ask(|awaited| awaited.is_complete(self.context, may_wait))
+    pub(crate) fn is_finished(&self, scope: WaitScope) -> bool {
+        self.ask(|awaited| awaited.is_complete(self.context, scope))
     }
 
     /// Waits for the device. False when that fails for a reason that may pass.

@@ -15,19 +15,19 @@ use crate::lock::Lock;
 
 /// Which contexts a scan may wait for, where an entry has no event to ask.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum MayWait {
-    No,
+pub(crate) enum WaitScope {
+    None,
     /// One that the caller has just waited for.
-    For(Context),
-    ForAll,
+    Context(Context),
+    All,
 }
 
-impl MayWait {
+impl WaitScope {
     pub(crate) fn covers(self, context: Context) -> bool {
         match self {
-            Self::No => false,
-            Self::For(other) => other == context,
-            Self::ForAll => true,
+            Self::None => false,
+            Self::Context(other) => other == context,
+            Self::All => true,
         }
     }
 }
@@ -35,7 +35,7 @@ impl MayWait {
 /// Something that is released once the device has finished with it.
 pub(crate) trait Deferred: Send {
     /// Whether the device has finished. False where that cannot be known without a wait that is not allowed.
-    fn is_ready(&self, may_wait: MayWait) -> bool;
+    fn is_ready(&self, scope: WaitScope) -> bool;
     /// Waits until the device has finished. Returns false if that cannot be known yet.
     fn wait(&self) -> bool;
     /// Releases it, and logs errors.
@@ -108,16 +108,16 @@ impl DeferredFrees {
 
     /// Scans some of the oldest entries and releases those that are ready.
     #[inline]
-    pub(crate) fn poll(&self, may_wait: MayWait) {
+    pub(crate) fn poll(&self, scope: WaitScope) {
         if self.len() == 0 {
             return;
         }
-        self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready(may_wait));
+        self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready(scope));
     }
 
     /// Releases every entry that is ready; waits for those that have no event to ask. Returns their number.
     pub(crate) fn collect(&self) -> usize {
-        self.scan(usize::MAX, |entry| entry.is_ready(MayWait::ForAll)).released
+        self.scan(usize::MAX, |entry| entry.is_ready(WaitScope::All)).released
     }
 
     /// How long a drain, after it has waited for the device, goes on with entries that other threads have taken out: such a
@@ -205,7 +205,7 @@ mod tests {
     struct Entry(Arc<Work>);
 
     impl Deferred for Entry {
-        fn is_ready(&self, _: MayWait) -> bool {
+        fn is_ready(&self, _: WaitScope) -> bool {
             self.0.finished.load(Ordering::SeqCst)
         }
         fn wait(&self) -> bool {
@@ -213,7 +213,7 @@ mod tests {
             true
         }
         fn release(self: Box<Self>) {
-            assert!(self.is_ready(MayWait::No), "released while in use");
+            assert!(self.is_ready(WaitScope::None), "released while in use");
             self.0.released.store(true, Ordering::SeqCst);
         }
     }
@@ -243,7 +243,7 @@ mod tests {
     fn a_panic_while_releasing_does_not_stop_later_releases() {
         struct Panics;
         impl Deferred for Panics {
-            fn is_ready(&self, _: MayWait) -> bool {
+            fn is_ready(&self, _: WaitScope) -> bool {
                 true
             }
             fn wait(&self) -> bool {
@@ -280,7 +280,7 @@ mod tests {
             entry: Entry,
         }
         impl Deferred for Slow {
-            fn is_ready(&self, _: MayWait) -> bool {
+            fn is_ready(&self, _: WaitScope) -> bool {
                 self.asked.store(true, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(50));
                 false
@@ -310,10 +310,10 @@ mod tests {
         let (frees, work) = deferred(3 * DeferredFrees::SCANNED_PER_POLL);
         let last = work.len() - 1;
         work[last].finished.store(true, Ordering::SeqCst);
-        frees.poll(MayWait::No);
-        frees.poll(MayWait::No);
+        frees.poll(WaitScope::None);
+        frees.poll(WaitScope::None);
         assert!(!released(&work)[last], "seen too early");
-        frees.poll(MayWait::No);
+        frees.poll(WaitScope::None);
         assert!(released(&work)[last]);
     }
 }

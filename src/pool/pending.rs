@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
 use crate::chunk::FreeChunk;
-use crate::device::deferred_frees::{Deferred, DeferredFrees, MayWait};
+use crate::device::deferred_frees::{Deferred, DeferredFrees, WaitScope};
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::lock::{Lock, LockGuard};
@@ -89,8 +89,8 @@ struct ClosedChunks {
 }
 
 impl Deferred for ClosedChunks {
-    fn is_ready(&self, may_wait: MayWait) -> bool {
-        self.readers.iter().all(|&reader| may_wait.covers(reader)) && self.wait()
+    fn is_ready(&self, scope: WaitScope) -> bool {
+        self.readers.iter().all(|&reader| scope.covers(reader)) && self.wait()
     }
 
     fn wait(&self) -> bool {

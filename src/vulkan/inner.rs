@@ -15,9 +15,9 @@ use super::allocator_state::{AllocatorState, Attempt, Suballocation};
 use super::options::AllocatorOptions;
 use super::stub_device::{BlockRequest, Offer, stub_device};
 use crate::allocation::{LINE, ResourceBlock};
-use crate::chunk::pending::{Pending, may_wait_after};
+use crate::chunk::pending::{Pending, wait_scope_after};
 use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
-use crate::device::deferred_frees::{Deferred, MayWait};
+use crate::device::deferred_frees::{Deferred, WaitScope};
 use crate::device::gpu::VulkanRef;
 use crate::driver::anchor;
 use crate::driver::context::Context;
@@ -110,7 +110,7 @@ impl AllocatorInner {
             if turn.is_none() {
                 turn = Some(self.growth.begin());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
-                self.owner.gpu().deferred_frees().poll(MayWait::No);
+                self.owner.gpu().deferred_frees().poll(WaitScope::None);
                 continue;
             }
             match self.make_block(request) {
@@ -278,7 +278,7 @@ impl ChunkPool for AllocatorInner {
             return self.release_chunk(chunk);
         }
         let (pending, finished) = chunk.block().finish_chunk(&binding);
-        let may_wait = may_wait_after(&finished, binding.policy(), chunk.block().context());
+        let scope = wait_scope_after(&finished, binding.policy(), chunk.block().context());
         // Without the binding: it may be what keeps a stream alive.
         drop(binding);
         let deferred_frees = self.owner.gpu().deferred_frees();
@@ -289,7 +289,7 @@ impl ChunkPool for AllocatorInner {
                 Ok(())
             }
         };
-        deferred_frees.poll(may_wait);
+        deferred_frees.poll(scope);
         finished.and(released)
     }
 }
@@ -302,8 +302,8 @@ struct DeferredChunk {
 }
 
 impl Deferred for DeferredChunk {
-    fn is_ready(&self, may_wait: MayWait) -> bool {
-        self.pending.is_finished(may_wait)
+    fn is_ready(&self, scope: WaitScope) -> bool {
+        self.pending.is_finished(scope)
     }
 
     fn wait(&self) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ash::vk;
 use cudarc::driver::sys::CUexternalSemaphore;
 
-use crate::device::deferred_frees::{Deferred, MayWait};
+use crate::device::deferred_frees::{Deferred, WaitScope};
 use crate::device::gpu::VulkanRef;
 use crate::driver::Handle;
 use crate::driver::anchor::Anchor;
@@ -121,8 +121,8 @@ impl Drop for External {
 struct DeferredSemaphore(External);
 
 impl Deferred for DeferredSemaphore {
-    fn is_ready(&self, may_wait: MayWait) -> bool {
-        may_wait.covers(self.0.context) && self.wait()
+    fn is_ready(&self, scope: WaitScope) -> bool {
+        scope.covers(self.0.context) && self.wait()
     }
 
     fn wait(&self) -> bool {
