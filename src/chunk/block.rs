@@ -164,7 +164,7 @@ impl Block {
         let result = match self.context.try_enter() {
             Ok(Entered::Current(guard)) => self.release_within(guard, binding),
             Ok(Entered::Destroyed(_)) => {
-                binding.readers().iter().for_each(|reader| drop(reader.finish()));
+                binding.other_contexts().iter().for_each(|other| drop(other.finish()));
                 release_orphan(self.take());
                 Ok(())
             }
@@ -173,7 +173,7 @@ impl Block {
                 Ok(())
             }
             Err(error) => {
-                drop(self.defer(Awaited::Contexts(binding.readers())));
+                drop(self.defer(Awaited::Contexts(binding.other_contexts())));
                 Err(error)
             }
         };
@@ -218,11 +218,11 @@ impl Block {
             }
             // The context's work has ended with it.
             Ok(Entered::Destroyed(_)) => {
-                binding.readers().iter().for_each(|reader| drop(reader.finish()));
+                binding.other_contexts().iter().for_each(|other| drop(other.finish()));
                 (None, Ok(()))
             }
             Ok(Entered::ShutDown(_)) => (None, Ok(())),
-            Err(error) => (pending(Awaited::Contexts(binding.readers())), Err(error)),
+            Err(error) => (pending(Awaited::Contexts(binding.other_contexts())), Err(error)),
         }
     }
 
@@ -234,7 +234,7 @@ impl Block {
             Ok(event) => (event.map(Awaited::Event), Ok(())),
             Err(error) if error.is_fatal_to_context() => (None, Err(error)),
             Err(error) => {
-                let contexts = Awaited::Contexts(binding.readers());
+                let contexts = Awaited::Contexts(binding.other_contexts());
                 // A capture that forbids the first wait forbids this one as well, and would end by it.
                 let finished = !error.is_of_capture() && contexts.synchronize().is_ok();
                 ((!finished).then_some(contexts), Err(error))
@@ -248,7 +248,7 @@ impl Block {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
             DropPolicy::WaitForContext => {
-                binding.readers().iter().try_for_each(|reader| reader.finish())?;
+                binding.other_contexts().iter().try_for_each(|other| other.finish())?;
                 cuda()?.context_synchronize().map(|()| None)
             }
             DropPolicy::WaitForStream => Self::finish_stream(binding),

@@ -131,11 +131,11 @@ impl SharedBinding {
         get_or_try_init(&self.default_stream, make)
     }
 
-    /// Waits for the other contexts that were recorded to read the memory.
-    pub(crate) fn finish_readers(&self) -> Result<()> {
-        let readers = self.lock().unfinished_readers();
-        readers.iter().try_for_each(|(reader, _)| reader.finish())?;
-        self.lock().finish_readers(&readers);
+    /// Waits for the other contexts that were recorded to use the memory.
+    pub(crate) fn finish_other_contexts(&self) -> Result<()> {
+        let others = self.lock().unfinished_other_contexts();
+        others.iter().try_for_each(|(other, _)| other.finish())?;
+        self.lock().finish_other_contexts(&others);
         Ok(())
     }
 

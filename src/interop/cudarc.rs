@@ -67,7 +67,7 @@ impl Region {
             {
                 // Recorded also where this fails: then the end of the other context may not be found out.
                 drop(anchor::keep(current));
-                self.chunk().binding().change(|binding| binding.record_reader(current));
+                self.chunk().binding().change(|binding| binding.record_other_context(current));
             }
         }
         let pointer = self.device_ptr();
@@ -103,7 +103,7 @@ impl Region {
         }
         // First, since the driver may refuse the rest: other contexts' uses are in no order.
         if access == Access::Write {
-            binding.finish_readers().ok()?;
+            binding.finish_other_contexts().ok()?;
         }
         // Before the uses without an event are looked at: another thread then records none of them any more.
         let order = if records { Some(self.order(binding)?) } else { None };
@@ -191,7 +191,7 @@ impl Region {
     fn order_launch(&self, access: Access) -> Option<&StreamOrder> {
         let binding = self.chunk().binding();
         if access == Access::Write {
-            binding.finish_readers().ok()?;
+            binding.finish_other_contexts().ok()?;
         }
         let order = self.order(binding)?;
         self.record_earlier(binding, None, access)?;

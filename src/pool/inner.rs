@@ -204,7 +204,7 @@ impl PoolInner {
                 self.put(self.pending().add_for_event(chunk, &binding)?);
             }
             _ => {
-                self.pending().add_for_contexts(chunk, &binding.readers());
+                self.pending().add_for_contexts(chunk, &binding.other_contexts());
                 if !keeps_free {
                     self.put(self.pending().wait()?);
                 }

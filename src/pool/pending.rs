@@ -47,7 +47,7 @@ struct State {
     for_context: Chunks,
     for_context_bytes: usize,
     /// Other contexts that the chunks in `for_context` wait for, too.
-    readers: HashSet<Context>,
+    other_contexts: HashSet<Context>,
     for_streams: HashMap<usize, StreamFrees>,
     for_events: VecDeque<EventFrees>,
     /// The number of chunks here.
@@ -82,19 +82,19 @@ fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) -> bool {
     })
 }
 
-/// Chunks of a closed pool, whose readers could not be waited for.
+/// Chunks of a closed pool, whose other contexts could not be waited for.
 struct ClosedChunks {
-    readers: Vec<Context>,
+    other_contexts: Vec<Context>,
     chunks: Chunks,
 }
 
 impl Deferred for ClosedChunks {
     fn is_ready(&self, scope: WaitScope) -> bool {
-        self.readers.iter().all(|&reader| scope.covers(reader)) && self.wait()
+        self.other_contexts.iter().all(|&other| scope.covers(other)) && self.wait()
     }
 
     fn wait(&self) -> bool {
-        finish_all(&self.readers)
+        finish_all(&self.other_contexts)
     }
 
     fn release(self: Box<Self>) {
@@ -124,22 +124,22 @@ impl PendingFrees {
         self.lock().for_context_bytes
     }
 
-    /// Keeps a chunk until the whole context and `readers`, which are other contexts, have finished.
-    pub(super) fn add_for_contexts(&self, chunk: FreeChunk, readers: &[Context]) {
+    /// Keeps a chunk until the whole context and the contexts `others` have finished.
+    pub(super) fn add_for_contexts(&self, chunk: FreeChunk, others: &[Context]) {
         let refused = self.add(chunk, |state, chunk| {
-            state.readers.extend(readers);
+            state.other_contexts.extend(others);
             state.for_context_bytes += self.classes.size(chunk.class().into());
             state.for_context.push(chunk);
         });
         if let Some(chunk) = refused {
-            self.drop_closed(vec![chunk], readers.to_vec());
+            self.drop_closed(vec![chunk], others.to_vec());
         }
     }
 
-    /// Drops chunks of the closed pool, once `readers` have finished: the blocks wait for their own context only.
-    fn drop_closed(&self, chunks: Chunks, readers: Vec<Context>) {
-        if !finish_all(&readers) {
-            self.deferred.push(Box::new(ClosedChunks { readers, chunks }));
+    /// Drops chunks of the closed pool, once `others` have finished: the blocks wait for their own context only.
+    fn drop_closed(&self, chunks: Chunks, others: Vec<Context>) {
+        if !finish_all(&others) {
+            self.deferred.push(Box::new(ClosedChunks { other_contexts: others, chunks }));
         }
     }
 
@@ -319,11 +319,11 @@ impl PendingFrees {
 
     /// Waits for the whole context, and takes all chunks.
     pub(super) fn wait(&self) -> Result<Chunks> {
-        let (mut chunks, readers, for_streams, for_events) = {
+        let (mut chunks, others, for_streams, for_events) = {
             let mut state = self.lock();
             state.for_context_bytes = 0;
-            let State { for_context, readers, for_streams, for_events, .. } = &mut *state;
-            (mem::take(for_context), mem::take(readers), mem::take(for_streams), mem::take(for_events))
+            let State { for_context, other_contexts, for_streams, for_events, .. } = &mut *state;
+            (mem::take(for_context), mem::take(other_contexts), mem::take(for_streams), mem::take(for_events))
         };
         // Keep streams and events alive until the wait is over.
         let (mut bindings, mut events) = (Vec::new(), Vec::new());
@@ -338,13 +338,13 @@ impl PendingFrees {
         if chunks.is_empty() {
             return Ok(chunks);
         }
-        let answer = readers.iter().try_for_each(|reader| reader.finish());
+        let answer = others.iter().try_for_each(|other| other.finish());
         let answer = answer.and_then(|()| self.context.run(|| cuda()?.context_synchronize()));
         drop((bindings, events));
         if let Err(error) = answer
             && !ends_all_work(&error)
         {
-            self.move_to_contexts(chunks, &readers.into_iter().collect::<Vec<_>>());
+            self.move_to_contexts(chunks, &others.into_iter().collect::<Vec<_>>());
             return Err(error);
         }
         self.remove_from_len(chunks.len());
@@ -355,7 +355,7 @@ impl PendingFrees {
     pub(super) fn close(&self) {
         let mut state = mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
         // Unlocked: dropping chunks, streams and events may call the driver.
-        self.drop_closed(mem::take(&mut state.for_context), state.readers.drain().collect());
+        self.drop_closed(mem::take(&mut state.for_context), state.other_contexts.drain().collect());
     }
 
     /// Makes chunks that `len` counts already wait for the whole context.
@@ -363,10 +363,10 @@ impl PendingFrees {
         self.move_to_contexts(chunks, &[]);
     }
 
-    /// [`move_to_context`](Self::move_to_context) that waits for `readers`, too.
-    fn move_to_contexts(&self, chunks: Chunks, readers: &[Context]) {
+    /// [`move_to_context`](Self::move_to_context) that waits for `others`, too.
+    fn move_to_contexts(&self, chunks: Chunks, others: &[Context]) {
         self.remove_from_len(chunks.len());
-        chunks.into_iter().for_each(|chunk| self.add_for_contexts(chunk, readers));
+        chunks.into_iter().for_each(|chunk| self.add_for_contexts(chunk, others));
     }
 
     /// Subtracts chunks that were taken out, unless the pool was closed meanwhile.

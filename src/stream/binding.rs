@@ -99,10 +99,10 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
 /// Another context whose streams read the memory. It stays until the release, which waits for it: a read may have been
 /// announced before a wait, and submitted after it.
 #[derive(Debug, Clone)]
-struct Reader {
+struct OtherContext {
     context: Context,
-    /// The number of reads that were announced.
-    times: u64,
+    /// The number of uses that were announced.
+    uses: u64,
     /// The number of these before the last wait for the context.
     finished: u64,
 }
@@ -135,8 +135,8 @@ pub(crate) struct Binding {
     reused: bool,
     /// The stream that may still use the memory for its previous user.
     previous_user: Option<BoundStream>,
-    /// Other contexts with streams that read the memory.
-    readers: Vec<Reader>,
+    /// Other contexts with streams that use the memory.
+    other_contexts: Vec<OtherContext>,
     /// The number of launches that are neither ordered nor recorded.
     lost_launches: u64,
     /// The number of these before the last wait for the memory's context.
@@ -202,7 +202,7 @@ impl Binding {
         if stream.context == own {
             self.record_use(stream.raw());
         } else {
-            self.record_reader(stream.context);
+            self.record_other_context(stream.context);
         }
     }
 
@@ -245,27 +245,27 @@ impl Binding {
     }
 
     /// Records that a stream of another context is about to use the memory.
-    pub(crate) fn record_reader(&mut self, context: Context) {
+    pub(crate) fn record_other_context(&mut self, context: Context) {
         self.used_elsewhere = true;
-        match self.readers.iter_mut().find(|reader| reader.context == context) {
-            Some(reader) => reader.times += 1,
-            None => self.readers.push(Reader { context, times: 1, finished: 0 }),
+        match self.other_contexts.iter_mut().find(|other| other.context == context) {
+            Some(other) => other.uses += 1,
+            None => self.other_contexts.push(OtherContext { context, uses: 1, finished: 0 }),
         }
     }
 
-    /// The other contexts that a write must not overtake, and their numbers of reads for
-    /// [`finish_readers`](Self::finish_readers).
-    pub(crate) fn unfinished_readers(&self) -> Vec<(Context, u64)> {
-        let unfinished = self.readers.iter().filter(|reader| reader.times > reader.finished);
-        unfinished.map(|reader| (reader.context, reader.times)).collect()
+    /// The other contexts that a write must not overtake, and their numbers of uses for
+    /// [`finish_other_contexts`](Self::finish_other_contexts).
+    pub(crate) fn unfinished_other_contexts(&self) -> Vec<(Context, u64)> {
+        let unfinished = self.other_contexts.iter().filter(|other| other.uses > other.finished);
+        unfinished.map(|other| (other.context, other.uses)).collect()
     }
 
-    /// Records that other contexts have finished their reads so far.
-    pub(crate) fn finish_readers(&mut self, finished: &[(Context, u64)]) {
-        for &(context, times) in finished {
-            let found = self.readers.iter_mut().find(|reader| reader.context == context);
-            if let Some(reader) = found {
-                reader.finished = reader.finished.max(times);
+    /// Records that other contexts have finished their uses so far.
+    pub(crate) fn finish_other_contexts(&mut self, finished: &[(Context, u64)]) {
+        for &(context, uses) in finished {
+            let found = self.other_contexts.iter_mut().find(|other| other.context == context);
+            if let Some(other) = found {
+                other.finished = other.finished.max(uses);
             }
         }
     }
@@ -295,9 +295,9 @@ impl Binding {
     /// Records a use of the legacy default stream without an event and returns true, if it need not wait for any other use: the
     /// case of programs with one stream.
     pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
-        let awaits_readers =
-            access == Access::Write && self.readers.iter().any(|reader| reader.times > reader.finished);
-        if awaits_readers
+        let awaits_others =
+            access == Access::Write && self.other_contexts.iter().any(|other| other.uses > other.finished);
+        if awaits_others
             || self.unfinished_launches().is_some()
             || self.previous_user().is_some_and(|previous| !is_same_stream(stream, previous))
         {
@@ -344,9 +344,9 @@ impl Binding {
     }
 
     /// The other contexts whose work the release waits for besides that of the memory's.
-    pub(crate) fn readers(&self) -> Vec<Context> {
-        let readers = if self.immediate { &[] } else { &*self.readers };
-        readers.iter().map(|reader| reader.context).collect()
+    pub(crate) fn other_contexts(&self) -> Vec<Context> {
+        let others = if self.immediate { &[] } else { &*self.other_contexts };
+        others.iter().map(|other| other.context).collect()
     }
 
     /// Whether the previous user's raw stream must have finished before the memory is bound to `stream`: its owner may destroy it
