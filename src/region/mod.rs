@@ -47,8 +47,8 @@ pub struct Region {
     /// How the CPU copies the chunk. `MaybeUninit` hides the enum's unused values: the compiler would encode `None` in
     /// them, and copy an `Option<Memory>` in pieces.
     host_access: MaybeUninit<HostAccess>,
-    /// The sharing state of the chunk since its allocation: [`UNSHARED`], [`SHARED`] or [`EXPOSED`].
-    uses: AtomicU8,
+    /// The sharing state of the chunk: [`UNSHARED`], [`SHARED`] or [`SHARED_EXPOSED`].
+    sharing: AtomicU8,
     /// Last: it changes with every allocation of a pool, and the fields before it are copied as two vectors.
     len: usize,
 }
@@ -59,7 +59,7 @@ const UNSHARED: u8 = 0;
 const SHARED: u8 = 1;
 /// [`SHARED`], and the chunk is marked as exposed to the device until its release. Another thread may overwrite this
 /// with [`SHARED`]: then the chunk is marked once more.
-const EXPOSED: u8 = 2;
+const SHARED_EXPOSED: u8 = 2;
 
 impl Region {
     /// The first `len` bytes of a chunk.
@@ -67,7 +67,7 @@ impl Region {
     pub(crate) fn new(chunk: ChunkRef, len: usize) -> Self {
         let pool_id = chunk.pool_id();
         // Memory of no pool is exposed from the start.
-        let uses = if pool_id == Block::NO_POOL { EXPOSED } else { UNSHARED };
+        let sharing = if pool_id == Block::NO_POOL { SHARED_EXPOSED } else { UNSHARED };
         Self {
             host_ptr: Handle(chunk.host_ptr()),
             device_ptr: chunk.device_ptr(),
@@ -75,7 +75,7 @@ impl Region {
             pool_id,
             class: chunk.class(),
             host_access: MaybeUninit::new(chunk.host_access()),
-            uses: AtomicU8::new(uses),
+            sharing: AtomicU8::new(sharing),
             chunk,
         }
     }
@@ -108,7 +108,7 @@ impl Region {
     fn share(&self) {
         self.chunk.record_len(self.len);
         self.chunk.publish();
-        self.uses.store(SHARED, Ordering::Relaxed);
+        self.sharing.store(SHARED, Ordering::Relaxed);
     }
 
     #[inline]
@@ -123,7 +123,7 @@ impl Region {
     /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
-        self.uses.load(Ordering::Relaxed) == UNSHARED
+        self.sharing.load(Ordering::Relaxed) == UNSHARED
     }
 
     /// If this is the only reference and only the CPU has used the chunk, clears the recorded length and returns true.
@@ -133,7 +133,7 @@ impl Region {
         let unshared = self.chunk.withdraw();
         if unshared {
             self.chunk.forget_len();
-            self.uses.store(UNSHARED, Ordering::Relaxed);
+            self.sharing.store(UNSHARED, Ordering::Relaxed);
         } else {
             self.share();
         }
@@ -144,7 +144,7 @@ impl Region {
     /// or is exposed.
     #[inline(never)]
     pub(crate) fn try_unshare(&self) -> bool {
-        self.uses.load(Ordering::Relaxed) == SHARED && self.reset_shared()
+        self.sharing.load(Ordering::Relaxed) == SHARED && self.reset_shared()
     }
 
     /// The id of its pool and the class of its chunk.
@@ -202,7 +202,7 @@ impl Region {
 
     #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
-        if self.uses.load(Ordering::Relaxed) != EXPOSED {
+        if self.sharing.load(Ordering::Relaxed) != SHARED_EXPOSED {
             self.expose();
         }
         &self.device_ptr
@@ -212,7 +212,7 @@ impl Region {
     #[inline]
     fn expose(&self) {
         self.chunk().expose();
-        self.uses.store(EXPOSED, Ordering::Relaxed);
+        self.sharing.store(SHARED_EXPOSED, Ordering::Relaxed);
     }
 
     /// The host address of the first byte; `None` for device memory.
@@ -351,8 +351,8 @@ impl Clone for Region {
     fn clone(&self) -> Self {
         let chunk = self.chunk().clone();
         let Self { host_ptr, device_ptr, len, pool_id, class, host_access, .. } = *self;
-        let uses = AtomicU8::new(self.uses.load(Ordering::Relaxed));
-        Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, uses }
+        let sharing = AtomicU8::new(self.sharing.load(Ordering::Relaxed));
+        Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, sharing }
     }
 }
 
