@@ -158,9 +158,9 @@ impl Allocation {
         memory_type: MemoryType,
         exported: Option<&Exported>,
     ) -> Result<Self> {
-        let count = |most| {
+        let count = |max| {
             let too_many = || shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type);
-            owner.gpu().count_allocation(most).ok_or_else(too_many)
+            owner.gpu().count_allocation(max).ok_or_else(too_many)
         };
         let stages = match memory_type.source {
             Source::Vulkan => {

@@ -69,9 +69,9 @@ struct Segment {
 
 /// Splits `len` bytes into segments, alternating between the buffers.
 fn segments(len: usize) -> impl Iterator<Item = Segment> {
-    let most = len.div_ceil(SEGMENTS).next_multiple_of(4096).clamp(SEGMENT, BUFFER_LEN);
-    let starts = (0..len).step_by(most);
-    starts.enumerate().map(move |(index, start)| Segment { buffer: index % BUFFERS, start, len: most.min(len - start) })
+    let max = len.div_ceil(SEGMENTS).next_multiple_of(4096).clamp(SEGMENT, BUFFER_LEN);
+    let starts = (0..len).step_by(max);
+    starts.enumerate().map(move |(index, start)| Segment { buffer: index % BUFFERS, start, len: max.min(len - start) })
 }
 
 /// Whether both ends of private memory are page-locked. If memory between them is not, the driver refuses the copy.

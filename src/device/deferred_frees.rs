@@ -154,17 +154,17 @@ impl DeferredFrees {
         self.len() > entries.len()
     }
 
-    /// Of the first `most` entries, releases those that are finished, and moves the others to the end. Does nothing
+    /// Of the first `max` entries, releases those that are finished, and moves the others to the end. Does nothing
     /// when a log line of a scan calls it again on the same thread, or in a forked child, which does not own the
     /// entries.
     #[cold]
-    fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> Scanned {
+    fn scan(&self, max: usize, finished: impl Fn(&dyn Deferred) -> bool) -> Scanned {
         let mut scanned = Scanned::default();
         if fork::is_forked() {
             return scanned;
         }
         let Some(_scanning) = Scanning::begin() else { return scanned };
-        for _ in 0..self.len().min(most) {
+        for _ in 0..self.len().min(max) {
             let Some(entry) = self.take() else { break };
             if finished(&*entry) {
                 let _uncount = Uncount(&self.len);

@@ -254,12 +254,12 @@ impl Gpu {
         &self.trial_results
     }
 
-    /// Counts an allocation that is about to be made. `None` if there are `most` already.
-    pub(crate) fn count_allocation(&'static self, most: u32) -> Option<CountedAllocation> {
+    /// Counts an allocation that is about to be made. `None` if there are `max` already.
+    pub(crate) fn count_allocation(&'static self, max: u32) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
         // Made even at the limit: its drop restores the count.
         let counted = CountedAllocation(self);
-        (before < most).then_some(counted)
+        (before < max).then_some(counted)
     }
 
     pub(super) fn live_allocations(&self) -> u32 {

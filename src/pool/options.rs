@@ -14,7 +14,7 @@ const LARGEST_PIECE: usize = 1 << 30;
 /// Both sides map a block through page tables, with pages of at least 4 KiB.
 const LARGEST_ALIGNMENT: usize = 4 << 10;
 /// 64 size classes for each doubling.
-const MOST_LEADING_BITS: u32 = 6;
+const MAX_LEADING_BITS: u32 = 6;
 
 /// Options of a [`Pool`](super::Pool). All sizes are in bytes.
 ///
@@ -93,7 +93,7 @@ impl PoolOptions {
     pub(super) fn plan(&self, granularity: usize) -> Result<(Classes, usize)> {
         let refuse = |option, value, allowed| Err(Error::PoolOption { option, value, allowed });
         let Self { block_len, largest_piece, leading_bits, alignment, .. } = *self;
-        if leading_bits > MOST_LEADING_BITS {
+        if leading_bits > MAX_LEADING_BITS {
             return refuse("leading_bits", leading_bits as usize, "0 to 6");
         }
         if !alignment.is_power_of_two() || !(64..=LARGEST_ALIGNMENT).contains(&alignment) {

@@ -106,9 +106,9 @@ impl PendingFrees {
     /// The number of events that are polled for each new one, so that events do not pile up.
     const POLLED: usize = 2;
     /// The most streams that are kept alive. With more, the chunks of all streams wait for events instead.
-    const MOST_STREAMS: usize = 32;
+    const MAX_STREAMS: usize = 32;
     /// The most events. With more, the chunks of the oldest event wait for the whole context.
-    const MOST_EVENTS: usize = 1024;
+    const MAX_EVENTS: usize = 1024;
 
     pub(super) fn new(context: Context, classes: Classes, deferred: &'static DeferredFrees) -> Self {
         Self { state: Lock::default(), context, classes, deferred }
@@ -183,7 +183,7 @@ impl PendingFrees {
     fn release_streams(&self) -> bool {
         let released: Vec<_> = {
             let mut state = self.lock();
-            let all = state.for_streams.len() > Self::MOST_STREAMS;
+            let all = state.for_streams.len() > Self::MAX_STREAMS;
             state.for_streams.extract_if(|_, frees| all || frees.binding.is_last_of_stream()).collect()
         };
         let any = !released.is_empty();
@@ -248,10 +248,10 @@ impl PendingFrees {
         });
     }
 
-    /// Polls the first `most` events, and takes the chunks of those that have passed. Does not wait.
-    pub(super) fn poll(&self, most: usize) -> Chunks {
+    /// Polls the first `max` events, and takes the chunks of those that have passed. Does not wait.
+    pub(super) fn poll(&self, max: usize) -> Chunks {
         let mut free = Vec::new();
-        let count = self.lock().for_events.len().min(most);
+        let count = self.lock().for_events.len().min(max);
         for _ in 0..count {
             let Some(frees) = self.lock().for_events.pop_front() else { break };
             match frees.event.is_complete() {
@@ -280,7 +280,7 @@ impl PendingFrees {
     fn limit_events(&self) {
         let oldest = {
             let mut state = self.lock();
-            if state.for_events.len() > Self::MOST_EVENTS { state.for_events.pop_front() } else { None }
+            if state.for_events.len() > Self::MAX_EVENTS { state.for_events.pop_front() } else { None }
         };
         if let Some(oldest) = oldest {
             self.move_to_context(oldest.chunks);

@@ -50,12 +50,12 @@ pub(super) struct Used {
     pub(super) bytes: isize,
 }
 
-/// The free chunks of a class. `chunks` has room for `most`, except before the first chunk arrives and after the cache
+/// The free chunks of a class. `chunks` has room for `max`, except before the first chunk arrives and after the cache
 /// is closed: then it has no capacity.
 #[derive(Debug)]
 struct Bin {
     chunks: Vec<Memory>,
-    most: usize,
+    max: usize,
 }
 
 /// The two counters are not adjacent: the compiler would update them as one vector, whose store-to-load forwarding from one
@@ -89,7 +89,7 @@ pub(super) struct ThreadCache(TryLock<Bins>);
 
 impl ThreadCache {
     fn new(classes: &Classes) -> Self {
-        let bin = |class| Bin { chunks: Vec::new(), most: capacity(classes.size(class)) };
+        let bin = |class| Bin { chunks: Vec::new(), max: capacity(classes.size(class)) };
         let bins = (0..classes.count()).map(bin).collect();
         Self(TryLock::new(Bins { used_chunks: 0, bins, used_bytes: 0, open: true }))
     }
@@ -262,15 +262,15 @@ pub(super) fn count(pool_id: u32, used: Used) -> bool {
 /// class to `chunks`. Chunks that are not cached remain in `chunks`.
 pub(super) fn refill(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return };
-    let Some(bin) = cache.bins.get_mut(class).filter(|bin| bin.most > 0) else { return };
+    let Some(bin) = cache.bins.get_mut(class).filter(|bin| bin.max > 0) else { return };
     if bin.chunks.capacity() == 0 {
-        bin.chunks.reserve_exact(bin.most);
+        bin.chunks.reserve_exact(bin.max);
     }
-    let room = bin.most.saturating_sub(bin.chunks.len());
+    let room = bin.max.saturating_sub(bin.chunks.len());
     let stay = chunks.len() - chunks.len().min(room.max(1));
     let arrived: Vec<_> = chunks.drain(stay..).map(|chunk| Memory::new(ChunkRef::new(chunk, 0), 0)).collect();
     if room == 0 {
-        chunks.extend(bin.chunks.drain(..bin.most.div_ceil(2)).filter_map(free));
+        chunks.extend(bin.chunks.drain(..bin.max.div_ceil(2)).filter_map(free));
     }
     bin.chunks.extend(arrived);
 }
@@ -297,8 +297,8 @@ pub(super) fn ensure_cache(
             pool.add_cache(cache);
         }
     }
-    let most = lock(pool_id).filter(|cache| cache.open).map_or(0, |cache| cache.bins[class].most);
-    (most / 2).max(1)
+    let max = lock(pool_id).filter(|cache| cache.open).map_or(0, |cache| cache.bins[class].max);
+    (max / 2).max(1)
 }
 
 #[cfg(test)]

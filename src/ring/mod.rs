@@ -83,7 +83,7 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 pub struct Ring {
     producer: Lock<Producer<SharedLink>>,
     consumer: Lock<Consumer<SharedLink>>,
-    most: usize,
+    max_message: usize,
     device: Memory,
     host: Memory,
     /// The last field: its drop may free the memory of this ring and of others.
@@ -114,13 +114,13 @@ pub struct RingStats {
     pub empty: u64,
 }
 
-/// The bytes for the records of a direction: room for one record with a message of `most` bytes.
-fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
-    if most == 0 {
+/// The bytes for the records of a direction: room for one record with a message of `max` bytes.
+fn capacity(max: usize, kind: MemoryKind) -> Result<usize> {
+    if max == 0 {
         return Err(Error::ZeroSize { kind });
     }
     let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * Header::LEN;
-    layout::record_len(most).filter(|_| most <= limit).ok_or(Error::MessageTooLong { len: most, most: limit })
+    layout::record_len(max).filter(|_| max <= limit).ok_or(Error::MessageTooLong { len: max, most: limit })
 }
 
 impl Ring {
@@ -153,7 +153,7 @@ impl Ring {
         Ok(Self {
             producer: Lock::new(Producer::new(sending, message_bytes, messages)),
             consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
-            most: messages,
+            max_message: messages,
             sibling: Sibling::new(device.block().context()),
             device,
             host,
@@ -205,7 +205,7 @@ impl Ring {
     /// The length of the longest message in bytes.
     #[must_use]
     pub fn max_message(&self) -> usize {
-        self.most
+        self.max_message
     }
 
     /// Pushes a message. Returns whether there was room.
@@ -358,7 +358,7 @@ impl Drop for Ring {
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
-            .field("max_message", &self.most)
+            .field("max_message", &self.max_message)
             .field("device_ptr", &format_args!("{:#x}", self.device_ptr()))
             .field("kind", &self.kind())
             .field("answers", &format_args!("{:#x}", self.host.device_ptr()))

@@ -14,7 +14,7 @@ pub(super) struct Producer<L> {
     /// The bytes of the records, a multiple of the unit.
     capacity: usize,
     /// The longest message.
-    most: usize,
+    max_message: usize,
     /// The end of the last record that was written.
     head: Cursor,
     /// The end of the last record that was published to the consumer.
@@ -39,10 +39,10 @@ pub(super) struct ProducerCounters {
 
 impl<L: Link> Producer<L> {
     /// A producer of a ring that was not used yet.
-    pub(super) fn new(link: L, capacity: usize, most: usize) -> Self {
+    pub(super) fn new(link: L, capacity: usize, max_message: usize) -> Self {
         let (head, published) = Default::default();
         let counters = ProducerCounters::default();
-        Self { link, capacity, most, head, published, unstored: false, tail: 0, flags: 0, counters }
+        Self { link, capacity, max_message, head, published, unstored: false, tail: 0, flags: 0, counters }
     }
 
     /// Writes messages until one finds no room, and publishes them together. Returns how many.
@@ -69,8 +69,8 @@ impl<L: Link> Producer<L> {
         if self.flags != 0 {
             return Err(Error::RingClosed);
         }
-        let too_long = || Error::MessageTooLong { len: message.len(), most: self.most };
-        let record = record_len(message.len()).filter(|_| message.len() <= self.most).ok_or_else(too_long)?;
+        let too_long = || Error::MessageTooLong { len: message.len(), most: self.max_message };
+        let record = record_len(message.len()).filter(|_| message.len() <= self.max_message).ok_or_else(too_long)?;
         let rest = self.capacity - self.head.offset;
         if rest < record {
             // A message lies in one piece, for kernels that load more than a byte at a time.

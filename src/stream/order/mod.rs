@@ -110,7 +110,7 @@ struct State {
 
 impl StreamOrder {
     /// Once so many pairs of user and access have an event, the CPU waits for uses by others.
-    const MOST_USES: usize = 64;
+    const MAX_USES: usize = 64;
 
     /// The order of the uses of `len` bytes at `pointer`, memory of `context`. `None` if the driver creates no events.
     pub(crate) fn new(
@@ -259,7 +259,7 @@ impl State {
         if let Some(known) = self.uses.iter().find(|each| (each.user, each.access) == (user, access)) {
             return Some(Recording::Event(known.event));
         }
-        if self.uses.len() >= StreamOrder::MOST_USES {
+        if self.uses.len() >= StreamOrder::MAX_USES {
             return Some(Recording::Wait);
         }
         let event = of_launches.filter(|event| !self.has(event)).or_else(|| self.spare.pop())?;
