@@ -1,4 +1,4 @@
-//! The methods of [`Vkgdr`] for copy thresholds, copy statistics and calibration.
+//! [`CopyStats`], and the methods of [`Vkgdr`] for copy thresholds, copy statistics and calibration.
 #![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! [`Vkgdr::supports`](crate::Vkgdr::supports) and [`Vkgdr::memory_info`](crate::Vkgdr::memory_info), which allocate a little
-//! memory to find out.
+//! [`Vkgdr::supports`](crate::Vkgdr::supports) and [`Vkgdr::memory_info`](crate::Vkgdr::memory_info).
+//!
+//! Both allocate a little memory to find out.
 #![forbid(unsafe_code)]
 
 use crate::allocation::{self, Allocation};

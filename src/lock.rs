@@ -1,5 +1,7 @@
-//! [`Lock`]: a mutex without poisoning. No lock may be held while logging or waiting, because the logger, or the thread that
-//! is waited for, may call this library. Debug builds track the locks that each thread holds, and panic on a violation.
+//! [`Lock`]: a mutex without poisoning, which debug builds do not let be held over log lines and waits.
+//!
+//! The logger, or the thread that is waited for, may call this library. Debug builds track the locks that each thread
+//! holds, and panic on a violation.
 #![forbid(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};

@@ -1,5 +1,6 @@
-//! Concurrency primitives: [`RefCount`], [`TryLock`] and [`LazyBox`], which loom checks, [`SingleFlight`], and
-//! [`get_or_try_init`].
+//! [`RefCount`], [`TryLock`], [`LazyBox`], [`SingleFlight`] and [`get_or_try_init`].
+//!
+//! loom checks the first three.
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! A checked range of an allocation: flush, invalidate and copies by the CPU.
+//! [`View`]: a checked range of an allocation, with flush, invalidate and copies by the CPU.
 #![expect(unsafe_code, reason = "copies through the host pointer")]
 
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Many small writes under one fence.
+//! [`Writer`]: many small writes under one fence.
 #![forbid(unsafe_code)]
 
 use std::fmt;

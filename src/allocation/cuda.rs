@@ -1,4 +1,4 @@
-//! CUDA's stages of an allocation: the imported memory and its device mapping, or device memory that CUDA allocated.
+//! [`ExternalMemory`] and [`DeviceMapping`]: memory that CUDA imported, and its mapping, or memory that CUDA allocated.
 //!
 //! Both belong to the context that is current when they are created, and must be released in it.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]

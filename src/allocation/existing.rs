@@ -1,5 +1,6 @@
-//! Pages of CUDA memory, mapped for the CPU by a dma-buf: pages of others' allocations, and of this crate's own from
-//! `cuMemAlloc`.
+//! [`ExistingRange`]: pages of CUDA memory that the CPU maps by a dma-buf.
+//!
+//! The pages belong to others' allocations, or to this crate's own from `cuMemAlloc`.
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a program
 //! that maps one part of it is likely to map others; of a larger one, which may not fit the BAR, only the pages of the

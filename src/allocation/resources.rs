@@ -1,4 +1,4 @@
-//! Allocations for the buffers and images of [`crate::vulkan`]: blocks that many share, and dedicated ones.
+//! [`ResourceBlock`]: an allocation for the buffers and images of [`crate::vulkan`], shared or dedicated.
 #![forbid(unsafe_code)]
 
 use ash::vk;

@@ -1,5 +1,6 @@
-//! Errors for a shortage of memory: their sizes and, if the driver's budget shows room that it refuses, the free bytes and the
-//! other kinds.
+//! Errors for a shortage of memory, with the sizes.
+//!
+//! If the driver's budget shows room that it refuses, also with the free bytes and the other kinds.
 #![forbid(unsafe_code)]
 
 use ash::vk;

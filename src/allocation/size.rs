@@ -1,4 +1,4 @@
-//! The sizes that are requested from the drivers.
+//! [`padded_size`]: the size that is requested from the drivers, in whole atoms and lines.
 #![forbid(unsafe_code)]
 
 use ash::vk;

@@ -1,5 +1,6 @@
-//! The lengths from which the copy engine is faster than the CPU, found by timing both. Calls no driver: callers pass
-//! the clock and the copies.
+//! Finds the lengths from which the copy engine is faster than the CPU, by timing both.
+//!
+//! Calls no driver: callers pass the clock and the copies.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

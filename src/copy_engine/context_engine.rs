@@ -1,5 +1,6 @@
-//! Copies by the copy engine in one context, for callers that wait: directly from and to their page-locked memory,
-//! otherwise through staging buffers.
+//! [`ContextEngine`]: blocking copies by the copy engine in one context.
+//!
+//! The device copies directly from and to page-locked private memory, otherwise through staging buffers.
 #![expect(unsafe_code, reason = "copies through pages that the device uses")]
 
 use std::ptr::{self, NonNull};

@@ -1,4 +1,4 @@
-//! [`CopyPolicy`], [`CopyThresholds`], and the choice between the CPU and the copy engine.
+//! [`CopyPolicy`], [`CopyThresholds`], and [`CopyPath`]: the choice between the CPU and the copy engine.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};

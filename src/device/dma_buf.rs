@@ -1,4 +1,4 @@
-//! Whether a device's memory can be exported as a dma-buf, whether the CPU can map that, and how.
+//! A device's support for dma-bufs: export, mapping by the CPU, caching.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::CUdevice;

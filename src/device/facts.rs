@@ -1,4 +1,4 @@
-//! Queries about a GPU and its driver: memory and its types, PCI address, versions, live allocations and deferred frees.
+//! [`MemoryInfo`], and queries of a GPU: memory, memory types, PCI address, versions, allocations, deferred frees.
 #![forbid(unsafe_code)]
 
 use std::fmt;

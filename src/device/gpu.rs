@@ -1,5 +1,6 @@
-//! The state that all handles of a GPU share for the life of the process: its Vulkan device, deferred frees and copy
-//! engines.
+//! [`Gpu`]: the state that all handles of a GPU share. [`VulkanGpu`]: its Vulkan device and memory types.
+//!
+//! A `Gpu` has the GPU's deferred frees and copy engines, and lives as long as the process.
 #![forbid(unsafe_code)]
 
 use std::fmt;

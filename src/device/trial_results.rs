@@ -1,4 +1,4 @@
-//! The remembered results of trial allocations, of each kind and memory type of a GPU.
+//! [`TrialResults`]: the remembered results of trial allocations, per kind and memory type.
 #![forbid(unsafe_code)]
 
 use super::memory_type::{MemoryType, Source};

@@ -1,5 +1,6 @@
-//! [`Anchor`]: a one-byte CUDA allocation that reveals whether its context still exists, for contexts that hold no other
-//! memory of this crate.
+//! [`Anchor`]: a one-byte CUDA allocation that shows whether its context still exists.
+//!
+//! For contexts that hold no other memory of this crate.
 #![expect(unsafe_code, reason = "frees its own memory")]
 
 use cudarc::driver::sys::CUdeviceptr;

@@ -1,5 +1,4 @@
-//! All calls of the CUDA driver ([`cuda`]), of Vulkan ([`vulkan`]) and of the operating system, and values that own the
-//! objects of each.
+//! All calls of CUDA ([`cuda`]), of Vulkan ([`vulkan`]) and of the operating system, and owners of the objects.
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`fork`]).

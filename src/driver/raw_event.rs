@@ -1,4 +1,4 @@
-//! CUDA events without timing.
+//! [`RawEvent`]: a CUDA event without timing.
 #![expect(unsafe_code, reason = "hands its live handle to the driver")]
 
 use cudarc::driver::sys::{CUevent, CUstream};

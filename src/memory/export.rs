@@ -1,5 +1,6 @@
-//! Memory as descriptors: shared with other processes by [`Memory::export_fd`] and [`Memory::import_fd`], and registered by
-//! network cards.
+//! Memory as descriptors: [`Memory::export_fd`], [`Memory::import_fd`] and [`DmaBuf`].
+//!
+//! The first two share memory with other processes; network cards register a dma-buf.
 #![expect(unsafe_code, reason = "imports a descriptor that the caller vouches for")]
 
 use std::os::fd::OwnedFd;

@@ -1,5 +1,7 @@
-//! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its
-//! [`Region`](crate::Region)s and freed with the last of them. [`Mapping`] is a host view of memory that others allocated.
+//! [`RawMemory`], which is freed by hand, [`Memory`], which frees itself, and [`Mapping`] of others' memory.
+//!
+//! A `Memory` is reference-counted with its [`Region`](crate::Region)s and freed with the last of them. A `Mapping` is
+//! a host view of memory that others allocated.
 //!
 //! A `Region` refers to a [`chunk`](crate::chunk), which is part or all of a [`Block`](crate::chunk::Block), the live
 //! allocation.

@@ -1,4 +1,4 @@
-//! Memory that is freed by hand, as in vkgdr 0.1.
+//! [`RawMemory`]: memory that is freed by hand, as in vkgdr 0.1.
 #![expect(unsafe_code, reason = "freeing by hand is unsafe by nature")]
 
 use std::fmt;

@@ -1,5 +1,6 @@
-//! Memory of other copies of this crate in the process: the C libraries, the Python module and a Rust program each contain
-//! one, with a table of addresses of its own.
+//! [`OtherMemory`]: memory of other copies of this crate in the process.
+//!
+//! The C libraries, the Python module and a Rust program each contain a copy, with a table of addresses of its own.
 //!
 //! [`table`] finds the tables of the others. Cached memory and short copies are accessed directly. Everything else
 //! calls the copy that owns the memory, so that a copy needs to know nothing of the others' handles and contexts.

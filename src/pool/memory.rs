@@ -1,4 +1,4 @@
-//! Memory of a pool, with a fast path for drops.
+//! [`PoolMemory`]: memory of a pool, with a fast path for drops.
 #![expect(unsafe_code, reason = "slices are the caller's responsibility")]
 
 use std::ffi::c_void;

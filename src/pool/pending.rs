@@ -1,4 +1,4 @@
-//! Free chunks that the device may still use.
+//! [`PendingFrees`]: free chunks of a pool that the device may still use.
 //!
 //! A chunk that was bound to a stream which the program still holds stays with that stream, which can reuse it at once.
 //! One that was bound to a raw stream, or to a stream that only the pool keeps alive, waits for an event. Any other,

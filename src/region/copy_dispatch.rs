@@ -1,4 +1,4 @@
-//! The choice between the CPU and the GPU's copy engine for a copy of a [`Region`], and the copy by either.
+//! Dispatches the copies and fills of a [`Region`] to the CPU or the copy engine.
 #![expect(unsafe_code, reason = "the device copies bytes that the region keeps alive")]
 
 use super::Region;

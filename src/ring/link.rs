@@ -1,4 +1,4 @@
-//! [`Link`]: the memory of one direction as the CPU's end reaches it.
+//! [`Link`]: one end's operations on the records and the two position words.
 #![expect(unsafe_code, reason = "stores and loads words that a running kernel loads and stores")]
 
 use std::ptr::NonNull;

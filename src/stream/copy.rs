@@ -1,4 +1,4 @@
-//! Descriptions of copies, and the choice of a driver function for each. Calls no driver.
+//! [`CopySide`], [`CopyExtent`], and the driver function for a copy that they describe. Calls no driver.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};

@@ -1,4 +1,4 @@
-//! A point in a stream's work that can be queried and waited for.
+//! [`Event`]: a point in a stream's work that can be queried and waited for.
 #![forbid(unsafe_code)]
 
 use std::fmt;

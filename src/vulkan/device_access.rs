@@ -1,4 +1,4 @@
-//! The Vulkan objects that programs may use: the device's handles, its queue, and the memory objects of regions.
+//! [`VulkanMemory`], and the program's access to the Vulkan device and its queue.
 #![expect(unsafe_code, reason = "asks the device for its queue")]
 
 use std::sync::PoisonError;

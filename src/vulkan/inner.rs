@@ -1,5 +1,6 @@
-//! [`AllocatorInner`], which the clones of an allocator, its blocks and its deferred frees share: gpu-allocator's
-//! state, the blocks in it, and the return of chunks.
+//! [`AllocatorInner`]: the state that an allocator's clones, blocks and deferred frees share.
+//!
+//! It has gpu-allocator's state, makes the blocks in it, and takes chunks back.
 //!
 //! No driver is called under the lock of that state: see [`super::stub_device`].
 #![forbid(unsafe_code)]

@@ -1,5 +1,7 @@
-//! Vulkan's side of this crate's memory: buffers and images whose bytes CUDA and the CPU see, and the Vulkan device that
-//! programs are lent or bring.
+//! Vulkan's side of this crate's memory: buffers, images, semaphores and devices.
+//!
+//! CUDA and the CPU see the bytes of the buffers and images; programs use the Vulkan device of this crate, or bring
+//! one.
 //!
 //! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator) with blocks that CUDA imports: a [`Buffer`] or
 //!   [`Image`] made by it has a host pointer, a CUDA pointer and a Vulkan handle of the same bytes.

@@ -1,4 +1,4 @@
-//! [`Slab`]: a slab. The index of a removed value is used again.
+//! [`Slab`]: values by index. The index of a removed value is used again.
 #![forbid(unsafe_code)]
 
 /// Values by number. The number of a removed value is used again.

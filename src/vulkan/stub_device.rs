@@ -1,5 +1,4 @@
-//! Vulkan's memory functions as gpu-allocator calls them: they call no driver, but say which block is requested, and hand over
-//! the one that was made meanwhile.
+//! [`stub_device`]: Vulkan memory functions for gpu-allocator, which call no driver.
 //!
 //! No driver may be called under the lock of gpu-allocator's state. So an attempt to allocate that needs a block fails and
 //! records the request in the [`Scope`]; the block is made without the lock, and offered to the next attempt.

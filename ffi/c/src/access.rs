@@ -1,4 +1,4 @@
-//! Flush, invalidate, and checked copies.
+//! Exports: flush, invalidate, write, read and fill.
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::c_void;

@@ -1,5 +1,6 @@
-//! The boundary around every export: a panic becomes an error, null pointers are refused, and results are written
-//! only on success.
+//! The boundary around every export: catches panics, refuses null pointers, stores the last error.
+//!
+//! Results are written only on success.
 #![expect(unsafe_code, reason = "turns C pointers into references")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

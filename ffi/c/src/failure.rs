@@ -1,4 +1,4 @@
-//! Why an export failed.
+//! [`Failure`], the error type of this library, and [`Outcome`].
 #![forbid(unsafe_code)]
 
 use vkgdr_rs::Error;

@@ -1,4 +1,4 @@
-//! `vkgdr_t`: a GPU.
+//! `vkgdr_t`, the handle of a GPU: open, close, queries, collect.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 

@@ -1,4 +1,4 @@
-//! The handles of allocations by their first device address, as numbers.
+//! Handles of dedicated memory by their first device address, as numbers.
 //!
 //! Memory of a pool is not in the table: a handle of it is made of the address of its chunk.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The kinds of memory, as C flags.
+//! [`vkgdr_memory_flags`]: kind, fallbacks and dma-buf of an allocation.
 #![forbid(unsafe_code)]
 
 use vkgdr_rs::{AllocateOptions, Error, MemoryKind};

@@ -1,4 +1,4 @@
-//! What a `vkgdr_memory_t` is: a box, or a pool's memory as a tagged pointer.
+//! [`vkgdr_memory_t`]: a box, or a pool's memory as a tagged pointer.
 #![expect(unsafe_code, reason = "turns C pointers into references and owners")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 

@@ -1,4 +1,6 @@
-//! Failures as error numbers, which are all that gdrcopy's interface returns.
+//! Error numbers for failures, and the log lines that explain them.
+//!
+//! gdrcopy's interface returns nothing but these numbers.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;

@@ -1,4 +1,6 @@
-//! What `gdr_pin_buffer` pins: memory of vkgdr, that of another copy of it in the process, or existing CUDA memory.
+//! [`Pin`]: what `gdr_pin_buffer` pins.
+//!
+//! That is memory of this copy of vkgdr, memory of another copy in the process, or existing CUDA memory.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

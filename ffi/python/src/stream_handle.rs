@@ -1,6 +1,6 @@
-//! `StreamHandle` and `EventHandle`: the native base classes of `vkgdr.stream`'s `Stream` and `TimedEvent`, which destroy what
-//! they own with the last reference.
+//! `StreamHandle` and `EventHandle`: native base classes of `Stream` and `TimedEvent` in `vkgdr.stream`.
 //!
+//! They destroy what they own with the last reference.
 //! Not with a finalizer: the garbage collector runs those of a cycle before it drops any of its objects, and the memory bound to
 //! a stream still records an event on it when it is dropped.
 #![expect(unsafe_code, reason = "destroys streams and events")]

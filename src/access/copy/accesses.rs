@@ -1,4 +1,4 @@
-//! Copies of write-combined memory, split into aligned loads and stores: generic over the instruction set ([`Accesses`]).
+//! Copies of write-combined memory by aligned accesses, generic over the instruction set ([`Accesses`]).
 //!
 //! Every access to shared memory is aligned to its width and stays within one line of [`LINE`] bytes. Whole lines are
 //! accessed by the widest instructions. The bytes of a line that is only copied in part are

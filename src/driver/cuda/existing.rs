@@ -1,5 +1,4 @@
-//! The CUDA driver's functions for memory that exists already: its properties, and descriptors of it; and for
-//! attributes of devices.
+//! CUDA's functions on existing memory (properties, descriptors), and on the attributes of devices.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};

@@ -1,5 +1,4 @@
-//! The CUDA driver's functions on memory: imports, registration of host pages, allocation, and the attributes of
-//! addresses.
+//! CUDA's functions on memory: imports, registration of host pages, allocation, attributes of addresses.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};

@@ -1,5 +1,6 @@
-//! Loads a Vulkan driver without the Vulkan loader, through the interface between loader and drivers (Vulkan Loader, "Loader
-//! and Driver Interface").
+//! Loads a Vulkan driver without the Vulkan loader.
+//!
+//! It uses the interface between loader and drivers (Vulkan Loader, "Loader and Driver Interface").
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use ash::vk;

@@ -1,5 +1,7 @@
-//! A `CudaSlice` that does not own its memory. cudarc orders a kernel launch only by the read and write events of the
-//! slices that it is given, so that our events must belong to such a slice.
+//! [`LaunchSlice`]: a `CudaSlice` that does not own its memory.
+//!
+//! cudarc orders a kernel launch only by the read and write events of the slices that it is given, so that our events
+//! must belong to such a slice.
 #![expect(unsafe_code, reason = "extends borrows of the slice, which does not move, to its own life")]
 
 use std::collections::HashMap;

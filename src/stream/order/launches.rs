@@ -1,4 +1,4 @@
-//! Kernel launches in the order of uses.
+//! [`StreamOrder`] for kernel launches: prepares the events of their arguments.
 //!
 //! cudarc tells an argument neither the stream nor the time of its launch. A launch waits for the two events of a
 //! cudarc slice, and records one of them. Before the launch, the uses that these events do not cover are joined into

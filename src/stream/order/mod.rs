@@ -1,5 +1,7 @@
-//! The order of a memory's uses on cudarc's streams: a read waits for earlier writes, a write for all earlier uses, on
-//! whichever streams of the memory's context they were submitted.
+//! [`StreamOrder`]: orders the uses of one memory across cudarc's streams.
+//!
+//! A read waits for earlier writes, a write for all earlier uses, on whichever streams of the memory's context they
+//! were submitted.
 //!
 //! Every stream has an event for its reads and one for its writes. Kernel launches share the event pairs of up to four
 //! cudarc slices, see [`launches`].
