@@ -103,7 +103,7 @@ impl System {
     }
 }
 
-/// What the dynamic loader says of a library.
+/// The dynamic loader's answer for a library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Library {
     /// It can be loaded.
@@ -131,13 +131,13 @@ impl Library {
     }
 }
 
-/// Something that keeps GPU memory from being mapped.
+/// A reason why GPU memory cannot be mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong, in one line without a full stop.
+    /// The problem, in one line without a full stop.
     pub problem: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 

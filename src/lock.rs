@@ -1,7 +1,7 @@
-//! [`Lock`]: a mutex without poisoning, which debug builds do not let be held over log lines and waits.
+//! [`Lock`]: a mutex without poisoning. Debug builds check that none is held over a log line or a wait.
 //!
 //! The logger, or the thread that is waited for, may call this library. Debug builds track the locks that each thread
-//! holds, and panic on a violation.
+//! holds, and panic on a violation; those of [`Lock::lock_across_waits`] may be held over waits.
 #![forbid(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
@@ -32,7 +32,7 @@ impl<T> Lock<T> {
         LockGuard { value, _held: Held::new(Across::Nothing) }
     }
 
-    /// For a value that its holder waits with: one copy at a time uses it.
+    /// For a value with which its holder waits, one thread at a time: a copy engine, or one end of a ring.
     #[track_caller]
     pub(crate) fn lock_across_waits(&self) -> LockGuard<'_, T> {
         let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// What a lock may be held over.
+/// The events that a lock may be held over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Across {
     Nothing,

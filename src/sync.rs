@@ -51,8 +51,8 @@ impl RefCount {
         }
     }
 
-    /// Ends the publication if the caller's reference is the only one. Tells whether it is: then it stays the only one, and
-    /// what the others did before they went is visible.
+    /// Ends the publication if the caller's reference is the only one. Returns true if it is: then it stays the only
+    /// one, and what the others did before they went is visible.
     #[inline]
     pub(crate) fn withdraw(&self) -> bool {
         match self.0.load(Ordering::Acquire) {
@@ -86,7 +86,7 @@ impl RefCount {
         }
     }
 
-    /// Removes the caller's reference. Tells whether it was the last: then what the others did before is visible.
+    /// Removes the caller's reference. Returns true if it was the last: then what the others did before is visible.
     #[inline]
     pub(crate) fn remove(&self) -> bool {
         if self.0.load(Ordering::Acquire) == 1 {

@@ -103,7 +103,7 @@ impl<'a> MapGuard<'a> {
     ///
     /// # Errors
     ///
-    /// What `vkFlushMappedMemoryRanges` returns.
+    /// The errors of `vkFlushMappedMemoryRanges`.
     pub fn finish(mut self) -> Result<()> {
         self.end()
     }

@@ -28,7 +28,7 @@ use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
-/// A pool, as its chunks know it.
+/// The pool to which a block's chunks return.
 pub(crate) trait ChunkPool: Debug + Send + Sync {
     /// The id by which a thread finds its cache of the pool; `NO_CACHE` for pools without caches.
     fn id(&self) -> u32;
@@ -47,8 +47,8 @@ pub(crate) struct Block {
     witness: Option<Witness>,
     /// The GPU's copy engines; small copies update their counters.
     engines: &'static CopyEngines,
-    /// The key of its chunks in the table of addresses, a copy, since the release takes the allocation. `None` for memory that
-    /// others allocated.
+    /// Copy of the allocation's key in the table of addresses, valid after the release. `None` for memory that others
+    /// allocated.
     listing: Option<Listing>,
     pool: Option<Arc<dyn ChunkPool>>,
     pool_id: u32,
@@ -112,8 +112,7 @@ impl Block {
         self.pool_id
     }
 
-    /// Records that the device has finished with all of the block, of which nothing is allocated any more: the last reference
-    /// releases it without waiting.
+    /// Marks an unused block as idle: its last reference releases it without waiting.
     pub(crate) fn mark_idle(&self) {
         // The drop of the reference orders this before the drop of the last one.
         self.is_idle.store(true, Ordering::Relaxed);
@@ -204,8 +203,8 @@ impl Block {
         self.allocation.release()
     }
 
-    /// Waits as the binding of a chunk says, in the block's context. Also returns what the chunk's release must wait for, if
-    /// that could not be waited for here.
+    /// Applies a chunk's drop policy in the block's context. Returns the work that is still pending, and the first
+    /// error.
     #[cfg(feature = "vulkan")]
     pub(crate) fn finish_chunk(&self, binding: &Binding) -> (Option<Pending>, Result<()>) {
         let context = self.context;
@@ -226,8 +225,8 @@ impl Block {
         }
     }
 
-    /// Waits as the policy says. Returns what is left to wait for, and the first error: where a stream cannot be asked, as
-    /// after its end, this waits for the whole context instead.
+    /// Applies the drop policy. Returns the work that is still pending, and the first error. Waits for the whole
+    /// context if the stream cannot be queried, as after its end.
     #[inline]
     fn finish(binding: &Binding) -> (Option<Awaited>, Result<()>) {
         match Self::finish_as_bound(binding) {
@@ -242,7 +241,7 @@ impl Block {
         }
     }
 
-    /// Waits as the policy says, or gives the event to wait for.
+    /// Waits as the policy says, or returns the event to wait for.
     #[inline]
     fn finish_as_bound(binding: &Binding) -> Result<Option<RawEvent>> {
         match binding.policy() {
@@ -319,7 +318,7 @@ impl ContextEntry {
     }
 }
 
-/// Releases all of an allocation but CUDA's side, which went with its context.
+/// Releases an allocation whose CUDA context was destroyed, and CUDA's side with it.
 #[cold]
 fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());

@@ -45,7 +45,7 @@ impl ChunkRef {
         Some((chunk, offset))
     }
 
-    /// Lets lookups find the chunk, whose length is recorded.
+    /// Makes the chunk visible to lookups. Its length must be recorded.
     #[inline]
     pub(crate) fn publish(&self) {
         if self.marks.load(Ordering::Relaxed) & LISTED == 0 {
@@ -110,8 +110,7 @@ impl ChunkRef {
         ManuallyDrop::new(self).0
     }
 
-    /// Whether only the CPU has used the chunk since its allocation, and this is the only reference, which it then stays:
-    /// lookups do not find the chunk any more.
+    /// If this is the only reference and only the CPU has used the chunk, hides it from lookups and returns true.
     #[inline]
     pub(crate) fn withdraw(&self) -> bool {
         // Asked again afterwards: another holder may have exposed the chunk, and gone, after the first answer.
@@ -134,7 +133,8 @@ impl ChunkRef {
         self.refs.is_one()
     }
 
-    /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
+    /// Removes this reference. Returns the chunk if it was the last; `None` in a forked child, where the chunk is the
+    /// parent's.
     #[inline]
     pub(crate) fn release(self) -> Option<FreeChunk> {
         let chunk = self.forget();

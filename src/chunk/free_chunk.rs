@@ -87,7 +87,7 @@ impl FreeChunk {
         binding.take()
     }
 
-    /// Lets lookups find the chunk no more. Before its bytes become those of another chunk: one chunk is listed at an offset.
+    /// Removes the chunk from lookups, before its bytes become those of another: one chunk is listed per offset.
     pub(crate) fn unlist(&mut self) {
         // In a forked child a thread that does not exist there may hold the lock of the list.
         if self.marks.load(Ordering::Relaxed) & LISTED != 0
@@ -117,7 +117,7 @@ impl FreeChunk {
         }
     }
 
-    /// Releases the chunk and the block that it is all of: as its binding says, or at once if the device has not had it.
+    /// Releases a dedicated chunk with its block: as its binding says, or at once if it was never exposed.
     #[inline]
     pub(crate) fn release_dedicated(mut self) -> Result<()> {
         let LastUse { exposed, mut binding, .. } = self.reset();

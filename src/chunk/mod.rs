@@ -41,8 +41,7 @@ pub(crate) use free_chunk::{FreeChunk, LastUse};
 /// 40 bytes, so that glibc's malloc takes 48 for it: the lists of a pool hold millions.
 pub(crate) struct Chunk {
     refs: RefCount,
-    /// What its owner finds it by: the index of its span in the pool's arena, or that of its suballocation in the books of a
-    /// Vulkan allocator.
+    /// The owner's index: of the span in a pool's arena, or of the suballocation in a Vulkan allocator.
     slot: u32,
     class: u16,
     /// How the CPU copies it.
@@ -88,7 +87,7 @@ impl Chunk {
         self.class == Self::DEDICATED
     }
 
-    /// The bytes that were asked for; 0 while the chunk is free, or its first holder alone knows.
+    /// The requested bytes; 0 while the chunk is free, or only its sole `Region` stores them.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed) & !RAW
@@ -162,7 +161,7 @@ impl Chunk {
         }
     }
 
-    /// Forgets that the device may use the bytes. Returns whether it may have. No other thread may use the chunk meanwhile.
+    /// Clears [`EXPOSED`]. Returns true if it was set. Requires exclusive use of the chunk.
     #[inline]
     fn unexpose(&self) -> bool {
         let marks = self.marks.load(Ordering::Relaxed);
@@ -242,7 +241,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Records that the stream which the chunk is bound to next may still use it for its previous user.
+    /// Records that the stream which is bound next may still run the previous user's work.
     pub(crate) fn record_reuse(&self) {
         self.expose();
         self.change(Binding::record_reuse);

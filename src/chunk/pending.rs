@@ -9,7 +9,7 @@ use crate::driver::raw_event::RawEvent;
 use crate::report::report;
 use crate::stream::binding::DropPolicy;
 
-/// What scans may wait for after a release: the context that the release itself has waited for.
+/// After a release that waited for its context, scans may wait for that context, too.
 pub(crate) fn wait_scope_after<T>(released: &Result<T>, policy: DropPolicy, context: Context) -> WaitScope {
     match policy {
         DropPolicy::WaitForContext if released.is_ok() => WaitScope::Context(context),
@@ -17,7 +17,7 @@ pub(crate) fn wait_scope_after<T>(released: &Result<T>, policy: DropPolicy, cont
     }
 }
 
-/// What a release waits for.
+/// The work that a release waits for.
 pub(super) enum Awaited {
     Event(RawEvent),
     /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
@@ -77,8 +77,8 @@ impl Pending {
         self.ask(|awaited| awaited.synchronize().map(|()| true))
     }
 
-    /// Asks `question` within the context. An error that ends the context ends its work as well; any other
-    /// leaves the answer open.
+    /// Runs `question` in the context. An error that ends the context counts as true, since its work has ended with it;
+    /// any other as false.
     fn ask(&self, question: impl FnOnce(&Awaited) -> Result<bool>) -> bool {
         let answer = match self.context.try_enter() {
             Ok(Entered::Current(_guard)) => question(&self.awaited),

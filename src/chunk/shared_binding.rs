@@ -112,8 +112,8 @@ impl SharedBinding {
         self.order.get()
     }
 
-    /// Records a use of the legacy default stream as [`Binding::record_sole_use`] does, unless there is an order, which others
-    /// may have begun to use. Whether it was recorded.
+    /// [`Binding::record_sole_use`], unless there is a [`StreamOrder`], which others may have begun to use. Returns
+    /// true if the use was recorded.
     pub(crate) fn record_sole_use(&self, stream: CUstream, access: Access) -> bool {
         self.change(|binding| self.known_order().is_none() && binding.record_sole_use(stream, access))
     }
@@ -139,7 +139,7 @@ impl SharedBinding {
         Ok(())
     }
 
-    /// Waits for the launches in the memory's context that are not recorded. Every thread finds them until then.
+    /// Waits for the launches in the memory's context that have no event. Every thread finds them until then.
     pub(crate) fn finish_launches(&self, context: Context) -> Result<()> {
         let Some(launches) = self.lock().unfinished_launches() else { return Ok(()) };
         context.finish()?;

@@ -30,9 +30,8 @@ const SEGMENTS: usize = 4;
 /// The pause between failed waits for a copy of the caller's memory.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether an error of a wait for a stream of an engine says that the stream's work has ended. The stream lives as long
-/// as the engine, unless it was destroyed with its context. An error without a CUDA code means that CUDA is
-/// unavailable.
+/// Whether a failed wait for an engine's stream means that the stream's work has ended. The stream lives as long as the
+/// engine, unless it was destroyed with its context. An error without a CUDA code means that CUDA is unavailable.
 fn ends_copies(error: &Error) -> bool {
     error.ends_all_work() || error.cuda_code().is_none_or(|code| code == CudaCode::INVALID_HANDLE)
 }
@@ -116,7 +115,7 @@ impl ContextEngine {
     }
 
     /// Starts a copy from or to the caller's memory, and returns when the device has finished with that memory, even
-    /// after a failure. Returns whether the driver accepted the copy.
+    /// after a failure. Returns true if the driver accepted the copy.
     fn copy_directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
         let cuda = cuda()?;
         let buffer = &mut self.buffers[0];

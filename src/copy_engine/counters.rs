@@ -76,7 +76,7 @@ pub(crate) struct Counters {
     engine: Counts,
     /// Copies by the CPU of threads without counts of their own.
     others: Counts,
-    /// One for each thread that has copied, never freed. The counts of a thread that has ended go to a new one.
+    /// The counts of each thread that has copied, never freed. New threads take over those of ended ones.
     threads: Lock<AllCounts>,
 }
 
@@ -112,7 +112,7 @@ impl Counters {
         self.engine.add(direction, 1, len as u64);
     }
 
-    /// Counts a copy by the CPU if this thread's last one was of the same GPU. Returns whether it was.
+    /// Counts a copy by the CPU if the thread's latest counts are this GPU's. Returns false otherwise.
     #[inline]
     pub(crate) fn count_cpu_again(&self, direction: Direction, len: usize) -> bool {
         match LATEST.get() {

@@ -29,7 +29,7 @@ pub(crate) struct CopyEngines {
     counters: Counters,
     /// `None` until the first calibration.
     measured: Lock<Option<CopyThresholds>>,
-    /// Created only by [`prepare`](Self::prepare), or by a copy that only an engine can make.
+    /// Created by [`prepare`](Self::prepare), and by a copy on [`CopyPath::Engine`](policy::CopyPath::Engine).
     engines: Lock<Vec<Shared>>,
 }
 

@@ -32,7 +32,7 @@ impl WaitScope {
     }
 }
 
-/// Something that is released once the device has finished with it.
+/// An object to release once the device has finished with it.
 pub(crate) trait Deferred: Send {
     /// Whether the device has finished. False where that cannot be known without a wait that is not allowed.
     fn is_ready(&self, scope: WaitScope) -> bool;
@@ -120,8 +120,8 @@ impl DeferredFrees {
         self.scan(usize::MAX, |entry| entry.is_ready(WaitScope::All)).released
     }
 
-    /// How long a drain, after it has waited for the device, goes on with entries that other threads have taken out: such a
-    /// thread may be in a logger that waits for this one, or in a drain that waits for longer work.
+    /// How long a drain waits for entries that other threads have taken out: such a thread may be in a logger that
+    /// waits for this one, or in a drain that waits for longer work.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Waits for every entry and releases it, including entries that other threads are scanning. Returns true if there

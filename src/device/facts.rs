@@ -139,8 +139,10 @@ impl Vkgdr {
         cuda()?.device_attribute(number, self.device())
     }
 
-    /// The number of allocations of this GPU, on all handles of the process, that were dropped and wait until the
-    /// device has finished with them. See [`collect`](Self::collect).
+    /// The number of deferred frees of this GPU, on all handles of the process: memory, Vulkan's buffers and images,
+    /// and semaphores that were dropped and wait until the device has finished with them. Free chunks of a
+    /// [`Pool`](crate::Pool) do not count; those that a dropped pool left may count as one. See
+    /// [`collect`](Self::collect).
     #[must_use]
     pub fn pending_releases(&self) -> usize {
         self.gpu().deferred_frees().len()

@@ -42,9 +42,9 @@ pub(crate) struct Gpu {
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
-    /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as refusals have shown it.
+    /// Bit mask of the memory types that CUDA imports only as dedicated allocations, learned from refusals.
     dedicated_types: AtomicU32,
-    /// One bit for each memory type of which CUDA imports nothing, as far as refusals have shown it.
+    /// Bit mask of the memory types of which CUDA imports nothing, learned from refusals.
     refused_types: AtomicU32,
     /// Held by the part of the program that uses the device's queue. All values of a device share it.
     pub(crate) queue: Arc<Mutex<()>>,
@@ -71,7 +71,7 @@ impl Deref for VulkanRef {
     }
 }
 
-/// A pool, as its GPU knows it.
+/// A pool that [`Vkgdr::collect`](crate::Vkgdr::collect) visits.
 pub(crate) trait Collect: Send + Sync {
     /// Releases what the device has finished with. Does not wait.
     fn collect(&self);
@@ -246,7 +246,7 @@ impl Gpu {
         self.registers_host.load(Ordering::Relaxed)
     }
 
-    /// Makes host memory registered pages from now on. Returns whether it was Vulkan's until now.
+    /// Makes host memory registered pages from now on. Returns true if it was Vulkan's until now.
     pub(crate) fn register_host(&self) -> bool {
         !self.registers_host.swap(true, Ordering::Relaxed)
     }

@@ -33,8 +33,8 @@ pub(crate) use memory_type::{MemoryType, Source};
 
 /// A GPU whose memory can be allocated.
 ///
-/// Cloning is cheap and shares the handle. Memory keeps its handle alive, so a handle may be dropped at any
-/// time. All handles of a GPU in a process share one Vulkan device, which makes every `open` after the first
+/// Cloning is cheap and shares the handle. Memory keeps its handle alive, so a handle may be dropped at any time. The
+/// handles of a GPU in a process share one Vulkan device, except those of `open_on`: every `open` after the first is
 /// cheap.
 ///
 /// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory, and a request for `Mapped`
@@ -185,8 +185,8 @@ impl Vkgdr {
         self.handle.flags
     }
 
-    /// Releases the deferred frees that are ready: allocations, on any handle of this GPU, that were dropped while a
-    /// stream still used them and are no longer in use. Returns their number.
+    /// Releases the deferred frees that are ready: memory and semaphores, on any handle of this GPU, that were dropped
+    /// while the device still used them and are no longer in use. Returns their number.
     ///
     /// Every allocation and every release of a `Memory` does the same for a few of the oldest, without waiting, so that only
     /// programs that do neither for a long time need to call this. Memory whose drop could not wait for its context, as during a

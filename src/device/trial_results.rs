@@ -13,7 +13,7 @@ type Key = (MemoryKind, Source, u32);
 pub(crate) struct TrialResults(Lock<Vec<(Key, Result<()>)>>);
 
 impl TrialResults {
-    /// The result of the trial of a type; none before there was one.
+    /// The result of an earlier trial of a type, if any.
     pub(crate) fn result(&self, kind: MemoryKind, memory_type: &MemoryType) -> Option<Result<()>> {
         let key = key(kind, memory_type);
         self.0.lock().iter().find(|(of, _)| *of == key).map(|(_, result)| result.clone())

@@ -5,7 +5,8 @@ use super::context::{Context, Entered};
 use super::{anchor, fork};
 use crate::Result;
 
-/// A context whose end can be found out, for what packages around this crate make in it by calls of their own.
+/// A context whose destruction is detectable, for objects that packages around this crate make in it by calls of their
+/// own.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct KnownContext(Context);

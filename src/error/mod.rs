@@ -81,7 +81,7 @@ pub enum Error {
         /// The Vulkan function that failed. `None` if the request was refused without a call, because Vulkan leaves its effect
         /// undefined: a size beyond the heap, or more live allocations than the device's limit.
         operation: Option<&'static str>,
-        /// What the function returned, or the Vulkan result that names the reason of a refusal.
+        /// The function's result, or the Vulkan result that names the reason of a refusal.
         code: vk::Result,
         /// The kind of memory.
         kind: MemoryKind,

@@ -51,5 +51,5 @@ pub enum NoMapping {
     Empty,
 }
 
-/// What serves the same need.
+/// The alternatives.
 const INSTEAD: &str = "allocate mapped memory with this library, or copy by the GPU";

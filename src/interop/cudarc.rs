@@ -128,8 +128,8 @@ impl Region {
         })
     }
 
-    /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
-    /// none. Waits for those on unknown streams. `None` where the driver refuses.
+    /// Records events for the uses without one that a use on `stream` must not overtake, and waits for lost launches.
+    /// `stream` is `None` if it is unknown or another context's. Returns `None` if the driver refuses.
     fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
         binding.finish_launches(self.block().context()).ok()?;
         let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {

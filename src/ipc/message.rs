@@ -40,7 +40,7 @@ pub(crate) enum Backing {
     RegisteredPages = 1,
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(super) gpu: [u8; 16],
@@ -54,7 +54,7 @@ pub(crate) struct Message {
     pub(super) memory_type: MemoryTypeInfo,
 }
 
-/// What a handle expects of a message.
+/// The contents that a handle expects of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected {
     pub(super) gpu: [u8; 16],
@@ -87,7 +87,7 @@ impl Message {
         bytes
     }
 
-    /// What `bytes` say.
+    /// Parses a message.
     pub(crate) fn decode(bytes: &[u8; LEN]) -> Result<Self, Refusal> {
         check_start(bytes)?;
         let kind = match word(bytes, 64) {

@@ -151,8 +151,7 @@ impl PoolInner {
         Ok(())
     }
 
-    /// Whether freed memory may help a block that could not be made. Where mapped memory may be CUDA's, that may be exhausted
-    /// although the error is of Vulkan's heap.
+    /// Whether freeing memory may help: not beyond Vulkan's heap, unless CUDA can allocate mapped memory, too.
     fn may_need_room(&self, error: &Error) -> bool {
         let is_of_two = || self.kind == MemoryKind::Mapped && self.owner.supports_existing().unwrap_or(false);
         error.is_exhaustion() && (!error.exceeds_the_heap() || is_of_two())

@@ -182,8 +182,7 @@ impl Drop for PoolMemory {
     }
 }
 
-/// [`thread_cache::put`] for memory whose address was requested. Does not keep memory to which a lookup has a
-/// reference.
+/// [`thread_cache::put`] for memory that was shared, if only the CPU has used it and no other reference is left.
 ///
 /// # Safety
 ///

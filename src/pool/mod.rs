@@ -114,8 +114,8 @@ impl Pool {
 
     /// Allocates `len` bytes, with undefined contents.
     ///
-    /// If a driver is out of memory, the pool waits for the device, frees its free blocks and tries once more, with a
-    /// smaller block.
+    /// If memory is exhausted, the pool waits for the device and frees its unused blocks. Then it reuses freed memory,
+    /// or tries once more, with a smaller block where it needs one. It does not wait where that cannot help.
     ///
     /// # Errors
     ///

@@ -53,8 +53,8 @@ impl PoolOptions {
         self
     }
 
-    /// The largest piece, that is the largest length for which the pool allocates a chunk of a block: at least 256
-    /// bytes, at most the size of a block and 1 GiB; 4 MiB by default.
+    /// The longest allocation that is served from a block: from 256 bytes to the size of a block, at most 1 GiB; 4 MiB
+    /// by default.
     ///
     /// It is rounded up to a multiple of the alignment. Longer memory gets a dedicated allocation, which is freed when
     /// it is dropped.

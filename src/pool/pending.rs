@@ -65,7 +65,7 @@ pub(super) struct PendingFrees {
     deferred: &'static DeferredFrees,
 }
 
-/// [`Error::ends_all_work`] for an error that is otherwise only logged.
+/// Logs an error. Returns [`Error::ends_all_work`].
 fn ends_all_work(error: &Error) -> bool {
     report!(Debug, "a pending free of a pool: {error}");
     error.ends_all_work()
@@ -276,7 +276,7 @@ impl PendingFrees {
         state.for_events.push_back(frees);
     }
 
-    /// Lets the chunks of the oldest event wait for the whole context if there are too many events.
+    /// Makes the chunks of the oldest event wait for the whole context if there are too many events.
     fn limit_events(&self) {
         let oldest = {
             let mut state = self.lock();

@@ -82,7 +82,7 @@ impl Bins {
     }
 }
 
-/// One thread's free chunks of one pool, on cache lines of its own and on the pair that some processors fetch at once.
+/// One thread's free chunks of one pool. Aligned to 128 bytes: some processors fetch cache lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ThreadCache(TryLock<Bins>);
@@ -124,7 +124,7 @@ fn free(mut memory: Memory) -> Option<FreeChunk> {
     memory.into_chunk().release()
 }
 
-/// A pool, as its threads' caches know it.
+/// The pool of a thread's cache.
 pub(super) trait CacheOwner: Send + Sync {
     /// Whether its threads may keep chunks.
     fn keeps_free_chunks(&self) -> bool;

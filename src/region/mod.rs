@@ -286,7 +286,7 @@ impl Region {
         self.block().allocation().memory_type().atom
     }
 
-    /// The Vulkan memory type of the memory.
+    /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
         self.block().allocation().memory_type().info

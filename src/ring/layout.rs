@@ -17,7 +17,7 @@ pub(super) const DESCRIPTION: usize = 6;
 
 /// A bit of a position word: its writer will not move it again.
 pub(super) const CLOSED: u64 = 1 << 63;
-/// A bit of a position word: whoever reads it stops at once.
+/// A bit of a position word: its reader stops at once.
 pub(super) const ABORTED: u64 = 1 << 62;
 /// The other bits of a position word: the bytes of all records before the position, from the ring's beginning on.
 pub(super) const POSITION: u64 = ABORTED - 1;

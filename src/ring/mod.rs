@@ -90,7 +90,7 @@ pub struct Ring {
     sibling: Sibling,
 }
 
-/// What has passed through a [`Ring`].
+/// The statistics of a [`Ring`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct RingStats {
@@ -208,7 +208,7 @@ impl Ring {
         self.max_message
     }
 
-    /// Pushes a message. Returns whether there was room.
+    /// Pushes a message. Returns true if there was room.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl Ring {
         poll(timeout, "push", || Ok(self.try_push(message)?.then_some(())))
     }
 
-    /// Pops an answer into `answer`, whose contents it replaces. Returns whether there was one.
+    /// Pops an answer into `answer`, whose contents it replaces. Returns true if there was one.
     ///
     /// # Errors
     ///
@@ -314,7 +314,7 @@ impl Ring {
         messages.and(answers)
     }
 
-    /// What has passed through the ring.
+    /// The ring's statistics.
     ///
     /// # Errors
     ///

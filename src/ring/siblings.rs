@@ -1,7 +1,7 @@
 //! Keeps the memory of dropped, unbound rings until the last ring of their context is dropped.
 //!
-//! Freeing the memory of a ring that is not bound waits for all kernels of the context, also for the kernels of its
-//! siblings, the context's other rings, which only the siblings' own drops end.
+//! Freeing the memory of an unbound ring waits for all kernels of its context, including those of other rings, which
+//! end only when those rings are dropped.
 #![forbid(unsafe_code)]
 
 use crate::Region;

@@ -96,8 +96,8 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
     number(one) == number(other)
 }
 
-/// Another context whose streams read the memory. It stays until the release, which waits for it: a read may have been
-/// announced before a wait, and submitted after it.
+/// Another context that uses the memory, kept until the release waits for it: a use may be announced before an earlier
+/// wait, and submitted after it.
 #[derive(Debug, Clone)]
 struct OtherContext {
     context: Context,
@@ -137,7 +137,7 @@ pub(crate) struct Binding {
     previous_user: Option<BoundStream>,
     /// Other contexts with streams that use the memory.
     other_contexts: Vec<OtherContext>,
-    /// The number of launches that are neither ordered nor recorded.
+    /// The number of launches without an event.
     lost_launches: u64,
     /// The number of these before the last wait for the memory's context.
     finished_launches: u64,
@@ -161,7 +161,7 @@ impl Binding {
         self.immediate = false;
     }
 
-    /// Records that the stream which the memory is bound to next may still use it for its previous user.
+    /// Records that the stream which is bound next may still run the previous user's work.
     pub(crate) fn record_reuse(&mut self) {
         self.reused = true;
     }
@@ -270,19 +270,19 @@ impl Binding {
         }
     }
 
-    /// Records a launch that is neither ordered nor recorded, since the driver refused.
+    /// Counts a launch that has no event, since the driver refused one.
     pub(crate) fn record_lost_launch(&mut self) {
         self.used_elsewhere = true;
         self.lost_launches += 1;
     }
 
-    /// The number of launches that are not recorded, for [`finish_launches`](Self::finish_launches); `None` if the context was
-    /// waited for since the last.
+    /// The number of launches without an event, for [`finish_launches`](Self::finish_launches); `None` if the context
+    /// was waited for since the last.
     pub(crate) fn unfinished_launches(&self) -> Option<u64> {
         (self.lost_launches > self.finished_launches).then_some(self.lost_launches)
     }
 
-    /// Records that the memory's context has finished its first `launches` launches that are not recorded.
+    /// Records that the memory's context has finished its first `launches` launches without an event.
     pub(crate) fn finish_launches(&mut self, launches: u64) {
         self.finished_launches = self.finished_launches.max(launches);
     }
@@ -292,8 +292,8 @@ impl Binding {
         self.used_elsewhere = true;
     }
 
-    /// Records a use of the legacy default stream without an event and returns true, if it need not wait for any other use: the
-    /// case of programs with one stream.
+    /// Records a use of the legacy default stream without an event, if it need not wait for any other use. Returns true
+    /// then. The fast path of programs with one stream.
     pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
         let awaits_others =
             access == Access::Write && self.other_contexts.iter().any(|other| other.uses > other.finished);
@@ -343,7 +343,7 @@ impl Binding {
         if recorded.previous_user.is_some() { self.previous_user.take() } else { None }
     }
 
-    /// The other contexts whose work the release waits for besides that of the memory's.
+    /// The other contexts that the release waits for.
     pub(crate) fn other_contexts(&self) -> Vec<Context> {
         let others = if self.immediate { &[] } else { &*self.other_contexts };
         others.iter().map(|other| other.context).collect()
@@ -361,7 +361,7 @@ impl Binding {
         self.unrecorded
     }
 
-    /// Waits for the bound stream, if there is one, and for that of the previous user.
+    /// Waits for the bound stream and the previous user's, if any.
     pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
         let previous = self.previous_user().filter(|&previous| !self.is_bound_to(previous));
         [self.stream(), previous].into_iter().flatten().try_for_each(|stream| {

@@ -133,7 +133,7 @@ impl StreamRef {
         Ok(Event::new(event, self.context))
     }
 
-    /// Whether a stream capture records the work that is submitted now, instead of doing it.
+    /// Whether the stream is being captured (`cuStreamIsCapturing`).
     ///
     /// # Errors
     ///

@@ -31,10 +31,10 @@ use crate::{Error, Memory, Result, Vkgdr};
 ///
 /// Where CUDA refuses to share memory of a type, this and later allocations take another type that fits the location.
 ///
-/// What is allocated keeps its block alive, also when the allocator is gone. Memory returns to the allocator once CUDA has
-/// finished with it, as its [`DropPolicy`](crate::DropPolicy) says; the caller sees to it that Vulkan's queues have finished.
-/// gpu-allocator keeps one empty block of each memory type; the last clone of the allocator gives them back when it is dropped,
-/// and logs what is still in use.
+/// An allocation keeps its block alive, also when the allocator is gone. Memory returns to the allocator once CUDA has
+/// finished with it, as its [`DropPolicy`](crate::DropPolicy) says; the caller sees to it that Vulkan's queues have
+/// finished. gpu-allocator keeps one empty block of each memory type; the last clone of the allocator gives them back
+/// when it is dropped, and logs what is still in use.
 ///
 /// Cloning is cheap and shares the allocator. All methods may be called from any thread. In a forked child they return
 /// [`Error::Forked`].

@@ -15,10 +15,10 @@ use crate::chunk::Block;
 /// The state of an allocator, behind its lock. No method calls a driver.
 #[derive(Default)]
 pub(super) struct AllocatorState {
-    /// None once the allocator was dropped, and with it everything that it lent.
+    /// `None` once the allocator and all its allocations were dropped.
     pub(super) suballocator: Option<Suballocator>,
     pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
-    /// What gpu-allocator knows of each chunk, by the chunk's slot.
+    /// gpu-allocator's record of each chunk, by the chunk's slot.
     pub(super) allocations: Slab<Allocation>,
     pub(super) is_closed: bool,
 }
@@ -91,7 +91,7 @@ impl AllocatorState {
         (blocks, freed)
     }
 
-    /// Once the allocator was dropped and everything that it lent, the blocks that gpu-allocator still keeps.
+    /// Takes gpu-allocator's remaining blocks, once the allocator is closed and has no allocations; none before.
     pub(super) fn take_idle(&mut self) -> Vec<Arc<Block>> {
         if !self.is_closed || !self.allocations.is_empty() {
             return Vec::new();

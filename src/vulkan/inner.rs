@@ -41,7 +41,7 @@ pub(super) struct AllocatorInner {
     state: Lock<AllocatorState>,
 }
 
-/// What an allocation has learned by trying.
+/// The refusals during one allocation.
 #[derive(Default)]
 struct Refusals {
     failed: Vec<BlockRequest>,
@@ -138,8 +138,8 @@ impl AllocatorInner {
         desc
     }
 
-    /// Lets gpu-allocator, which wants coherent memory for the CPU, take this crate's choice where there is none. Whether it was
-    /// that.
+    /// If gpu-allocator finds no type, since it wants coherent memory for the CPU, allows this crate's choice. Returns
+    /// true if `desc` was changed.
     fn try_incoherent(&self, desc: &mut AllocationCreateDesc<'_>, error: &AllocationError) -> bool {
         let kind = kind_of(desc.location);
         let chosen = self.owner.vulkan_memory_type(kind).map(|chosen| chosen.info.index);

@@ -197,7 +197,7 @@ impl Semaphore {
         &self.external.owner
     }
 
-    /// The value of now.
+    /// The current value.
     ///
     /// # Errors
     ///
@@ -215,14 +215,14 @@ impl Semaphore {
     ///
     /// # Safety
     ///
-    /// The value must be more than that of now, and less than those of signals that were submitted to a queue or stream
-    /// (VUID-VkSemaphoreSignalInfo-value-03258 to 03260).
+    /// The value must be more than the current one, and less than those of signals that were submitted to a queue or
+    /// stream (VUID-VkSemaphoreSignalInfo-value-03258 to 03260).
     pub unsafe fn signal(&self, value: u64) -> Result<()> {
         // SAFETY: live as long as this value, and by this method's contract.
         unsafe { self.vulkan.gpu.device().signal_semaphore(self.vulkan.handle, value) }
     }
 
-    /// Lets the CPU wait until the semaphore has a value or more. False if it has not when `patience` is over.
+    /// Waits on the CPU until the value is at least `value`. Returns false if that takes longer than `patience`.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl Semaphore {
         self.within(stream, |cuda| unsafe { cuda.semaphore_signal(self.external.handle.0, value, stream.raw()) })
     }
 
-    /// Lets the later work of a stream wait until the semaphore has a value or more. Does not wait itself.
+    /// Makes the later work of a stream wait until the value is at least `value`. Does not wait itself.
     ///
     /// # Errors
     ///

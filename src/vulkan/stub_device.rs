@@ -1,7 +1,7 @@
 //! [`stub_device`]: Vulkan memory functions for gpu-allocator, which call no driver.
 //!
-//! No driver may be called under the lock of gpu-allocator's state. So an attempt to allocate that needs a block fails and
-//! records the request in the [`Scope`]; the block is made without the lock, and offered to the next attempt.
+//! No driver may be called under the lock of gpu-allocator's state. So `allocate_memory` records the requested block in
+//! the [`Scope`] and fails; the block is made without the lock, and `allocate_memory` returns it in the next attempt.
 #![expect(unsafe_code, reason = "functions with the types of Vulkan's")]
 
 use std::cell::Cell;
@@ -61,7 +61,7 @@ pub(super) struct Offer {
     pub(super) host_ptr: *mut u8,
 }
 
-/// What gpu-allocator may have during one call, and what it asked for.
+/// The offer to one call of gpu-allocator, and the call's requests.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     pub(super) offer: Option<Offer>,

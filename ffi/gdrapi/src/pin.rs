@@ -121,7 +121,7 @@ fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Found> {
 
 /// The first memory of vkgdr that begins behind an address, in the same page and in the range.
 fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
-    /// What all memory of vkgdr is aligned to.
+    /// The alignment of all memory of vkgdr, in bytes.
     const LINE: u64 = 64;
     let first = (address + 1).checked_next_multiple_of(LINE)?;
     let page = first.checked_next_multiple_of(PAGE)?;

@@ -1,5 +1,6 @@
-//! Drops that may wait run detached from the interpreter, so that other Python threads go on meanwhile: one of them may be
-//! what the drop waits for.
+//! [`Detached`]: a value that is dropped detached from the interpreter, since the drop may wait.
+//!
+//! Other Python threads go on meanwhile: one of them may be what the drop waits for.
 #![expect(unsafe_code, reason = "takes the value out in the drop")]
 
 use std::mem::ManuallyDrop;

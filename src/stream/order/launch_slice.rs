@@ -245,7 +245,7 @@ impl LaunchSlice {
     }
 }
 
-/// The view with a key among `arguments`. It is `view` if there was none, or one of another device address.
+/// The view under `key`. Inserts `view` unless there is one of this device address.
 fn add_argument<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &StableBox<V> {
     let known = match arguments.entry(key) {
         Entry::Vacant(vacant) => return &vacant.insert(Argument { pointer, view: StableBox::new(view) }).view,

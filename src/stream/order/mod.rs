@@ -43,7 +43,7 @@ impl Access {
     }
 }
 
-/// The one who submits uses.
+/// The submitter of a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum User {
     /// A stream, by its handle.
@@ -106,12 +106,12 @@ struct State {
     spare: Vec<&'static CudaEvent>,
     /// All events that do not belong to a slice.
     events: Vec<StableBox<CudaEvent>>,
-    /// Whether a stream has recorded uses, so that launches probably do.
+    /// Whether a stream recorded uses; then launches probably do, too.
     recording: bool,
 }
 
 impl StreamOrder {
-    /// Once so many pairs of user and access have an event, the CPU waits for uses by others.
+    /// The maximum number of (user, access) pairs with an event; beyond it the CPU waits for uses by others.
     const MAX_USES: usize = 64;
 
     /// The order of the uses of `len` bytes at `pointer`, memory of `context`. `None` if the driver creates no events.
@@ -132,7 +132,7 @@ impl StreamOrder {
         stream.context() == self.default_stream.private().context()
     }
 
-    /// Whether a stream has recorded uses, so that launches probably do.
+    /// Whether a stream recorded uses; then launches probably do, too.
     pub(crate) fn is_recording(&self) -> bool {
         self.state().recording
     }
