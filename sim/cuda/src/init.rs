@@ -1,18 +1,12 @@
-//! `cuInit` and the driver's version.
+//! `cuInit` and `cuDriverGetVersion`.
 
 use crate::boundary::exports;
 use crate::call;
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::device;
 use crate::ffi::Out;
-use crate::profile::profile;
-use crate::settings::settings;
+use crate::profile::driver_version;
 use crate::vulkan;
-
-/// The driver's version: `SIMCUDA_DRIVER_VERSION`, or the profile's.
-pub(crate) fn driver_version() -> i32 {
-    settings().driver_version.unwrap_or(profile().driver_version)
-}
 
 fn init(flags: u32) -> Outcome {
     if flags != 0 {

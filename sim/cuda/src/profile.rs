@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED};
+use crate::settings::settings;
 
 /// The device's properties under a profile.
 pub(crate) struct Profile {
@@ -71,4 +72,9 @@ pub(crate) fn profile() -> &'static Profile {
         ALL.iter().find(|profile| profile.name == name).unwrap_or(const { &PLAIN })
     });
     *PROFILE
+}
+
+/// The driver's version: `SIMCUDA_DRIVER_VERSION`, or the profile's.
+pub(crate) fn driver_version() -> i32 {
+    settings().driver_version.unwrap_or(profile().driver_version)
 }

@@ -3,9 +3,8 @@
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use crate::init;
 use crate::layout::DeviceProperties;
-use crate::profile::{DMA_BUF_MMAP, profile};
+use crate::profile::{DMA_BUF_MMAP, driver_version, profile};
 
 pub(crate) const COMPUTE_CAPABILITY: (i32, i32) = (8, 0);
 
@@ -126,7 +125,7 @@ pub(super) fn value(attribute: u32) -> Option<i32> {
     let profile = profile();
     match attribute {
         DMA_BUF_SUPPORTED => return Some(i32::from(profile.dma_buf)),
-        DMA_BUF_MMAP_SUPPORTED if init::driver_version() < DMA_BUF_MMAP => return None,
+        DMA_BUF_MMAP_SUPPORTED if driver_version() < DMA_BUF_MMAP => return None,
         DMA_BUF_MMAP_SUPPORTED => return Some(i32::from(profile.dma_buf_mmap)),
         USES_HOST_PAGE_TABLES => return Some(i32::from(profile.coherent)),
         _ => {}

@@ -1,7 +1,8 @@
 #![forbid(unsafe_code)]
 //! Code images: extracts PTX text, the only code that the simulator runs, and recognises compiled code.
 
-use super::{compression, link};
+use super::compression;
+use super::join::{DEVICE_RUNTIME, join};
 use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::device::COMPUTE_CAPABILITY;
 use crate::ffi::In;
@@ -29,8 +30,6 @@ const KIND_PTX: u64 = 1;
 
 // In the names of libcudadevrt.a's only member and of its static functions.
 const DEVICE_RUNTIME_NAME: &str = "cuda_device_runtime";
-// The functions of libcudadevrt.a that the simulator has.
-pub(super) const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
 
 /// Why an image cannot be used: the code, and a line for the log.
 pub(super) type Refusal = (Code, String);
@@ -70,7 +69,7 @@ fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
         }
         texts.push(from_fat_binary(binary)?);
     }
-    Ok(link::join(&texts))
+    Ok(join(&texts))
 }
 
 /// The PTX text in bytes whose length is known, with or without a NUL behind it.

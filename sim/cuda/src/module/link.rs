@@ -1,4 +1,4 @@
-//! The linker: concatenates PTX texts. The "cubin" that it returns is PTX, too.
+//! The driver calls of the linker, which joins PTX texts. The "cubin" that it returns is PTX, too.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -6,10 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::CUjitInputType;
 
+use super::join::join;
 use super::options::Options;
-use super::{exports as modules, loaded};
-use super::{image, private};
-
+use super::{exports as modules, image, loaded};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
 use crate::context;
@@ -21,9 +20,6 @@ const PTX: u32 = CUjitInputType::CU_JIT_INPUT_PTX as u32;
 const LIBRARY: u32 = CUjitInputType::CU_JIT_INPUT_LIBRARY as u32;
 const FAT_BINARY: u32 = CUjitInputType::CU_JIT_INPUT_FATBINARY as u32;
 const KNOWN: u32 = CUjitInputType::CU_JIT_NUM_INPUT_TYPES as u32;
-
-// Directives that a module has once, at its start.
-const HEADER: [&str; 3] = [".version", ".target", ".address_size"];
 
 struct Linker {
     options: Options,
@@ -87,22 +83,6 @@ fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>,
     let linker = get(linker)?;
     Options::read(count, keys, values)?;
     add(&linker, kind, &modules::read_file(path)?)
-}
-
-/// One module, with the header of the first text. The device runtime comes once, and last, since its header is not
-/// the program's.
-pub(super) fn join(inputs: &[String]) -> String {
-    let is_runtime = |text: &&String| *text == image::DEVICE_RUNTIME;
-    let runtime = inputs.iter().find(is_runtime);
-    let inputs: Vec<String> = inputs.iter().filter(|text| !is_runtime(text)).chain(runtime).cloned().collect();
-    let inputs = private::separated(&inputs);
-    let is_header = |line: &str| HEADER.iter().any(|word| line.trim_start().starts_with(word));
-    let mut all = inputs.first().cloned().unwrap_or_default();
-    for line in inputs.iter().skip(1).flat_map(|text| text.lines()).filter(|line| !is_header(line)) {
-        all.push('\n');
-        all.push_str(line);
-    }
-    all
 }
 
 fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
