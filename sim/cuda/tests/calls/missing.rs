@@ -2,7 +2,7 @@
 
 use support::{Result, child, codes, driver, simcuda};
 
-use crate::call;
+use crate::{call, given};
 
 /// Calls functions of each kind, twice.
 fn probe() {
@@ -45,4 +45,19 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
     assert_eq!(child::simulator_lines(TEST, "probe", "0")?, expected);
     assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
     Ok(())
+}
+
+/// Programs use these where an attribute of the device says that they can.
+#[test]
+fn access_policies_of_the_l2_cache_are_neither_simulated_nor_offered() {
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU may have them");
+        return;
+    }
+    driver::initialise();
+    let attribute =
+        |number: u32| -> i32 { given(|out| call!(cuDeviceGetAttribute(out => *mut i32, number => u32, 0 => i32))) };
+    // CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE and MAX_ACCESS_POLICY_WINDOW_SIZE.
+    assert_eq!([108, 109].map(attribute), [0, 0]);
+    assert_eq!(call!(cuCtxResetPersistingL2Cache()), codes::NOT_SUPPORTED);
 }
