@@ -2,7 +2,7 @@
 // node.c.
 #include "runtime.h"
 
-static int with_kernel(KernelNode *own, const KernelNode *node) {
+int runtime_kernel_node(KernelNode *own, const KernelNode *node) {
     void *kernel;
     if (node == NULL) return INVALID_VALUE;
     *own = *node;
@@ -13,19 +13,19 @@ static int with_kernel(KernelNode *own, const KernelNode *node) {
 
 static int add_kernel(void **out, void *graph, void *const *after, size_t count, const KernelNode *node) {
     KernelNode own;
-    int code = with_kernel(&own, node);
+    int code = runtime_kernel_node(&own, node);
     return code == SUCCESS ? driver.cuGraphAddKernelNode(out, graph, after, count, &own) : code;
 }
 
 static int set_kernel(void *node, const KernelNode *parameters) {
     KernelNode own;
-    int code = with_kernel(&own, parameters);
+    int code = runtime_kernel_node(&own, parameters);
     return code == SUCCESS ? driver.cuGraphKernelNodeSetParams(node, &own) : code;
 }
 
 static int set_kernel_in(void *executable, void *node, const KernelNode *parameters) {
     KernelNode own;
-    int code = with_kernel(&own, parameters);
+    int code = runtime_kernel_node(&own, parameters);
     return code == SUCCESS ? driver.cuGraphExecKernelNodeSetParams(executable, node, &own) : code;
 }
 

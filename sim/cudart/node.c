@@ -139,13 +139,11 @@ static int any(AnyNode *out, const AnyNode *given) {
     if (given == NULL) return INVALID_VALUE;
     *out = *given;
     if (given->kind == KERNEL_NODE) {
-        KernelNode node;
-        void *kernel;
+        KernelNode node, own;
         memcpy(&node, given->rest, sizeof node);
-        code = runtime_kernel(&kernel, node.function);
-        node.function = kernel;
+        code = runtime_kernel_node(&own, &node);
         memset(out->rest, 0, sizeof out->rest);
-        memcpy(out->rest, &node, sizeof node);
+        memcpy(out->rest, &own, sizeof own);
     }
     if (given->kind == COPY_NODE) {
         Box box;

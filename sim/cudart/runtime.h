@@ -85,6 +85,8 @@ int runtime_done(int code);
 int runtime_check_device(int device);
 // The kernel, as the driver's, of a function of the program or of a handle of `cudaGetKernel`.
 int runtime_kernel(void **kernel, const void *function);
+// The parameters of a kernel's node with the driver's kernel.
+int runtime_kernel_node(KernelNode *own, const KernelNode *node);
 // The function of the program whose kernel, in some context, is this function of the driver; the latter itself if there is
 // none.
 const void *runtime_function(void *function);

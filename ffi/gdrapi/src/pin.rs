@@ -166,8 +166,8 @@ fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
     Ok(Found { source: Source::Existing(mapping), from: address, device_ptr, host, len, coherent, cached })
 }
 
-/// Maps existing memory in its device's primary context. Other devices' contexts are not retained, which takes memory there and
-/// may fail, unless no context is current, in which the driver is sure to know the memory's device.
+/// Maps existing memory in its device's primary context. Only where no context is current, and the driver does not know the
+/// memory's device then, is each device tried: that retains its primary context, which takes memory there and may fail.
 fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
     let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
     let on = |device| gpu(device).and_then(|gpu| Mapping::with_flags(&gpu, address, size, flags));

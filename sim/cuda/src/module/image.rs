@@ -137,8 +137,8 @@ fn size(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
     usize::try_from(number(bytes, offset, width)?).ok()
 }
 
-// The PTX for the newest GPU that is not newer than this one, as a GPU's driver chooses it. For libcudadevrt.a, which may have PTX
-// for new GPUs only, what the simulator has of it.
+// The PTX for the newest GPU that is not newer than this one, as a GPU's driver chooses it. libcudadevrt.a, which may have PTX for
+// newer GPUs only, is replaced by the simulator's part of it.
 fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
     let start = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
     let entries = std::iter::successors(Entry::first(start), |entry| Entry::first(entry.next));

@@ -60,8 +60,8 @@ fn get_v2(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Opt
 const RUNTIME_INTERFACE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
 
-// The table of interfaces that NVIDIA's own libraries use among themselves. There is none, without which a statically linked
-// runtime fails in every call; its error alone says nothing about the cause.
+// The tables of functions that NVIDIA's own libraries share are not simulated. Every call of a statically linked runtime fails
+// without them, with an error that does not name the cause.
 fn export_table(out: Out<usize>, id: In<[u8; 16]>) -> Outcome {
     static SAID: AtomicBool = AtomicBool::new(false);
     out.set(0)?;

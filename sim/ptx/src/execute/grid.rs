@@ -41,7 +41,7 @@ impl<'l> Grid<'l> {
         let kernel = &launch.kernel;
         let threads = launch.block.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul);
         let most = kernel.max_threads().map_or(MOST_THREADS, |most| u64::from(most).min(MOST_THREADS));
-        let dynamic_shared_base = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align);
+        let dynamic_shared_base = dynamic_shared_base(kernel);
         let shared_bytes = dynamic_shared_base + u64::from(launch.dynamic_shared);
         let problem = if let Some(error) = kernel.unsupported() {
             error.to_string()
@@ -97,10 +97,15 @@ impl<'l> Grid<'l> {
     }
 }
 
+/// The start of dynamic shared memory, behind the kernel's variables.
+fn dynamic_shared_base(kernel: &Kernel) -> u64 {
+    kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align)
+}
+
 /// The memory of a block of that many threads, while all of them are active, in bytes.
 pub(super) fn block_bytes(kernel: &Kernel, threads: u64, dynamic_shared: u32) -> u64 {
     let entry = &kernel.program.functions[kernel.linked().head.function];
     let warp = (entry.slots * size_of::<Lanes>() + size_of::<Warp>()) as u64;
-    let shared = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align) + u64::from(dynamic_shared);
-    entry.function.local_bytes * threads + warp * threads.div_ceil(32) + shared + u64::from(RESERVED_SHARED)
+    let shared = dynamic_shared_base(kernel) + u64::from(dynamic_shared) + u64::from(RESERVED_SHARED);
+    entry.function.local_bytes * threads + warp * threads.div_ceil(32) + shared
 }

@@ -34,7 +34,7 @@ use warp::Frames;
 
 /// The maximum number of blocks of a launch that run concurrently, unless it is cooperative.
 pub const RESIDENT: usize = 32;
-/// The limit on registers and local memory of the resident blocks together, in bytes; one block always runs.
+/// The limit on registers, local and shared memory of the resident blocks together, in bytes; one block always runs.
 const RESIDENT_BYTES: u64 = 1 << 30;
 
 /// A launch that runs: its blocks are handed out one by one.
@@ -61,10 +61,10 @@ pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let blocks = grid.blocks();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(processors).max(1);
-    let resident = if launch.workspace == 0 { RESIDENT as u64 } else { blocks };
     let threads = launch.block.iter().map(|&length| u64::from(length)).product();
-    let resident = resident.min(max_cooperative_blocks(&launch.kernel, threads, launch.dynamic_shared));
-    let capacity = blocks.min(resident).div_ceil(workers as u64).max(1);
+    let fitting = blocks.min(max_cooperative_blocks(&launch.kernel, threads, launch.dynamic_shared));
+    let resident = if launch.workspace == 0 { fitting.min(RESIDENT as u64) } else { fitting };
+    let capacity = resident.div_ceil(workers as u64).max(1);
     let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
     let run = Run { grid, next_block: AtomicU64::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     std::thread::scope(|scope| {

@@ -289,9 +289,9 @@ fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> Reason {
     format!("{name} has the type {register:?}, which does not fit {type_:?}").into()
 }
 
-/// `%envreg0` to `%envreg31`: read-only registers that the driver sets.
-fn is_environment_register(name: &str) -> bool {
-    name.strip_prefix("%envreg").and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < 32)
+/// Whether a name is the prefix followed by a number below `count`.
+fn is_numbered(name: &str, prefix: &str, count: u8) -> bool {
+    name.strip_prefix(prefix).and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < count)
 }
 
 /// A special register that is not supported concerns only the functions that read it; any other name is an error of the text.
@@ -300,11 +300,6 @@ fn unknown(name: &str) -> Reason {
         "%aggr_smem_size" => Reason::unsupported(format!("{name} is not supported")),
         _ => format!("{name} is not declared").into(),
     }
-}
-
-/// `%pm0` to `%pm7`: counters of events that nothing has chosen.
-fn is_performance_counter(name: &str) -> bool {
-    name.strip_prefix("%pm").and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < 8)
 }
 
 /// A special register from its name.
@@ -345,7 +340,8 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         "%lanemask_ge" => Special::LanesGreaterEqual,
         "%envreg1" => Special::GridWorkspaceHigh,
         "%envreg2" => Special::GridWorkspace,
-        _ if is_environment_register(name) => Special::Zero,
+        // Read-only registers that the driver sets.
+        _ if is_numbered(name, "%envreg", 32) => Special::Zero,
         "%dynamic_smem_size" => Special::DynamicShared,
         "%total_smem_size" => Special::TotalShared,
         // Which offsets the two numbered ones are is not documented. Cooperative groups keep 288 bytes at the second one.
@@ -355,7 +351,8 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         "%reserved_smem_offset_cap" => Special::ReservedSharedSize,
         // Zero in what is not launched by a graph on the device.
         "%current_graph_exec" => Special::Zero,
-        _ if is_performance_counter(name) => Special::Zero,
+        // Counters of events that nothing has chosen.
+        _ if is_numbered(name, "%pm", 8) => Special::Zero,
         _ => return None,
     })
 }

@@ -29,7 +29,7 @@ struct AnyNode {
     kind: u32,
     reserved: [u32; 3],
     kernel: Node,
-    // What other kinds of nodes have there, which is not read.
+    // Parameters of other kinds of nodes, which are not read.
     rest: [u64; 22],
     reserved_too: u64,
 }
