@@ -1,4 +1,4 @@
-//! [`CopyStats`], and the methods of [`Vkgdr`] for copy thresholds, copy statistics and calibration.
+//! [`CopyStats`], and the methods of [`Vkgdr`] that prepare, calibrate and count copies, and set their thresholds.
 #![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;
@@ -43,7 +43,7 @@ pub struct CopyStats {
 
 impl Vkgdr {
     /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
-    /// engine: in the handle's primary context if it retains that, otherwise in the current context, which must be one of
+    /// engine: in the handle's primary context if it retains that, otherwise in the current context, which must belong to
     /// the handle's device. Nothing if they exist.
     ///
     /// Page-locking memory and creating streams may wait until running kernels have ended. Call this, or
@@ -95,7 +95,7 @@ impl Vkgdr {
     ///
     /// Takes less than 200 ms on an idle GPU. Only the first call measures; later calls set and return the same
     /// thresholds. Each call does what [`prepare_copies`](Self::prepare_copies) does. Measuring needs 4 MiB of mapped
-    /// memory, in the handle's primary context if it retains that, otherwise in the current context, which must be one of
+    /// memory, in the handle's primary context if it retains that, otherwise in the current context, which must belong to
     /// the handle's device. Other work of the GPU, the CPU or the bus makes the thresholds less accurate; copies remain
     /// correct. Where the CPU caches mapped memory the thresholds do not apply.
     ///

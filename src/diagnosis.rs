@@ -44,7 +44,7 @@ impl System {
         fs::read_to_string(self.path(path)).ok()
     }
 
-    /// The entries of a folder, in the order of their names; `None` if it cannot be read.
+    /// The entries of a folder, in the order of their names; empty if it cannot be read.
     #[must_use]
     pub fn entries(&self, folder: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();

@@ -15,7 +15,7 @@ impl Vkgdr {
     ///
     /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first call
     /// for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's primary
-    /// context if it retains that, otherwise in the current context if that is one of the device, otherwise in the device's
+    /// context if it retains that, otherwise in the current context if that belongs to the device, otherwise in the device's
     /// primary context, which it retains for this call. Like any allocation, it may wait for a running kernel.
     ///
     /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is that of
@@ -62,7 +62,7 @@ impl Vkgdr {
         result.map(|()| tried)
     }
 
-    /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that is one of
+    /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that belongs to
     /// the device, otherwise in the device's primary context.
     fn in_some_context<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(context) = self.primary_context() {

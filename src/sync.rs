@@ -25,7 +25,7 @@ impl RefCount {
         Self(AtomicU32::new(count))
     }
 
-    /// More references than threads can make before this one aborts.
+    /// `add` aborts above this. The rest up to [`PUBLISHED`] is more than other threads can add before it has.
     const LIMIT: u32 = PUBLISHED / 2;
 
     /// Counts one reference, unpublished, where there was none.
@@ -260,7 +260,7 @@ impl SingleFlight {
     /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// Waits for the thread at work, unless it is this one: then a logger called here.
+    /// Waits for the thread at work, unless that is this thread, whose logger has called back.
     pub(crate) fn begin(&self) -> Flight<'_> {
         crate::lock::before_wait();
         let me = thread::current().id();

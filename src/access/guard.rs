@@ -1,4 +1,4 @@
-//! Scopes in which the CPU uses memory, with an invalidate before and a flush after.
+//! [`MapGuard`] and [`MapMode`]: a scope in which the CPU uses memory, with an invalidate before and a flush after.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -61,7 +61,7 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// Allocates `len` bytes in the current context, which must be one of the owner's device.
+    /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
     /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more. When a
     /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages.

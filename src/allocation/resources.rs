@@ -1,4 +1,4 @@
-//! [`ResourceBlock`]: an allocation for the buffers and images of [`crate::vulkan`], shared or dedicated.
+//! [`ResourceBlock`]: a request for the memory of buffers and images of [`crate::vulkan`], and its allocation.
 #![forbid(unsafe_code)]
 
 use ash::vk;
@@ -26,7 +26,7 @@ pub(crate) struct ResourceBlock {
 }
 
 impl Allocation {
-    /// Allocates memory for buffers and images in the current context, which must be one of the owner's device. When a
+    /// Allocates memory for buffers and images in the current context, which must belong to the owner's device. When a
     /// driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
     pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let deferred = owner.gpu().deferred_frees();

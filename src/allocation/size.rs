@@ -1,4 +1,4 @@
-//! [`padded_size`]: the size that is requested from the drivers, in whole atoms and lines.
+//! [`padded_size`]: the size that is requested from the drivers, in whole atoms and cache lines ([`LINE`]).
 #![forbid(unsafe_code)]
 
 use ash::vk;

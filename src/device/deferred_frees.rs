@@ -1,4 +1,4 @@
-//! The queue of frees that wait for the device.
+//! [`DeferredFrees`]: the queue of frees that wait for the device, and [`WaitScope`]: which of them a poll may wait for.
 //!
 //! This file decides when an entry is released; `chunk/block.rs` implements what that means for memory.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! [`MemoryInfo`], and queries of a GPU: memory, memory types, PCI address, versions, allocations, deferred frees.
+//! [`MemoryInfo`], and queries of the driver and of GPUs: devices, an address's device, memory types, attributes, counts.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -258,14 +258,14 @@ impl Vkgdr {
         self.handle.primary.as_ref().map(PrimaryContext::context)
     }
 
-    /// Fails unless the current context is one of this handle's device.
+    /// Fails unless the current context belongs to this handle's device.
     pub(crate) fn check_current_context(&self) -> Result<()> {
         let current = cuda()?.context_device()?;
         let expected = self.handle.device;
         if current == expected { Ok(()) } else { Err(Error::WrongDevice { current, expected }) }
     }
 
-    /// The context that is current, which must be one of this handle's device.
+    /// The context that is current, which must belong to this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
         // Before the lock, which in a forked child may be held for ever by a thread of the parent.
         fork::check()?;

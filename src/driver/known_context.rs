@@ -1,12 +1,11 @@
-//! [`KnownContext`]: a context whose destruction packages around this crate can detect.
+//! [`KnownContext`]: a context whose destruction can be detected, for packages that wrap this crate.
 #![forbid(unsafe_code)]
 
 use super::context::{Context, Entered};
 use super::{anchor, fork};
 use crate::Result;
 
-/// A context whose destruction is detectable, for objects that packages around this crate make in it by calls of their
-/// own.
+/// A context whose destruction can be detected, for objects that packages which wrap this crate make in it.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct KnownContext(Context);
@@ -25,7 +24,7 @@ impl KnownContext {
     }
 
     /// Runs `work` with the context current, unless that was destroyed, CUDA has shut down with the process, or this is a forked
-    /// child. Where the context cannot be made current for another reason, which may pass, with the one that is current.
+    /// child. If it cannot be made current for another reason, which may pass, runs `work` in the context that is current.
     pub fn run_unless_destroyed(&self, work: impl FnOnce()) {
         if fork::is_forked() {
             return;

@@ -1,4 +1,4 @@
-//! [`Liveness`] of CUDA contexts, found out without passing a possibly destroyed handle to the driver.
+//! [`Liveness`] of CUDA contexts, found out by a [`Witness`], without passing a possibly destroyed handle to the driver.
 //!
 //! A `CUcontext` that was destroyed must not reach the driver: the effect is undefined, and another context may have its
 //! address by then. Three queries are always safe: the current context (pass null), a device's primary context, and the

@@ -1,4 +1,4 @@
-//! All calls of CUDA ([`cuda`]), of Vulkan ([`vulkan`]) and of the operating system, and owners of the objects.
+//! All calls of CUDA ([`cuda`]), Vulkan ([`vulkan`]) and the operating system, owners of the objects, and raw [`Handle`]s.
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`fork`]).

@@ -25,7 +25,7 @@
 //! it submits the copy to the default stream of the source's context, which it has made current, and records it on the
 //! other.
 //!
-//! Of kernel launches cudarc tells an argument neither the stream nor the context. So launches on the default stream of a
+//! cudarc tells a kernel's argument neither the stream nor the context of the launch. So launches on the default stream of a
 //! `CudaContext` that has no other stream at that time are neither ordered nor recorded, as for cudarc's slices, and a launch
 //! on a stream of another context ends with `CUDA_ERROR_INVALID_CONTEXT`.
 #![expect(unsafe_code, reason = "implements unsafe traits of cudarc")]

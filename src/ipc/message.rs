@@ -142,7 +142,8 @@ impl Message {
     }
 }
 
-/// Checks the magic and the version as far as they have come: the rest of a message of another version never comes.
+/// Checks as much of the magic and the version as has arrived, so that a message of another version is refused for that, not
+/// for its length.
 pub(crate) fn check_start(bytes: &[u8]) -> Result<(), Refusal> {
     if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
         return Err(Refusal::NoMessage);

@@ -55,7 +55,7 @@ use message::{Backing, Expected, LEN, Message};
 /// # Errors
 ///
 /// The errors of [`Memory::export_fd`], such as [`Error::Pooled`]; [`Error::System`] with the socket's error number:
-/// `EAFNOSUPPORT` for a socket that is none of Unix, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
+/// `EAFNOSUPPORT` for a socket that is not a Unix socket, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
 /// is full and is non-blocking or has a timeout. Nothing was sent then.
 pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     let socket = socket.as_fd();
@@ -84,10 +84,10 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 ///
 /// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. Host memory that does not come from
 /// Vulkan is received by every handle of the GPU. The context and the drop policy
-/// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: its message, that it
-/// is the handle's GPU, driver and memory type, and that size and kind are possible. The drivers tell nothing about a
-/// descriptor, so the sender is trusted to send the one that its message describes. A process of the same user is trusted,
-/// since it could change this process anyway.
+/// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: that the
+/// message is valid, that its GPU, driver and memory type are the handle's, and that its size and kind are possible. The
+/// drivers tell nothing about a descriptor, so the sender is trusted to send the one that its message describes. A process of
+/// the same user is trusted, since it could change this process anyway.
 ///
 /// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
 /// which [`send`] never does, is refused at once.
@@ -96,7 +96,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 ///
 /// [`Error::Disconnected`] at the end of the connection, [`Error::Refused`] for everything that does not fit,
 /// [`Error::System`] with the socket's error number: `EAGAIN` from a socket that is empty and is non-blocking or has a
-/// timeout, `EAFNOSUPPORT` for a socket that is none of Unix, `ENOTCONN` where no process is known at the other end,
+/// timeout, `EAFNOSUPPORT` for a socket that is not a Unix socket, `ENOTCONN` where no process is known at the other end,
 /// `EMFILE` when the process has no descriptors left; and the errors of [`Memory::import_fd`].
 ///
 /// Errors of the context, [`Error::Forked`], [`Refusal::OtherUser`] and `EAGAIN` leave the message in the socket. After
@@ -167,7 +167,7 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
 }
 
 /// The fields of a message that depend on the memory's type: what the descriptor is, the Vulkan driver's UUID, and the type.
-/// Registered pages are of no Vulkan driver, and the system's memory is no heap of a certain size.
+/// For registered pages, the UUID and the heap's size are 0: they belong to no Vulkan driver and no Vulkan heap.
 fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16], MemoryTypeInfo)> {
     Ok(match memory_type.source {
         Source::Vulkan => (Backing::Vulkan, owner.vulkan()?.driver_uuid(), memory_type.info),
@@ -208,7 +208,7 @@ pub mod fuzzing {
     use super::message::{LEN, Message};
     use crate::driver::control_data::descriptors;
 
-    /// The bytes of the message that bytes are.
+    /// Decodes a message and encodes it again; `None` if the bytes are no message.
     #[must_use]
     pub fn parse(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
         Message::decode(bytes).ok().map(|message| message.encode())

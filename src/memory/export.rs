@@ -50,7 +50,7 @@ impl Memory {
     /// # Errors
     ///
     /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
-    /// recognises as no exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
+    /// does not recognise as exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
     /// from Vulkan, and [`Error::System`] when the process has no descriptors left.
     ///
     /// # Safety

@@ -27,7 +27,7 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 ///
 /// # Lifetime of the memory
 ///
-/// A mapping of foreign memory neither keeps it alive nor learns that it was freed: drop the mapping first. Afterwards the CPU
+/// A mapping of foreign memory neither keeps it alive nor notices when it is freed: drop the mapping first. Otherwise the CPU
 /// still sees the old pages. It may use them without a fault, but they may belong to another allocation by then, and copies by
 /// the GPU's copy engine use whatever the device address leads to. [`is_current`](Self::is_current) asks the driver.
 ///
@@ -61,7 +61,7 @@ impl Mapping {
 
     /// Maps `len` bytes at a device address for the CPU.
     ///
-    /// The handle's primary context is used if it retains that, otherwise the current context, which must be one of the
+    /// The handle's primary context is used if it retains that, otherwise the current context, which must belong to the
     /// handle's device. The memory may be another context's.
     ///
     /// # Errors

@@ -21,16 +21,16 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// # Contexts
 ///
 /// Free memory before its context, and before other contexts whose streams read it. What the driver does with a destroyed
-/// context is undefined, and CUDA cannot be asked whether one was destroyed. Evidence of that is that the
-/// driver no longer knows the address of the memory, that the device's primary context no longer exists, that another context
-/// has the same address, or that the context was destroyed while it was current on this thread. Then only Vulkan's side is
+/// context is undefined, and CUDA cannot be asked whether one was destroyed. It counts as destroyed if
+/// the driver no longer knows the address of the memory, the device's primary context no longer exists, another context has the
+/// same address, or it was destroyed while it was current on this thread. Then only Vulkan's side is
 /// freed, and a warning is logged. Otherwise the context counts as alive. None of this matters with a handle from
 /// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context), unless the primary context is reset.
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
-/// that and makes the capture invalid: drop memory before or after captures. Exempt is memory that is bound to a stream, or
-/// [freed idle](Self::free_idle), if the stream is not the captured one and the capture is relaxed, or thread-local and
-/// another thread's. What a capture keeps from being waited for is released later, see
+/// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a
+/// stream, or [freed idle](Self::free_idle), may be dropped meanwhile if its stream is not the captured one and the capture is
+/// either relaxed or both thread-local and another thread's. What a capture keeps from being waited for is released later, see
 /// [`Vkgdr::collect`](crate::Vkgdr::collect).
 ///
 /// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the
@@ -66,7 +66,7 @@ pub struct Memory(Region);
 
 impl Memory {
     /// Allocates `len` bytes in the handle's primary context if it retains that, otherwise in the current context,
-    /// which must be one of the handle's device.
+    /// which must belong to the handle's device.
     ///
     /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
     /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
@@ -275,8 +275,8 @@ impl Memory {
         self.0.free_idle()
     }
 
-    /// As [`free`](Self::free), for memory that was found by its address: waits also where the owner has freed it as idle, which
-    /// was a promise for the owner's uses. For the C library.
+    /// As [`free`](Self::free), for memory that was found by its address: waits even if the owner has freed it as idle,
+    /// since that promise covered the owner's uses only. For the C library.
     ///
     /// # Errors
     ///

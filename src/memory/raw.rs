@@ -32,7 +32,7 @@ pub struct RawMemory {
 
 impl RawMemory {
     /// Allocates `len` bytes in the handle's primary context if it retains that, otherwise in the current context,
-    /// which must be one of the handle's device.
+    /// which must belong to the handle's device.
     ///
     /// The contents are undefined.
     ///

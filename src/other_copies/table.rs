@@ -197,8 +197,8 @@ fn address_in(notes: &[u8], align: usize) -> Option<usize> {
     }
 }
 
-/// The table at the address in a note; `None` unless it is in its file's bytes (`is_loaded`), which the address in a note that is
-/// not relocated is not, and ready.
+/// The table at the address in a note; `None` unless it is ready and lies in its file's bytes (`is_loaded`). The address in a
+/// note that is not relocated yet does not.
 fn table_at(address: usize, is_loaded: impl Fn(usize, usize) -> bool) -> Option<&'static Table> {
     let table = ptr::with_exposed_provenance::<Table>(address);
     if !table.is_aligned() || !is_loaded(address, size_of::<Table>()) {

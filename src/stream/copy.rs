@@ -1,4 +1,4 @@
-//! [`CopySide`], [`CopyExtent`], and the driver function for a copy that they describe. Calls no driver.
+//! [`Place`], [`CopySide`], [`CopyExtent`], and the driver function for a copy that they describe. Calls no driver.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};

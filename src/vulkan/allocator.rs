@@ -167,12 +167,12 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// As [`buffer`](Self::buffer), without those of buffers. [`Error::Suballocation`] for an alignment that is no power of
-    /// two.
+    /// Those of [`buffer`](Self::buffer), except those of `vkCreateBuffer` and `vkBindBufferMemory`.
+    /// [`Error::Suballocation`] for an alignment that is no power of two.
     ///
     /// # Safety
     ///
-    /// The scheme's buffer or image must be one of the handle's device, require what the description says, and have been
+    /// The scheme's buffer or image must belong to the handle's device, require what the description says, and have been
     /// created for export as `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`. When the memory is dropped, no submitted work of a
     /// Vulkan queue may use it.
     pub unsafe fn allocate(&self, desc: &AllocationCreateDesc<'_>) -> Result<Memory> {

@@ -18,7 +18,7 @@ impl Vkgdr {
     /// extensions and features of its choice.
     ///
     /// The CUDA device is the one with the same UUID. Allocations are made in its primary context, which the handle retains;
-    /// with [`OpenFlags::CURRENT_CONTEXT`] in the current context, which must be one of that device.
+    /// with [`OpenFlags::CURRENT_CONTEXT`] in the current context, which must belong to that device.
     ///
     /// The instance must be for Vulkan 1.1 or later, and `VK_KHR_external_memory_fd` enabled on the device.
     ///
@@ -74,8 +74,8 @@ impl Vkgdr {
         Self::with_vulkan(gpu, number, Ok(vulkan), flags, primary)
     }
 
-    /// Waits for the device work that deferred frees of this GPU wait for, and releases them: before a Vulkan device is
-    /// destroyed that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
+    /// Waits for the device work that deferred frees of this GPU wait for, and releases them. Call it before
+    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
     /// [`pending_releases`](Self::pending_releases) counts: those deferred by a stream capture, until
     /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for.
     pub fn finish_frees(&self) {

@@ -1,4 +1,4 @@
-//! The routine for write-combined memory, chosen once per process from the CPU's features or `VKGDR_COPY`.
+//! [`CopyRoutine`], and its choice once per process, for write-combined memory, from the CPU's features or `VKGDR_COPY`.
 #![forbid(unsafe_code)]
 
 use std::env;

@@ -219,6 +219,23 @@ impl StreamOrder {
             side.abandon();
         }
     }
+
+    /// Makes a stream of the context wait for all recorded uses.
+    ///
+    /// # Safety
+    ///
+    /// The stream must be live.
+    pub(crate) unsafe fn finish_on(&self, stream: CUstream) -> Result<()> {
+        let events: Vec<_> = self.state().uses.iter().map(|each| each.event).collect();
+        // The events are destroyed with their context, so they are queried only within it.
+        self.context.run(|| {
+            for event in events.into_iter().filter(|event| !is_complete(event)) {
+                // SAFETY: the event lives as long as the order, and the stream by this method's contract.
+                unsafe { cuda()?.stream_wait_event(stream, event.cu_event()) }?;
+            }
+            Ok(())
+        })
+    }
 }
 
 impl Drop for StreamOrder {

@@ -1,4 +1,4 @@
-//! A box whose value is used through references that outlive moves of the box.
+//! [`StableBox`]: a value whose references outlive moves of the box; and events that are forgotten without a driver call.
 #![expect(unsafe_code, reason = "the owner says how long references are valid")]
 
 use std::mem::ManuallyDrop;
