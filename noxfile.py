@@ -213,7 +213,7 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     session.run("python", table, "write", str(results))
 
 
-@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+@nox.session(python=["3.11", "3.12", "3.13", "3.14", "3.15"])
 def wheel(session: nox.Session) -> None:
     """Run the tests with the wheel of `cargo xtask wheel`; one serves all versions of Python (abi3)."""
     session.install("--constraint", REQUIREMENTS, "numpy", "pytest", "pytest-timeout", silent=True)
