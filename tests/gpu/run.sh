@@ -6,7 +6,8 @@
 # Needs no Rust, internet access, Vulkan loader or root. Runs all stages of stage.sh, or the given ones, one after the
 # other within 9 minutes; a failed stage does not stop the next. Leaves at most 8 files: report.md, which is for people
 # (stages with exit code and seconds, 124 being "timed out"; answers, failures), a log for each stage (the probe's is in
-# facts.log), and bench.json. The exit code is 0 if every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
+# facts.log), and bench.json. The exit code is 0 if every stage succeeded. PYTHON names the interpreter for the Python
+# tests, which need 3.11 and numpy.
 #
 # With all stages in one run, the benches run in quick mode, and some tests may not run in time, since a GPU's driver
 # takes long to create a CUDA context. For complete results make three runs of at most 9 minutes, each with its own
@@ -75,21 +76,18 @@ collect_bench() {
 report() { bash "$here/report.sh" "$out" "$scratch/stages" >"$out/report.md"; }
 
 rm -f "$out/bench.json"
-sed -n 2,3p "$here/bundle.txt"
-echo "$vulkan"
+sed -n 2,3p "$here/bundle.txt" && echo "$vulkan"
 printf '%-11s %5s %8s\n' stage exit seconds | tee "$scratch/stages"
 failed=0
 for stage in "${stages[@]}"; do
     log=$out/${log_of[$stage]:-$stage}.log
     [ -n "${log_of[$stage]:-}" ] || : >"$log"
     from=$SECONDS
-    VKGDR_STAGE_SECONDS=$(seconds_for "$stage")
-    export VKGDR_STAGE_SECONDS
-    timeout --kill-after=5 "$VKGDR_STAGE_SECONDS" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
+    seconds=$(seconds_for "$stage")
+    VKGDR_STAGE_SECONDS=$seconds timeout --kill-after=5 "$seconds" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
     running=$!
     wait "$running"
-    status=$?
-    running=
+    status=$? running=
     [ $status -eq 137 ] && status=124
     trim_log "$log"
     printf '%-11s %5d %8d\n' "$stage" $status $((SECONDS - from)) | tee -a "$scratch/stages"
@@ -98,6 +96,5 @@ for stage in "${stages[@]}"; do
 done
 collect_bench
 echo "total: $SECONDS s" | tee -a "$scratch/stages"
-report
-echo "the report: $out/report.md"
+report && echo "the report: $out/report.md"
 exit $failed
