@@ -195,7 +195,7 @@ pub enum Error {
         kind: MemoryKind,
     },
     /// Memory that others allocated has no host view.
-    #[error("{}{reason}", MemoryAt(*address))]
+    #[error("{}{reason}", MemoryAt(*address, *reason))]
     NoMapping {
         /// The device address; 0 where no memory is concerned.
         address: u64,

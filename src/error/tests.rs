@@ -55,6 +55,14 @@ fn an_allocation_error_in_spite_of_the_budget_says_so_and_names_other_kinds() {
 }
 
 #[test]
+fn a_missing_host_view_names_the_address_of_memory_and_none_for_a_device() {
+    let error = |address, reason| Error::NoMapping { address, reason }.to_string();
+    assert!(error(0x1000, NoMapping::Empty).starts_with("no host view of the memory at 0x1000: "));
+    assert!(error(0, NoMapping::Unknown).starts_with("no host view of the memory at 0x0: "));
+    assert!(error(0, NoMapping::NoMmap { device: 3 }).starts_with("the CPU cannot map a dma-buf of CUDA device 3"));
+}
+
+#[test]
 fn codes_that_nobody_knows_keep_their_number() {
     let vulkan = Error::Vulkan { operation: "vkMapMemory", code: vk::Result::from_raw(-987_654) };
     assert_eq!(vulkan.to_string(), "vkMapMemory failed (unknown Vulkan error -987654)");

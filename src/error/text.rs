@@ -5,6 +5,7 @@ use std::fmt;
 
 use ash::vk;
 
+use super::NoMapping;
 use crate::MemoryKind;
 
 /// Vulkan's own spelling of a result code.
@@ -114,12 +115,16 @@ impl fmt::Display for Hint {
     }
 }
 
-/// The memory at a device address, as the beginning of an error's text; nothing for address 0.
-pub(super) struct MemoryAt(pub(super) u64);
+/// The memory at a device address, as the beginning of an error's text; nothing where the reason is one of the device and no
+/// memory is concerned.
+pub(super) struct MemoryAt(pub(super) u64, pub(super) NoMapping);
 
 impl fmt::Display for MemoryAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 { Ok(()) } else { write!(f, "no host view of the memory at {:#x}: ", self.0) }
+        match *self {
+            Self(0, NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. }) => Ok(()),
+            Self(address, _) => write!(f, "no host view of the memory at {address:#x}: "),
+        }
     }
 }
 
