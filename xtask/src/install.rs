@@ -254,7 +254,8 @@ fn explain(context: &Context, folders: &Folders, soname: &str) -> Result {
     }
     say("tools do not search this folder by default; set");
     println!("    export PKG_CONFIG_PATH='{lib}/pkgconfig'");
-    println!("    export CMAKE_PREFIX_PATH='{}'", folders.prefix.display());
+    let (variable, folder) = folders.cmake_variable();
+    println!("    export {variable}='{}'", folder.display());
     println!("    export LD_LIBRARY_PATH='{lib}'");
     Ok(())
 }

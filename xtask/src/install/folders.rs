@@ -84,6 +84,16 @@ impl Folders {
         files.iter().for_each(|file| println!("{}", self.staged(file).display()));
     }
 
+    /// The environment variable by which CMake finds the package, and its value. CMake searches `lib` below a prefix always,
+    /// other folders only on some systems: `lib64` not on Debian (`find_package`, "Config Mode Search Procedure").
+    pub(super) fn cmake_variable(&self) -> (&'static str, PathBuf) {
+        if self.libdir == self.prefix.join("lib") {
+            ("CMAKE_PREFIX_PATH", self.prefix.clone())
+        } else {
+            ("vkgdr_DIR", self.libdir.join("cmake/vkgdr"))
+        }
+    }
+
     /// Whether the dynamic linker's cache is this installation's to update.
     pub(super) fn is_staged(&self) -> bool {
         !self.destdir.as_os_str().is_empty()
@@ -133,6 +143,17 @@ mod tests {
         assert_eq!(lexical("/usr/./local//lib/../lib64/".as_ref()), Path::new("/usr/local/lib64"));
         assert_eq!(relative("/usr/local".as_ref(), "/usr/local/lib/pkgconfig".as_ref()), Path::new("../.."));
         assert_eq!(relative("/usr/lib/vkgdr-sim".as_ref(), "/usr/bin".as_ref()), Path::new("../lib/vkgdr-sim"));
+    }
+
+    #[test]
+    fn cmake_is_led_to_the_package_where_it_does_not_search_the_folder_of_the_libraries() {
+        let of = |libdir: &str| {
+            let folders = Folders { prefix: "/opt/x".into(), libdir: libdir.into(), destdir: PathBuf::new() };
+            folders.cmake_variable()
+        };
+        assert_eq!(of("/opt/x/lib"), ("CMAKE_PREFIX_PATH", "/opt/x".into()));
+        assert_eq!(of("/opt/x/lib64"), ("vkgdr_DIR", "/opt/x/lib64/cmake/vkgdr".into()));
+        assert_eq!(of("/srv/lib"), ("vkgdr_DIR", "/srv/lib/cmake/vkgdr".into()));
     }
 
     #[test]
