@@ -698,15 +698,15 @@ VKGDR_API int32_t vkgdr_copy_calibrate(vkgdr_t g, struct vkgdr_copy_thresholds *
 VKGDR_API int32_t vkgdr_copy_get_stats(vkgdr_t g, struct vkgdr_copy_stats *out);
 
 /**
- * The error of the last open, create (of a pool), alloc, send or receive on this thread, or NULL if that succeeded. No
- * other function changes it.
+ * The error of this thread's last call of a function that opens, allocates, creates a pool or a ring, sends, receives, maps
+ * existing memory or creates a dma-buf, or NULL if that succeeded. No other function changes it.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
 VKGDR_API char *vkgdr_last_error(void);
 
 /**
- * The codes of the last open, create (of a pool), alloc, send or receive on this thread. All are 0 if that succeeded.
+ * The codes of the error that vkgdr_last_error() describes. All are 0 if there is none.
  *
  * @param status  A `vkgdr_status`.
  * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.

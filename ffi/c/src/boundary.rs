@@ -31,8 +31,8 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports that open, create, allocate, send or receive: sets or clears this thread's last error, and leaves the error
-/// number of a system call in `errno`.
+/// For exports with a last error, such as those that open, create or allocate: sets or clears this thread's, and leaves the
+/// error number of a system call in `errno`.
 #[inline]
 pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
     let tell = |failure: Failure| {

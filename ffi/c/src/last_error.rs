@@ -1,4 +1,4 @@
-//! Storage for the error of this thread's last open, create, alloc, send or receive.
+//! Storage for this thread's last error.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
