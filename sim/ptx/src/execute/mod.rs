@@ -28,7 +28,7 @@ use crate::program::{Kernel, Launch};
 use block::Block;
 use grid::Grid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use warp::Frames;
 
@@ -36,6 +36,9 @@ use warp::Frames;
 pub const RESIDENT: usize = 32;
 /// The limit on registers, local and shared memory of the resident blocks together, in bytes; one block always runs.
 const RESIDENT_BYTES: u64 = 1 << 30;
+
+/// The number of threads that the machine runs at once. Asking for it costs as much as a small kernel.
+static PROCESSORS: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// A launch that runs: its blocks are handed out one by one.
 struct Run<'l> {
@@ -59,8 +62,7 @@ pub fn max_cooperative_blocks(kernel: &Kernel, threads: u64, dynamic_shared: u32
 pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let grid = Grid::new(launch, memory)?;
     let blocks = grid.blocks();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(processors).max(1);
+    let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(*PROCESSORS).max(1);
     let threads = launch.block.iter().map(|&length| u64::from(length)).product();
     let fitting = blocks.min(max_cooperative_blocks(&launch.kernel, threads, launch.dynamic_shared));
     let resident = if launch.workspace == 0 { fitting.min(RESIDENT as u64) } else { fitting };
