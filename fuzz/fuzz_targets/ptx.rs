@@ -10,9 +10,12 @@ use ptx::{Launch, Memory, Module};
 
 /// The base address of the variables and the kernels' memory.
 const BASE: u64 = 1 << 32;
-/// The number of accesses after which a kernel is stopped.
-const PATIENCE: u32 = 2000;
-/// Kernels with more shared or local memory are not run.
+/// The number of accesses after which all fail.
+const ACCESSES: u32 = 1000;
+/// The number of turns of its block after which a kernel is stopped. A loop runs hundreds of times in one turn, and a kernel
+/// that sleeps does so for a millisecond a turn.
+const TURNS: u32 = 4;
+/// Kernels with more shared memory, or more local memory of all threads, are not run.
 const LARGEST: u64 = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -35,16 +38,15 @@ fn run(module: Module) {
     let program = module.link(&addresses);
     program.initial();
     for kernel in program.kernels().take(2) {
-        if kernel.shared_bytes() > LARGEST || kernel.local_bytes() > LARGEST {
-            continue;
-        }
         let block = kernel.required_block().unwrap_or([2, 1, 1]);
-        if block.iter().product::<u32>() > 64 || block.contains(&0) {
+        let threads = block.iter().try_fold(1, |threads: u32, length| threads.checked_mul(*length));
+        let Some(threads @ 1..=64) = threads else { continue };
+        if kernel.shared_bytes() > LARGEST || kernel.local_bytes().saturating_mul(threads.into()) > LARGEST {
             continue;
         }
         // Every parameter is the memory's address or a small number.
         let parameters = BASE.to_le_bytes().repeat(kernel.parameter_bytes().div_ceil(8).min(64));
-        let memory = Little { bytes: Mutex::new(vec![1; 4096]), accesses: AtomicU32::new(0) };
+        let memory = Little { bytes: Mutex::new(vec![1; 4096]), accesses: AtomicU32::new(0), turns: AtomicU32::new(0) };
         let launch = Launch { kernel, grid: [1, 1, 1], block, dynamic_shared: 256, workspace: 0, parameters };
         // A fault is a valid result.
         if let Err(fault) = ptx::run(&launch, &memory) {
@@ -53,15 +55,18 @@ fn run(module: Module) {
     }
 }
 
-/// 4 KiB at [`BASE`], with a limit of accesses.
+/// 4 KiB at [`BASE`], with limits of accesses and turns.
 struct Little {
     bytes: Mutex<Vec<u8>>,
     accesses: AtomicU32,
+    turns: AtomicU32,
 }
 
 impl Little {
     fn at<T>(&self, address: u64, len: u32, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
-        self.accesses.fetch_add(1, Ordering::Relaxed);
+        if self.accesses.fetch_add(1, Ordering::Relaxed) >= ACCESSES {
+            return None;
+        }
         let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         Some(work(bytes.get_mut(start..start.checked_add(len as usize)?)?))
@@ -92,7 +97,6 @@ impl Memory for Little {
     fn fence(&self, _: ptx::Scope) {}
 
     fn interrupted(&self) -> bool {
-        // Each poll counts, so that kernels without accesses end too.
-        self.accesses.fetch_add(1, Ordering::Relaxed) > PATIENCE
+        self.turns.fetch_add(1, Ordering::Relaxed) >= TURNS
     }
 }

@@ -3,8 +3,10 @@
 //! The corpus is in cargo's target folder, and later runs extend it; `fuzz/seeds` has the first inputs. A failing input is
 //! written to `fuzz/artifacts`, and its path is printed.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use crate::context::{Context, has, none_failed, parts, say, variable};
 
 const CARGO_FUZZ: &str = "cargo-fuzz@0.13.1";
 const TARGETS: [&str; 4] = ["c_abi", "driver", "ipc", "ptx"];
+/// The length of the longest PTX text in bytes. Reading takes as long as the text is.
+const LONGEST: usize = 4096;
 
 /// Fuzzes the targets for `SECONDS_EACH` seconds each.
 pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
@@ -42,7 +46,9 @@ fn fuzz(context: &Context, target: &str, seconds: &str) -> Result {
     seeds(context, target, &corpus)?;
     say(format!("fuzzing {target}: building"));
     let folder = context.sh.push_dir("fuzz");
-    context.command("cargo +nightly fuzz build --fuzz-dir .").arg(target).env("CARGO_TARGET_DIR", &work).run()?;
+    // Comparisons are not traced, which takes a third of the time or more; the words of PTX come from a dictionary instead.
+    let build = context.command("cargo +nightly fuzz build --no-trace-compares --fuzz-dir .").arg(target);
+    build.env("CARGO_TARGET_DIR", &work).run()?;
     drop(folder);
 
     say(format!("fuzzing {target} for {seconds} s"));
@@ -52,11 +58,11 @@ fn fuzz(context: &Context, target: &str, seconds: &str) -> Result {
         .current_dir(&context.root)
         .arg(work.join(context.host()?).join("release").join(target))
         .args([&format!("-max_total_time={seconds}"), "-rss_limit_mb=4096"])
-        // Else libFuzzer would look for leaks after each input, since the driver keeps tables from one to the next. The target
-        // counts objects itself.
-        .args((target == "driver").then_some("-detect_leaks=0"))
+        .args(options(context, target))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
         .arg(&corpus)
+        // Without a stack for each allocation. The failing input, run again without this, shows them.
+        .env("ASAN_OPTIONS", "malloc_context_size=0")
         .env("VKGDR_CUDA_DRIVER", "sim")
         .env("CARGO_TARGET_DIR", &context.target)
         .env("VKGDR_SIM_DIR", &context.sim)
@@ -91,11 +97,99 @@ fn fuzz(context: &Context, target: &str, seconds: &str) -> Result {
     Ok(())
 }
 
-/// Copies the seeds of a target; those of `ptx` are the repository's kernels.
+/// The options of libFuzzer that suit a target.
+fn options(context: &Context, target: &str) -> Vec<String> {
+    match target {
+        // Else libFuzzer would look for leaks after each input, since the driver keeps tables from one to the next. The target
+        // counts objects itself.
+        "driver" => vec!["-detect_leaks=0".to_owned()],
+        "ptx" => vec![format!("-max_len={LONGEST}"), format!("-dict={}", dictionary(context).display())],
+        _ => Vec::new(),
+    }
+}
+
+/// The words of PTX for libFuzzer.
+fn dictionary(context: &Context) -> PathBuf {
+    context.target.join("fuzz-ptx.dict")
+}
+
+/// The seeds of a target in its corpus; those of `ptx` are the repository's kernels.
 fn seeds(context: &Context, target: &str, corpus: &Path) -> Result {
-    let find = match target {
-        "ptx" => context.command("find examples benches sim tests -name *.ptx -size -64k"),
-        _ => context.command("find").arg(Path::new("fuzz/seeds").join(target)).args(["-type", "f"]),
-    };
-    Ok(find.args(["-exec", "cp", "{}"]).arg(corpus).arg(";").run()?)
+    if target != "ptx" {
+        let find = context.command("find").arg(Path::new("fuzz/seeds").join(target)).args(["-type", "f"]);
+        return Ok(find.args(["-exec", "cp", "{}"]).arg(corpus).arg(";").run()?);
+    }
+    let mut words = BTreeSet::new();
+    let files = context.command("find fuzz examples benches sim tests -name *.ptx").read()?;
+    for file in files.lines() {
+        let text = fs::read_to_string(context.root.join(file))?;
+        words.extend(text.lines().flat_map(ptx_words).map(str::to_owned));
+        for (index, piece) in pieces(&text).iter().enumerate().filter(|(_, piece)| piece.len() <= LONGEST) {
+            fs::write(corpus.join(format!("{}-{index}", file.replace('/', "-"))), piece)?;
+        }
+    }
+    let lines = words.iter().fold(String::new(), |mut lines, word| {
+        let _ = writeln!(lines, "\"{word}\"");
+        lines
+    });
+    Ok(fs::write(dictionary(context), lines)?)
+}
+
+/// Each function of a module with the module's head: short texts are read fast, and a change of one leaves the others
+/// valid.
+fn pieces(text: &str) -> Vec<String> {
+    let begins = |line: &&str| line.contains(".entry") || line.contains(".func") && !line.contains(".extern");
+    let head: String = text.split_inclusive('\n').take_while(|line| !begins(line)).collect();
+    let mut pieces = vec![head.clone()];
+    for line in text[head.len()..].split_inclusive('\n') {
+        let last = pieces.len() - 1;
+        pieces[last].push_str(line);
+        if line.trim_end() == "}" {
+            pieces.push(head.clone());
+        }
+    }
+    pieces.retain(|piece| *piece != head);
+    pieces
+}
+
+/// The opcodes, the modifiers and the special registers of a line, not the names that a program gives.
+fn ptx_words(line: &str) -> impl Iterator<Item = &str> {
+    let code = line.split("//").next().unwrap_or_default().trim_start();
+    // Without the predicate.
+    let code = if code.starts_with('@') { code.split_once(' ').unwrap_or_default().1 } else { code };
+    let words =
+        code.split(|c: char| !(c.is_ascii_alphanumeric() || "._%:".contains(c))).filter(|word| !word.is_empty());
+    words.enumerate().flat_map(|(index, word)| {
+        let dots = word.match_indices('.').map(|(at, _)| at);
+        let starts = std::iter::once(0).chain(dots.clone().filter(|at| *at != 0));
+        let ends = dots.filter(|at| *at != 0).chain([word.len()]);
+        starts.zip(ends).map(|(start, end)| &word[start..end]).filter(move |part| {
+            let named = part.bytes().any(|byte| byte.is_ascii_digit());
+            match part.as_bytes()[0] {
+                b'.' => part.len() > 1 && !part.as_bytes()[1].is_ascii_digit(),
+                b'%' => part.len() > 1 && !named,
+                first => index == 0 && first.is_ascii_lowercase() && part.len() > 1 && !part.ends_with(':'),
+            }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pieces, ptx_words};
+
+    #[test]
+    fn each_function_of_a_module_becomes_a_piece_with_the_head() {
+        let text = ".version 8.0\n.extern .func f;\n.visible .entry a()\n{\nret;\n}\n.func b()\n{\nret;\n}\n";
+        let head = ".version 8.0\n.extern .func f;\n";
+        let [a, b] = [".visible .entry a()\n{\nret;\n}\n", ".func b()\n{\nret;\n}\n"];
+        assert_eq!(pieces(text), [format!("{head}{a}"), format!("{head}{b}")]);
+    }
+
+    #[test]
+    fn words_are_opcodes_modifiers_and_special_registers() {
+        let words: Vec<&str> = ptx_words("\t@%p1 mad.lo.s32 %r1, %tid.x, 0f3F800000, %r2; // add.u32").collect();
+        assert_eq!(words, ["mad", ".lo", ".s32", "%tid", ".x"]);
+        assert_eq!(ptx_words("$L__BB0_1: bra.uni done;").collect::<Vec<_>>(), [".uni"]);
+    }
 }
