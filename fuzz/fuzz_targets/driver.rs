@@ -21,7 +21,7 @@ use arguments::{Argument, Scratch};
 use calls::{CALLS, Call};
 use input::Input;
 use libfuzzer_sys::fuzz_target;
-use objects::Object;
+use objects::{Kind, Object};
 use simcuda as _;
 
 /// `CUDA_ERROR_UNKNOWN`: the driver's code for a panic that it caught.
@@ -37,7 +37,7 @@ fuzz_target!(
         assert_eq!(drive!(cuInit(0)), 0);
     },
     |bytes: &[u8]| {
-        let mut world = World { input: Input(bytes), objects: Vec::new(), program: 0 };
+        let mut world = World { input: Input(bytes), objects: Vec::new(), kept: Vec::new(), program: 0 };
         world.stock();
         while !world.input.0.is_empty() {
             let index = world.input.below(CALLS.len());
@@ -50,6 +50,9 @@ fuzz_target!(
 struct World<'a> {
     input: Input<'a>,
     objects: Vec<Object>,
+    /// Arguments of the calls that made linkers: a linker writes its options' values until it is destroyed, by the CUDA
+    /// driver API's page of `cuLinkCreate`.
+    kept: Vec<Scratch>,
     /// The index of the last program.
     program: usize,
 }
@@ -78,6 +81,9 @@ impl World<'_> {
         }
         for (kind, place) in made {
             self.objects.push(Object { kind, handle: scratch.first(place), live: true });
+        }
+        if call.arguments.contains(&Argument::New(Kind::Linker)) {
+            self.kept.push(scratch);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::objects::{Kind, Object};
 use crate::{World, drive};
 
 /// What an argument is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Argument {
     /// Where a new object is returned, or another one.
     New(Kind),
