@@ -17,6 +17,8 @@ mod objects;
 #[path = "../src/driver/stock.rs"]
 mod stock;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use arguments::{Argument, Scratch};
 use calls::{CALLS, Call};
 use input::Input;
@@ -26,6 +28,12 @@ use simcuda as _;
 
 /// `CUDA_ERROR_UNKNOWN`: the driver's code for a panic that it caught.
 const UNKNOWN: i32 = 999;
+/// The number of calls that the program made, for the line that [`print_count`] prints.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn print_count() {
+    eprintln!("calls: {}", COUNT.load(Ordering::Relaxed));
+}
 
 fuzz_target!(
     init: {
@@ -34,6 +42,8 @@ fuzz_target!(
             // SAFETY: the program has one thread yet.
             unsafe { std::env::set_var(name, value) };
         }
+        // SAFETY: the function may run at the program's end, when no other one of the target does.
+        assert_eq!(unsafe { libc::atexit(print_count) }, 0);
         assert_eq!(drive!(cuInit(0)), 0);
     },
     |bytes: &[u8]| {
@@ -101,6 +111,7 @@ use drive;
 fn invoke(function: unsafe extern "C" fn(), arguments: &[usize]) -> i32 {
     type Function =
         unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> i32;
+    COUNT.fetch_add(1, Ordering::Relaxed);
     let mut all = [0; 12];
     all[..arguments.len()].copy_from_slice(arguments);
     let [a, b, c, d, e, f, g, h, i, j, k, l] = all;
