@@ -48,7 +48,8 @@ ls -l /dev/nvidia* 2>&1
 pci
 
 section 'CPU'
-echo "$(grep -m1 'model name' /proc/cpuinfo), cores: $(nproc)"
+grep -m1 'model name' /proc/cpuinfo
+echo "cores: $(nproc)"
 cpu_flags=$(grep -m1 '^flags' /proc/cpuinfo)
 for flag in sse4_1 avx avx2 avx512f avx512vl movdiri movdir64b clflushopt clwb constant_tsc hypervisor; do
     printf '%s: %s\n' "$flag" "$(grep -qw "$flag" <<<"$cpu_flags" && echo yes || echo no)"
@@ -57,7 +58,8 @@ try lscpu
 
 section 'system'
 uname -a
-grep PRETTY_NAME /etc/os-release && getconf GNU_LIBC_VERSION
+grep PRETTY_NAME /etc/os-release
+getconf GNU_LIBC_VERSION
 grep -E 'MemTotal|MemAvailable|Huge' /proc/meminfo
 echo "IOMMU: $(find /sys/class/iommu -mindepth 1 -printf '%f ' 2>/dev/null)"
 echo "kernel command line: $(cat /proc/cmdline 2>&1)"
@@ -85,7 +87,7 @@ info=$VKGDR_SCRATCH/vulkaninfo
 timeout 20 "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
 status=$?
 section 'Vulkan devices'
-grep -E 'apiVersion|driver(Version|Name|Info)|vendorID|device(ID|Type|Name|UUID)' "$info"
+grep -E 'apiVersion|driverVersion|vendorID|deviceID|deviceType|deviceName|deviceUUID|driverName|driverInfo' "$info"
 section 'Vulkan limits'
 grep -E 'nonCoherentAtomSize|maxMemoryAllocation|minMemoryMapAlignment|minImportedHostPointer|maxBufferSize' "$info"
 section 'Vulkan memory types and heaps'

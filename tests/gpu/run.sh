@@ -76,7 +76,8 @@ collect_bench() {
 report() { bash "$here/report.sh" "$out" "$scratch/stages" >"$out/report.md"; }
 
 rm -f "$out/bench.json"
-sed -n 2,3p "$here/bundle.txt" && echo "$vulkan"
+sed -n 2,3p "$here/bundle.txt"
+echo "$vulkan"
 printf '%-11s %5s %8s\n' stage exit seconds | tee "$scratch/stages"
 failed=0
 for stage in "${stages[@]}"; do
@@ -87,7 +88,8 @@ for stage in "${stages[@]}"; do
     VKGDR_STAGE_SECONDS=$seconds timeout --kill-after=5 "$seconds" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
     running=$!
     wait "$running"
-    status=$? running=
+    status=$?
+    running=
     [ $status -eq 137 ] && status=124
     trim_log "$log"
     printf '%-11s %5d %8d\n' "$stage" $status $((SECONDS - from)) | tee -a "$scratch/stages"
@@ -96,5 +98,6 @@ for stage in "${stages[@]}"; do
 done
 collect_bench
 echo "total: $SECONDS s" | tee -a "$scratch/stages"
-report && echo "the report: $out/report.md"
+report
+echo "the report: $out/report.md"
 exit $failed
