@@ -4,7 +4,6 @@
 //! written to `fuzz/artifacts`, and its path is printed.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -128,32 +127,21 @@ fn seeds(context: &Context, target: &str, corpus: &Path) -> Result {
     for file in files.lines() {
         let text = fs::read_to_string(context.root.join(file))?;
         words.extend(text.lines().flat_map(ptx_words).map(str::to_owned));
-        for (index, piece) in pieces(&text).iter().enumerate().filter(|(_, piece)| piece.len() <= LONGEST) {
+        for (index, piece) in pieces(&text).enumerate().filter(|(_, piece)| piece.len() <= LONGEST) {
             fs::write(corpus.join(format!("{}-{index}", file.replace('/', "-"))), piece)?;
         }
     }
-    let lines = words.iter().fold(String::new(), |mut lines, word| {
-        let _ = writeln!(lines, "\"{word}\"");
-        lines
-    });
-    Ok(fs::write(dictionary(context), lines)?)
+    let lines: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
+    Ok(fs::write(dictionary(context), lines.join("\n"))?)
 }
 
 /// Each function of a module with the module's head: short texts are read fast, and a change of one leaves the others
 /// valid.
-fn pieces(text: &str) -> Vec<String> {
+fn pieces(text: &str) -> impl Iterator<Item = String> {
     let begins = |line: &&str| line.contains(".entry") || line.contains(".func") && !line.contains(".extern");
-    let head: String = text.split_inclusive('\n').take_while(|line| !begins(line)).collect();
-    let mut pieces = vec![head.clone()];
-    for line in text[head.len()..].split_inclusive('\n') {
-        let last = pieces.len() - 1;
-        pieces[last].push_str(line);
-        if line.trim_end() == "}" {
-            pieces.push(head.clone());
-        }
-    }
-    pieces.retain(|piece| *piece != head);
-    pieces
+    let length = text.split_inclusive('\n').take_while(|line| !begins(line)).map(str::len).sum();
+    let (head, functions) = text.split_at(length);
+    functions.split_inclusive("\n}\n").map(move |function| format!("{head}{function}"))
 }
 
 /// The opcodes, the modifiers and the special registers of a line, not the names that a program gives.
@@ -161,21 +149,21 @@ fn ptx_words(line: &str) -> impl Iterator<Item = &str> {
     let code = line.split("//").next().unwrap_or_default().trim_start();
     // Without the predicate.
     let code = if code.starts_with('@') { code.split_once(' ').unwrap_or_default().1 } else { code };
-    let words =
-        code.split(|c: char| !(c.is_ascii_alphanumeric() || "._%:".contains(c))).filter(|word| !word.is_empty());
-    words.enumerate().flat_map(|(index, word)| {
-        let dots = word.match_indices('.').map(|(at, _)| at);
-        let starts = std::iter::once(0).chain(dots.clone().filter(|at| *at != 0));
-        let ends = dots.filter(|at| *at != 0).chain([word.len()]);
-        starts.zip(ends).map(|(start, end)| &word[start..end]).filter(move |part| {
-            let named = part.bytes().any(|byte| byte.is_ascii_digit());
-            match part.as_bytes()[0] {
-                b'.' => part.len() > 1 && !part.as_bytes()[1].is_ascii_digit(),
-                b'%' => part.len() > 1 && !named,
-                first => index == 0 && first.is_ascii_lowercase() && part.len() > 1 && !part.ends_with(':'),
-            }
-        })
-    })
+    // Of the word whose first character may be a mark, up to the next mark.
+    let word_at = |at: usize| {
+        let inside = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+        let len = code[at + 1..].find(|c| !inside(c)).unwrap_or(code.len() - at - 1);
+        &code[at..=at + len]
+    };
+    let opcode = code.starts_with(|c: char| c.is_ascii_lowercase()).then(|| word_at(0));
+    let marked = code.match_indices(['.', '%']).map(move |(at, _)| word_at(at));
+    // Registers of the program have numbers; so have constants after their point.
+    let is_known = |word: &&str| match word.strip_prefix('.') {
+        Some(modifier) => modifier.starts_with(|c: char| !c.is_ascii_digit()),
+        None => !(word.starts_with('%') && word.contains(|c: char| c.is_ascii_digit())),
+    };
+    let is_name = |word: &&str| word.len() > 1 && !word.ends_with(':');
+    opcode.into_iter().chain(marked).filter(is_name).filter(is_known)
 }
 
 #[cfg(test)]
@@ -187,7 +175,7 @@ mod tests {
         let text = ".version 8.0\n.extern .func f;\n.visible .entry a()\n{\nret;\n}\n.func b()\n{\nret;\n}\n";
         let head = ".version 8.0\n.extern .func f;\n";
         let [a, b] = [".visible .entry a()\n{\nret;\n}\n", ".func b()\n{\nret;\n}\n"];
-        assert_eq!(pieces(text), [format!("{head}{a}"), format!("{head}{b}")]);
+        assert_eq!(pieces(text).collect::<Vec<_>>(), [format!("{head}{a}"), format!("{head}{b}")]);
     }
 
     #[test]
