@@ -168,7 +168,7 @@ impl Allocator {
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer), except those of `vkCreateBuffer` and `vkBindBufferMemory`.
-    /// [`Error::Suballocation`] for an alignment that is no power of two.
+    /// [`Error::Suballocation`] for an alignment that is not a power of two.
     ///
     /// # Safety
     ///

@@ -706,7 +706,7 @@ VKGDR_API int32_t vkgdr_copy_get_stats(vkgdr_t g, struct vkgdr_copy_stats *out);
 VKGDR_API char *vkgdr_last_error(void);
 
 /**
- * The codes of the error that vkgdr_last_error() describes. All are 0 if there is none.
+ * The codes of this thread's last error, whose text vkgdr_last_error() returns. Without an error, all are 0.
  *
  * @param status  A `vkgdr_status`.
  * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.

@@ -20,7 +20,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
     })
 }
 
-/// The codes of the error that vkgdr_last_error() describes. All are 0 if there is none.
+/// The codes of this thread's last error, whose text vkgdr_last_error() returns. Without an error, all are 0.
 ///
 /// @param status  A `vkgdr_status`.
 /// @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
