@@ -159,26 +159,40 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
+    /// True is 1, or an integer of ones. Of pairs of halves, each half has a result of its own.
     fn set(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let how = m.take_any(&["and", "or", "xor"]);
         let to = type_of(m)?;
-        let f = match to {
-            Type::U16 | Type::S16 => lanewise!(|p| if p == 0 { 0 } else { 0xffff }),
-            Type::U32 | Type::S32 => lanewise!(|p| if p == 0 { 0 } else { 0xffff_ffff }),
-            Type::F32 => lanewise!(|p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) }),
-            Type::F16 => lanewise!(|p| if p == 0 { 0 } else { 0x3c00 }),
-            Type::BF16 => lanewise!(|p| if p == 0 { 0 } else { 0x3f80 }),
+        let (comparison, type_) = comparison(m)?;
+        let of_halves = matches!(type_, Type::F16x2 | Type::BF16x2);
+        let f = match (to, of_halves) {
+            (Type::U16 | Type::S16, false) | (Type::U32 | Type::S32, true) => {
+                lanewise!(|p| if p == 0 { 0 } else { 0xffff })
+            }
+            (Type::U32 | Type::S32, false) => lanewise!(|p| if p == 0 { 0 } else { 0xffff_ffff }),
+            (Type::F32, false) => lanewise!(|p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) }),
+            (Type::F16, false) => lanewise!(|p| if p == 0 { 0 } else { 0x3c00 }),
+            (Type::BF16, false) => lanewise!(|p| if p == 0 { 0 } else { 0x3f80 }),
+            (Type::F16x2, true) if to == type_ => lanewise!(|p| if p == 0 { 0 } else { 0x3c00 }),
+            (Type::BF16x2, true) if to == type_ => lanewise!(|p| if p == 0 { 0 } else { 0x3f80 }),
             _ => return Err(UNSUPPORTED),
         };
-        let (comparison, type_) = comparison(m)?;
-        if matches!(type_, Type::F16x2 | Type::BF16x2) {
-            return Err(UNSUPPORTED);
-        }
         let (a, b) = self.compared(&i.operands, type_)?;
         let p = self.applied(comparison, a, b);
-        let a = self.combined(how, p, &i.operands)?;
+        let low = self.combined(how, p, &i.operands)?;
+        if !of_halves {
+            let d = self.destination(&i.operands[0], to)?;
+            self.emit(Op::Unary { f, d, a: low });
+            return Ok(());
+        }
+        let (a, b) = (self.upper_half(a), self.upper_half(b));
+        let p = self.applied(comparison, a, b);
+        let high = self.combined(how, p, &i.operands)?;
+        for a in [low, high] {
+            self.emit(Op::Unary { f, d: a, a });
+        }
         let d = self.destination(&i.operands[0], to)?;
-        self.emit(Op::Unary { f, d, a });
+        self.emit(Op::Binary { f: lanewise!(|low, high| low | high << 16), d, a: low, b: high });
         Ok(())
     }
 

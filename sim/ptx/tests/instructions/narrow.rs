@@ -21,7 +21,7 @@ fn to_b(value: f32) -> u64 {
 }
 
 /// On both halves.
-fn pair(a: u64, b: u64, f: fn(u64, u64) -> u64) -> u64 {
+fn pair(a: u64, b: u64, f: impl Fn(u64, u64) -> u64) -> u64 {
     f(a & 0xffff, b & 0xffff) | f(a >> 16 & 0xffff, b >> 16 & 0xffff) << 16
 }
 
@@ -148,6 +148,26 @@ agrees!(
             text: "setp.gt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %p; @%q add.u32 %d, %d, 2;",
             types: H2,
             model: |a, b, _| u64::from(h(a) > h(b)) + 2 * u64::from(h(a >> 16) > h(b >> 16)),
+        },
+        Case {
+            text: "set.le.f16x2.f16x2 %d, %a, %b;",
+            types: H2,
+            model: |a, b, _| pair(a, b, |a, b| if h(a) <= h(b) { 0x3c00 } else { 0 })
+        },
+        Case {
+            text: "set.neu.bf16x2.bf16x2 %d, %a, %b;",
+            types: H2,
+            model: |x, y, _| pair(x, y, |x, y| if b(x) != b(y) { 0x3f80 } else { 0 })
+        },
+        Case {
+            text: "set.eq.u32.f16x2 %d, %a, %b;",
+            types: H2,
+            model: |a, b, _| pair(a, b, |a, b| if h(a) == h(b) { 0xffff } else { 0 })
+        },
+        Case {
+            text: "setp.lt.u32 %p, %a, %b; set.gt.xor.s32.bf16x2 %d, %a, %b, !%p;",
+            types: H2,
+            model: |x, y, _| pair(x, y, |v, w| if (b(v) > b(w)) != (x >= y) { 0xffff } else { 0 })
         },
         Case {
             text: "max.NaN.f16 %d, %a, %b;",
