@@ -163,9 +163,13 @@ fn c(context: &Context) -> Result {
 /// instrumented: `LD_PRELOAD` loads the sanitizer's runtime, which Rust ships as an archive only. Leak detection is off,
 /// since an interpreter frees little at exit; the tests count live allocations themselves.
 fn python(context: &Context) -> Result {
+    // pycuda is linked against its libcuda.
+    context.command("scripts/sim.sh").run()?;
     context.nox("python").run()?;
     let build = Instrumented::new(context, "address", &[])?;
     let target = &build.target;
+    // Tests start programs by it under the preloaded runtime, beside which the executable's own crashes.
+    fs::copy(context.sim.join("vkgdr-sim"), target.join("sim/vkgdr-sim"))?;
     let sysroot = PathBuf::from(build.command("rustc --print sysroot").read()?.trim());
     let library = format!("lib/rustlib/{}/lib/librustc-nightly_rt.asan.a", build.host);
     let (archive, runtime) = (target.join("asan.a"), target.join("libasan-of-rust.so"));
