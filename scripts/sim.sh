@@ -8,6 +8,7 @@
 #     $VKGDR_SIM_DIR/libnvJitLink.so.{12,13}        nvJitLink by the driver's linker, for vkgdr-sim to preload
 #     $VKGDR_SIM_DIR/libcudart.so.{12,13}           the CUDA runtime by the driver, likewise
 #     $VKGDR_SIM_DIR/bin/nvcc                       compiles to PTX, which the driver executes, if a cubin is requested
+#     $VKGDR_SIM_DIR/lib64/libcudadevrt.a           its name, which pycuda looks for beside nvcc; its code is in the driver
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, one folder each
 #
@@ -69,6 +70,15 @@ for major in 12 13; do
     shared libcudart "$major" 'cuda*; __cuda*; simcudart_not_simulated;' sim/cudart
 done
 place sim/cli/nvcc "$sim/bin/nvcc"
+# The driver recognises this library by the name of its member, which is empty.
+if [ ! -e "$sim/lib64/libcudadevrt.a" ]; then
+    folder=$(mktemp -d)
+    : >"$folder/cuda_device_runtime.o"
+    ar rcD "$folder/libcudadevrt.a" "$folder/cuda_device_runtime.o"
+    mkdir -p "$sim/lib64"
+    place "$folder/libcudadevrt.a" "$sim/lib64/libcudadevrt.a"
+    rm -r "$folder"
+fi
 place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"
 for json in sim/vulkan/*.json; do
     layer=${json##*_}

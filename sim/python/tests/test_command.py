@@ -53,8 +53,9 @@ def test_files_that_cannot_be_run_are_named(run: Run):
 def test_the_package_has_all_libraries_and_layers():
     names = {str(path.relative_to(vkgdr_sim.folder())) for path in vkgdr_sim.folder().rglob("*") if path.is_file()}
     libraries = {f"lib{name}.so.{major}" for name in ("cudart", "nvJitLink") for major in (12, 13)}
+    compiler = {"bin/nvcc", "lib64/libcudadevrt.a"}
     layers = {f"vklayers/{name}/VkLayer_vkgdr_{name}.json" for name in ("faults", "messenger", "profile", "semaphores")}
-    assert names >= {"vkgdr-sim", "libcuda.so.1", "bin/nvcc", "vklayers/libvklayer.so"} | libraries | layers
+    assert names >= {"vkgdr-sim", "libcuda.so.1", "vklayers/libvklayer.so"} | compiler | libraries | layers
     assert not any(name.startswith("cache") for name in names)
     assert Path(vkgdr_sim.__file__).with_name("py.typed").exists()
 

@@ -18,7 +18,7 @@ pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=
 import pycuda.driver as drv
 import vkgdr.pycuda
 from pycuda import gpuarray
-from pycuda.compiler import DynamicModule, SourceModule
+from pycuda.compiler import DynamicModule, DynamicSourceModule, SourceModule
 from pycuda.elementwise import ElementwiseKernel
 from pycuda.reduction import ReductionKernel
 from pycuda.scan import InclusiveScanKernel
@@ -107,6 +107,13 @@ def test_a_module_is_linked_from_two_sources(new):
     module.link()
     array = new(np.arange(32, dtype=np.int32))
     module.get_function("f")(array, block=(32, 1, 1))
+    assert np.array_equal(array.get(), 2 * np.arange(32))
+
+
+def test_a_module_is_linked_with_the_device_runtime(new):
+    module = DynamicSourceModule("__global__ void twice(int *x) { x[threadIdx.x] *= 2; }")
+    array = new(np.arange(32, dtype=np.int32))
+    module.get_function("twice")(array, block=(32, 1, 1))
     assert np.array_equal(array.get(), 2 * np.arange(32))
 
 
