@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints report.md, for a person to read and send: what run.sh found so far. Arguments: the folder of the logs and the file
-# with a line for each stage. Names neither the machine nor its user.
+# Writes what run.sh found so far: report.md, for a person to read and send, which names neither the machine nor its user, and
+# bench.json. Arguments: the folder of the logs, where they go, and the file with a line for each stage.
 set -u -o pipefail
 out=$1
 stages=$2
@@ -39,6 +39,16 @@ left_out() {
         sort -rn | head -n 40
 }
 
+# Combines the benches' reports and criterion's estimates into one JSON object, keyed by file name.
+collect_bench() {
+    local file json=$VKGDR_SCRATCH/bench.json
+    find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' 2>/dev/null | sort |
+        grep -E '/bench/|/new/estimates.json$' | while IFS= read -r file; do
+        printf ',\n"%s": ' "${file#"$VKGDR_SCRATCH"/}" && cat "$file"
+    done >"$json"
+    [ ! -s "$json" ] || { printf '{' && tail -c +2 "$json" && printf '\n}\n'; } >"$out/bench.json"
+}
+
 # Whether every stage so far succeeded.
 verdict() {
     awk '$1 == "stage" || $1 == "total:" { next }
@@ -47,6 +57,8 @@ verdict() {
         END { print failed ? "FAILED: " failed : "Passed: all of the " count " stages that ran" }' "$stages"
 }
 
+collect_bench
+exec >"$out/report.md"
 title='A SIMULATED GPU: nothing here is about a GPU'
 if [ "$VKGDR_CUDA_DRIVER" = real ]; then
     title=$(section 'nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv' |

@@ -63,17 +63,7 @@ trim_log() { # keeps both ends of a log that is too large
     cat "$scratch/cut" >"$1"
 }
 
-# Combines the benches' reports and criterion's estimates into one JSON object, keyed by file name.
-collect_bench() {
-    local file
-    find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' 2>/dev/null | sort |
-        grep -E '/bench/|/new/estimates.json$' | while IFS= read -r file; do
-        printf ',\n"%s": ' "${file#"$scratch"/}" && cat "$file"
-    done >"$scratch/bench.json"
-    [ ! -s "$scratch/bench.json" ] || { printf '{' && tail -c +2 "$scratch/bench.json" && printf '\n}\n'; } >"$out/bench.json"
-}
-
-report() { bash "$here/report.sh" "$out" "$scratch/stages" >"$out/report.md"; }
+report() { bash "$here/report.sh" "$out" "$scratch/stages"; }
 
 rm -f "$out/bench.json"
 sed -n 2,3p "$here/bundle.txt"
@@ -96,7 +86,6 @@ for stage in "${stages[@]}"; do
     [ $status -eq 0 ] || { failed=1 && tail -n 12 "$log" | cut -c1-200 | sed 's/^/    /'; }
     report
 done
-collect_bench
 echo "total: $SECONDS s" | tee -a "$scratch/stages"
 report
 echo "the report: $out/report.md"

@@ -1,0 +1,34 @@
+# Sourced by facts.sh: prints what the Vulkan driver is and has. The last command succeeds if there is a device.
+# shellcheck shell=bash disable=SC2154 # functions and folders are facts.sh's
+
+section 'libraries of the Vulkan driver'
+for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
+    file=$(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | awk -v name="$library" '$1 == name { print $NF; exit }')
+    if [ -n "$file" ]; then echo "$file:" && ldd "$file" 2>&1; else echo "$library: not in the linker's cache"; fi
+done
+
+section 'libraries'
+PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>&1 |
+    grep -E 'libcuda\.|vulkan|nvidia|libX11|libEGL|libgdrapi|libibverbs'
+files /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json /usr/local/nvidia/share/vulkan/icd.d/*.json
+
+if grep -q 'NONE FOUND' "$VKGDR_SCRATCH/vulkan.txt"; then
+    section 'loader'
+    VK_LOADER_DEBUG=all timeout 20 "$VKGDR_SCRATCH/bin/vulkaninfo" --summary 2>&1
+fi
+
+info=$VKGDR_SCRATCH/vulkaninfo
+timeout 20 "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
+status=$?
+section 'Vulkan devices'
+grep -E 'apiVersion|driverVersion|vendorID|deviceID|deviceType|deviceName|deviceUUID|driverName|driverInfo' "$info"
+section 'Vulkan limits'
+grep -E 'nonCoherentAtomSize|maxMemoryAllocation|minMemoryMapAlignment|minImportedHostPointer|maxBufferSize' "$info"
+section 'Vulkan memory types and heaps'
+awk '/^VkPhysicalDeviceMemoryProperties:/ { on = 1 } /^VkPhysicalDeviceFeatures:/ { on = 0 } on' "$info"
+section 'Vulkan extensions for memory'
+grep -E 'VK_(KHR|EXT|NV)_(external|memory|map_memory|pageable|host|buffer_device)' "$info" | sort -u
+section "vulkaninfo (exit code $status)"
+cat "$info"
+
+[ $status -eq 0 ] && ! grep -q 'NONE FOUND' "$VKGDR_SCRATCH/vulkan.txt"
