@@ -13,7 +13,7 @@ pub(super) const WIDTH: f64 = 960.0;
 pub(super) const HEIGHT: f64 = 600.0;
 const PLOT: [f64; 4] = [90.0, 80.0, 930.0, 480.0];
 
-/// Okabe and Ito's colour-blind safe palette, as in benches/plots.py.
+/// Okabe and Ito's colour-blind safe palette, as in benches/plots.
 const COLOURS: [&str; 7] = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// A curve: its name, and its points by size.

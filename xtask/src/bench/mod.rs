@@ -82,8 +82,8 @@ pub(crate) fn run(context: &Context, arguments: &[String]) -> Result<ExitCode> {
     fs::write(&results, summary.to_json()?)?;
     fs::write(to.join("table.txt"), table::text(&summary, &lines, &lines))?;
     say("plots");
-    // plots.py names its own requirements, of which uv makes an environment.
-    let plots = context.tool("uv").args(["run", "--quiet", "benches/plots.py"]).arg(&results).arg(&to);
+    // It names its own requirements, of which uv makes an environment.
+    let plots = context.tool("uv").args(["run", "--quiet", "benches/plots/__main__.py"]).arg(&results).arg(&to);
     if plots.env("MPLCONFIGDIR", context.target.join("python/matplotlib")).run().is_err() {
         say("no plots: matplotlib could not be installed or failed");
     }
@@ -141,10 +141,10 @@ fn python(context: &Context, quick: bool, reports: &Path) -> Result {
     context.nox("types --install-only").env("UV_COMPILE_BYTECODE", "1").run()?;
     let ours = context.target.join("python/nox/types/bin/python");
     let report = reports.join("python_peer.json");
-    let command = context.command("sim/run").arg(&ours).arg("benches/python_peer.py").arg("--ours").arg(&ours);
+    let command = context.command("sim/run").arg(&ours).arg("benches/python_peer").arg("--ours").arg(&ours);
     let command = command.arg("--peer").arg(peer(context)?).arg("--json").arg(&report);
     let command = if quick { command.args(["--rounds", "3"]) } else { command };
     // Its exit code reports missed goals, as the summary does: only a missing report is a failure.
     command.env("PYTHONDONTWRITEBYTECODE", "1").ignore_status().run()?;
-    if report.exists() { Ok(()) } else { Err("python_peer.py wrote no report".into()) }
+    if report.exists() { Ok(()) } else { Err("benches/python_peer wrote no report".into()) }
 }

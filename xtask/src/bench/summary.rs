@@ -75,7 +75,7 @@ fn reports(source: &Path) -> Result<BTreeMap<String, Value>> {
     Ok(files.filter(|(name, _)| name.starts_with("bench/")).map(|(name, report)| (stem(&name), report)).collect())
 }
 
-/// Converts the samples and goals of python_peer.py to a report; its ratio is that of the minima.
+/// Converts the samples and goals of benches/python_peer to a report; its ratio is that of the minima.
 fn python_report(samples: &Value) -> Value {
     let seconds = |side: &str, name: &str| -> Option<Vec<f64>> {
         let mut values: Vec<f64> = samples[side][name].as_array()?.iter().filter_map(Value::as_f64).collect();
