@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import NamedTuple
 
 from vkgdr._errors import InvalidArgumentError, in_bytes
 
@@ -141,15 +140,25 @@ def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ..
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
 
 
-class Interface(NamedTuple):
+# No `NamedTuple`: `typing` would double the time of `import vkgdr`.
+class Interface:
     """NumPy's or CUDA's array interface, checked by `read_interface`. A stream of 0 is none of CUDA's interface."""
 
-    address: int
-    readonly: bool
-    extents: tuple[int, ...]
-    itemsize: int
-    strides: tuple[int, ...] | None
-    stream: int | None
+    __slots__ = ("address", "extents", "itemsize", "readonly", "stream", "strides")
+
+    def __init__(
+        self,
+        *,
+        address: int,
+        readonly: bool,
+        extents: tuple[int, ...],
+        itemsize: int,
+        strides: tuple[int, ...] | None,
+        stream: int | None,
+    ) -> None:
+        self.address, self.readonly = address, readonly
+        self.extents, self.itemsize, self.strides = extents, itemsize, strides
+        self.stream = stream
 
     def span(self) -> tuple[int, int]:
         """Return the lowest address of the array, and the size to its highest byte."""
@@ -179,12 +188,12 @@ def read_interface(interface: Any, name: str) -> Interface:
         address, readonly = interface["data"]
         shape, strides, stream = interface["shape"], interface.get("strides"), interface.get("stream")
         read = Interface(
-            whole(address),
-            bool(readonly),
-            wholes(shape),
-            item_size(interface["typestr"]),
-            None if strides is None else wholes(strides),
-            None if stream is None else whole(stream),
+            address=whole(address),
+            readonly=bool(readonly),
+            extents=wholes(shape),
+            itemsize=item_size(interface["typestr"]),
+            strides=None if strides is None else wholes(strides),
+            stream=None if stream is None else whole(stream),
         )
     except KeyError as error:
         raise InvalidArgumentError(f"{name} has no {error}") from None

@@ -24,6 +24,16 @@ def test_importing_vkgdr_imports_no_other_library(run_python):
     assert run_python(code).stdout == "['vkgdr']\n"
 
 
+def test_importing_vkgdr_imports_no_slow_module(run_python):
+    code = """
+        import sys
+        before = set(sys.modules)
+        import vkgdr
+        print(sorted({"dataclasses", "inspect", "re", "typing"} & (set(sys.modules) - before)))
+    """
+    assert run_python(code).stdout == "[]\n"
+
+
 def test_importing_vkgdr_loads_no_driver(run_python):
     code = """
         import vkgdr
