@@ -82,8 +82,8 @@ fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
     json!({
         "made_by": match kind {
             _ if by_vulkan => "Vulkan",
-            MemoryKind::Device => "cuMemAlloc",
-            _ => "registered pages",
+            MemoryKind::Host => "registered pages",
+            _ => "cuMemAlloc",
         },
         "memory_type": by_vulkan.then_some(memory_type.index),
         "flags": names(memory_type.flags),

@@ -42,6 +42,7 @@ fn info_says_which_way_each_kind_is_made() -> Result {
         ("rebar", ["Vulkan", "Vulkan", "Vulkan"]),
         ("host-import-refused", ["Vulkan", "registered pages", "Vulkan"]),
         ("no-vulkan", ["", "registered pages", "cuMemAlloc"]),
+        ("dma-buf-no-vulkan", ["cuMemAlloc", "registered pages", "cuMemAlloc"]),
     ] {
         let facts = Machine::simulated(profile, profile)?.run(&["info", "--json"])?.json()?;
         let kinds = &facts["devices"][0]["kinds"];
