@@ -48,6 +48,8 @@ impl Environment {
             variables.push(("VKLAYER_FAIL", entries(&vulkan)));
         }
         if let Some(profile) = options.profile {
+            // For pytest's option.
+            variables.push(("VKGDR_SIM_PROFILE", profile.name.into()));
             variables.push(if profile.late {
                 ("SIMCUDA_LATE", "1".into())
             } else {
@@ -287,6 +289,7 @@ mod tests {
     fn the_profile_late_is_the_drivers_alone() {
         let late = variables("-p late", &[]);
         assert_eq!(get(&late, "SIMCUDA_LATE"), Some("1"));
+        assert_eq!(get(&late, "VKGDR_SIM_PROFILE"), Some("late"));
         assert_eq!(get(&late, "VKLAYER_PROFILE"), None);
         assert_eq!(get(&late, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
     }

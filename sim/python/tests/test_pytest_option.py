@@ -50,6 +50,13 @@ def test_the_report_names_the_profile_and_the_settings(session: Run):
     assert "settings: SIMCUDA_DEVICES=2 SIMCUDA_LATE=1" in done.stdout
 
 
+def test_the_profile_late_is_one_of_them(session: Run):
+    done = session("--vkgdr-sim=late")
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "profile late (" in done.stdout
+    assert "settings: SIMCUDA_DEVICES=1 SIMCUDA_LATE=1" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "passed"),
     [

@@ -18,6 +18,8 @@ import vkgdr_sim
 OPTION = "--vkgdr-sim"
 # Without a profile: lavapipe's memory, or the profile that vkgdr-sim has set already.
 DEFAULT = "default"
+# The profile that vkgdr-sim has set.
+PROFILE = "VKGDR_SIM_PROFILE"
 # The process that was started anew, and its profile: a second start would change nothing.
 STARTED = "VKGDR_SIM_PYTEST"
 
@@ -77,7 +79,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def simulated(profile: str) -> bool:
     """Whether this process runs under vkgdr-sim, with that profile."""
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    return str(vkgdr_sim.folder()) in searched and profile in (DEFAULT, os.environ.get("VKLAYER_PROFILE"))
+    return str(vkgdr_sim.folder()) in searched and profile in (DEFAULT, os.environ.get(PROFILE))
 
 
 @pytest.hookimpl(tryfirst=True, hookwrapper=True)
@@ -131,7 +133,7 @@ def pytest_report_header() -> list[str]:
     """Say what is simulated."""
     if not simulated(DEFAULT):
         return []
-    name = os.environ.get("VKLAYER_PROFILE")
+    name = os.environ.get(PROFILE)
     profile = f"profile {name} ({profiles().get(name, 'unknown')})" if name else "no profile"
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("SIMCUDA_")]
     return [
