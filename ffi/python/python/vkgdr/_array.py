@@ -7,8 +7,7 @@ import operator
 
 import numpy as np
 
-from vkgdr import _layout, _vkgdr
-from vkgdr._copies import found_of
+from vkgdr import _copies, _layout, _vkgdr
 from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._object import Region
@@ -257,7 +256,7 @@ class Array:
         return ary
 
     def copy_to_device(self, ary: Any, stream: StreamLike | None = None) -> None:
-        """Copy a host array, or a device array of any library, into this one.
+        """Copy a host array, or a device array of any library, into this one. Comes after that array's stream, too.
 
         Raises
         ------
@@ -274,7 +273,10 @@ class Array:
             _layout.check_alike(self, source)
             if memory is not None and source.memory is not None:
                 # Of the same strides, and dense: its bytes are in the same order.
-                memory.copy_from_device(source.memory, stream=self._queue(stream or source.stream))
+                view = source.memory._view
+                queue = _copies.stream_of(memory._view, self._queue(stream))
+                own = (handle_of(source.stream),) if source.stream else ()
+                _copies.between(memory, 0, view, queue, after=own + _copies.bound_streams(view))
             return
         host = np.asarray(ary)
         host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
@@ -436,7 +438,7 @@ def as_array(obj: Any) -> Array:
     layout = _layout.layout_of(array.extents, array.strides, element_of(interface, obj))
     memory: Region | None = None
     if layout.size:
-        found = found_of(array)
+        found = _copies.found_of(array)
         memory = Region._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
     stream = array.stream or 0
     bound = None if memory is None else memory.stream

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import EXAMPLE, every_visible_kind
+from neighbours import EXAMPLE, ByInterface, every_visible_kind
 from vkgdr.arrays import Array, as_cuda_array, device_array, to_device
 
 # ---- copies ---------------------------------------------------------------------------------------------------------
@@ -82,6 +82,24 @@ def test_copies_come_after_the_stream(cuda, gpu, simulated):
             from neighbours import wait_at
 
             wait_at(gate, lambda use=use, stream=stream: use(stream), cuda.current())
+
+
+def test_a_copy_of_a_device_array_comes_after_the_streams_of_both(cuda, gpu, simulated):
+    from neighbours import wait_at
+
+    with cuda.stream() as own, cuda.stream() as others, cuda.stream() as third:
+        array, source = to_device(EXAMPLE, owner=gpu).bind(own), to_device(EXAMPLE, owner=gpu).bind(others)
+        borrowed = ByInterface(source.__cuda_array_interface__)
+        for held, use in (
+            (own, lambda: array.copy_to_device(source)),
+            (others, lambda: array.copy_to_device(source)),
+            (own, lambda: array.copy_to_device(borrowed)),
+            (others, lambda: array.copy_to_device(borrowed)),
+            (others, lambda: array.copy_to_device(source, stream=third)),
+            (third, lambda: array.copy_to_device(source, stream=third)),
+        ):
+            with cuda.hold(held) as gate:
+                wait_at(gate, use, cuda.current())
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------
