@@ -66,7 +66,8 @@ struct Scanning;
 impl Scanning {
     /// `None` when the thread is scanning already.
     fn begin() -> Option<Self> {
-        (!SCANNING.replace(true)).then_some(Self)
+        // Not `then_some`, whose argument is dropped, which would end the mark of the scan that goes on.
+        if SCANNING.replace(true) { None } else { Some(Self) }
     }
 }
 
@@ -237,6 +238,34 @@ mod tests {
         assert_eq!(frees.collect(), 1);
         assert_eq!(released(&work), [false, true, false]);
         assert_eq!(frees.collect(), 0);
+    }
+
+    #[test]
+    fn a_scan_within_a_scan_does_nothing_however_often_it_is_tried() {
+        struct Nests(Arc<DeferredFrees>);
+        impl Deferred for Nests {
+            fn is_ready(&self, _: WaitScope) -> bool {
+                true
+            }
+            fn wait(&self) -> bool {
+                true
+            }
+            fn release(self: Box<Self>) {
+                // As a logger does that allocates: a poll, and after a shortage a drain.
+                for _ in 0..2 {
+                    self.0.poll(WaitScope::All);
+                    assert!(SCANNING.get(), "the outer scan goes on");
+                    assert!(!self.0.drain());
+                }
+            }
+        }
+        let (frees, work) = deferred(1);
+        let frees = Arc::new(frees);
+        work[0].finished.store(true, Ordering::SeqCst);
+        frees.entries.lock().push_front(Box::new(Nests(frees.clone())));
+        frees.len.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(frees.collect(), 2);
+        assert!(!SCANNING.get());
     }
 
     #[test]
