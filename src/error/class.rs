@@ -40,12 +40,25 @@ impl Error {
 
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
     /// without descriptors has no memory of any kind.
-    pub(crate) fn concerns_the_kind(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn concerns_the_kind(&self) -> bool {
         match self {
-            Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
+            Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
             Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,
-            Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,
-            _ => self.is_refusal() && !self.is_exhaustion(),
+            _ => self.is_out_of_memory() || self.is_refusal() && !self.is_exhaustion(),
+        }
+    }
+
+    /// Whether memory is exhausted: a heap of Vulkan's, the GPU's by CUDA, or the system's.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Allocation { .. } => true,
+            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
+            Self::System { code, .. } => *code == libc::ENOMEM,
+            _ => false,
         }
     }
 
@@ -85,7 +98,7 @@ impl Error {
                 true
             }
             Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
-            Self::System { code, .. } => *code == libc::EMFILE,
+            Self::System { code, .. } => [libc::EMFILE, libc::ENOMEM].contains(code),
             _ => false,
         }
     }
@@ -99,6 +112,20 @@ mod tests {
     fn running_out_of_descriptors_is_an_exhaustion() {
         assert!(Error::System { operation: "dup", code: libc::EMFILE }.is_exhaustion());
         assert!(!Error::System { operation: "dup", code: libc::EBADF }.is_exhaustion());
+    }
+
+    #[test]
+    fn a_shortage_is_out_of_memory_whichever_call_reports_it() {
+        let by_cuda = |operation, code| Error::Cuda { operation, code: CudaCode::new(code, None) };
+        for error in [
+            by_cuda("cuMemAlloc", CudaCode::OUT_OF_MEMORY),
+            by_cuda("cuImportExternalMemory", CudaCode::OUT_OF_MEMORY),
+            Error::System { operation: "mmap", code: libc::ENOMEM },
+        ] {
+            assert!(error.is_out_of_memory() && error.is_exhaustion() && error.concerns_the_kind(), "{error}");
+        }
+        assert!(!by_cuda("cuMemAlloc", CudaCode::INVALID_VALUE).is_out_of_memory());
+        assert!(!Error::System { operation: "dup", code: libc::EMFILE }.is_out_of_memory());
     }
 
     #[test]

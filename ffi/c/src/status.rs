@@ -49,21 +49,14 @@ pub enum vkgdr_status {
 
 use vkgdr_status as Status;
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
-
 impl From<&Error> for Status {
     fn from(error: &Error) -> Self {
         match error {
             Error::Library { .. } | Error::Symbol { .. } | Error::Extension { .. } => Self::VKGDR_ERROR_DRIVER_MISSING,
             Error::NoVulkan { error, .. } => Self::from(&**error),
-            // Memory without Vulkan has no other error for a shortage.
-            Error::Cuda { operation: "cuMemAlloc" | "cuMemHostRegister", code } if code.value() == OUT_OF_MEMORY => {
-                Self::VKGDR_ERROR_OUT_OF_MEMORY
-            }
+            error if error.is_out_of_memory() => Self::VKGDR_ERROR_OUT_OF_MEMORY,
             Error::Cuda { .. } => Self::VKGDR_ERROR_CUDA,
             Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
-            Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
             Error::NoMatchingDevice { .. } | Error::NoCudaDevice { .. } | Error::WrongDevice { .. } => {
                 Self::VKGDR_ERROR_NO_DEVICE
             }

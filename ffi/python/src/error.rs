@@ -47,8 +47,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-const OUT_OF_MEMORY: i32 = 2;
 /// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
 pub(crate) const INVALID_CONTEXT: i32 = 201;
 
@@ -100,11 +98,7 @@ pub(crate) fn package_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 impl Classes {
     fn of(&self, error: &Error) -> &Py<PyType> {
         match error {
-            Error::Allocation { .. } => &self.allocation,
-            // Memory without Vulkan has no other error for a shortage.
-            Error::Cuda { operation: "cuMemAlloc" | "cuMemHostRegister", code } if code.value() == OUT_OF_MEMORY => {
-                &self.allocation
-            }
+            error if error.is_out_of_memory() => &self.allocation,
             Error::Freed => &self.freed,
             Error::OutOfRange { .. } | Error::ReversedRange { .. } => &self.out_of_range,
             Error::NoHostView { .. } => &self.no_host_view,

@@ -93,9 +93,7 @@ impl Source {
             return Ok(gpu.clone());
         }
         let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
-        let kinds = std::iter::once(&self.kind).chain(&self.others).filter(|_| self.pooled);
-        let pool = |&kind| Pool::new(&handle, PoolOptions::new(kind).alignment(ALIGNMENT));
-        let pools = kinds.map(pool).collect::<vkgdr::Result<_>>()?;
+        let pools = if self.pooled { self.pools(&handle)? } else { Vec::new() };
         let opened = Arc::new(Gpu { handle, pools });
         let mut gpus = lock(&self.gpus);
         // Another thread may have opened it meanwhile. What is not kept is dropped after the lock.
@@ -109,6 +107,24 @@ impl Source {
                 }
                 Ok(opened)
             }
+        }
+    }
+
+    /// A pool of each kind that the GPU has.
+    fn pools(&self, handle: &Vkgdr) -> Result<Vec<Pool>> {
+        let (mut pools, mut missing) = (Vec::new(), None);
+        for &kind in std::iter::once(&self.kind).chain(&self.others) {
+            match Pool::new(handle, PoolOptions::new(kind).alignment(ALIGNMENT)) {
+                Ok(pool) => pools.push(pool),
+                Err(error) if error.concerns_the_kind() || handle.memory_type_of(kind).is_err() => {
+                    missing.get_or_insert(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match missing.filter(|_| pools.is_empty()) {
+            Some(error) => Err(error.into()),
+            None => Ok(pools),
         }
     }
 
@@ -131,7 +147,7 @@ impl Source {
             match memory {
                 Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
                 Ok(memory) => return Ok(Allocation::dedicated(AnyMemory::Pooled(memory))),
-                Err(error @ (Error::Allocation { .. } | Error::NoSuitableMemoryType { .. })) => {
+                Err(error) if error.concerns_the_kind() => {
                     refusal.get_or_insert(error);
                 }
                 Err(error) => return Err(error.into()),

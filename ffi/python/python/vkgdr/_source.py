@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
+from vkgdr._errors import VkgdrError
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -45,11 +46,6 @@ class Source:
         self.kind: Kinds = kind
         self.pool = pool
         self._native = _vkgdr.Source(kind, pool)
-
-    @property
-    def first_kind(self) -> Kind:
-        """The kind that is tried first."""
-        return self.kind if isinstance(self.kind, str) else self.kind[0]
 
     def allocate(self, size: SupportsIndex, device: int | None = None, stream: StreamLike | None = None) -> int:
         """Allocate memory and return its device address.
@@ -94,8 +90,16 @@ class Source:
         self._native.record_stream(address, handle_of(stream))
 
     def memory_info(self, device: int | None = None) -> MemoryInfo:
-        """Return the free and the total memory of the first kind."""
-        return self.handle(device).memory_info(self.first_kind)
+        """Return the free and the total memory of the first kind that the device has."""
+        handle = self.handle(device)
+        first, *others = [self.kind] if isinstance(self.kind, str) else self.kind
+        try:
+            return handle.memory_info(first)
+        except VkgdrError:
+            for kind in others:
+                if handle.supports(kind):
+                    return handle.memory_info(kind)
+            raise
 
     def handle(self, device: int | None = None) -> Vkgdr:
         """Return a handle of a device, of its primary context."""

@@ -103,6 +103,51 @@ def test_the_next_kind_is_taken_where_one_is_exhausted(run_python, pool):
 
 
 @both
+def test_the_next_kind_is_taken_where_one_is_missing(run_python, pool):
+    code = f"""
+        import vkgdr
+        from vkgdr._source import Source
+        source = Source(("mapped", "host"), pool={pool})
+        assert source.memory_info().total > 0
+        for size in (100, 16 << 20):
+            address = source.allocate(size)
+            assert vkgdr.memory_of(address).kind == "host"
+            source.free(address)
+        missing = Source("mapped", pool={pool})
+        for use in (missing.memory_info, lambda: missing.allocate(100)):
+            try:
+                use()
+            except vkgdr.VkgdrError as error:
+                assert "libvulkan.so.1" in str(error) or "Vulkan" in str(error), error
+            else:
+                raise AssertionError("there is no mapped memory")
+    """
+    if simulator.available():
+        run_python(code, VKGDR_TEST_PROFILE="no-vulkan")
+
+
+@both
+def test_the_next_kind_is_taken_where_cuda_has_no_memory(run_python, pool):
+    code = f"""
+        import vkgdr
+        from vkgdr._source import Source
+        source = Source(("device", "host"), pool={pool})
+        address = source.allocate(16 << 20)
+        assert vkgdr.memory_of(address).kind == "host"
+        source.free(address)
+        try:
+            Source("device", pool={pool}).allocate(16 << 20)
+        except vkgdr.AllocationError as error:
+            assert error.cu_result == 2, error
+        else:
+            raise AssertionError("there is no device memory")
+    """
+    if simulator.available():
+        every = ",".join(f"cuMemAlloc:{nth}:{simulator.OUT_OF_MEMORY}" for nth in range(1, 50))
+        run_python(code, VKGDR_TEST_PROFILE="no-vulkan", SIMCUDA_FAIL=every)
+
+
+@both
 def test_a_shortage_of_memory_is_an_error_of_its_own(primary, pool):
     source = Source("mapped", pool=pool)
     with pytest.raises(vkgdr.AllocationError) as raised:
