@@ -72,7 +72,7 @@ public:
         return resource;
     }
 
-    /// Allocates memory that any stream may use at once; 0 bytes are at address 0.
+    /// Allocates memory that any stream may use at once; a request for 0 bytes returns nullptr.
     ///
     /// @throw vkgdr_bad_alloc  Memory is exhausted, or no address has the alignment.
     /// @throw vkgdr::error     Any other failure.
@@ -80,7 +80,8 @@ public:
         return allocate_sync(bytes, alignment);
     }
 
-    /// Frees memory after the work that was submitted to a stream before; does not wait. A nullptr is allowed.
+    /// Frees memory after the work that was submitted to a stream before. Does not wait, except for the per-thread default
+    /// stream, to which memory cannot be bound. A nullptr is allowed.
     ///
     /// @param stream  A stream of the GPU's primary context. Where vkgdr_find() gave references to the memory, it must live
     ///                until they are freed.
@@ -89,12 +90,17 @@ public:
         if (ptr == nullptr) return;
         vkgdr_memory_t found = nullptr;
         if (vkgdr_find(ptr, &found, nullptr) != VKGDR_SUCCESS) return;
-        const bool follows = vkgdr_memory_bind_stream(found, reinterpret_cast<CUstream>(stream.get())) == VKGDR_SUCCESS;
-        // A stream to which memory cannot be bound, such as the per-thread default stream, is waited for. Where that fails,
-        // the device may still use the memory, which then stays.
-        const bool is_done = follows || is_synchronized(stream);
-        if (is_done) vkgdr_memory_free_at(reinterpret_cast<CUdeviceptr>(ptr));
+        const auto address = reinterpret_cast<CUdeviceptr>(ptr);
+        if (vkgdr_memory_bind_stream(found, reinterpret_cast<CUstream>(stream.get())) == VKGDR_SUCCESS) {
+            vkgdr_memory_free_at(address);
+            vkgdr_memory_free(found);
+            return;
+        }
+        const bool is_done = is_synchronized(stream);
+        // First: as the last reference it would wait for all work of the context.
         vkgdr_memory_free(found);
+        // Where the stream cannot be waited for, the device may still use the memory, which then stays.
+        if (is_done) vkgdr_memory_free_at(address);
     }
 
     /// Allocates memory; 0 bytes are at address 0.
@@ -135,7 +141,7 @@ public:
         return first == nullptr ? nullptr : first + offset;
     }
 
-    /// Whether memory of one can be freed by the other.
+    /// Whether memory allocated by one can be freed by the other.
     friend bool operator==(const vkgdr_memory_resource &a, const vkgdr_memory_resource &b) noexcept {
         return a.state_ == b.state_;
     }
