@@ -86,7 +86,7 @@ impl DeviceMemory {
         Self::acquire(counted, request, |size, dedicated| {
             let (device, index) = (request.gpu.device(), request.memory_type.info.index);
             // SAFETY: the type is this GPU's, `Allocation` has checked the size, the allocation was counted, and a buffer
-            // or image requires this type and size; the caller of `Allocation::of_resources` promised the flags' features.
+            // or image requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature.
             let handle = unsafe { device.allocate_memory(index, size, dedicated, request.flags) }?;
             Ok((handle, None))
         })

@@ -12,7 +12,8 @@ use crate::{Region, Result, Vkgdr};
 /// The bytes of a region in Vulkan's memory object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VulkanMemory {
-    /// The memory object. It can be exported as an opaque file descriptor, and all of it is mapped if the CPU sees it.
+    /// The memory object. It can be exported as an opaque file descriptor, unless it was imported and the driver exports no
+    /// imports. All of it is mapped if the CPU sees it.
     pub memory: vk::DeviceMemory,
     /// Where the region begins in it, in bytes.
     pub offset: vk::DeviceSize,
@@ -37,9 +38,11 @@ impl Vkgdr {
     /// The Vulkan device on which this handle allocates. The device and its instance stay alive until the process ends, unless
     /// the program made them.
     ///
-    /// The device of this crate has Vulkan 1.1 without optional features, the extension `VK_KHR_external_memory_fd`, and one
-    /// queue, for which [`with_vulkan_queue`](Self::with_vulkan_queue) takes turns. Destroy what is made of it, but not the
-    /// device and the instance.
+    /// The device of this crate has Vulkan 1.1, the extension `VK_KHR_external_memory_fd`, and one queue, for which
+    /// [`with_vulkan_queue`](Self::with_vulkan_queue) takes turns. Where the driver has them, it also has
+    /// `VK_EXT_memory_budget`, `VK_KHR_timeline_semaphore` with the feature `timelineSemaphore`, and
+    /// `VK_KHR_external_semaphore_fd`; no other feature is enabled. Destroy what is made of it, but not the device and the
+    /// instance.
     ///
     /// # Errors
     ///
@@ -61,7 +64,7 @@ impl Vkgdr {
         let Handles { device, queue_family, .. } = self.vulkan_handles()?;
         // No `Lock`: the program's code may do everything meanwhile, also what logs.
         let _turn = vulkan.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the device has a queue of this family.
+        // SAFETY: the device was made with queue 0 of this family: by this crate, or by the contract of `open_on`.
         let queue = unsafe { device.get_device_queue(queue_family, 0) };
         Ok(work(queue))
     }

@@ -30,7 +30,8 @@ impl Vkgdr {
     ///
     /// # Safety
     ///
-    /// The handles must be live and belong together. The instance and the device must stay alive until everything that was
+    /// The handles must be live and belong together, and the device must have been made with queue 0 of the family, without
+    /// flags of its queues. The instance and the device must stay alive until everything that was
     /// allocated by this handle and its clones is freed, deferred frees included, for which
     /// [`finish_frees`](Self::finish_frees) waits. Afterwards the handle may only be dropped.
     ///
@@ -74,7 +75,7 @@ impl Vkgdr {
         Self::with_vulkan(gpu, number, Ok(vulkan), flags, primary)
     }
 
-    /// Waits for the device work that deferred frees of this GPU wait for, and releases them. Call it before
+    /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before
     /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
     /// [`pending_releases`](Self::pending_releases) counts: those deferred by a stream capture, until
     /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for.

@@ -1,5 +1,5 @@
 //! [`AllocatorOptions`]: the settings of an allocator.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "an option is a promise about the device")]
 
 use gpu_allocator::AllocationSizes;
 
@@ -18,9 +18,12 @@ impl AllocatorOptions {
         self
     }
 
-    /// Whether buffers may have device addresses in shaders (`VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT`). Only for a device
-    /// that was made with the feature `bufferDeviceAddress`, which that of this crate is not.
-    pub const fn buffer_device_address(mut self, enabled: bool) -> Self {
+    /// Whether buffers may have device addresses in shaders (`VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT`).
+    ///
+    /// # Safety
+    ///
+    /// The allocator's device must have been made with the feature `bufferDeviceAddress`, which that of this crate is not.
+    pub const unsafe fn buffer_device_address(mut self, enabled: bool) -> Self {
         self.device_address = enabled;
         self
     }
