@@ -17,7 +17,8 @@ use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
 ///
 /// All copies by the copy engine count, and the CPU's copies of memory that it does not cache. Fills count as writes.
 /// Not counted are failed copies, copies of cached memory, copies through a [`Writer`](crate::Writer) or a
-/// [`MapGuard`](crate::MapGuard), and the CPU's copies during [`Vkgdr::calibrate`].
+/// [`MapGuard`](crate::MapGuard), messages of a ring, short copies through an [`OtherMemory`](crate::OtherMemory), and the CPU's
+/// copies during [`Vkgdr::calibrate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyStats {

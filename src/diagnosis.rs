@@ -1,6 +1,7 @@
 //! Diagnoses why the CPU cannot map GPU memory: the cause, and its remedy, where Vulkan does not know a GPU that CUDA knows.
 //!
-//! The command `vkgdr doctor` shows them one by one. Files are read below a root folder, `/` except in tests.
+//! The command `vkgdr doctor` shows them one by one. Files are read below a root folder, `/` except in tests; those
+//! that `VK_DRIVER_FILES` and its like name, as they are.
 #![forbid(unsafe_code)]
 
 use std::env;

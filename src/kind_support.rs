@@ -26,7 +26,7 @@ impl Vkgdr {
         fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
-    /// How much memory of a kind there is. Makes one or two system calls: not for hot loops. The first call for a kind
+    /// How much memory of a kind there is. Asks a driver or reads `/proc/meminfo`: not for hot loops. The first call for a kind
     /// tries to allocate some, as [`supports`](Self::supports) does.
     ///
     /// # Errors

@@ -18,13 +18,17 @@ use std::fmt;
 #[non_exhaustive]
 pub enum MemoryKind {
     /// Video memory that the CPU accesses through the PCIe BAR. The default, and the only kind in vkgdr 0.1.
+    ///
+    /// Vulkan allocates it. Without Vulkan, or beyond its heap, CUDA does, where the CPU can map that
+    /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). Such memory cannot be exported by
+    /// [`export_fd`](crate::Memory::export_fd), and has no `VkDeviceMemory`.
     #[default]
     Mapped,
     /// Cached system memory that the GPU accesses over PCIe.
     ///
     /// Vulkan allocates it, unless a driver refuses to share Vulkan's host memory with CUDA, Vulkan is missing, or Vulkan has no
     /// such type. Then it consists of pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`),
-    /// for all allocations of the GPU from the first refusal on. Either is shared by [`export_fd`](crate::Memory::export_fd). A
+    /// for all allocations of the GPU after the first refusal. [`export_fd`](crate::Memory::export_fd) shares both. A
     /// registered page may have the same host and device address.
     Host,
     /// Video memory without a host view.

@@ -39,7 +39,7 @@ impl Default for CopyThresholds {
     /// The thresholds before [`Vkgdr::calibrate`](crate::Vkgdr::calibrate).
     ///
     /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20),
-    /// while a copy engine takes 5 to 10 µs for start and wait and then moves 20 to 57 GB/s, limited by the CPU's copy to or
+    /// while a copy engine costs 5 to 10 µs to start and wait for, and then moves 20 to 57 GB/s, limited by the CPU's copy to or
     /// from pinned memory. So reads break even at 5 to 8 KiB; long writes take about the same time either way.
     fn default() -> Self {
         Self { read: 8 << 10, write: 1 << 20 }

@@ -64,8 +64,8 @@ pub fn device_count() -> Result<i32> {
     cuda.device_count()
 }
 
-/// The CUDA device to which the memory at an address belongs, or for whose use this crate's host memory at a device address is
-/// mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
+/// The CUDA device that owns the memory at an address; for a device address of this crate's host memory, the device for which
+/// it is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
 /// memory a context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs none.
 ///
 /// # Errors
@@ -78,7 +78,7 @@ pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
 }
 
 /// The newest CUDA version that the installed driver supports, as `1000 * major + 10 * minor`: 12080 is CUDA 12.8.
-/// Does not initialise the driver.
+/// Loads the driver, after which a forked child cannot use it, and does not initialise it.
 ///
 /// # Errors
 ///

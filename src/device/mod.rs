@@ -37,16 +37,16 @@ pub(crate) use memory_type::{MemoryType, Source};
 /// handles of a GPU in a process share one Vulkan device, except those of `open_on`: every `open` after the first is
 /// cheap.
 ///
-/// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory, and a request for `Mapped`
-/// memory fails with an error that says what is missing. Opening again tries Vulkan again; a handle that was opened without
-/// Vulkan never gains it.
+/// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory. `Mapped` memory is CUDA's own
+/// then, where the CPU can map that ([`supports_existing`](Self::supports_existing)); otherwise the error says what is missing.
+/// Opening again tries Vulkan again; a handle that was opened without Vulkan never gains it.
 ///
-/// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
-/// needs a CUDA context of its device to be current on the calling thread.
+/// A handle may be used from any thread. Unless it retains the primary context ([`Vkgdr::open_primary_context`], and `open_on`
+/// without `CURRENT_CONTEXT`), allocating needs a CUDA context of its device to be current on the calling thread.
 ///
-/// Neither driver works in a child that was forked after the first `open`: every operation that needs one returns
-/// [`Error::Forked`] there, and drops leave inherited memory to the parent. A child that needs the GPU must `exec`
-/// first.
+/// Neither driver works in a child that was forked after this crate loaded the CUDA driver, by the first `open` or a function
+/// such as [`device_count`](crate::device_count): every operation that needs one returns [`Error::Forked`] there, and drops
+/// leave inherited memory to the parent. A child that needs the GPU must `exec` first.
 #[derive(Clone)]
 pub struct Vkgdr {
     handle: Arc<HandleState>,
@@ -244,7 +244,7 @@ impl Vkgdr {
     }
 
     /// Whether the primary context that this handle retains was destroyed: by `cuDevicePrimaryCtxReset` (`cudaDeviceReset`).
-    /// The handle allocates nothing any more; open the GPU again. False for a handle that retains no context, and where the
+    /// The handle can no longer allocate; open the GPU again. False for a handle that retains no context, and where the
     /// driver does not tell.
     ///
     /// Costs one driver call where the context is current, a few elsewhere.

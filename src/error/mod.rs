@@ -69,8 +69,8 @@ pub enum Error {
         /// The code that it returned.
         code: vk::Result,
     },
-    /// Memory could not be allocated, or not be mapped for the CPU: there is too little of it or of address space, or
-    /// there are too many allocations.
+    /// Memory could not be allocated or mapped for the CPU: memory or address space is short, or there are too many
+    /// allocations.
     #[error(
         "{}{}{}",
         Shortage { operation: *operation, code: *code, kind: *kind, asked: *asked, heap: *heap },
@@ -178,7 +178,8 @@ pub enum Error {
         /// One past the last byte.
         end: usize,
     },
-    /// A pointer or a length that is not a multiple of the element's or the pattern's size.
+    /// A pointer or a length that is not a multiple of the element's size or alignment, of the pattern's size, or of the row
+    /// pitch.
     #[error("{what} {value} is not a multiple of {}", Count(*unit))]
     Misaligned {
         /// The name of the value.
@@ -227,7 +228,8 @@ pub enum Error {
         /// The error number, an `errno`.
         code: i32,
     },
-    /// The process is a child that was forked after the GPU was opened. Neither driver works in such a process.
+    /// The process is a child that was forked after this crate loaded the CUDA driver, which opening a GPU does. Neither driver
+    /// works in such a process.
     #[error(
         "the process was forked after the GPU was opened: open and use it in the child only after exec, \
          or use multiprocessing's \"spawn\""

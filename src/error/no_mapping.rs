@@ -14,8 +14,8 @@ pub enum NoMapping {
         /// The version that the driver reports, such as 13000 for CUDA 13.0.
         version: i32,
     },
-    /// The GPU does not export its memory (`CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED` is 0).
-    #[error("CUDA device {device} exports no dma-buf (device attribute 124 is 0); {INSTEAD}")]
+    /// The GPU does not export its memory (`CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED` is 0 or unknown).
+    #[error("CUDA device {device} exports no dma-buf (device attribute 124 is 0 or unknown); {INSTEAD}")]
     NoExport {
         /// The device.
         device: i32,

@@ -4,7 +4,8 @@
 use super::text::{Count, Uuid};
 use crate::MemoryKind;
 
-/// Why memory that another process sent was refused, before a driver saw its descriptor. The descriptor was closed.
+/// Why memory that another process sent was refused, before a driver saw its descriptor. The descriptor was closed,
+/// except for [`OtherUser`](Self::OtherUser), which leaves the message in the socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -44,7 +45,7 @@ pub enum Refusal {
     /// A message comes with exactly one descriptor.
     #[error("it came with {} instead of one", descriptors(*count))]
     Descriptors {
-        /// The number that came; more than one may be 2.
+        /// The number received; 2 where more were sent than fit.
         count: usize,
     },
     /// A field has a value that this version does not know.

@@ -152,6 +152,7 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     }
 
     /// Copies all elements into an array of `ndarray`. Wait for the device's work and [`invalidate`](Self::invalidate) before.
+    /// An array that is not in C order is copied element by element, which of mapped memory is a round trip on the bus each.
     ///
     /// # Errors
     ///
@@ -169,6 +170,7 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     }
 
     /// Copies all elements from an array of `ndarray` with the same shape. [`flush`](Self::flush) before the device reads.
+    /// An array that is not in C order is written element by element, with a fence each.
     ///
     /// # Errors
     ///

@@ -233,8 +233,8 @@ macro_rules! device_slice {
         ///
         /// # Panics
         ///
-        /// [`stream`](DeviceSlice::stream) panics if the memory's CUDA context was destroyed: cudarc's trait has no
-        /// error to return.
+        /// [`stream`](DeviceSlice::stream) panics if the memory's CUDA context was destroyed, if the driver refuses, and in a
+        /// forked child that did not inherit the stream: cudarc's trait has no error to return.
         impl<T: DeviceRepr + Pod> DeviceSlice<T> for $type {
             fn len(&self) -> usize {
                 Region::len(self) / size_of::<T>().max(1)

@@ -29,7 +29,7 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 ///
 /// A mapping of foreign memory neither keeps it alive nor notices when it is freed: drop the mapping first. Otherwise the CPU
 /// still sees the old pages. It may use them without a fault, but they may belong to another allocation by then, and copies by
-/// the GPU's copy engine use whatever the device address leads to. [`is_current`](Self::is_current) asks the driver.
+/// the GPU's copy engine access whatever is at the device address by then. [`is_current`](Self::is_current) asks the driver.
 ///
 /// # Pages
 ///
@@ -67,8 +67,8 @@ impl Mapping {
     /// # Errors
     ///
     /// [`Error::NoMapping`] with the reason and what works instead, [`Error::OutOfRange`] for bytes beyond the end of the
-    /// allocation, `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and those of
-    /// `cuMemGetHandleForAddressRange` and `mmap`.
+    /// allocation, [`Error::NoHostView`] for memory of this crate that the CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`,
+    /// [`Error::WrongDevice`], [`Error::Forked`], and those of `cuMemGetHandleForAddressRange` and `mmap`.
     pub fn of(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Self> {
         Self::with_flags(owner, device_ptr, len, MappingFlags::empty())
     }
@@ -134,7 +134,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// Never fails in this version. Later versions may return errors.
+    /// Those of [`Memory::free`](crate::Memory::free) for memory of this crate, of which the mapping may be the last reference.
+    /// For other memory it never fails in this version.
     pub fn unmap(self) -> Result<()> {
         self.0.free()
     }

@@ -30,8 +30,8 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
 /// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a
 /// stream, or [freed idle](Self::free_idle), may be dropped meanwhile if its stream is not the captured one and the capture is
-/// either relaxed or both thread-local and another thread's. What a capture keeps from being waited for is released later, see
-/// [`Vkgdr::collect`](crate::Vkgdr::collect).
+/// either relaxed or both thread-local and another thread's. Memory that cannot be waited for because of a capture is released
+/// later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
 ///
 /// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the
 /// memory is the parent's.
@@ -79,7 +79,8 @@ impl Memory {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
     /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted
-    /// or the size exceeds the heap, [`Error::Forked`], and other errors of the drivers.
+    /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
+    /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, || Allocation::new(owner, len, kind))
     }

@@ -40,7 +40,8 @@ impl RawMemory {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
     /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted
-    /// or the size exceeds the heap, [`Error::Forked`], and other errors of the drivers.
+    /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
+    /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let allocation = match owner.primary_context() {
             Some(context) => context.run(|| Allocation::new(owner, len, kind))?,
@@ -130,7 +131,7 @@ impl RawMemory {
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed, otherwise Vulkan's
-    /// `nonCoherentAtomSize`.
+    /// `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.allocation.as_ref().map_or(1, |allocation| allocation.memory_type().atom)

@@ -23,7 +23,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::PerThreadStream`], and
-    /// [`Error::Forked`].
+    /// [`Error::Forked`]. For memory of a pool, this may wait for the raw stream of its last user, and return the error of that.
     ///
     /// [`Error::ForeignStream`]: crate::Error::ForeignStream
     /// [`Error::PerThreadStream`]: crate::Error::PerThreadStream

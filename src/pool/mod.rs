@@ -53,7 +53,8 @@ pub(crate) use thread_cache::NO_CACHE;
 ///
 /// # Teardown
 ///
-/// Dropping the last clone of a pool frees its unused blocks. Memory in use keeps its block alive: dropping the last
+/// Dropping the last clone of a pool frees its unused blocks, after a wait for the context where the device may still use memory
+/// that was freed. Memory in use keeps its block alive: dropping the last
 /// memory of the block waits for the context and frees the block, as it does for a [`Memory`](crate::Memory). Drop the pool
 /// and its memory before the context, as [`Memory`](crate::Memory#contexts) says: without the context the pool is unusable.
 ///
@@ -192,7 +193,8 @@ impl Pool {
         if fork::is_forked() { 0 } else { self.inner().trim(keep) }
     }
 
-    /// Waits for the pool's context and frees every unused block.
+    /// Waits for the pool's context if the device may still use free memory, and frees every unused block. Also waits for the
+    /// GPU's deferred frees.
     ///
     /// Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture, blocks
     /// that the device may still use are kept, too.

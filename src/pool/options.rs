@@ -78,8 +78,8 @@ impl PoolOptions {
     /// `nonCoherentAtomSize`, so that no flush of one chunk touches another.
     ///
     /// Device addresses are multiples of it. So are offsets from the block's host mapping, of which Vulkan guarantees
-    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). With the default options, chunks of 1 KiB and more are
-    /// aligned to 256 bytes on the device.
+    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the alignment of
+    /// `cudaMalloc`: chunks need not be aligned to more than this value, however long they are.
     pub const fn alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes;
         self

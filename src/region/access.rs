@@ -24,7 +24,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkFlushMappedMemoryRanges`.
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and for non-coherent memory [`Error::Forked`] and the errors of
+    /// `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
@@ -38,7 +39,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkInvalidateMappedMemoryRanges`.
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and for non-coherent memory [`Error::Forked`] and the errors of
+    /// `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;

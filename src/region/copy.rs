@@ -100,8 +100,8 @@ impl Region {
     /// Does not flush.
     ///
     /// Once the GPU's copy engine was created, see [`write`](Self::write), it fills ranges of mapped memory that
-    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value: one of 1, 2 or 4 bytes at an
-    /// address that is a multiple of its size, or a larger one that repeats such a value, such as zeros. The CPU fills
+    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value: it has 1, 2 or 4 bytes and
+    /// the address is a multiple of its size, or it is larger and itself repeats such a value, as zeros do. The CPU fills
     /// all others. Either way this returns when the fill is complete.
     ///
     /// # Errors

@@ -279,7 +279,8 @@ impl Region {
         self.block().allocation().memory_type().cached
     }
 
-    /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`.
+    /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`, or 64 for memory
+    /// that does not come from Vulkan.
     #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {

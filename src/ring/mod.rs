@@ -59,9 +59,9 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in
 /// host memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last
 /// ring is dropped, since freeing waits for the kernels of all its rings. Where rings come and go,
-/// [bind](Self::bind_stream) each to its kernel's stream: its memory then waits for that stream alone. Other unbound
-/// memory must not be freed before the kernel was told to end: its drop would wait for ever. So might the drop of the
-/// last ring while another thread makes a ring and starts its kernel. In a forked child, a drop does nothing.
+/// [bind](Self::bind_stream) each to its kernel's stream: its memory then waits for that stream alone. Do not free other
+/// unbound memory before the kernel was told to end: the drop would wait for ever. The drop of the last ring may, too, if
+/// another thread makes a ring and starts its kernel meanwhile. In a forked child, a drop does nothing.
 ///
 /// # Examples
 ///
@@ -102,7 +102,8 @@ pub struct RingStats {
     pub publications: u64,
     /// Pushes that found too little room, counting every retry of a push that waits.
     pub full: u64,
-    /// Bytes of the ring that the kernel has not returned: unread messages with their headers.
+    /// Bytes of the ring that the kernel has not returned: unread messages, and read ones whose room it returns with later ones,
+    /// with their headers.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,
@@ -213,7 +214,8 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::MessageTooLong`], [`Error::RingClosed`], [`Error::RingCorrupt`], [`Error::Forked`], and the errors of
-    /// [`Region::flush`](crate::Region::flush), after which the message may still reach the kernel, with the next one.
+    /// [`Region::flush`](crate::Region::flush), after which the message may still reach the kernel, together with
+    /// the next one.
     pub fn try_push(&self, message: &[u8]) -> Result<bool> {
         Ok(self.try_push_all(&[message])? == 1)
     }

@@ -120,7 +120,8 @@ impl StreamRef {
         }
     }
 
-    /// Records an event after all work that was submitted to the stream so far.
+    /// Records an event after all work that was submitted to the stream so far. In a context that is not a device's primary one,
+    /// the first call allocates a byte, which may wait until running kernels have ended.
     ///
     /// # Errors
     ///
@@ -163,8 +164,8 @@ impl StreamRef {
     /// several slices, the slice pitches must be multiples of the row pitches. If the width, the height or the depth is
     /// 0, nothing is copied.
     ///
-    /// Host memory that is not page-locked may be read before the call returns, and the call may wait until it is
-    /// written. The CPU's writes to memory of this crate must be flushed before the device copies them, see
+    /// Of host memory that is not page-locked, the driver may read the source before the call returns, and the call may wait
+    /// until the target is written. The CPU's writes to memory of this crate must be flushed before the device copies them, see
     /// [`Region::flush`](crate::Region::flush).
     ///
     /// # Errors

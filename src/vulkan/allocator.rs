@@ -36,8 +36,8 @@ use crate::{Error, Memory, Result, Vkgdr};
 /// finished. gpu-allocator keeps one empty block of each memory type; the last clone of the allocator gives them back
 /// when it is dropped, and logs what is still in use.
 ///
-/// Cloning is cheap and shares the allocator. All methods may be called from any thread. In a forked child they return
-/// [`Error::Forked`].
+/// Cloning is cheap and shares the allocator. All methods may be called from any thread. In a forked child, those that return a
+/// `Result` return [`Error::Forked`].
 ///
 /// # Examples
 ///

@@ -72,8 +72,8 @@ fn has_one_color_plane(format: vk::Format) -> bool {
 
 /// A Vulkan image whose bytes CUDA and the CPU share. Made by [`Allocator::image`](super::Allocator::image).
 ///
-/// It dereferences to [`Memory`], and so to [`Region`](crate::Region), which is all of its memory: with linear tiling rows of
-/// pixels, as [`layout`](Self::layout) says; with optimal tiling bytes in an order of the driver's own. What
+/// It dereferences to [`Memory`], and so to the [`Region`](crate::Region) of all its memory. With linear tiling this is rows of
+/// pixels, see [`layout`](Self::layout); with optimal tiling the order of the bytes is the driver's. What
 /// [`Buffer`](super::Buffer) says of its lifetime holds here, too.
 pub struct Image {
     // Destroyed before its memory is freed.

@@ -17,8 +17,8 @@ use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, Result, StreamRef, Vkgdr};
 
-/// A timeline semaphore: a number that only grows, which a Vulkan queue, a CUDA stream or the CPU raises and each of them waits
-/// for. So the work of a queue and of a stream is ordered without the CPU.
+/// A timeline semaphore: a number that only grows. Vulkan's queues, CUDA's streams and the CPU can each raise it and wait for
+/// it, so that the work of a queue and of a stream is ordered without the CPU.
 ///
 /// It belongs to the handle's primary context if the handle retains that, otherwise to the context that was current when it was
 /// made.
