@@ -94,7 +94,7 @@ soak: ## random sequences on 16 threads for MINUTES=10
 	@VKGDR_TEST_LAYERS=$${VKGDR_TEST_LAYERS:-faults} MINUTES=$${MINUTES:-10} cargo test --quiet --locked --package vkgdr --test sequences -- \
 	    --ignored --exact soak::the_resources_of_the_process_stay_flat --nocapture
 
-fuzz: ## fuzz the C library, the simulated driver and PTX, SECONDS=60 each
+fuzz: ## fuzz the C library, the simulated driver, PTX and messages, SECONDS=60 each
 	@scripts/setup.sh rust vulkan lavapipe
 	@$(xtask) fuzz
 

@@ -24,7 +24,7 @@ versions, manifests, device nodes, containers, the BAR, limits of the process. E
 Exit codes: 0 if all is well, 1 if the GPU can be used with limits, 2 if it cannot be used.";
 
 const BENCH: &str = "\
-Measures on one GPU, for about 0.2 seconds a line. P0 is the shortest time, P50 the median, P99 the time that one of a \
+Measures on one GPU, for about 0.2 seconds a line; `pingpong` makes 2,200 rounds of each. P0 is the shortest time, P50 the median, P99 the time that one of a \
 hundred samples exceeds. On the simulated driver the numbers say nothing about a GPU.";
 
 const SIM: &str = "\
@@ -47,7 +47,7 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Show the GPUs, their kinds of memory, and how much of it can be mapped
     ///
-    /// Exits with 1 if a driver or a GPU cannot be used.
+    /// Exits with 1 if CUDA or a GPU cannot be used.
     Info,
     /// Find out what keeps GPU memory from being mapped, and what to do
     #[command(long_about = DOCTOR)]
@@ -82,7 +82,7 @@ pub(crate) enum Bench {
     Bw(CopyBench),
     /// Time of small copies
     ///
-    /// From 1 to 4K bytes by default. A write is timed until it has left the CPU; `pingpong` measures the way there and back.
+    /// From 1 to 4K bytes by default. A write is timed until it has left the CPU; `pingpong` measures the full round trip.
     Latency(CopyBench),
     /// Round trips with a running kernel, which polls memory of each kind and answers in host memory
     Pingpong(Common),
@@ -141,7 +141,7 @@ impl Bench {
 pub(crate) struct CopyBench {
     #[command(flatten)]
     pub(crate) sizes: Sizes,
-    /// The copies to measure: to GPU memory, from it, or both [default: both]
+    /// Measure only copies to GPU memory (write) or from it (read); by default both
     #[arg(long, value_enum)]
     direction: Option<Direction>,
     /// Threads, each of which copies its own bytes, all at the same time

@@ -10,14 +10,16 @@
  * several threads at a time, but not while it is closed or freed.
  *
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
- * return when they are done. Of coherent memory that the CPU does not cache, such as mapped memory behind PCIe, the
- * GPU's copy engine makes reads from 8 KiB and writes from 1 MiB on, unless vkgdr_copy_calibrate() or
+ * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with
+ * VKGDR_COPY_DMA or one of device memory has made the GPU's copy engine in the memory's context. From then on, of
+ * coherent memory that the CPU does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and
+ * writes from 1 MiB on, unless vkgdr_copy_calibrate() or
  * vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the engine, some microseconds at
  * least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work. The engine works on streams
  * of this library that have no order with any other stream, the default streams included, and is never part of a
  * stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the device that uses the bytes
- * before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU keeps a copy off the engine,
- * SIZE_MAX as a threshold all of them.
+ * before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU keeps one copy off the
+ * engine; a threshold of SIZE_MAX keeps all of them off.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -79,7 +81,9 @@ typedef enum vkgdr_open_flags {
  */
 typedef enum vkgdr_memory_flags {
   /**
-   * GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1.
+   * GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1. Vulkan allocates it; without Vulkan, or
+   * beyond its heap, CUDA does, where vkgdr_device_supports_existing() is true. Such memory has no
+   * vkgdr_memory_get_vulkan_memory(), and vkgdr_memory_send() refuses it.
    */
   VKGDR_MEMORY_MAPPED = 0,
   /**
@@ -102,7 +106,7 @@ typedef enum vkgdr_memory_flags {
   /**
    * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
    * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-   * tells. Host memory needs no such flag, with which it is an error: cards register it by its host pointer.
+   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer.
    */
   VKGDR_MEMORY_DMA_BUF_BIT = 67108864,
 } vkgdr_memory_flags;
@@ -113,9 +117,9 @@ typedef enum vkgdr_memory_flags {
 typedef enum vkgdr_copy_policy {
   /**
    * The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-   * have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate() or a copy with VKGDR_COPY_DMA has made
-   * the copy engine in the memory's context: to make it may wait until running kernels have ended. Always the copy
-   * engine for device memory, which those functions refuse.
+   * have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
+   * device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
+   * ended. Always the copy engine for device memory, which those functions refuse.
    */
   VKGDR_COPY_AUTO = 0,
   /**
@@ -125,7 +129,7 @@ typedef enum vkgdr_copy_policy {
   /**
    * The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
    * cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-   * before and invalidates afterwards, in whole atoms, which must not be written otherwise meanwhile.
+   * before the copy and, after a write, invalidates, both in whole atoms, to which nothing else may write meanwhile.
    */
   VKGDR_COPY_DMA = 2,
 } vkgdr_copy_policy;
@@ -183,7 +187,8 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_DRIVER_MISSING = 5,
   /**
-   * Vulkan does not know the CUDA device, or the current context is on another device.
+   * Vulkan does not know the CUDA device, CUDA does not know the Vulkan device, or the current context or the memory is
+   * on another device.
    */
   VKGDR_ERROR_NO_DEVICE = 6,
   /**
@@ -435,7 +440,8 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t full;
   /**
-   * Bytes that the kernel has not returned: unread messages with their headers.
+   * Bytes that the kernel has not returned: unread messages, and read ones whose room it returns with later ones, with
+   * their headers.
    */
   uint64_t unread_bytes;
   /**
@@ -551,8 +557,8 @@ VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t off
 /**
  * Copies `size` bytes to the memory. Does not flush.
  *
- * Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
- * engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
+ * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
+ * not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
  * copies.
  *
  * @param mem     The memory, or a region of it.
@@ -568,8 +574,8 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
 /**
  * Copies `size` bytes from the memory. Does not invalidate.
  *
- * Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
- * engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
+ * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
+ * not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
  * copies.
  *
  * @param mem     The memory, or a region of it.
@@ -585,8 +591,8 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *tar
 /**
  * Fills a range with a repeated pattern. Does not flush.
  *
- * Returns when the range is filled. Large ranges of memory that the CPU does not cache are filled by the GPU's copy
- * engine, if the pattern is one that it can repeat: 1, 2 or 4 bytes at an address that is a multiple of that, or
+ * Returns when the range is filled. Once the GPU's copy engine was made, it fills large ranges of memory that the CPU
+ * does not cache, if it can repeat the pattern: 1, 2 or 4 bytes at an address that is a multiple of that, or
  * made of such, zeros for example. See "Copies and the device's other work" above.
  *
  * @param mem           The memory, or a region of it.
@@ -656,14 +662,15 @@ VKGDR_API int32_t vkgdr_copy_get_thresholds(vkgdr_t g, struct vkgdr_copy_thresho
 VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_thresholds *thresholds);
 
 /**
- * Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context for which
- * vkgdr_memory_alloc() would allocate, which must be current. Does nothing if they exist.
+ * Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which
+ * vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
+ * 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
  *
  * That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
  * for the CPU.
  *
  * @param g    The GPU.
- * @return A `vkgdr_status`, as of vkgdr_memory_alloc().
+ * @return A `vkgdr_status`; its errors are those for which vkgdr_memory_alloc() fails.
  *
  * `g` must be NULL or a live handle.
  */
@@ -679,7 +686,7 @@ VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
  *
  * @param g    The GPU.
  * @param out  Where the thresholds are written, in bytes; may be NULL.
- * @return A `vkgdr_status`, as of vkgdr_memory_alloc() and vkgdr_copy_write(). The thresholds stay as they were
+ * @return A `vkgdr_status`, as of vkgdr_copy_prepare() and vkgdr_copy_write(). The thresholds stay as they were
  *         unless it is VKGDR_SUCCESS.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
@@ -732,20 +739,22 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
 /**
  * Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
  *
- * The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send() and streams, and
- * vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
+ * The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send(), streams, vkgdr_find() and
+ * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
  *
  * It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
  * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
  *
  * @param g           The GPU.
  * @param device_ptr  The address of the first byte.
- * @param size        Bytes, more than 0, all in one allocation. Whole pages of 64 KiB around them are mapped.
+ * @param size        Bytes, more than 0, all in one allocation. Whole pages of 64 KiB around them are mapped,
+ *                    of an allocation up to 32 MiB all.
  * @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
  * @param out         Where the result is written; for vkgdr_memory_free().
  * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED where
  *         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
- *         host and managed memory, which need no view.
+ *         host and managed memory, which need no view; VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
+ *         VKGDR_ERROR_NO_DEVICE for another GPU's memory.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */
@@ -766,7 +775,8 @@ VKGDR_API int32_t vkgdr_memory_is_current(vkgdr_memory_t mem, bool *out);
 /**
  * Creates a descriptor of memory that a network card can register: the arguments of ibv_reg_dmabuf_mr().
  *
- * For memory of VKGDR_MEMORY_DMA_BUF_BIT and of vkgdr_map_existing(). End the registration before the memory is freed.
+ * For memory that CUDA allocated: with VKGDR_MEMORY_DMA_BUF_BIT, mapped and device memory without Vulkan, and that of
+ * vkgdr_map_existing(). End the registration before the memory is freed.
  *
  * @param mem  The memory, or a region of it.
  * @param out  Where the descriptor and the place of the memory in it are written.
@@ -783,7 +793,7 @@ VKGDR_API int32_t vkgdr_memory_get_dma_buf(vkgdr_memory_t mem, struct vkgdr_dma_
  *
  * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED) and where Vulkan is missing or does
  * not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN), so that programs fall back on
- * other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+ * other memory there; but not where vkgdr_device_supports_existing() is true, where CUDA allocates mapped memory. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -852,7 +862,7 @@ VKGDR_API int32_t vkgdr_device_get_uuid(vkgdr_t g, uint8_t *uuid);
  *
  * The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that they
  * list. It does that in the handle's primary context if it retains that, in the current context if that is one of the
- * device, or else in the device's primary context, and may wait for a running kernel. A shortage of memory is not a no.
+ * device, or else in the device's primary context, and may wait for a running kernel. Running out of memory does not count as a no.
  *
  * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
@@ -877,7 +887,7 @@ VKGDR_API int32_t vkgdr_device_supports(vkgdr_t g, uint32_t kind, bool *out);
 VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct vkgdr_memory_info *out);
 
 /**
- * Frees memory whose free was deferred until a stream had passed it, where the stream has. Every alloc and free does
+ * Frees memory whose free was deferred behind work of a stream that has finished since. Every alloc and free does
  * the same for a few allocations. Memory whose free could not wait for its context, as during a stream capture, is freed
  * here, after a wait for that context.
  *
@@ -893,8 +903,8 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
  * Finds the memory that contains an address.
  *
  * The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
- * function takes it, and freeing it frees the allocation only if it is the last reference. Memory of a pool is found once one
- * of its addresses was asked for. Memory that another thread frees meanwhile is either kept alive or not found.
+ * function takes it, and freeing it frees the allocation only if it is the last reference: then vkgdr_memory_free() waits for
+ * all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory that another thread frees meanwhile is either kept alive or not found.
  *
  * @param ptr     A host or device address of any byte of the memory.
  * @param memory  Where the memory is written; for vkgdr_memory_free().
@@ -955,7 +965,8 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
 VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 
 /**
- * As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case.
+ * As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case. NULL is
+ * VKGDR_ERROR_INVALID_ARGUMENT.
  *
  * @param mem  The memory or region, which must not be used afterwards.
  * @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
@@ -1177,8 +1188,8 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  * CPU: an allocation may wait for it.
  *
  * @param g         The GPU. It may be closed before the ring.
- * @param messages  The bytes of the longest message, more than 0, and of all messages that are on their way, each of which
- *                  takes 16 bytes more and a multiple of 16.
+ * @param messages  The size of the longest message in bytes, more than 0. It is also the room for all messages on their way,
+ *                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
  * @param answers   The same for answers.
  * @param out       Where the ring is written; for vkgdr_ring_free().
  * @return A `vkgdr_status`; vkgdr_last_error() says more.
@@ -1242,7 +1253,8 @@ VKGDR_API int32_t vkgdr_ring_push(vkgdr_ring_t ring, const void *message, size_t
  * @param sizes     The bytes of each message.
  * @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
  * @param pushed    Where the number of messages that were pushed is written; the first ones.
- * @return A `vkgdr_status`, as of vkgdr_ring_push() for the first message. One that is too long ends the messages before it.
+ * @return A `vkgdr_status`: VKGDR_SUCCESS also if there was no room, with 0 in `pushed`; otherwise as of vkgdr_ring_push() for
+ *         the first message. A later one that is too long ends the batch, and those before it are pushed.
  *
  * `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for reading its bytes,
  * `pushed` NULL or good for writing.
@@ -1382,7 +1394,8 @@ VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan
 
 /**
  * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
- * Vulkan device is destroyed that the program made.
+ * Vulkan device is destroyed that the program made. Frees may remain that a stream capture has deferred, until
+ * vkgdr_device_collect() finds that it has ended, and those that another thread is waiting for.
  *
  * @param g  The GPU.
  * @return A `vkgdr_status`.

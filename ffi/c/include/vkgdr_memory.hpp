@@ -85,7 +85,7 @@ public:
 
     /// A descriptor that a network card can register, for the caller to close().
     ///
-    /// @throw error  VKGDR_ERROR_NOT_SUPPORTED unless the memory is of VKGDR_MEMORY_DMA_BUF_BIT or map_existing().
+    /// @throw error  VKGDR_ERROR_NOT_SUPPORTED for other memory than vkgdr_memory_get_dma_buf() names.
     vkgdr_dma_buf dma_buf() const {
         vkgdr_dma_buf exported{};
         if (vkgdr_memory_get_dma_buf(get(), &exported) != VKGDR_SUCCESS) {
@@ -170,7 +170,8 @@ public:
     /// @param offset  The first byte in the memory.
     /// @param source  The bytes to copy; may be null if `size` is 0.
     /// @param size    Bytes.
-    /// @throw error   VKGDR_ERROR_OUT_OF_RANGE, or VKGDR_ERROR_NOT_SUPPORTED for device memory.
+    /// @throw error   VKGDR_ERROR_OUT_OF_RANGE, VKGDR_ERROR_NOT_SUPPORTED for device memory, or VKGDR_ERROR_CUDA where the
+    ///                copy engine copies.
     void write(std::size_t offset, const void *source, std::size_t size) const {
         check("vkgdr_memory_write", vkgdr_memory_write(get(), offset, source, size));
     }
@@ -211,7 +212,7 @@ public:
     /// @param offset  The first byte in the memory.
     /// @param source  The bytes to copy; may be null if `size` is 0.
     /// @param size    Bytes.
-    /// @throw error   As write(), and VKGDR_ERROR_CUDA from the copy engine.
+    /// @throw error   As write().
     void write_with(copy_policy policy, std::size_t offset, const void *source, std::size_t size) const {
         const auto value = static_cast<std::uint32_t>(policy);
         check("vkgdr_copy_write", vkgdr_copy_write(get(), offset, source, size, value));

@@ -94,8 +94,8 @@ unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome
 
 /// Copies `size` bytes to the memory. Does not flush.
 ///
-/// Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
-/// engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
+/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
+/// not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
 /// copies.
 ///
 /// @param mem     The memory, or a region of it.
@@ -126,8 +126,8 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 
 /// Copies `size` bytes from the memory. Does not invalidate.
 ///
-/// Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
-/// engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
+/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
+/// not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
 /// copies.
 ///
 /// @param mem     The memory, or a region of it.
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn vkgdr_memory_read(
 
 /// Fills a range with a repeated pattern. Does not flush.
 ///
-/// Returns when the range is filled. Large ranges of memory that the CPU does not cache are filled by the GPU's copy
-/// engine, if the pattern is one that it can repeat: 1, 2 or 4 bytes at an address that is a multiple of that, or
+/// Returns when the range is filled. Once the GPU's copy engine was made, it fills large ranges of memory that the CPU
+/// does not cache, if it can repeat the pattern: 1, 2 or 4 bytes at an address that is a multiple of that, or
 /// made of such, zeros for example. See "Copies and the device's other work" above.
 ///
 /// @param mem           The memory, or a region of it.

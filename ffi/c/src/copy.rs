@@ -17,15 +17,15 @@ use crate::memory_handle::{range, region, vkgdr_memory_t};
 #[repr(C)]
 pub enum vkgdr_copy_policy {
     /// The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-    /// have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate() or a copy with VKGDR_COPY_DMA has made
-    /// the copy engine in the memory's context: to make it may wait until running kernels have ended. Always the copy
-    /// engine for device memory, which those functions refuse.
+    /// have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
+    /// device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
+    /// ended. Always the copy engine for device memory, which those functions refuse.
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
     /// The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
     /// cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-    /// before and invalidates afterwards, in whole atoms, which must not be written otherwise meanwhile.
+    /// before the copy and, after a write, invalidates, both in whole atoms, to which nothing else may write meanwhile.
     VKGDR_COPY_DMA = 2,
 }
 
@@ -201,14 +201,15 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
     })
 }
 
-/// Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context for which
-/// vkgdr_memory_alloc() would allocate, which must be current. Does nothing if they exist.
+/// Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which
+/// vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
+/// 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
 ///
 /// That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
 /// for the CPU.
 ///
 /// @param g    The GPU.
-/// @return A `vkgdr_status`, as of vkgdr_memory_alloc().
+/// @return A `vkgdr_status`; its errors are those for which vkgdr_memory_alloc() fails.
 ///
 /// # Safety
 ///
@@ -230,7 +231,7 @@ pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
 ///
 /// @param g    The GPU.
 /// @param out  Where the thresholds are written, in bytes; may be NULL.
-/// @return A `vkgdr_status`, as of vkgdr_memory_alloc() and vkgdr_copy_write(). The thresholds stay as they were
+/// @return A `vkgdr_status`, as of vkgdr_copy_prepare() and vkgdr_copy_write(). The thresholds stay as they were
 ///         unless it is VKGDR_SUCCESS.
 ///
 /// # Safety

@@ -54,20 +54,22 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 
 /// Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
 ///
-/// The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send() and streams, and
-/// vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
+/// The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send(), streams, vkgdr_find() and
+/// vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
 ///
 /// It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
 /// the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
 ///
 /// @param g           The GPU.
 /// @param device_ptr  The address of the first byte.
-/// @param size        Bytes, more than 0, all in one allocation. Whole pages of 64 KiB around them are mapped.
+/// @param size        Bytes, more than 0, all in one allocation. Whole pages of 64 KiB around them are mapped,
+///                    of an allocation up to 32 MiB all.
 /// @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
 /// @param out         Where the result is written; for vkgdr_memory_free().
 /// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED where
 ///         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
-///         host and managed memory, which need no view.
+///         host and managed memory, which need no view; VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
+///         VKGDR_ERROR_NO_DEVICE for another GPU's memory.
 ///
 /// # Safety
 ///
@@ -116,7 +118,8 @@ pub unsafe extern "C" fn vkgdr_memory_is_current(mem: vkgdr_memory_t, out: *mut 
 
 /// Creates a descriptor of memory that a network card can register: the arguments of ibv_reg_dmabuf_mr().
 ///
-/// For memory of VKGDR_MEMORY_DMA_BUF_BIT and of vkgdr_map_existing(). End the registration before the memory is freed.
+/// For memory that CUDA allocated: with VKGDR_MEMORY_DMA_BUF_BIT, mapped and device memory without Vulkan, and that of
+/// vkgdr_map_existing(). End the registration before the memory is freed.
 ///
 /// @param mem  The memory, or a region of it.
 /// @param out  Where the descriptor and the place of the memory in it are written.

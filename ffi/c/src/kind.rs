@@ -10,7 +10,9 @@ use crate::failure::Outcome;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_memory_flags {
-    /// GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1.
+    /// GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1. Vulkan allocates it; without Vulkan, or
+    /// beyond its heap, CUDA does, where vkgdr_device_supports_existing() is true. Such memory has no
+    /// vkgdr_memory_get_vulkan_memory(), and vkgdr_memory_send() refuses it.
     VKGDR_MEMORY_MAPPED = 0,
     /// Cached system memory that the GPU accesses over PCIe.
     VKGDR_MEMORY_HOST = 1,
@@ -23,7 +25,7 @@ pub enum vkgdr_memory_flags {
     VKGDR_MEMORY_OR_DEVICE_BIT = 0x0200_0000,
     /// For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
     /// register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-    /// tells. Host memory needs no such flag, with which it is an error: cards register it by its host pointer.
+    /// tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer.
     VKGDR_MEMORY_DMA_BUF_BIT = 0x0400_0000,
 }
 

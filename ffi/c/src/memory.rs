@@ -81,7 +81,8 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
     });
 }
 
-/// As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case.
+/// As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case. NULL is
+/// VKGDR_ERROR_INVALID_ARGUMENT.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
 /// @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is

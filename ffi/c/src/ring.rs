@@ -36,7 +36,8 @@ pub struct vkgdr_ring_stats {
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
-    /// Bytes that the kernel has not returned: unread messages with their headers.
+    /// Bytes that the kernel has not returned: unread messages, and read ones whose room it returns with later ones, with
+    /// their headers.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,
@@ -65,8 +66,8 @@ unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
 /// CPU: an allocation may wait for it.
 ///
 /// @param g         The GPU. It may be closed before the ring.
-/// @param messages  The bytes of the longest message, more than 0, and of all messages that are on their way, each of which
-///                  takes 16 bytes more and a multiple of 16.
+/// @param messages  The size of the longest message in bytes, more than 0. It is also the room for all messages on their way,
+///                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
 /// @param answers   The same for answers.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
 /// @return A `vkgdr_status`; vkgdr_last_error() says more.
@@ -170,7 +171,8 @@ pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_v
 /// @param sizes     The bytes of each message.
 /// @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
 /// @param pushed    Where the number of messages that were pushed is written; the first ones.
-/// @return A `vkgdr_status`, as of vkgdr_ring_push() for the first message. One that is too long ends the messages before it.
+/// @return A `vkgdr_status`: VKGDR_SUCCESS also if there was no room, with 0 in `pushed`; otherwise as of vkgdr_ring_push() for
+///         the first message. A later one that is too long ends the batch, and those before it are pushed.
 ///
 /// # Safety
 ///

@@ -25,7 +25,8 @@ pub enum vkgdr_status {
     VKGDR_ERROR_OUT_OF_MEMORY = 4,
     /// libcuda, libvulkan, a function or an extension is missing.
     VKGDR_ERROR_DRIVER_MISSING = 5,
-    /// Vulkan does not know the CUDA device, or the current context is on another device.
+    /// Vulkan does not know the CUDA device, CUDA does not know the Vulkan device, or the current context or the memory is
+    /// on another device.
     VKGDR_ERROR_NO_DEVICE = 6,
     /// A CUDA driver call failed.
     VKGDR_ERROR_CUDA = 7,

@@ -95,25 +95,26 @@ gdr_t gdr_open(void);
 int gdr_close(gdr_t g);
 
 /* Pins the pages that contain size bytes at a device address. Memory of vkgdr, from whichever of its libraries, is kept alive;
- * existing memory of CUDA is pinned where the driver can map it, else EOPNOTSUPP, and is not kept alive. EINVAL for an address
- * that the driver does not know, and for sizes beyond the last page of the memory. p2p_token and va_space are ignored. */
+ * existing memory of CUDA is pinned where the driver can map it, else EOPNOTSUPP, as for vkgdr's device memory, and is not kept
+ * alive. EINVAL for an address that the driver does not know, for host and managed memory, and for sizes beyond the last page of
+ * the memory. p2p_token and va_space are ignored. */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space, gdr_mh_t *handle);
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
 /* Ends the mapping as well, if there is one. */
 int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 
-/* 1 if the memory was freed while it is pinned, which only existing memory can be. */
+/* 1 if the memory was freed while pinned, which can happen to existing memory only. */
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
 
-/* EAGAIN if it is mapped, EINVAL for a size of 0 or beyond the pages, and for a type of mapping that the memory has not. The
+/* EAGAIN if it is mapped, EINVAL for a size of 0 or beyond the pages, and for a mapping type that the memory does not have. The
  * pinned address is at va plus its distance from gdr_info_v2_t.va; the bytes of the pages around the memory must not be used. */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
-/* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. They flush and invalidate where
- * the memory is not coherent, which nothing does for loads and stores through the mapping. */
+/* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. On memory that
+ * is not coherent they flush and invalidate; loads and stores through the mapping do neither. */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 

@@ -18,6 +18,9 @@ use crate::kept::Kept;
 use crate::raw_stream::raw_stream;
 
 /// Messages to a kernel that keeps running, and its answers.
+///
+/// A timeout is in seconds, and None waits for ever; where it is over, `TimeoutError` is raised. Of a closed or aborted ring,
+/// pushes and pops raise `EOFError`. A message that is longer than `max_message` is an `InvalidArgumentError`.
 #[pyclass(frozen, module = "vkgdr.ring")]
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.
@@ -93,7 +96,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Pushes the bytes of an object with the buffer protocol; whether there was room.
+    /// Push the bytes of an object with the buffer protocol. Return whether there was room.
     fn try_push(&self, message: &Bound<'_, PyAny>) -> Result<bool> {
         let py = message.py();
         let buffer = Bound::new(py, HostBuffer::new(message, false, false)?)?;
@@ -101,7 +104,7 @@ impl Ring {
         py.detach(|| self.ring.try_push(buffer.bytes())).map_err(told)
     }
 
-    /// Pushes a sequence of such objects while there is room; the number of them that were pushed.
+    /// Push a sequence of such objects while there is room. Return how many were pushed.
     fn push_all(&self, py: Python<'_>, messages: Vec<Bound<'_, PyAny>>) -> Result<usize> {
         let buffers: Vec<_> =
             messages.iter().map(|message| HostBuffer::new(message, false, false)).collect::<Result<_>>()?;
@@ -109,7 +112,7 @@ impl Ring {
         py.detach(|| self.ring.try_push_all(&bytes)).map_err(told)
     }
 
-    /// Pushes the bytes of an object with the buffer protocol, and waits for room.
+    /// Push the bytes of an object with the buffer protocol. Wait for room.
     #[pyo3(signature = (message, timeout = None))]
     fn push(&self, message: &Bound<'_, PyAny>, timeout: Option<f64>) -> Result<()> {
         let (py, timeout) = (message.py(), duration(timeout)?);
@@ -117,14 +120,14 @@ impl Ring {
         wait(py, timeout, |time| self.ring.push(buffer.bytes(), time))
     }
 
-    /// The next answer; None if no answer has arrived yet.
+    /// Return the next answer; None if no answer has arrived yet.
     fn try_pop<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyBytes>>> {
         let mut answer = Vec::new();
         let found = py.detach(|| self.ring.try_pop(&mut answer)).map_err(told)?;
         Ok(found.then(|| PyBytes::new(py, &answer)))
     }
 
-    /// The next answer; waits for one.
+    /// Return the next answer. Wait for it.
     #[pyo3(signature = (timeout = None))]
     fn pop<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Result<Bound<'py, PyBytes>> {
         let timeout = duration(timeout)?;

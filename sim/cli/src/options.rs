@@ -31,7 +31,7 @@ Options:
   -V, --version        print the version and exit
 
 Environment:
-  SIMCUDA_HEAP_MIB=N           memory of the GPU, in MiB
+  SIMCUDA_HEAP_MIB=N           memory of all GPUs together, in MiB
   SIMCUDA_ASYNC=1              run all work on the streams' threads
   SIMCUDA_DRIVER_VERSION=N     CUDA version to report, such as 12040 for 12.4
 

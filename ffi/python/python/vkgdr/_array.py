@@ -42,7 +42,7 @@ class Array:
     Attributes
     ----------
     stream : object
-        The stream of the array; 0 if there is none, or none but that which the memory is bound to at each use.
+        The array's own stream; 0 if it has none, in which case the stream that the memory is bound to is used.
     """
 
     def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:

@@ -58,8 +58,9 @@ class Vkgdr:
     Raises
     ------
     VkgdrError
-        A driver is missing or fails, Vulkan does not list the GPU, or no memory type fits the flags. The message names
-        the remedy.
+        The CUDA driver is missing or fails, Vulkan runs out of memory, or no memory type fits
+        ``REQUIRE_COHERENT_BIT``. The message names the remedy. Without Vulkan a handle opens; `supports` tells which kinds
+        of memory it has.
     """
 
     # Class default: an object whose `__init__` did not run counts as closed.
@@ -144,7 +145,7 @@ class Vkgdr:
 
         The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that
         they list. It does that in the handle's primary context, in the current context, or else in the device's primary
-        context, and may wait for a running kernel. A shortage of memory is not a no.
+        context, and may wait for a running kernel. Running out of memory does not count as a no.
         """
         return self._handle.supports(kind)
 
@@ -168,7 +169,7 @@ class Vkgdr:
         MemoryInfo
             ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if Vulkan reports memory in use, and
             ``"heap size"`` if it does not. For memory that does not come from Vulkan it is ``"system"`` (host) or
-            ``"cuMemGetInfo"`` (device).
+            ``"cuMemGetInfo"`` (device, and mapped, whose total is then all of the GPU's memory).
 
         Raises
         ------
