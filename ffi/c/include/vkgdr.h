@@ -793,7 +793,8 @@ VKGDR_API int32_t vkgdr_memory_get_dma_buf(vkgdr_memory_t mem, struct vkgdr_dma_
  *
  * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED) and where Vulkan is missing or does
  * not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN), so that programs fall back on
- * other memory there; but not where vkgdr_device_supports_existing() is true, where CUDA allocates mapped memory. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+ * other memory there; but not where vkgdr_device_supports_existing() is true, where CUDA allocates mapped memory. With
+ * VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -862,7 +863,8 @@ VKGDR_API int32_t vkgdr_device_get_uuid(vkgdr_t g, uint8_t *uuid);
  *
  * The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that they
  * list. It does that in the handle's primary context if it retains that, in the current context if that is one of the
- * device, or else in the device's primary context, and may wait for a running kernel. Running out of memory does not count as a no.
+ * device, or else in the device's primary context, and may wait for a running kernel. Running out of memory does not count
+ * as a no.
  *
  * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
@@ -904,7 +906,8 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
  *
  * The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
  * function takes it, and freeing it frees the allocation only if it is the last reference: then vkgdr_memory_free() waits for
- * all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory that another thread frees meanwhile is either kept alive or not found.
+ * all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory
+ * that another thread frees meanwhile is either kept alive or not found.
  *
  * @param ptr     A host or device address of any byte of the memory.
  * @param memory  Where the memory is written; for vkgdr_memory_free().

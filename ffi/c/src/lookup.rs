@@ -20,7 +20,8 @@ fn absent(address: u64) -> Failure {
 ///
 /// The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
 /// function takes it, and freeing it frees the allocation only if it is the last reference: then vkgdr_memory_free() waits for
-/// all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory that another thread frees meanwhile is either kept alive or not found.
+/// all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory
+/// that another thread frees meanwhile is either kept alive or not found.
 ///
 /// @param ptr     A host or device address of any byte of the memory.
 /// @param memory  Where the memory is written; for vkgdr_memory_free().
