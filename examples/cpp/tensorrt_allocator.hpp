@@ -34,14 +34,17 @@ public:
         return reinterpret_cast<void *>(address);
     }
 
-    /// Frees memory after the work that was submitted to a stream before; does not wait. False for other memory.
+    /// Frees memory after the work that was submitted to a stream before. Does not wait, except for the per-thread default
+    /// stream, to which memory cannot be bound. False for other memory.
     bool deallocateAsync(void *ptr, cudaStream_t stream) noexcept override {
         if (ptr == nullptr) return true;
-        const auto found = vkgdr::memory::find(ptr);
-        // A stream to which memory cannot be bound, such as the per-thread default stream, is waited for. Where that fails, the
-        // device may still use the memory, which then stays.
-        const bool follows = vkgdr_memory_bind_stream(found.get(), stream) == VKGDR_SUCCESS;
-        if (!follows && cudaStreamSynchronize(stream) != cudaSuccess) return false;
+        {
+            const auto found = vkgdr::memory::find(ptr);
+            const bool follows = vkgdr_memory_bind_stream(found.get(), stream) == VKGDR_SUCCESS;
+            // Where the stream cannot be waited for, the device may still use the memory, which then stays.
+            if (!follows && cudaStreamSynchronize(stream) != cudaSuccess) return false;
+        }
+        // After the end of `found`, which as the last reference would wait for all work of the context.
         return vkgdr_memory_free_at(reinterpret_cast<CUdeviceptr>(ptr)) == VKGDR_SUCCESS;
     }
 

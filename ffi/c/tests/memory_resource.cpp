@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -85,6 +86,17 @@ static void freed_after_the_work_of_the_stream(resource mr, cudaStream_t stream)
         mr.deallocate(other, memory, 5000);
         CHECK(count_at(memory) == 0);
     }
+    // None of them waits for other streams.
+    std::atomic<bool> is_open{false};
+    const auto wait = [](void *open) {
+        while (!*static_cast<std::atomic<bool> *>(open)) std::this_thread::yield();
+    };
+    CHECK(cudaLaunchHostFunc(stream, wait, &is_open) == cudaSuccess);
+    void *memory = mr.allocate(cudaStreamPerThread, 5000);
+    mr.deallocate(cudaStreamPerThread, memory, 5000);
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+    is_open = true;
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
 static void sizes_and_alignments(resource mr) {

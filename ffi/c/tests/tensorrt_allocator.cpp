@@ -54,6 +54,12 @@ static void freed_after_the_work_of_the_stream(allocator &gpu, cudaStream_t stre
     busy.open_later();
     CHECK(gpu.deallocateAsync(memory, cudaStreamPerThread) && !is_live(memory));
     CHECK(cudaStreamQuery(cudaStreamPerThread) == cudaSuccess);
+    // It alone is waited for.
+    memory = gpu.allocateAsync(5000, 0, 0, cudaStreamPerThread);
+    gate elsewhere(stream);
+    CHECK(gpu.deallocateAsync(memory, cudaStreamPerThread) && cudaStreamQuery(stream) == cudaErrorNotReady);
+    elsewhere.open();
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
 // The deprecated functions, which TensorRT may still call.
