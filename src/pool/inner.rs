@@ -141,7 +141,9 @@ impl PoolInner {
                         return Ok(());
                     }
                 }
-                self.make_block(self.arena().span_len(class).min(self.block_len))
+                // A statement of its own: within the call, the arena would stay locked over it.
+                let least = self.arena().span_len(class).min(self.block_len);
+                self.make_block(least)
             }
             block => block,
         }?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use support::codes;
 use support::cuda::{self, Stream};
 use support::{driver, simcuda};
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
 
 use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
@@ -276,5 +276,39 @@ fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
     let mut command = child::command(test, "allocating")?;
     command.env("SIMCUDA_BEHIND_KERNELS", "wait");
     assert_eq!(child::run(command)?, ["waited"]);
+    Ok(())
+}
+
+#[test]
+fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for() -> Result {
+    if child::role().is_some() {
+        let (_context, _gpu) = open()?;
+        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+        // No heap has so much: the block is as small as the chunk needs.
+        let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(128 << 30))?;
+        let module = good(Module::load(KERNELS))?;
+        let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+        good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+        thread::scope(|scope| {
+            let allocated = scope.spawn(|| pool.allocate(48 << 10).map(drop));
+            thread::sleep(Duration::from_millis(50));
+            let used = scope.spawn(|| pool.managed_bytes());
+            thread::sleep(Duration::from_millis(200));
+            let is_free = used.is_finished() && !allocated.is_finished();
+            flag.word().store(1, Ordering::Release);
+            child::say(if is_free { "free" } else { "locked" });
+            assert!(allocated.join().is_ok_and(|result| result.is_ok()), "the smaller block");
+        });
+        stream.synchronize();
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver may wait or not");
+        return Ok(());
+    }
+    let test = "running::a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for";
+    let mut command = child::command(test, "allocating")?;
+    command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+    assert_eq!(child::run(command)?, ["free"]);
     Ok(())
 }
