@@ -151,9 +151,10 @@ impl ListedAddresses {
         let mut live = LIVE.lock();
         let serial = live.next_serial;
         live.next_serial += 1;
-        live.remove_stale(base, len);
-        live.remove_stale(host, len);
-        // 0 is the address of nothing.
+        // 0 is the address of nothing. Both before the first is listed: they may be the same.
+        for address in [base, host].into_iter().filter(|&address| address != 0) {
+            live.remove_stale(address, len);
+        }
         if base != 0 {
             let properties = OnDevice { device, chunks: ListedChunks::default() };
             live.device.insert(base, Range { len, serial, properties });
@@ -214,6 +215,15 @@ mod tests {
         assert_eq!(device_of(device), Some(1), "removed by another");
         drop(again);
         assert_eq!(device_of(device), None);
+    }
+
+    #[test]
+    fn memory_without_a_host_view_leaves_what_lies_below_its_length_alone() {
+        let low = ListedAddresses::new((0x3_0000_0000, 1), (std::ptr::null(), false), 4096);
+        let long = ListedAddresses::new((u64::MAX - (1 << 40), 1), (std::ptr::null(), false), 16 << 30);
+        assert_eq!(device_of(0x3_0000_0000), Some(1));
+        drop((low, long));
+        assert_eq!(device_of(0x3_0000_0000), None);
     }
 
     #[test]
