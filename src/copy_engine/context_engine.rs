@@ -100,9 +100,9 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `source.len()` bytes must be valid at `to`, after a failure until the context has been waited for.
+    /// No buffer may be busy, and `source.len()` bytes must be valid at `to`, after a failure until the context has been waited
+    /// for.
     pub(super) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
-        self.wait_for_all()?;
         let from = NonNull::from(source).cast();
         // SAFETY: by this method's contract; the caller's bytes stay as they are until this returns.
         if is_pinned(source) && self.copy_directly(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })? {
@@ -154,9 +154,9 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `target.len()` bytes must be valid at `from`, after a failure until the context has been waited for.
+    /// No buffer may be busy, and `target.len()` bytes must be valid at `from`, after a failure until the context has been waited
+    /// for.
     pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
-        self.wait_for_all()?;
         let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
         // SAFETY: by this method's contract; the caller's bytes are borrowed exclusively until this returns.
         if is_pinned(target) && self.copy_directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
@@ -197,9 +197,8 @@ impl ContextEngine {
     ///
     /// # Safety
     ///
-    /// `len` bytes must be valid at `to`, after a failure until the context has been waited for.
+    /// No buffer may be busy, and `len` bytes must be valid at `to`, after a failure until the context has been waited for.
     pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
-        self.wait_for_all()?;
         let buffer = &mut self.buffers[0];
         buffer.busy = true;
         // SAFETY: by this method's contract.
@@ -235,7 +234,7 @@ impl ContextEngine {
     }
 
     /// Waits for all buffers, and returns the first error.
-    fn wait_for_all(&mut self) -> Result<()> {
+    pub(super) fn wait_for_all(&mut self) -> Result<()> {
         (0..BUFFERS).map(|buffer| self.wait(buffer)).fold(Ok(()), Result::and)
     }
 

@@ -159,8 +159,13 @@ impl CopyEngines {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
             let engine = self.engine(context)?;
             let mut engine = engine.lock_across_waits();
+            failed = Failure::Copy;
+            // For an earlier copy that failed: this one has not begun, so that its memory is not in use.
+            engine.wait_for_all()?;
             let copied = copy(&mut engine);
-            failed = if engine.is_busy() { Failure::Unfinished } else { Failure::Copy };
+            if engine.is_busy() {
+                failed = Failure::Unfinished;
+            }
             copied
         });
         result.map_err(failed)

@@ -275,14 +275,34 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
 }
 
 #[test]
+fn a_copy_that_did_not_begin_does_not_make_its_memory_wait_for_the_context() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let [first, second] = [Memory::allocate(&gpu, SLOT, MAPPED)?, Memory::allocate(&gpu, SLOT, MAPPED)?];
+    for memory in [&first, &second] {
+        // SAFETY: the stream is declared earlier.
+        unsafe { memory.bind_raw_stream(stream.raw()) }?;
+        sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
+        assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10])), &["cuStreamSynchronize failed"]);
+    }
+    assert_eq!(first.drop_policy(), DropPolicy::WaitForContext);
+    assert_eq!(second.drop_policy(), DropPolicy::WaitForStream, "the wait for the first copy failed");
+    second.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])?;
+    assert_eq!(dma_read(&second, 0, 10)?, [2; 10]);
+    Ok(())
+}
+
+#[test]
 fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
-    for pooled in [false, true] {
+    // The second time, the first wait is for the copy before.
+    for (pooled, nth) in [(false, 1), (true, 2)] {
         let chunk = pool.allocate(4096)?;
         let start = chunk.host_ptr();
-        sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
+        sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN);
         assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
         // SAFETY: the only pending work is the library's own copy, for which the release waits.
         let freed = if pooled { unsafe { chunk.free_idle() } } else { unsafe { Memory::from(chunk).free_idle() } };
