@@ -42,9 +42,9 @@ typedef struct {
 static void *driver(const char *name) {
     void *function = dlsym(RTLD_DEFAULT, name);
     if (function == NULL) {
+        // Never closed: the function must stay.
         void *library = dlopen("libcuda.so.1", RTLD_LAZY);
         function = library == NULL ? NULL : dlsym(library, name);
-        if (library != NULL) dlclose(library);
     }
     return function;
 }

@@ -73,3 +73,15 @@ print(first == second)
     assert run("vkgdr-sim", "--", sys.executable, "-c", code).stdout == "True\n"
     reverse = code.replace('"libcuda.so.1"), address("libcuda.so")', '"libcuda.so"), address("libcuda.so.1")')
     assert run("vkgdr-sim", "--", sys.executable, "-c", reverse).stdout == "True\n"
+
+
+def test_nvjitlink_may_be_used_before_the_driver_was_loaded(run: Run):
+    code = """
+import ctypes
+library = ctypes.CDLL("libnvJitLink.so.13")
+linker, options = ctypes.c_void_p(), (ctypes.c_char_p * 1)(b"-arch=sm_80")
+print(library.__nvJitLinkCreate_13_0(ctypes.byref(linker), 1, options))
+"""
+    done = run("vkgdr-sim", "--", sys.executable, "-c", code)
+    # nvJitLinkResult: NVJITLINK_ERROR_INTERNAL, since the driver's linker needs a context.
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
