@@ -141,10 +141,11 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
         Bench::Alloc(_) => allocation::measure(&mut run, &sizes, &kinds),
     };
     run.progress.clear();
-    measured?;
+    // What was measured is printed, also if a kind could not be.
     if json {
         screen.print_json(&report.json())?;
     }
+    measured?;
     if report.points.is_empty() {
         return Err(Failure::boxed("nothing could be measured", "`vkgdr doctor` looks for the reason"));
     }

@@ -117,6 +117,19 @@ fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
 }
 
 #[test]
+fn what_was_measured_is_in_the_json_also_if_a_kind_has_no_room() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("no-room", "bar256")?;
+    let sizes = ["--from", "300M", "--to", "300M", "--kind", "mapped,host"];
+    let printed = machine.run(&[&["bench", "alloc", "--json"], &sizes[..]].concat())?;
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.err.contains("of mapped memory are needed"), "{}", printed.err);
+    let report = printed.json()?;
+    assert!(!points(&report).is_empty() && points(&report).iter().all(|point| point["kind"] == "host"), "{report:#}");
+    Ok(())
+}
+
+#[test]
 fn plots_are_written_to_files() -> Result {
     need_simulator!();
     let machine = Machine::simulated("plots", "rebar")?;
