@@ -195,13 +195,13 @@ pub(crate) fn copy(
 }
 
 /// Further views of the memory whose release does not wait for the operation: other libraries', and that of other copies of the
-/// crate. Without `wait` also those of other contexts' memory, so that its free need not wait.
+/// crate. Without `wait` also those of other contexts' memory, so that its free need not wait, and those with an owner beside.
 fn lent(py: Python<'_>, lead: &MemoryView, views: &[&MemoryView], wait: bool) -> Result<Vec<Py<PyAny>>> {
     let context = lead.context_address()?;
     let mut lent = Vec::new();
     for view in views {
         let own = view.context_address()?;
-        if own.is_none() || !wait && own != context {
+        if own.is_none() || !wait && (own != context || view.keeps_an_owner()) {
             // A use of its own, which outlives a free of the object.
             lent.push(Py::new(py, view.again(py)?)?.into_any());
         }

@@ -203,8 +203,9 @@ class Array:
         memory = self.memory
         view = _vkgdr.MemoryView.empty(default_owner(), "mapped") if memory is None else memory._view
         own = handle_of(self.stream) if self.stream else None
-        if own is not None and memory is not None and memory.stream is None and dl_device != (1, 0) and stream != -1:
-            # The consumer's stream waits for the array's.
+        is_ordered = dl_device != (1, 0) and (stream is None or stream > 0)
+        if own is not None and memory is not None and is_ordered:
+            # The consumer's stream waits for the array's, and by the export for that of the memory.
             consumer = LEGACY_STREAM if stream is None else stream
             _vkgdr.dlpack_order(view, consumer, own)
         elif own is not None and memory is not None and dl_device == (1, 0):
@@ -438,7 +439,7 @@ def as_array(obj: Any) -> Array:
     layout = _layout.layout_of(array.extents, array.strides, element_of(interface, obj))
     memory: Region | None = None
     if layout.size:
-        found = _copies.found_of(array)
+        found = _copies.found_of(array, obj)
         memory = Region._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
     stream = array.stream or 0
     bound = None if memory is None else memory.stream

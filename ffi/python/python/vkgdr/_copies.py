@@ -208,22 +208,28 @@ def device_view_of(
     return view, ready + tuple(stream for stream in bound_streams(view) if stream not in ready)
 
 
-def found_of(array: Interface) -> MemoryView | None:
-    """Return the bytes of an array interface in this package's memory; None if they lie elsewhere."""
+def found_of(array: Interface, owner: object = None) -> MemoryView | None:
+    """Return the bytes of an array interface in this package's memory; None if they lie elsewhere.
+
+    The view keeps `owner`, the array: its library may reuse the bytes once that is gone. Memory objects need no such
+    care.
+    """
     found = _vkgdr.find_device(*array.span())
-    return found.part(0, None, True, False) if found is not None and array.readonly else found
+    if found is None:
+        return None
+    if array.readonly:
+        found = found.part(0, None, True, False)
+    return found if owner is None or isinstance(owner, _vkgdr.Base) else found.keeping(owner)
 
 
 def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, tuple[int, ...]]:
     array = read_interface(interface, "__cuda_array_interface__")
-    if array.stream == 0:
-        raise InvalidArgumentError("__cuda_array_interface__['stream'] must not be 0")
     # Strides of axes of extent 1 count for nothing, and those of an empty array do not either.
     dense = zip(array.extents, c_strides(array.extents, array.itemsize), array.strides or (), strict=False)
     if array.strides is not None and any(extent > 1 and stride != own for extent, stride, own in dense):
         shape, strides = array.extents, array.strides
         raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
-    found = found_of(array)
+    found = found_of(array, obj)
     if found is None:
         address, size = array.span()
         found = _vkgdr.foreign(address, size, array.readonly, obj, within)

@@ -195,7 +195,8 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002
     if sync and array.memory is not None:
         array.memory._view.wait_for_stream()
         if array.stream:
-            _vkgdr.stream_synchronize(array.memory._view, handle_of(array.stream))
+            # By an event: the interface may name a stream of another context.
+            _vkgdr.record(array.memory._view, handle_of(array.stream)).synchronize()
     return array
 
 

@@ -343,7 +343,7 @@ def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.nda
     first, size = read.span()
     if not size:
         return np.empty(read.extents, element)
-    found = found_of(read)
+    found = found_of(read, obj)
     if found is None:
         memory = np.asarray(_map(obj, first, size, owner, readonly=read.readonly)).data
     else:

@@ -10,6 +10,7 @@ use vkgdr::Memory;
 
 use super::Allocation;
 use crate::error::Result;
+use crate::kept::Kept;
 use crate::logging;
 use crate::storage::Storage;
 
@@ -18,11 +19,14 @@ pub(crate) struct Use {
     allocation: Arc<Allocation>,
     /// Whether this use was given up already.
     left: bool,
+    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone. Lives as long as
+    /// this use and all that were cloned from it.
+    beside: Option<Arc<Kept>>,
 }
 
 impl Use {
     pub(super) const fn first(allocation: Arc<Allocation>) -> Self {
-        Self { allocation, left: false }
+        Self { allocation, left: false, beside: None }
     }
 
     /// Adds a use; None if there is no use left, so that the memory is being freed.
@@ -31,6 +35,19 @@ impl Use {
         #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let joined = allocation.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         joined.is_ok().then(|| Self::first(allocation))
+    }
+
+    /// This use, with an object that it keeps alive.
+    pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
+        let kept = Kept::default();
+        kept.add(object);
+        self.beside = Some(Arc::new(kept));
+        self
+    }
+
+    /// What it keeps alive beside the allocation, and its clones do.
+    pub(crate) const fn beside(&self) -> Option<&Arc<Kept>> {
+        self.beside.as_ref()
     }
 
     pub(crate) fn allocation(&self) -> &Arc<Allocation> {
@@ -76,7 +93,7 @@ impl Use {
 impl Clone for Use {
     fn clone(&self) -> Self {
         self.allocation.users.fetch_add(1, Ordering::Relaxed);
-        Self::first(self.allocation.clone())
+        Self { allocation: self.allocation.clone(), left: false, beside: self.beside.clone() }
     }
 }
 

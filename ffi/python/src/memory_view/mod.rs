@@ -47,8 +47,6 @@ pub(crate) struct MemoryView {
     offset: usize,
     len: usize,
     readonly: bool,
-    /// An object that lives as long as this view: another library's owner of the bytes.
-    beside: Option<Py<PyAny>>,
     /// Whether this is the allocation's first view, which reports the kept objects to the garbage collector.
     root: bool,
     /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
@@ -66,7 +64,7 @@ impl MemoryView {
     fn ranged(held: Held, offset: usize, len: usize, readonly: bool, by_hand: bool) -> Self {
         let allocation = held.used.allocation().clone();
         let (held, freed) = (Mutex::new(Some(held)), AtomicBool::new(false));
-        Self { allocation, held, freed, offset, len, readonly, beside: None, root: false, by_hand }
+        Self { allocation, held, freed, offset, len, readonly, root: false, by_hand }
     }
 
     /// A range of an allocation that was found by its address. None if its context was destroyed: the address may have
@@ -83,10 +81,15 @@ impl MemoryView {
         self
     }
 
-    /// This view, with an additional object that it keeps alive.
-    pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
-        self.beside = Some(object);
-        self
+    /// A further view of the same bytes that keeps an object alive, as do all views that are made of it.
+    pub(crate) fn with(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
+        let Held { used, owner } = self.hold(py)?;
+        Ok(Self::ranged(Held { used: used.with(object), owner }, self.offset, self.len, self.readonly, false))
+    }
+
+    /// Whether the view keeps another library's owner of its bytes.
+    pub(crate) fn keeps_an_owner(&self) -> bool {
+        self.held().as_ref().is_some_and(|held| held.used.beside().is_some())
     }
 
     /// A chunk of a pool.

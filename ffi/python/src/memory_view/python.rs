@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "uses descriptors and sockets that the caller owns")]
 
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, intern};
@@ -74,7 +74,6 @@ impl MemoryView {
             offset: 0,
             len: 0,
             readonly: false,
-            beside: None,
             root: false,
             by_hand: false,
         }
@@ -145,7 +144,15 @@ impl MemoryView {
         if len > whole {
             return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
         }
-        Ok(Self::ranged(self.hold(py)?, 0, len, self.readonly, false))
+        let mut first = Self::ranged(self.hold(py)?, 0, len, self.readonly, false);
+        // It takes the place of the first view, whose use ends. Until then neither reports.
+        first.root = self.root;
+        Ok(first)
+    }
+
+    /// A view of the same bytes that keeps an object alive: another library's owner of them.
+    fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
+        self.with(py, object)
     }
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
@@ -203,19 +210,20 @@ impl MemoryView {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Objects that other users keep alive as well must not be reported.
-        if let Some(beside) = &self.beside {
-            visit.call(beside)?;
-        }
-        // What is reported once must be reported in the collector's next pass, too, or it counts as garbage. So this waits for
+        // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the collector's next pass, too, or it counts as garbage. So this waits for
         // the locks, here and in `Allocation` and `Kept`. Their holders neither wait nor log, and neither run Python code nor
         // create Python objects, which could start a collection on the same thread. In a forked child a thread that does not
         // exist may hold a lock: there nothing is reported, and a cycle stays.
         if vkgdr::is_forked() {
             return Ok(());
         }
-        if let Some(Held { owner: Some(owner), .. }) = &*self.held() {
-            visit.call(owner)?;
+        if let Some(Held { owner, used }) = &*self.held() {
+            if let Some(owner) = owner {
+                visit.call(owner)?;
+            }
+            if let Some(beside) = used.beside().filter(|beside| Arc::strong_count(beside) == 1) {
+                beside.traverse(&visit)?;
+            }
         }
         if self.root && !self.freed.load(Ordering::Acquire) && self.allocation.users() == 1 {
             self.allocation.traverse(&visit)

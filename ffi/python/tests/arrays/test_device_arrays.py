@@ -3,12 +3,13 @@
 import contextlib
 import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
 import vkgdr
 import vkgdr.stream
-from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, every_kind
+from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, every_kind, wait_at
 from vkgdr import arrays
 from vkgdr.arrays import Array, as_cuda_array, device_array, device_array_like, is_cuda_array, to_device
 
@@ -122,6 +123,40 @@ def test_as_cuda_array_waits_for_the_interfaces_stream(cuda, gpu, simulated):
         gate.open()
         as_cuda_array(borrowed)
         assert cuda.is_done(stream)
+
+
+def test_as_cuda_array_waits_for_a_stream_of_another_context(cuda, context, simulated):
+    other = cuda.create_context()
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 16)
+    cuda.pop()
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        wait_at(gate, lambda: as_cuda_array(BorrowedBytes(memory.device_ptr, 16, stream)), cuda.current())
+    memory.free()
+    other.destroy()
+
+
+@pytest.mark.parametrize("by", ["as_cuda_array", "owner", "host_view"])
+def test_an_array_in_memory_of_this_package_is_kept_by_its_views(gpu, by):
+    memory = vkgdr.Memory(gpu, 16)
+    obj = BorrowedBytes(memory.device_ptr, 16)
+    seen = weakref.ref(obj)
+    if by == "as_cuda_array":
+        view = as_cuda_array(obj)
+    elif by == "owner":
+        view = arrays.from_cuda_array_interface(obj.__cuda_array_interface__, owner=obj)
+    else:
+        obj.__cuda_array_interface__ |= {"strides": (2,), "shape": (8,)}
+        view = arrays.host_view(obj)
+    del obj
+    gc.collect()
+    assert seen() is not None
+    part = view[4:]
+    del view
+    gc.collect()
+    assert seen() is not None, "a part keeps it, too"
+    del part
+    gc.collect()
+    assert seen() is None
 
 
 @pytest.mark.parametrize("use", ["copy_to_host", "__dlpack__", "pickle"])

@@ -1,12 +1,13 @@
 """DLPack with real consumers: NumPy, PyTorch on the CPU, and this package itself."""
 
+import ctypes
 import gc
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import Taken, name_of
+from capsules import CUDA, DELETER, Device, Legacy, Taken, Tensor, name_of
 
 VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
 
@@ -157,3 +158,27 @@ def test_a_capsule_that_was_taken_before_is_refused(gpu, memory):
     with pytest.raises(TypeError, match="capsule"):
         vkgdr.Memory(gpu, 4096).copy_from_device(Used())
     taken.end()
+
+
+NEW_CAPSULE = ctypes.pythonapi.PyCapsule_New
+NEW_CAPSULE.argtypes, NEW_CAPSULE.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+
+
+def test_a_tensor_in_memory_of_this_package_is_kept_by_all_views(gpu):
+    memory, deleted = vkgdr.Memory(gpu, 64), []
+    shape = (ctypes.c_int64 * 1)(64)
+    tensor = Tensor(memory.device_ptr, Device(CUDA, 0), 1, 1, 8, 1, shape, None, 0)
+    managed = Legacy(tensor, None, DELETER(deleted.append))
+    imported = vkgdr.Memory.from_capsule(NEW_CAPSULE(ctypes.addressof(managed), b"dltensor", None))
+    host, part, exported = imported.host, imported[8:16], imported.__dlpack__()
+    del imported
+    for last in ("host", "part", "exported"):
+        gc.collect()
+        assert not deleted, last
+        if last == "host":
+            del host
+        elif last == "part":
+            del part
+    del exported
+    gc.collect()
+    assert len(deleted) == 1
