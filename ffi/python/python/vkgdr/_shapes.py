@@ -142,7 +142,7 @@ def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ..
 
 # No `NamedTuple`: `typing` would double the time of `import vkgdr`.
 class Interface:
-    """NumPy's or CUDA's array interface, checked by `read_interface`. A stream of 0 is none of CUDA's interface."""
+    """NumPy's or CUDA's array interface, checked by `read_interface`."""
 
     __slots__ = ("address", "extents", "itemsize", "readonly", "stream", "strides")
 
@@ -212,7 +212,7 @@ def read_interface(interface: Any, name: str) -> Interface:
     first, size = read.span()
     if not (0 <= read.address < ADDRESSES and first >= 0 and size < ADDRESSES):
         raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
-    if read.stream is not None and not 0 <= read.stream < ADDRESSES:
+    if read.stream is not None and not 0 < read.stream < ADDRESSES:
         raise InvalidArgumentError(f"{name}['stream'] must not be {read.stream}")
     return read
 

@@ -34,7 +34,7 @@ pub(super) fn order(view: &MemoryView, storage: &Storage, consumer: u64) -> Resu
 #[pyfunction]
 pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, stream: u64) -> Result<()> {
     py.detach(|| {
-        let event = view.stream(stream)?.record()?;
+        let event = view.stream_of_any_context(stream)?.record()?;
         consumers(view, consumer)?.into_iter().try_for_each(|follower| Ok(follower.wait(&event)?))
     })
 }

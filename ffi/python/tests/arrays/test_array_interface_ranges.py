@@ -144,6 +144,7 @@ MALFORMED = {
     "strides that are a number": {"strides": 4},
     "a stream that is none": {"stream": "x"},
     "a negative stream": {"stream": -1},
+    "the stream 0, which is ambiguous": {"stream": 0},
 }
 MALFORMED_ELEMENTS = {
     "a type that NumPy does not have": {"typestr": "<f3"},

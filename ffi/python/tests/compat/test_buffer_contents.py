@@ -66,13 +66,14 @@ def test_an_address_is_copied_from_without_a_current_context(cuda, primary):
         cuda.release_primary()
 
 
-def test_a_copy_from_bound_memory_waits_for_its_stream(cuda, gpu):
+@pytest.mark.parametrize("side", ["device_ptr", "host_ptr"])
+def test_a_copy_from_bound_memory_waits_for_its_stream(cuda, gpu, side):
     with cuda.stream() as stream:
         source = vkgdr.Memory(gpu, 3, stream=stream)
         with cuda.hold(stream) as gate:
             cuda.fill(source.device_ptr, ord("n"), 3, stream)
             made = []
-            wait_at(gate, lambda: made.append(Buffer(gpu, ptr=source.device_ptr, size=3).tobytes()), source.context)
+            wait_at(gate, lambda: made.append(Buffer(gpu, ptr=getattr(source, side), size=3).tobytes()), source.context)
         assert made == [b"nnn"]
         source.free()
 

@@ -95,6 +95,31 @@ def test_a_consumers_default_stream_is_also_that_of_its_current_context(cuda, gp
 
 
 @pytest.mark.parametrize("copy", [None, True])
+def test_a_consumer_waits_for_an_arrays_own_stream_beside_that_of_its_memory(cuda, gpu, simulated, copy):
+    with cuda.stream() as bound, cuda.stream() as own, cuda.stream() as consumer, cuda.hold(own) as gate:
+        memory = vkgdr.Memory(gpu, SIZE, kind="device", stream=bound)
+        array = vkgdr.arrays.as_cuda_array(memory).bind(own)
+        taken = []
+        if copy:
+            wait_at(gate, lambda: taken.append(Taken(array.__dlpack__(stream=consumer, copy=copy))), cuda.current())
+        else:
+            taken.append(Taken(array.__dlpack__(stream=consumer)))
+            assert not cuda.is_done(consumer)
+            gate.open()
+        cuda.synchronize_stream(consumer)
+        taken.pop().end()
+        memory.unbind_stream()
+
+
+@pytest.mark.parametrize("stream", [0, -2])
+def test_an_array_with_a_stream_refuses_what_is_no_consumers_stream(cuda, gpu, stream):
+    with cuda.stream() as own:
+        array = vkgdr.arrays.to_device(bytearray(SIZE), owner=gpu).bind(own)
+        with pytest.raises(ValueError, match="stream"):
+            array.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("consumer", [None, 1])
 def test_the_work_of_a_consumers_default_stream_is_waited_for(cuda, primary, consumer, copy):
     memory = vkgdr.Memory(primary, SIZE, kind="device")

@@ -173,7 +173,8 @@ class Queue:
         """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
         wait_for_all(wait_for)
         for view, stream in self._others():
-            _vkgdr.stream_synchronize(view, stream)
+            # By an event: an array may name a stream of another context.
+            _vkgdr.record(view, stream).synchronize()
 
     def end(self, event: Event) -> None:
         """Order later work of the sides' streams after the event of the operation."""

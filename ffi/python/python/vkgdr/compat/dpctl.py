@@ -21,7 +21,7 @@ from vkgdr._copies import device_view_of
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._vkgdr import MemoryView, find_id, stream_synchronize
+from vkgdr._vkgdr import MemoryView, find_id, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,9 +248,9 @@ def _bytes_of(obj: Any) -> tuple[MemoryView, tuple[int, ...]]:
 
 
 def _wait(view: MemoryView, ready: Iterable[int]) -> None:
-    """Wait for streams of a view's context."""
+    """Wait for streams of any context."""
     for stream in ready:
-        stream_synchronize(view, stream)
+        record(view, stream).synchronize()
 
 
 def _from_protocol(protocol: Any) -> MemoryView:

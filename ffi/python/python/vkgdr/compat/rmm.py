@@ -130,12 +130,14 @@ class Buffer(MemoryObject):
         return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False, False)
 
     def _copy_from_anywhere(self, address: int, size: int) -> None:
-        view = _vkgdr.find_device(address, size)
-        ours = view is not None or _vkgdr.find_host(address, size) is not None
+        view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
+        ours = view is not None or host is not None
         # Queried in the buffer's context: none needs to be current.
         if not ours and _vkgdr.pointer_device(address, self._view) is not None:
             view = _vkgdr.foreign(address, size, True, None, self._view)
         if view is None:
+            if host is not None:
+                host.wait_for_stream()
             self._copy_from_address(address, size)
         else:
             super().copy_from_device(Region._over(view))
