@@ -26,9 +26,9 @@ impl Handle {
     /// Calls `work` with the queue, while no other thread is in this method.
     fn with_vulkan_queue(&self, py: Python<'_>, work: Py<PyAny>) -> Result<Py<PyAny>> {
         let gpu = self.gpu()?;
-        // Detached, since it waits for its turn.
+        // Detached, since it waits for its turn, and so may the end of the handle, if it is the last one then.
         let result =
-            py.detach(|| gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),)))));
+            py.detach(move || gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),)))));
         Ok(result??)
     }
 

@@ -58,6 +58,7 @@ impl MemoryView {
     /// Binds the allocation to a stream that `keep` keeps alive, and keeps that while it is bound.
     fn bind_stream(&self, stream: u64, keep: &Bound<'_, PyAny>) -> Result<()> {
         let storage = self.live()?.storage()?;
+        storage.ours()?;
         let streams = storage.keep_streams();
         if let Some(kept) = storage.kept() {
             kept.add_stream(stream, keep);

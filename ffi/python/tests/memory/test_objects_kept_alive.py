@@ -10,7 +10,9 @@ import pytest
 import simulator
 import vkgdr
 from capsules import Taken
+from neighbours import BorrowedBytes
 from vkgdr import ops
+from vkgdr.arrays import as_cuda_array
 
 
 class Stream:
@@ -75,6 +77,33 @@ def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu):
     gc.collect()
     assert seen() is None
     other.destroy()
+
+
+def test_other_libraries_memory_does_not_keep_a_stream_that_it_cannot_be_bound_to(cuda, gpu):
+    pointer = cuda.allocate(64)
+    foreign = as_cuda_array(BorrowedBytes(pointer, 64)).memory
+    stream = Stream(cuda)
+    seen = weakref.ref(stream)
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        foreign.bind_to_stream(stream)
+    del stream
+    gc.collect()
+    assert seen() is None
+    del foreign
+    cuda.free(pointer)
+
+
+def test_a_resized_buffer_in_a_cycle_with_its_stream_is_collected(gpu, live):
+    import vkgdr.stream
+
+    before, streams = live(), simulator.live().get("stream")
+    stream = vkgdr.stream.stream()
+    buffer = vkgdr.Buffer(gpu, size=64, stream=stream)
+    stream.owner = buffer
+    buffer.resize(32)
+    del stream, buffer
+    gc.collect()
+    assert (live(), simulator.live().get("stream")) == (before, streams)
 
 
 def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
