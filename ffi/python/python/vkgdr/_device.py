@@ -59,8 +59,8 @@ class Vkgdr:
     ------
     VkgdrError
         The CUDA driver is missing or fails, Vulkan runs out of memory, or no memory type fits
-        ``REQUIRE_COHERENT_BIT``. The message names the remedy. Without Vulkan a handle opens; `supports` tells which kinds
-        of memory it has.
+        ``REQUIRE_COHERENT_BIT``. The message names the remedy. Without Vulkan a handle opens; `supports` tells which
+        kinds of memory it has.
     """
 
     # Class default: an object whose `__init__` did not run counts as closed.

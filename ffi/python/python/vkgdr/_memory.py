@@ -57,8 +57,8 @@ class Memory(MemoryObject):
     Raises
     ------
     VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's or
-        CUDA's code, and other errors of the drivers.
+        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's
+        or CUDA's code, and other errors of the drivers.
     InvalidArgumentError
         The size is 0, or another argument is invalid.
 
@@ -215,8 +215,8 @@ class RawMemory(MemoryObject):
     Raises
     ------
     VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's or
-        CUDA's code, and other errors of the drivers.
+        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's
+        or CUDA's code, and other errors of the drivers.
     InvalidArgumentError
         The size is 0, or another argument is invalid.
     """

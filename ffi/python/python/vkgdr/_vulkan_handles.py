@@ -10,8 +10,8 @@ __all__ = ["Handles", "VulkanMemory"]
 class Handles(NamedTuple):
     """A Vulkan device as numbers, from `vkgdr.Vkgdr.vulkan_handles`.
 
-    It has Vulkan 1.1, ``VK_KHR_external_memory_fd`` and one queue, see `vkgdr.Vkgdr.with_vulkan_queue`; where the driver
-    has them, also ``VK_EXT_memory_budget``, ``VK_KHR_timeline_semaphore`` with its feature, and
+    It has Vulkan 1.1, ``VK_KHR_external_memory_fd`` and one queue, see `vkgdr.Vkgdr.with_vulkan_queue`; where the
+    driver has them, also ``VK_EXT_memory_budget``, ``VK_KHR_timeline_semaphore`` with its feature, and
     ``VK_KHR_external_semaphore_fd``. Destroy what is made of it, but not the device and the instance: they live until
     the process ends.
     """

@@ -76,7 +76,8 @@ class PooledMemory(MemoryObject):
     """Memory lent by a `Pool`, which returns there when its last user is dropped.
 
     It has the methods of `vkgdr.Memory`, except its constructors, export to other processes, and ``release_raw``. It is
-    not reused while the device may still use it: for that the pool waits, later and for many chunks at once, see `Pool`.
+    not reused while the device may still use it: for that the pool waits, later and for many chunks at once, see
+    `Pool`.
     """
 
     def __init__(self, *_arguments: object) -> None:
