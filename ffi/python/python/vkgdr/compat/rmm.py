@@ -138,6 +138,7 @@ class Buffer(MemoryObject):
         if view is None:
             if host is not None:
                 host.wait_for_stream()
+                Region._over(host).invalidate()
             self._copy_from_address(address, size)
         else:
             super().copy_from_device(Region._over(view))
