@@ -14,6 +14,7 @@ mod call;
 mod collective;
 mod grid;
 mod matrix;
+mod printf;
 mod queue;
 mod runtime;
 mod special;

@@ -51,3 +51,53 @@ fn printf_formats_as_c_does() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches("thread 0 of 1:  1.50 half -5000000000%\n").count(), 4, "{text}");
 }
+
+/// Prints, and stores what `vprintf` returns with a format and arguments, with one that has none, and without a format.
+fn printer() -> String {
+    let text = |name: &str, text: &str| {
+        let bytes: Vec<_> = text.bytes().chain([0]).map(|byte| byte.to_string()).collect();
+        format!(".global .align 1 .b8 {name}[{}] = {{{}}};\n", bytes.len(), bytes.join(", "))
+    };
+    let data = [text("many", "%g|%g|%*d|%-4d|%+d|%#x|%.2s|%hd|%e|%a\n"), text("half", "half"), text("none", "100%%\n")];
+    let call = |to: u32, format: &str| {
+        format!(
+            "{format}\n{{ .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], %f; st.param.b64 [a], %a; \
+             call.uni (r), vprintf, (f, a); ld.param.b32 %r, [r]; st.global.u32 [%out+{to}], %r; }}\n"
+        )
+    };
+    let generic = |name: &str| format!("mov.u64 %f, {name}; cvta.global.u64 %f, %f;");
+    let calls = [call(0, &generic("many")), call(4, &generic("none")), call(8, "mov.u64 %f, 0;")];
+    format!(
+        ".version 7.0\n.target sm_70\n.address_size 64\n\
+         .extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n{}\
+         .visible .entry p(.param .u64 out) {{\n.local .align 8 .b8 buffer[72]; .reg .b64 %out, %f, %a, %s; .reg .b32 %r;\n\
+         ld.param.u64 %out, [out]; cvta.to.global.u64 %out, %out; mov.u64 %a, buffer; cvta.local.u64 %a, %a;\n\
+         st.local.f64 [buffer], 0d3FB99999A0000000; st.local.f64 [buffer+8], 0d4415AF1D78B58C40;\n\
+         st.local.u32 [buffer+16], 5; st.local.u32 [buffer+20], 42; st.local.u32 [buffer+24], 7;\n\
+         st.local.u32 [buffer+28], 5; st.local.u32 [buffer+32], 255;\n\
+         mov.u64 %s, half; cvta.global.u64 %s, %s; st.local.u64 [buffer+40], %s; st.local.u32 [buffer+48], 70000;\n\
+         st.local.f64 [buffer+56], 0d7FF8000000000000; st.local.f64 [buffer+64], 0d3FF0000000000000;\n{}ret; }}\n",
+        data.concat(),
+        calls.concat()
+    )
+}
+
+#[test]
+fn printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments() {
+    if std::env::var_os("PTX_PRINT").is_some() {
+        let mut bench = Bench::new(&printer());
+        let out = bench.room(12);
+        bench.run("p", 1, 1, &[Argument::P(out)]);
+        assert_eq!(bench.ram.read::<u32>(out, 3), [11, 0, u32::MAX]);
+        return;
+    }
+    let program = std::env::current_exe().expect("the test has a path");
+    let output = std::process::Command::new(program)
+        .args(["--exact", "--nocapture", "output::printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments"])
+        .env("PTX_PRINT", "1")
+        .output()
+        .expect("the test starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = "0.1|1e+20|   42|7   |+5|0xff|ha|4464|nan|0x1p+0\n100%\n";
+    assert!(output.status.success() && text.contains(expected), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}

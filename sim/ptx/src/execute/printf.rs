@@ -1,0 +1,190 @@
+//! `vprintf`: formats as the C library of this machine does, by its `snprintf`.
+#![expect(unsafe_code, reason = "calls the C library")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
+use std::ptr::{null_mut, with_exposed_provenance};
+
+use super::access::View;
+use super::runtime::text;
+use crate::fault::FaultKind;
+use crate::op::Access;
+use crate::window::Window;
+
+/// The largest width and precision, in characters: larger ones are taken for this.
+const MAX_WIDTH: i64 = 4096;
+
+/// The text, and the number of arguments that went into it.
+pub(super) fn formatted(view: &View<'_>, lane: usize, format: &str, buffer: u64) -> Result<(String, u64), FaultKind> {
+    let mut arguments = Arguments { view, lane, at: buffer, count: 0 };
+    let mut printed = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        printed.push_str(before);
+        rest = after;
+        if let Some(after) = rest.strip_prefix('%') {
+            printed.push('%');
+            rest = after;
+        } else if let Some((placeholder, after)) = Placeholder::parse(rest) {
+            printed.push_str(&placeholder.filled(&mut arguments)?);
+            rest = after;
+        } else {
+            printed.push('%');
+        }
+    }
+    printed.push_str(rest);
+    Ok((printed, arguments.count))
+}
+
+/// The values of the buffer, each aligned to its size.
+struct Arguments<'a> {
+    view: &'a View<'a>,
+    lane: usize,
+    at: u64,
+    count: u64,
+}
+
+impl Arguments<'_> {
+    fn next(&mut self, bytes: u8) -> Result<u64, FaultKind> {
+        let at = self.at.checked_next_multiple_of(u64::from(bytes)).ok_or(FaultKind::IllegalAddress)?;
+        let access = Access { window: Window::Generic, bytes, align: 1, extend: 0, weak: false, wraps: false };
+        let value = self.view.load(self.lane, at, access)?;
+        self.at = at.wrapping_add(u64::from(bytes));
+        self.count += 1;
+        Ok(value)
+    }
+
+    fn next_int(&mut self) -> Result<i64, FaultKind> {
+        Ok(crate::arithmetic::sign_extend(self.next(4)?, 32).cast_signed())
+    }
+}
+
+/// A width or a precision.
+#[derive(Clone, Copy)]
+enum Number {
+    Written(i64),
+    /// `*`: the next argument.
+    Argument,
+}
+
+impl Number {
+    /// The number at the start of a text, and what follows.
+    fn parse(text: &str) -> (Option<Self>, &str) {
+        if let Some(rest) = text.strip_prefix('*') {
+            return (Some(Self::Argument), rest);
+        }
+        let rest = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        let digits = &text[..text.len() - rest.len()];
+        // All digits: too many of them are the largest width.
+        ((!digits.is_empty()).then(|| Self::Written(digits.parse().unwrap_or(MAX_WIDTH))), rest)
+    }
+
+    fn value(self, arguments: &mut Arguments<'_>) -> Result<i64, FaultKind> {
+        match self {
+            Self::Written(number) => Ok(number),
+            Self::Argument => arguments.next_int(),
+        }
+    }
+}
+
+/// `%[flags][width][.precision][size]letter`.
+struct Placeholder<'a> {
+    flags: &'a str,
+    width: Option<Number>,
+    precision: Option<Number>,
+    size: &'a str,
+    letter: char,
+}
+
+impl<'a> Placeholder<'a> {
+    /// The placeholder behind a `%`, and what follows it. `None` if there is none.
+    fn parse(text: &'a str) -> Option<(Self, &'a str)> {
+        let after_flags = text.trim_start_matches(|flag| "-+ #0".contains(flag));
+        let (width, after_width) = Number::parse(after_flags);
+        let (precision, after_precision) = match after_width.strip_prefix('.') {
+            Some(rest) => {
+                let (precision, rest) = Number::parse(rest);
+                (Some(precision.unwrap_or(Number::Written(0))), rest)
+            }
+            None => (None, after_width),
+        };
+        let after_size = after_precision.trim_start_matches(|size| "hlLzjt".contains(size));
+        let letter = after_size.chars().next().filter(|&letter| "cdiouxXpeEfFgGaAs".contains(letter))?;
+        let flags = &text[..text.len() - after_flags.len()];
+        let size = &after_precision[..after_precision.len() - after_size.len()];
+        Some((Self { flags, width, precision, size, letter }, &after_size[1..]))
+    }
+
+    /// The text of the placeholder with its arguments.
+    fn filled(&self, arguments: &mut Arguments<'_>) -> Result<String, FaultKind> {
+        let mut format = format!("%{}", self.flags);
+        if let Some(width) = self.width {
+            let width = width.value(arguments)?;
+            format += if width < 0 { "-" } else { "" };
+            format += &width.abs().min(MAX_WIDTH).to_string();
+        }
+        if let Some(precision) = self.precision {
+            let precision = precision.value(arguments)?;
+            // A negative one counts as none.
+            if precision >= 0 {
+                format += &format!(".{}", precision.min(MAX_WIDTH));
+            }
+        }
+        match self.letter {
+            'e' | 'E' | 'f' | 'F' | 'g' | 'G' | 'a' | 'A' => {
+                let value = f64::from_bits(arguments.next(8)?);
+                Ok(printed(&format, self.letter, Value::Float(value)))
+            }
+            's' => {
+                let value =
+                    text(arguments.view, arguments.lane, arguments.next(8)?).ok_or(FaultKind::IllegalAddress)?;
+                Ok(printed(&format, 's', Value::Text(&CString::new(value).unwrap_or_default())))
+            }
+            'p' => Ok(printed(&format, 'p', Value::Pointer(arguments.next(8)?))),
+            _ if self.letter != 'c' && self.size.contains(['l', 'z', 'j', 't']) => {
+                format += "ll";
+                Ok(printed(&format, self.letter, Value::Long(arguments.next(8)?.cast_signed())))
+            }
+            letter => {
+                format += if letter != 'c' && ["h", "hh"].contains(&self.size) { self.size } else { "" };
+                Ok(printed(&format, letter, Value::Int(arguments.next_int()? as c_int)))
+            }
+        }
+    }
+}
+
+/// The value of a placeholder, by its type in C.
+enum Value<'a> {
+    Int(c_int),
+    Long(c_longlong),
+    Float(f64),
+    Text(&'a CStr),
+    Pointer(u64),
+}
+
+/// One value, by a placeholder of exactly its type.
+fn printed(format: &str, letter: char, value: Value<'_>) -> String {
+    let format = CString::new(format!("{format}{letter}")).unwrap_or_default();
+    let call = |buffer: *mut c_char, room: usize| {
+        let format = format.as_ptr();
+        match value {
+            // SAFETY: the format has one placeholder, whose type is the value's, here and below; `buffer` has the room.
+            Value::Int(value) => unsafe { libc::snprintf(buffer, room, format, value) },
+            // SAFETY: as above.
+            Value::Long(value) => unsafe { libc::snprintf(buffer, room, format, value) },
+            // SAFETY: as above.
+            Value::Float(value) => unsafe { libc::snprintf(buffer, room, format, value) },
+            // SAFETY: as above; the text ends with a zero.
+            Value::Text(value) => unsafe { libc::snprintf(buffer, room, format, value.as_ptr()) },
+            Value::Pointer(value) => {
+                let pointer = with_exposed_provenance::<c_void>(value as usize);
+                // SAFETY: as above; the pointer is not read.
+                unsafe { libc::snprintf(buffer, room, format, pointer) }
+            }
+        }
+    };
+    let len = usize::try_from(call(null_mut(), 0)).unwrap_or(0);
+    let mut bytes = vec![0_u8; len + 1];
+    call(bytes.as_mut_ptr().cast(), bytes.len());
+    bytes.truncate(len);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
