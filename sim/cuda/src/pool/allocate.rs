@@ -62,8 +62,9 @@ pub(super) fn free(pointer: usize, stream: usize) -> Outcome {
     if pointer == 0 {
         return Ok(());
     }
+    // Memory of cuMemAlloc, too: CUDA C++ Programming Guide, "Stream Ordered Memory Allocator".
     let (window, pages, kind) =
-        table::take(pointer, |kind| matches!(kind, Kind::Pooled { .. })).ok_or(INVALID_VALUE)?;
+        table::take(pointer, |kind| matches!(kind, Kind::Pooled { .. } | Kind::Device)).ok_or(INVALID_VALUE)?;
     debug_assert!(window.address == pointer, "a window is freed by its start");
     let marker = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(move |_| drop(pages)))?;
     if let Kind::Pooled { pool } = kind
