@@ -103,12 +103,23 @@ pub(crate) fn refuse(stream: &Stream) -> Outcome {
     invalidate(&Vec::from_iter(of(stream)), STREAM_CAPTURE_UNSUPPORTED)
 }
 
+/// The captures of streams that wait for this one, which is the legacy stream.
+fn captures_behind(stream: &Stream) -> Vec<Arc<Capture>> {
+    if stream.is_legacy() {
+        captures_where(|member| member.blocking && member.owner == stream.owner)
+    } else {
+        Vec::new()
+    }
+}
+
 /// Refuses work on the legacy stream while a stream captures that waits for it.
 pub(crate) fn refuse_implicit(stream: &Stream) -> Outcome {
-    if !stream.is_legacy() {
-        return Ok(());
-    }
-    invalidate(&captures_where(|member| member.blocking && member.owner == stream.owner), STREAM_CAPTURE_IMPLICIT)
+    invalidate(&captures_behind(stream), STREAM_CAPTURE_IMPLICIT)
+}
+
+/// As [`refuse_implicit`], and leaves the captures valid.
+pub(super) fn check_implicit(stream: &Stream) -> Outcome {
+    if captures_behind(stream).is_empty() { Ok(()) } else { Err(STREAM_CAPTURE_IMPLICIT) }
 }
 
 /// Refuses to wait for a context with a stream that captures.

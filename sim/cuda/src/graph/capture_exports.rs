@@ -51,7 +51,8 @@ fn end(stream: usize, out: Out<usize>) -> Outcome {
 }
 
 fn status(stream: &Stream) -> Result<u32, i32> {
-    capture::refuse_implicit(stream)?;
+    // A question: the capture stays valid.
+    capture::check_implicit(stream)?;
     Ok(match capture::of(stream) {
         None => NONE,
         Some(capture) if capture.is_invalid() => INVALIDATED,

@@ -215,8 +215,8 @@ fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
 /// Lets the stream's later work wait for the event.
 pub(super) fn wait(event: usize, stream: &Arc<Stream>, external: bool) -> Outcome {
     check(event)?;
-    if external && capture::add(stream, || Operation::new(Wait(event)))? {
-        return Ok(());
+    if external {
+        return if capture::add(stream, || Operation::new(Wait(event)))? { Ok(()) } else { Err(INVALID_VALUE) };
     }
     let point = match last(event)? {
         Some(Recorded::Captured(point)) => Some(point),

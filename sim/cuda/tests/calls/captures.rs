@@ -304,6 +304,7 @@ fn events_stay_on_their_side_of_a_capture() {
     assert_eq!(nodes(graph), 2);
     destroy(graph);
     assert_eq!(call!(cuEventRecordWithFlags(outside => usize, first => usize, 1 => u32)), INVALID_VALUE);
+    assert_eq!(call!(cuStreamWaitEvent(first => usize, outside => usize, 1 => u32)), INVALID_VALUE);
 }
 
 #[test]
@@ -312,6 +313,9 @@ fn the_legacy_stream_is_out_of_bounds_while_a_blocking_stream_captures() {
     let stream = blocking_stream();
     let a = allocate();
     for legacy in [0, 1] {
+        good(begin(stream, THREAD_LOCAL));
+        assert_eq!(call!(cuStreamIsCapturing(legacy => usize, &mut 0_u32 => *mut u32)), IMPLICIT);
+        assert!(end(stream).is_ok(), "a question leaves the capture valid");
         good(begin(stream, THREAD_LOCAL));
         assert_eq!(fill(a, 1, legacy), IMPLICIT);
         assert_eq!(call!(cuStreamIsCapturing(legacy => usize, &mut 0_u32 => *mut u32)), IMPLICIT);
