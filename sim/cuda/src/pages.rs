@@ -70,6 +70,8 @@ impl Pages {
             let overlap = files.range(offset + 1..offset + len).next().is_some()
                 || files.range(..offset).next_back().is_some_and(|(first, other)| first + other.len > offset);
             if overlap || (known > 0 && !mappable) {
+                // Whoever reads the line may need it.
+                drop(files);
                 let _ = writeln!(
                     io::stderr(),
                     "simcuda: exported ranges overlap without starting at the same page, which is not simulated"

@@ -114,7 +114,14 @@ impl Library {
         }
         let settings = |name: &str| self.kernel(name).map(|kernel| Arc::clone(&kernel.settings));
         let module = Module::load(&self.text, &context, Some(self.handle), settings, modules.first());
-        let module = module.map_err(|refusal| modules::report(&Options::default(), refusal))?;
+        let module = match module {
+            Ok(module) => module,
+            Err(refusal) => {
+                // Whoever reads the line may need it.
+                drop(modules);
+                return Err(modules::report(&Options::default(), refusal));
+            }
+        };
         table::insert(&module);
         modules.push(Arc::clone(&module));
         Ok(module)

@@ -176,6 +176,8 @@ pub(crate) fn dma_buf(address: usize, size: usize, writable: bool) -> Result<Opt
     let Ok(reservation) = containing(&mut reservations, address, size) else { return Ok(None) };
     let Some((start, mapping)) = reservation.mapping(address) else { return Err(INVALID_VALUE) };
     if start != address || size > mapping.size {
+        // Whoever reads the line may need it.
+        drop(reservations);
         let _ = writeln!(
             io::stderr(),
             "simcuda: an export of mapped memory that does not start with an allocation, or has several, is not simulated"
