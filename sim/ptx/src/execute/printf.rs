@@ -53,8 +53,9 @@ impl Arguments<'_> {
         Ok(value)
     }
 
-    fn next_int(&mut self) -> Result<i64, FaultKind> {
-        Ok(crate::arithmetic::sign_extend(self.next(4)?, 32).cast_signed())
+    fn next_int(&mut self) -> Result<c_int, FaultKind> {
+        let [a, b, c, d, ..] = self.next(4)?.to_le_bytes();
+        Ok(c_int::from_le_bytes([a, b, c, d]))
     }
 }
 
@@ -81,7 +82,7 @@ impl Number {
     fn value(self, arguments: &mut Arguments<'_>) -> Result<i64, FaultKind> {
         match self {
             Self::Written(number) => Ok(number),
-            Self::Argument => arguments.next_int(),
+            Self::Argument => Ok(arguments.next_int()?.into()),
         }
     }
 }
@@ -146,7 +147,7 @@ impl<'a> Placeholder<'a> {
             }
             letter => {
                 format += if letter != 'c' && ["h", "hh"].contains(&self.size) { self.size } else { "" };
-                Ok(printed(&format, letter, Value::Int(arguments.next_int()? as c_int)))
+                Ok(printed(&format, letter, Value::Int(arguments.next_int()?)))
             }
         }
     }
@@ -176,7 +177,7 @@ fn printed(format: &str, letter: char, value: Value<'_>) -> String {
             // SAFETY: as above; the text ends with a zero.
             Value::Text(value) => unsafe { libc::snprintf(buffer, room, format, value.as_ptr()) },
             Value::Pointer(value) => {
-                let pointer = with_exposed_provenance::<c_void>(value as usize);
+                let pointer = with_exposed_provenance::<c_void>(usize::try_from(value).unwrap_or(usize::MAX));
                 // SAFETY: as above; the pointer is not read.
                 unsafe { libc::snprintf(buffer, room, format, pointer) }
             }
