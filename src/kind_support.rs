@@ -26,6 +26,15 @@ impl Vkgdr {
         fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
+    /// Whether an allocation of this kind failed with `error` because the kind is missing, exhausted or refused by a driver, so
+    /// that there may be memory of another kind.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn lacks(&self, kind: MemoryKind, error: &Error) -> bool {
+        // A kind that has no memory type fails with any of the errors of starting Vulkan.
+        error.concerns_the_kind() || self.memory_type(kind).is_err()
+    }
+
     /// How much memory of a kind there is. Asks a driver or reads `/proc/meminfo`: not for hot loops. The first call for a kind
     /// tries to allocate some, as [`supports`](Self::supports) does.
     ///

@@ -40,9 +40,7 @@ impl Error {
 
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
     /// without descriptors has no memory of any kind.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn concerns_the_kind(&self) -> bool {
+    pub(crate) fn concerns_the_kind(&self) -> bool {
         match self {
             Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
             Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,

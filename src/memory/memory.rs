@@ -11,7 +11,7 @@ use super::options::AllocateOptions;
 use crate::allocation::Allocation;
 use crate::chunk::{Block, Chunk, ChunkRef, FreeChunk};
 use crate::region::Region;
-use crate::{Error, MemoryKind, Result, Vkgdr};
+use crate::{MemoryKind, Result, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
@@ -33,8 +33,8 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// either relaxed or both thread-local and another thread's. Memory that cannot be waited for because of a capture is released
 /// later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
 ///
-/// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the
-/// memory is the parent's.
+/// In a forked child, operations that need a driver return [`Error::Forked`](crate::Error::Forked), and dropping or freeing
+/// does nothing: the memory is the parent's.
 ///
 /// Reading, writing, mapping and making sub-regions are methods of [`Region`], to which this type dereferences.
 ///
@@ -77,10 +77,11 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted
-    /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
-    /// [`Error::Forked`], and other errors of the drivers.
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice) when it is
+    /// another device's, [`Error::ZeroSize`](crate::Error::ZeroSize),
+    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType), [`Error::Allocation`](crate::Error::Allocation)
+    /// when memory is exhausted or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not
+    /// come from Vulkan), [`Error::Forked`](crate::Error::Forked), and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, || Allocation::new(owner, len, kind))
     }
@@ -93,19 +94,17 @@ impl Memory {
     /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
     /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
-        // A kind that has no memory type fails with any of the errors of starting Vulkan.
-        let concerns_the_kind = |kind, error: &Error| error.concerns_the_kind() || owner.memory_type(kind).is_err();
         let allocate = |kind| {
             let make = if options.has_dma_buf() { Allocation::of_dma_buf } else { Allocation::new };
             Self::make(owner, || make(owner, len, kind))
         };
         let refusal = match allocate(options.kind()) {
-            Err(error) if concerns_the_kind(options.kind(), &error) => error,
+            Err(error) if owner.lacks(options.kind(), &error) => error,
             result => return result,
         };
         for kind in options.others() {
             match allocate(kind) {
-                Err(error) if concerns_the_kind(kind, &error) => {}
+                Err(error) if owner.lacks(kind, &error) => {}
                 result => return result,
             }
         }

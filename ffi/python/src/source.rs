@@ -116,7 +116,7 @@ impl Source {
         for &kind in std::iter::once(&self.kind).chain(&self.others) {
             match Pool::new(handle, PoolOptions::new(kind).alignment(ALIGNMENT)) {
                 Ok(pool) => pools.push(pool),
-                Err(error) if error.concerns_the_kind() || handle.memory_type_of(kind).is_err() => {
+                Err(error) if handle.lacks(kind, &error) => {
                     missing.get_or_insert(error);
                 }
                 Err(error) => return Err(error.into()),
@@ -147,7 +147,7 @@ impl Source {
             match memory {
                 Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
                 Ok(memory) => return Ok(Allocation::dedicated(AnyMemory::Pooled(memory))),
-                Err(error) if error.concerns_the_kind() => {
+                Err(error) if gpu.handle.lacks(pool.kind(), &error) => {
                     refusal.get_or_insert(error);
                 }
                 Err(error) => return Err(error.into()),
