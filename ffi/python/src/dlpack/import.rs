@@ -129,7 +129,7 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     if let Some(view) = find_device(address, len)? {
         let view = if readonly { view.readonly() } else { view };
         // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
-        return if ours { Ok(view) } else { view.with(capsule.py(), keep.into_any()) };
+        return if ours { Ok(view) } else { view.keeping(capsule.py(), keep.into_any()) };
     }
     Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
 }

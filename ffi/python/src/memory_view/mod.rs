@@ -81,12 +81,6 @@ impl MemoryView {
         self
     }
 
-    /// A further view of the same bytes that keeps an object alive, as do all views that are made of it.
-    pub(crate) fn with(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
-        let Held { used, owner } = self.hold(py)?;
-        Ok(Self::ranged(Held { used: used.with(object), owner }, self.offset, self.len, self.readonly, false))
-    }
-
     /// Whether the view keeps another library's owner of its bytes.
     pub(crate) fn keeps_an_owner(&self) -> bool {
         self.held().as_ref().is_some_and(|held| held.used.beside().is_some())

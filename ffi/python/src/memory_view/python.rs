@@ -150,9 +150,10 @@ impl MemoryView {
         Ok(first)
     }
 
-    /// A view of the same bytes that keeps an object alive: another library's owner of them.
-    fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
-        self.with(py, object)
+    /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
+    pub(crate) fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
+        let Held { used, owner } = self.hold(py)?;
+        Ok(Self::ranged(Held { used: used.with(object), owner }, self.offset, self.len, self.readonly, false))
     }
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
@@ -210,8 +211,8 @@ impl MemoryView {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the collector's next pass, too, or it counts as garbage. So this waits for
-        // the locks, here and in `Allocation` and `Kept`. Their holders neither wait nor log, and neither run Python code nor
+        // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the
+        // collector's next pass, too, or it counts as garbage. So this waits for the locks, here and in `Allocation` and `Kept`. Their holders neither wait nor log, and neither run Python code nor
         // create Python objects, which could start a collection on the same thread. In a forked child a thread that does not
         // exist may hold a lock: there nothing is reported, and a cycle stays.
         if vkgdr::is_forked() {
