@@ -240,29 +240,36 @@ mod tests {
         assert_eq!(frees.collect(), 0);
     }
 
+    /// An entry that is ready, and runs this when it is released.
+    struct Runs<F>(F);
+
+    impl<F: FnOnce() + Send> Deferred for Runs<F> {
+        fn is_ready(&self, _: WaitScope) -> bool {
+            true
+        }
+        fn wait(&self) -> bool {
+            true
+        }
+        fn release(self: Box<Self>) {
+            (self.0)();
+        }
+    }
+
     #[test]
     fn a_scan_within_a_scan_does_nothing_however_often_it_is_tried() {
-        struct Nests(Arc<DeferredFrees>);
-        impl Deferred for Nests {
-            fn is_ready(&self, _: WaitScope) -> bool {
-                true
-            }
-            fn wait(&self) -> bool {
-                true
-            }
-            fn release(self: Box<Self>) {
-                // As a logger does that allocates: a poll, and after a shortage a drain.
-                for _ in 0..2 {
-                    self.0.poll(WaitScope::All);
-                    assert!(SCANNING.get(), "the outer scan goes on");
-                    assert!(!self.0.drain());
-                }
-            }
-        }
         let (frees, work) = deferred(1);
         let frees = Arc::new(frees);
         work[0].finished.store(true, Ordering::SeqCst);
-        frees.entries.lock().push_front(Box::new(Nests(frees.clone())));
+        let again = frees.clone();
+        // As a logger does that allocates: a poll, and after a shortage a drain.
+        let nests = move || {
+            for _ in 0..2 {
+                again.poll(WaitScope::All);
+                assert!(SCANNING.get(), "the outer scan goes on");
+                assert!(!again.drain());
+            }
+        };
+        frees.entries.lock().push_front(Box::new(Runs(nests)));
         frees.len.fetch_add(1, Ordering::Relaxed);
         assert_eq!(frees.collect(), 2);
         assert!(!SCANNING.get());
@@ -270,20 +277,8 @@ mod tests {
 
     #[test]
     fn a_panic_while_releasing_does_not_stop_later_releases() {
-        struct Panics;
-        impl Deferred for Panics {
-            fn is_ready(&self, _: WaitScope) -> bool {
-                true
-            }
-            fn wait(&self) -> bool {
-                true
-            }
-            fn release(self: Box<Self>) {
-                panic!("a logger's panic");
-            }
-        }
         let frees = DeferredFrees::default();
-        frees.push(Box::new(Panics));
+        frees.push(Box::new(Runs(|| panic!("a logger's panic"))));
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| frees.collect()));
         assert!(caught.is_err());
         assert!(!frees.drain(), "the entry is still counted");

@@ -32,6 +32,13 @@ fn a_trap_ends_the_launch() {
 }
 
 /// Starts this test again as a child, whose output it reads.
+/// Runs a test in a process of its own, which prints.
+fn printed_by(test: &str) -> std::process::Output {
+    let program = std::env::current_exe().expect("the test has a path");
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", "--nocapture", test]).env("PTX_PRINT", "1").output().expect("the test starts")
+}
+
 #[test]
 fn printf_formats_as_c_does() {
     if std::env::var_os("PTX_PRINT").is_some() {
@@ -42,12 +49,7 @@ fn printf_formats_as_c_does() {
         }
         return;
     }
-    let program = std::env::current_exe().expect("the test has a path");
-    let output = std::process::Command::new(program)
-        .args(["--exact", "--nocapture", "output::printf_formats_as_c_does"])
-        .env("PTX_PRINT", "1")
-        .output()
-        .expect("the test starts");
+    let output = printed_by("output::printf_formats_as_c_does");
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.matches("thread 0 of 1:  1.50 half -5000000000%\n").count(), 4, "{text}");
 }
@@ -91,12 +93,7 @@ fn printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments() {
         assert_eq!(bench.ram.read::<u32>(out, 3), [11, 0, u32::MAX]);
         return;
     }
-    let program = std::env::current_exe().expect("the test has a path");
-    let output = std::process::Command::new(program)
-        .args(["--exact", "--nocapture", "output::printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments"])
-        .env("PTX_PRINT", "1")
-        .output()
-        .expect("the test starts");
+    let output = printed_by("output::printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments");
     let text = String::from_utf8_lossy(&output.stdout);
     let expected = "0.1|1e+20|   42|7   |+5|0xff|ha|4464|nan|0x1p+0\n100%\n";
     assert!(output.status.success() && text.contains(expected), "{text}{}", String::from_utf8_lossy(&output.stderr));
