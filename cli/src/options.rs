@@ -24,8 +24,8 @@ versions, manifests, device nodes, containers, the BAR, limits of the process. E
 Exit codes: 0 if all is well, 1 if the GPU can be used with limits, 2 if it cannot be used.";
 
 const BENCH: &str = "\
-Measures on one GPU, for about 0.2 seconds a line; `pingpong` makes 2,200 rounds of each. P0 is the shortest time, P50 the median, P99 the time that one of a \
-hundred samples exceeds. On the simulated driver the numbers say nothing about a GPU.";
+Measures on one GPU, for about 0.2 seconds a line; `pingpong` makes 2,200 rounds of each. P0 is the shortest time, P50 the \
+median, P99 the time that one of a hundred samples exceeds. On the simulated driver the numbers say nothing about a GPU.";
 
 const SIM: &str = "\
 Runs a program on a simulated GPU, on a machine that has none: `vkgdr sim -- python -m pytest`. All arguments go to \

@@ -102,8 +102,8 @@ pub struct RingStats {
     pub publications: u64,
     /// Pushes that found too little room, counting every retry of a push that waits.
     pub full: u64,
-    /// Bytes of the ring that the kernel has not returned: unread messages, and read ones whose room it returns with later ones,
-    /// with their headers.
+    /// Bytes of the ring that are in use, headers included: messages that the kernel has not read, and messages that it has read
+    /// but whose room it has not given back yet.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,

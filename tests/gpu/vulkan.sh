@@ -1,4 +1,4 @@
-# Sourced by facts.sh: prints what the Vulkan driver is and has. The last command succeeds if there is a device.
+# Sourced by facts.sh: prints what the Vulkan driver is and has. The exit status is 0 if a Vulkan device was found.
 # shellcheck shell=bash disable=SC2154 # functions and folders are facts.sh's
 
 section 'libraries of the Vulkan driver'

@@ -440,8 +440,8 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t full;
   /**
-   * Bytes that the kernel has not returned: unread messages, and read ones whose room it returns with later ones, with
-   * their headers.
+   * Bytes that are in use, headers included: messages that the kernel has not read, and messages that it has read but
+   * whose room it has not given back yet.
    */
   uint64_t unread_bytes;
   /**

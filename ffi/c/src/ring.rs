@@ -36,8 +36,8 @@ pub struct vkgdr_ring_stats {
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
-    /// Bytes that the kernel has not returned: unread messages, and read ones whose room it returns with later ones, with
-    /// their headers.
+    /// Bytes that are in use, headers included: messages that the kernel has not read, and messages that it has read but
+    /// whose room it has not given back yet.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,

@@ -70,7 +70,7 @@ impl Pages {
             let overlap = files.range(offset + 1..offset + len).next().is_some()
                 || files.range(..offset).next_back().is_some_and(|(first, other)| first + other.len > offset);
             if overlap || (known > 0 && !mappable) {
-                // Whoever reads the line may need it.
+                // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
                 drop(files);
                 let _ = writeln!(
                     io::stderr(),

@@ -117,7 +117,7 @@ impl Library {
         let module = match module {
             Ok(module) => module,
             Err(refusal) => {
-                // Whoever reads the line may need it.
+                // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
                 drop(modules);
                 return Err(modules::report(&Options::default(), refusal));
             }

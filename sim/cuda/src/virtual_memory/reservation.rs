@@ -176,7 +176,7 @@ pub(crate) fn dma_buf(address: usize, size: usize, writable: bool) -> Result<Opt
     let Ok(reservation) = containing(&mut reservations, address, size) else { return Ok(None) };
     let Some((start, mapping)) = reservation.mapping(address) else { return Err(INVALID_VALUE) };
     if start != address || size > mapping.size {
-        // Whoever reads the line may need it.
+        // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
         drop(reservations);
         let _ = writeln!(
             io::stderr(),

@@ -97,7 +97,7 @@ struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// The placeholder behind a `%`, and what follows it. `None` if there is none.
+    /// Parses the placeholder after a `%`: returns it and the rest of the text, or `None` if the text begins with none.
     fn parse(text: &'a str) -> Option<(Self, &'a str)> {
         let after_flags = text.trim_start_matches(|flag| "-+ #0".contains(flag));
         let (width, after_width) = Number::parse(after_flags);
