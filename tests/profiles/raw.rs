@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use support::Result;
-use vkgdr::ash::{self, khr::external_memory_fd, vk};
+use vkgdr::ash::{self, ext::external_memory_host, khr::external_memory_fd, vk};
 use vkgdr::cudarc::driver::sys::{self, CUresult};
 
 const OPAQUE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
@@ -16,6 +16,8 @@ pub(crate) struct Raw {
     physical: vk::PhysicalDevice,
     pub(crate) device: ash::Device,
     fds: external_memory_fd::Device,
+    /// `None` where the driver lacks the extension.
+    host_memory: Option<external_memory_host::Device>,
 }
 
 impl Raw {
@@ -35,12 +37,17 @@ impl Raw {
         // SAFETY: a live instance.
         let physical = unsafe { instance.enumerate_physical_devices() }?[number];
         let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-        let extensions = [external_memory_fd::NAME.as_ptr()];
+        // SAFETY: a live instance's device.
+        let known = unsafe { instance.enumerate_device_extension_properties(physical) }?;
+        let imports = known.iter().any(|name| name.extension_name_as_c_str() == Ok(external_memory_host::NAME));
+        let optional = imports.then_some(external_memory_host::NAME.as_ptr());
+        let extensions: Vec<_> = [external_memory_fd::NAME.as_ptr()].into_iter().chain(optional).collect();
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&extensions);
         // SAFETY: valid for the call.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         let fds = external_memory_fd::Device::new(&instance, &device);
-        Ok(Self { _entry: entry, instance, physical, device, fds })
+        let host_memory = imports.then(|| external_memory_host::Device::new(&instance, &device));
+        Ok(Self { _entry: entry, instance, physical, device, fds, host_memory })
     }
 
     fn memory(&self) -> vk::PhysicalDeviceMemoryProperties {
@@ -51,6 +58,17 @@ impl Raw {
     /// The memory types' flags.
     pub(crate) fn types(&self) -> Vec<vk::MemoryPropertyFlags> {
         self.memory().memory_types_as_slice().iter().map(|found| found.property_flags).collect()
+    }
+
+    /// The types, as bits, for the memory of the program at an address; `None` where it cannot be imported.
+    pub(crate) fn types_of_host_memory(&self, address: *const u8) -> Result<Option<u32>> {
+        let Some(fns) = &self.host_memory else { return Ok(None) };
+        let get = fns.fp().get_memory_host_pointer_properties_ext;
+        let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
+        let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
+        // SAFETY: a live device, and live memory of the program.
+        unsafe { get(self.device.handle(), handle, address.cast(), &raw mut properties) }.result()?;
+        Ok(Some(properties.memory_type_bits))
     }
 
     /// What Vulkan says of shared buffers.

@@ -126,3 +126,51 @@ fn a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result 
     }
     Ok(())
 }
+
+/// The rules that a mapping beyond its memory and an allocation of no bytes violate, by the last part of their names. The
+/// second had another number in earlier versions of Vulkan.
+const SIZES: [&str; 2] = ["size-00681", "allocationSize-0"];
+
+fn break_a_rule_of_sizes(role: &str) -> Result {
+    let raw = Raw::open()?;
+    eprintln!("now");
+    if role == SIZES[0] {
+        raw.map(raw.allocate(MAPPED, SIZE)?, 256, SIZE).map(drop)
+    } else {
+        raw.allocate(MAPPED, 0).map(drop)
+    }
+}
+
+#[test]
+fn a_size_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result {
+    if let Some(role) = child::role() {
+        return break_a_rule_of_sizes(&role);
+    }
+    for rule in SIZES {
+        let name = "rules::a_size_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
+        let Some(mut command) = command("non-coherent", name, rule)? else { return Ok(()) };
+        let output = command.output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");
+        assert!(errors.rsplit("now\n").next().unwrap_or_default().contains(rule), "{rule}: {errors}");
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_of_the_program_is_imported_where_the_cpu_sees_it() -> Result {
+    for (profile, types) in [("rebar", 0b01100), ("gb10", 0b10)] {
+        let name = "rules::memory_of_the_program_is_imported_where_the_cpu_sees_it";
+        under(profile, name, || {
+            let raw = Raw::open()?;
+            let page = vec![0_u8; 8192];
+            let first = page.as_ptr().map_addr(|address| address.next_multiple_of(4096));
+            match raw.types_of_host_memory(first)? {
+                Some(found) => assert_eq!(found, types),
+                None => skip("the driver does not import memory of the program")?,
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

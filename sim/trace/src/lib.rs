@@ -27,7 +27,7 @@ pub fn call(name: impl Display) {
     line(format_args!("{name}"));
 }
 
-/// Appends arguments of the call that was named last.
+/// Appends arguments of the call that this thread named last. Lines of other threads may come between the two.
 pub fn arguments(text: Arguments<'_>) {
     line(format_args!("  {text}"));
 }

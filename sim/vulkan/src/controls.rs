@@ -65,14 +65,13 @@ pub(crate) unsafe extern "C" fn vklayer_calls(function: *const c_char) -> u64 {
     injection::calls(Some(function))
 }
 
-/// Live instances, devices, buffers, memories, mappings and semaphores.
+/// Live instances, devices, buffers, images, memories, mappings and semaphores.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vklayer_live_objects() -> usize {
     count(None)
 }
 
-/// Live objects of one noun: `instance`, `device`, `buffer`, `memory`, `mapping` or
-/// `semaphore`; `SIZE_MAX` for an unknown noun.
+/// Live objects of one noun: `instance`, `device`, `buffer`, `image`, `memory`, `mapping` or `semaphore`; `SIZE_MAX` for an unknown noun.
 ///
 /// # Safety
 /// `noun` is null or a terminated string.

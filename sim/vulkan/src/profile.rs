@@ -19,8 +19,10 @@
 //! | `needs-dedicated` | CUDA imports dedicated allocations only |
 //! | `dedicated-only` | the same, and Vulkan says so |
 //! | `pointer-type-host` | CUDA calls imported system memory host memory |
+//! | `dma-buf`, `dma-buf-no-mmap` | CUDA exports its memory as a dma-buf, which the host can map, or cannot |
+//! | `dma-buf-cached`, `dma-buf-bar256` | `dma-buf` on a GPU as `gh200` or `bar256` |
 //!
-//! The simulated CUDA driver has its part of the last four (`sim/cuda/src/profile.rs`), and finds the properties of
+//! The simulated CUDA driver has its part of the last eight (`sim/cuda/src/profile.rs`), and finds the properties of
 //! memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
@@ -59,14 +61,18 @@ use crate::dispatch::{DeviceLayer, Layer, device_life, function_named, get_devic
 use crate::interface::{NegotiateInterface, negotiate};
 use allocate::{allocate_memory, free_memory};
 use device::Device;
-use export::{get_memory_fd, get_physical_device_external_buffer_properties};
+use export::{
+    get_memory_fd, get_physical_device_external_buffer_properties, get_physical_device_image_format_properties2,
+};
 use instance::Instance;
 use memory_functions::{flush_mapped_memory_ranges, invalidate_mapped_memory_ranges, map_memory, unmap_memory};
 use physical::{
     enumerate_device_extension_properties, get_physical_device_memory_properties,
     get_physical_device_memory_properties2, get_physical_device_properties, get_physical_device_properties2,
 };
-use requirements::{buffer, buffer2, device_buffer, device_image, image, image2, memory_fd_properties};
+use requirements::{
+    buffer, buffer2, device_buffer, device_image, image, image2, memory_fd_properties, memory_host_pointer_properties,
+};
 
 /// The layer.
 struct ProfileLayer;
@@ -82,6 +88,7 @@ impl Layer for ProfileLayer {
             PFN_vkGetPhysicalDeviceMemoryProperties2 => get_physical_device_memory_properties2,
             PFN_vkEnumerateDeviceExtensionProperties => enumerate_device_extension_properties,
             PFN_vkGetPhysicalDeviceExternalBufferProperties => get_physical_device_external_buffer_properties,
+            PFN_vkGetPhysicalDeviceImageFormatProperties2 => get_physical_device_image_format_properties2,
         };
         own.or_else(|| Self::device_function(name))
     }
@@ -109,6 +116,7 @@ impl DeviceLayer for ProfileLayer {
             PFN_vkGetDeviceBufferMemoryRequirements => device_buffer,
             PFN_vkGetDeviceImageMemoryRequirements => device_image,
             PFN_vkGetMemoryFdPropertiesKHR => memory_fd_properties,
+            PFN_vkGetMemoryHostPointerPropertiesEXT => memory_host_pointer_properties,
             PFN_vkGetMemoryFdKHR => get_memory_fd,
         }
     }

@@ -6,8 +6,8 @@
 //! all sides see is the payload behind the descriptor (`payload.rs`); two threads for each shared semaphore carry the
 //! values of the driver to it, and back (`semaphores/mirror.rs`).
 //!
-//! Not simulated: temporary imports, other types of descriptors, swapchains that signal or wait for shared semaphores, and
-//! sparse binding. A signal from outside that comes after the submission of a queue's signal must be ordered by the
+//! Not simulated: temporary imports, other types of descriptors, swapchains that signal or wait for shared semaphores,
+//! sparse binding, and `vkGetFenceStatus` as a wait: a signal may reach other processes only after it said success. A signal from outside that comes after the submission of a queue's signal must be ordered by the
 //! semaphore itself: the submission waits for its value. Signals of the host, and what the program submits after it has seen
 //! the one from outside, may be ordered in any way.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]

@@ -98,6 +98,19 @@ macro_rules! vulkan {
 mod graphs;
 
 #[test]
+fn a_semaphore_for_export_works_where_the_extension_is_not_enabled() {
+    let Some(vulkan) = Vulkan::open_plain() else { skip!("Vulkan exports no semaphores here") };
+    let [binary, timeline] = [Kind::Binary, Kind::Timeline(3)].map(|kind| vulkan.semaphore(kind, true));
+    vulkan.submit_signal(binary, 0);
+    vulkan.pass(binary);
+    vulkan.signal(timeline, 4);
+    vulkan.wait(timeline, 4);
+    for semaphore in [binary, timeline] {
+        vulkan.destroy(semaphore);
+    }
+}
+
+#[test]
 fn a_timeline_orders_both_sides() {
     let vulkan = vulkan!();
     let _context = PrimaryContext::retain_and_push(0);

@@ -1,5 +1,6 @@
 //! A Vulkan device with semaphores that can be exported.
 
+use std::ffi::c_char;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -34,6 +35,15 @@ fn good<T>(result: Result<T, vk::Result>) -> T {
 impl Vulkan {
     /// The first device, if it exports semaphores of both types.
     pub(crate) fn open() -> Option<Vulkan> {
+        Self::with_extensions(&[external_semaphore_fd::NAME.as_ptr()])
+    }
+
+    /// The same without the extension by which semaphores are exported.
+    pub(crate) fn open_plain() -> Option<Vulkan> {
+        Self::with_extensions(&[])
+    }
+
+    fn with_extensions(extensions: &[*const c_char]) -> Option<Vulkan> {
         // SAFETY: loading the loader runs only its own initialisation.
         let entry = unsafe { ash::Entry::load() }.ok()?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
@@ -48,12 +58,11 @@ impl Vulkan {
             return None;
         }
         let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-        let extensions = [external_semaphore_fd::NAME.as_ptr()];
         let mut timelines = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         let mut submits = vk::PhysicalDeviceSynchronization2Features::default().synchronization2(true);
         let info = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
-            .enabled_extension_names(&extensions)
+            .enabled_extension_names(extensions)
             .push_next(&mut timelines)
             .push_next(&mut submits);
         // SAFETY: the structures live during the call.

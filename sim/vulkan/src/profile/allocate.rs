@@ -18,6 +18,8 @@ use crate::rules::broken;
 struct Wishes {
     /// The imported descriptor.
     import: Option<c_int>,
+    /// Whether the memory is the program's.
+    of_host: bool,
     exportable: bool,
     buffer: vk::Buffer,
     image: vk::Image,
@@ -35,6 +37,7 @@ impl Wishes {
                     // SAFETY: the type says what it is.
                     wishes.import = Some(unsafe { node.cast::<vk::ImportMemoryFdInfoKHR<'_>>().as_ref() }.fd);
                 }
+                vk::StructureType::IMPORT_MEMORY_HOST_POINTER_INFO_EXT => wishes.of_host = true,
                 vk::StructureType::EXPORT_MEMORY_ALLOCATE_INFO => {
                     // SAFETY: the type says what it is.
                     let export = unsafe { node.cast::<vk::ExportMemoryAllocateInfo<'_>>().as_ref() };
@@ -105,9 +108,12 @@ pub(super) unsafe extern "system" fn allocate_memory(
         Ok(label) => label,
         Err(result) => return result,
     };
-    let taken = if wishes.import.is_some() {
+    let taken = if wishes.import.is_some() || wishes.of_host {
         None
     } else {
+        if size == 0 {
+            broken("vkAllocateMemory", "0 bytes (allocationSize-07899)");
+        }
         match Taken::from(known.place, memory_type.heap, size) {
             None => return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
             taken => taken,

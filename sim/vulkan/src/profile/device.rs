@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ash::ext::memory_budget;
+use ash::ext::{external_memory_host, memory_budget};
 use ash::khr::external_memory_fd;
 use ash::vk;
 
 use super::catalog::{Identity, profile};
 use super::instance::Instance;
 use super::memory::Memory;
+use super::physical::is_hidden;
 use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
 use crate::label::FOREIGN;
@@ -31,6 +32,7 @@ pub(super) struct Device {
     pub(super) driver_type: u32,
     pub(super) next: NextDevice,
     pub(super) external_memory_fd: external_memory_fd::DeviceFn,
+    pub(super) external_memory_host: external_memory_host::DeviceFn,
     memories: Mutex<BTreeMap<vk::DeviceMemory, Memory>>,
 }
 
@@ -71,6 +73,8 @@ impl DeviceState for Device {
             driver_type: unsafe { host_visible_type(instance, call.physical) },
             // SAFETY: a live device: it was just created.
             external_memory_fd: external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) }),
+            // SAFETY: as above.
+            external_memory_host: external_memory_host::DeviceFn::load(|name| unsafe { next.find(name) }),
             next,
             memories: Mutex::default(),
         })
@@ -85,8 +89,8 @@ impl DeviceState for Device {
     }
 }
 
-/// The extensions that the application enables without the one that is this layer's own; `None` when the profile hides
-/// one of them.
+/// The extensions that the application enables without the one that is this layer's own; `None` when one of
+/// them is hidden.
 ///
 /// # Safety
 /// `info` is a valid create info.
@@ -95,7 +99,7 @@ unsafe fn extensions(info: &vk::DeviceCreateInfo<'_>) -> Option<Vec<*const c_cha
     let mut names = unsafe { extension_names(info.pp_enabled_extension_names, info.enabled_extension_count) };
     // SAFETY: the names are terminated strings.
     let name = |name: *const c_char| unsafe { text(name) }.unwrap_or_default();
-    if names.iter().any(|&pointer| profile().hidden.contains(&name(pointer))) {
+    if names.iter().any(|&pointer| is_hidden(name(pointer))) {
         return None;
     }
     names.retain(|&pointer| name(pointer) != memory_budget::NAME);

@@ -4,11 +4,13 @@
 use std::ffi::c_int;
 use std::io::{self, Write};
 
+use ash::khr::external_memory_fd;
 use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
 
 use super::catalog::profile;
 use super::device::DEVICES;
 use super::instance::INSTANCES;
+use super::physical::find;
 use crate::rules::broken;
 
 pub(super) unsafe extern "system" fn get_memory_fd(
@@ -51,7 +53,37 @@ pub(super) unsafe extern "system" fn get_physical_device_external_buffer_propert
     // SAFETY: the caller's arguments, passed on.
     unsafe { (instance.next.fp_v1_1().get_physical_device_external_buffer_properties)(device, info, properties) };
     // SAFETY: the caller's output, which was written.
-    let properties = unsafe { &mut (*properties).external_memory_properties };
+    change(unsafe { &mut (*properties).external_memory_properties });
+}
+
+pub(super) unsafe extern "system" fn get_physical_device_image_format_properties2(
+    device: vk::PhysicalDevice,
+    info: *const vk::PhysicalDeviceImageFormatInfo2<'_>,
+    properties: *mut vk::ImageFormatProperties2<'_>,
+) -> vk::Result {
+    // SAFETY: a live physical device of the caller's.
+    let Some(instance) = (unsafe { INSTANCES.get(device) }) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    let next = instance.next.fp_v1_1().get_physical_device_image_format_properties2;
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { next(device, info, properties) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: the caller's structure.
+        let p_next = unsafe { (*properties).p_next };
+        // SAFETY: the chain that was just written.
+        if let Some(external) = unsafe { find::<vk::ExternalImageFormatProperties<'_>>(p_next) } {
+            change(&mut external.external_memory_properties);
+        }
+    }
+    result
+}
+
+/// Takes from the driver's answer what the profile's driver cannot do.
+fn change(properties: &mut vk::ExternalMemoryProperties) {
+    if profile().hidden.contains(&external_memory_fd::NAME) {
+        *properties = vk::ExternalMemoryProperties::default();
+    }
     if !profile().exports_imports {
         properties.export_from_imported_handle_types = vk::ExternalMemoryHandleTypeFlags::empty();
     }

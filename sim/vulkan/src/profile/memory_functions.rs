@@ -10,6 +10,7 @@ use super::device::DEVICES;
 use super::memory::{Mapping, shadow_of};
 use super::range::Mapped;
 use super::shadow::Shadow;
+use crate::interface::array;
 use crate::rules::broken;
 
 pub(super) unsafe extern "system" fn map_memory(
@@ -27,6 +28,10 @@ pub(super) unsafe extern "system" fn map_memory(
     let Some(found) = mappable.filter(|memory| memory.mapping.is_none() && offset < memory.size) else {
         return vk::Result::ERROR_MEMORY_MAP_FAILED;
     };
+    let rest = found.size - offset;
+    if size != vk::WHOLE_SIZE && !(1..=rest).contains(&size) {
+        broken("vkMapMemory", &format!("{size} bytes at {offset} of memory of {} (size-00681)", found.size));
+    }
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { (known.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
     if result != vk::Result::SUCCESS {
@@ -41,7 +46,11 @@ pub(super) unsafe extern "system" fn map_memory(
     } else {
         // SAFETY: the driver's view of the mapping, which stays until it is unmapped.
         match unsafe { shadow_of(device_view, &mapped) } {
-            None => return vk::Result::ERROR_MEMORY_MAP_FAILED,
+            None => {
+                // SAFETY: just mapped, and no one has the address yet.
+                unsafe { (known.next.fp_v1_0().unmap_memory)(device, memory) };
+                return vk::Result::ERROR_MEMORY_MAP_FAILED;
+            }
             shadow => shadow,
         }
     };
@@ -85,7 +94,7 @@ pub(super) unsafe extern "system" fn invalidate_mapped_memory_ranges(
 /// rules ends the process, also for coherent memory.
 ///
 /// # Safety
-/// A live device, and `count` valid ranges.
+/// A live device, and `count` valid ranges; the pointer may be null where there are none.
 unsafe fn carry(
     function: &str,
     device: vk::Device,
@@ -96,8 +105,8 @@ unsafe fn carry(
     // SAFETY: the caller's promise.
     let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     let memories = known.memories();
-    // SAFETY: the caller's promise: an array of this length, which Vulkan does not allow to be empty.
-    for range in unsafe { std::slice::from_raw_parts(ranges, count as usize) } {
+    // SAFETY: the caller's promise: an array of this length.
+    for range in unsafe { array(ranges, count) } {
         let mapping = memories.get(&range.memory).and_then(|memory| memory.mapping.as_ref());
         let Some(Mapping { mapped, shadow }) = mapping else {
             broken(function, "the memory is not mapped (memory-00684)");

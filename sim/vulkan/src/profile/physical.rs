@@ -15,8 +15,10 @@ use crate::interface::chain;
 /// The newest Vulkan version that this layer supports: 1.4 has another function to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// Hidden, since it would bypass `vkMapMemory`.
-const UNKNOWN_TO_THIS_LAYER: &CStr = map_memory2::NAME;
+/// Whether the device lacks an extension of the driver's: the profile hides it, or it would bypass `vkMapMemory`.
+pub(super) fn is_hidden(extension: &CStr) -> bool {
+    extension == map_memory2::NAME || profile().hidden.contains(&extension)
+}
 
 pub(super) unsafe extern "system" fn get_physical_device_properties(
     device: vk::PhysicalDevice,
@@ -72,7 +74,7 @@ unsafe fn identify(p_next: *mut c_void, identity: &Identity) {
 ///
 /// # Safety
 /// Every structure of the chain is valid for as long as the result is used.
-unsafe fn find<'a, T: vk::TaggedStructure>(p_next: *mut c_void) -> Option<&'a mut T> {
+pub(super) unsafe fn find<'a, T: vk::TaggedStructure>(p_next: *mut c_void) -> Option<&'a mut T> {
     // SAFETY: the caller's promise.
     let (_, node) = unsafe { chain(p_next) }.find(|(kind, _)| *kind == T::STRUCTURE_TYPE)?;
     // SAFETY: the type says what it is.
@@ -99,6 +101,8 @@ pub(super) unsafe extern "system" fn get_physical_device_memory_properties2(
     // SAFETY: the chain of the caller's structure.
     let budget = unsafe { find::<vk::PhysicalDeviceMemoryBudgetPropertiesEXT<'_>>(properties.p_next) };
     if let (Some(place), Some(budget)) = (place, budget) {
+        // Vulkan asks for zeros beyond the heaps.
+        (budget.heap_budget, budget.heap_usage) = Default::default();
         for (index, heap) in profile().heaps.iter().enumerate() {
             budget.heap_budget[index] = books::budget(heap);
             budget.heap_usage[index] = books::usage(place, index, heap);
@@ -139,7 +143,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     unsafe { instance.next.answer_extensions(device, layer, count, properties, own) }
 }
 
-/// The driver's extensions without those that the profile hides, and with `VK_EXT_memory_budget`.
+/// The driver's extensions without those that are hidden, and with `VK_EXT_memory_budget`.
 ///
 /// # Safety
 /// `device` is a live physical device of the instance.
@@ -151,7 +155,7 @@ unsafe fn extensions(
     let mut all = unsafe { instance.next.enumerate_device_extension_properties(device) }?;
     all.retain(|extension| {
         let name = extension.extension_name_as_c_str().unwrap_or_default();
-        name != memory_budget::NAME && name != UNKNOWN_TO_THIS_LAYER && !profile().hidden.contains(&name)
+        name != memory_budget::NAME && !is_hidden(name)
     });
     let budget = vk::ExtensionProperties::default().spec_version(memory_budget::SPEC_VERSION);
     all.extend(budget.extension_name(memory_budget::NAME));

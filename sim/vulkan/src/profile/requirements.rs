@@ -1,11 +1,11 @@
 //! The memory types that suit buffers, images and imported memory: all of the profile's if the driver's own type does.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use ash::vk;
 
-use super::catalog::profile;
+use super::catalog::{Type, profile};
 use super::device::{DEVICES, Device};
 
 impl Device {
@@ -13,6 +13,19 @@ impl Device {
     fn types(&self, of_driver: u32) -> u32 {
         let suits = of_driver & (1 << self.driver_type) != 0;
         if suits { (1 << profile().types.len()) - 1 } else { 0 }
+    }
+}
+
+/// The profile's types for imported memory of the program's: the CPU's, or where all memory is the GPU's those that it
+/// can see.
+fn types_of_host_memory() -> u32 {
+    let of = |suits: fn(&Type) -> bool| {
+        let suiting = profile().types.iter().enumerate().filter(|(_, kind)| kind.is_visible() && suits(kind));
+        suiting.fold(0, |bits, (index, _)| bits | 1 << index)
+    };
+    match of(Type::is_system_memory) {
+        0 => of(|_| true),
+        bits => bits,
     }
 }
 
@@ -73,6 +86,25 @@ pub(super) unsafe extern "system" fn memory_fd_properties(
         // SAFETY: the caller's output, which was written.
         let properties = unsafe { &mut *properties };
         properties.memory_type_bits = known.types(properties.memory_type_bits);
+    }
+    result
+}
+
+pub(super) unsafe extern "system" fn memory_host_pointer_properties(
+    device: vk::Device,
+    handle_type: vk::ExternalMemoryHandleTypeFlags,
+    pointer: *const c_void,
+    properties: *mut vk::MemoryHostPointerPropertiesEXT<'_>,
+) -> vk::Result {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let next = known.external_memory_host.get_memory_host_pointer_properties_ext;
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { next(device, handle_type, pointer, properties) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: the caller's output, which was written.
+        let properties = unsafe { &mut *properties };
+        properties.memory_type_bits = known.types(properties.memory_type_bits) & types_of_host_memory();
     }
     result
 }

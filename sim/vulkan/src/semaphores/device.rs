@@ -25,10 +25,9 @@ pub(super) struct Device {
     passive: bool,
     pub(super) next: NextDevice,
     /// Whether the application has enabled the extension.
-    enabled: bool,
+    pub(super) enabled: bool,
     /// The driver's functions for descriptors of other types, where it has the extension itself.
     pub(super) of_driver: Option<external_semaphore_fd::DeviceFn>,
-    pub(super) timelines: timeline_semaphore::DeviceFn,
     semaphores: Mutex<BTreeMap<vk::Semaphore, Known>>,
     /// The number of shared semaphores, so that programs without them pay for one load.
     shared: AtomicUsize,
@@ -44,7 +43,7 @@ pub(super) enum Known {
 impl Device {
     /// A semaphore with a payload, over one of the driver's, that no one else has yet.
     pub(super) fn new_shared(&self, driver: vk::Semaphore, kind: Kind, payload: Payload) -> Arc<Shared> {
-        let timeline = Timeline::new(self.timelines.clone(), self.next.handle, driver, payload);
+        let timeline = Timeline::new(self.next.fp_v1_2().clone(), self.next.handle, driver, payload);
         Arc::new(Shared::new(timeline, driver, kind))
     }
 
@@ -152,10 +151,8 @@ impl DeviceState for Device {
         // SAFETY: a live device: it was just created.
         let of_driver = || external_semaphore_fd::DeviceFn::load(|name| unsafe { next.find(name) });
         let of_driver = driver_has.then(of_driver);
-        // SAFETY: as above.
-        let timelines = timeline_semaphore::DeviceFn::load(|name| unsafe { next.find(name) });
         let (semaphores, shared) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { passive, next, enabled, of_driver, timelines, semaphores, shared })
+        Ok(Self { passive, next, enabled, of_driver, semaphores, shared })
     }
 
     fn before_destroying(&self) {

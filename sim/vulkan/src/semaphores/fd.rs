@@ -8,8 +8,8 @@ use std::ptr;
 use ash::vk::{self, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 
 use super::device::{DEVICES, Known};
-use super::life::{create_timeline, release};
-use crate::payload::Payload;
+use super::life::{create_plain, release};
+use crate::payload::{Kind, Payload};
 use crate::rules::broken;
 
 pub(super) unsafe extern "system" fn get_semaphore_fd(
@@ -68,7 +68,7 @@ pub(super) unsafe extern "system" fn import_semaphore_fd(
     };
     let mut driver = vk::Semaphore::null();
     // SAFETY: no allocator, and an output of this function's.
-    let result = unsafe { create_timeline(&known, payload.value(), ptr::null(), &raw mut driver) };
+    let result = unsafe { create_plain(&known, Kind::Timeline, payload.value(), ptr::null(), &raw mut driver) };
     if result != vk::Result::SUCCESS {
         return result;
     }

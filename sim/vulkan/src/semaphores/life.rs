@@ -43,19 +43,21 @@ impl Wishes {
     }
 }
 
-/// Makes a timeline semaphore of the driver's, whatever the application's type.
+/// Creates a semaphore of the driver's that cannot be exported. The value is for timelines only.
 ///
 /// # Safety
 /// The allocator is null or the caller's of Vulkan.
-pub(super) unsafe fn create_timeline(
+pub(super) unsafe fn create_plain(
     device: &Device,
+    kind: Kind,
     value: u64,
     allocator: *const vk::AllocationCallbacks<'_>,
     semaphore: *mut vk::Semaphore,
 ) -> vk::Result {
-    let mut kind =
+    let mut timeline =
         vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE).initial_value(value);
-    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    let info = vk::SemaphoreCreateInfo::default();
+    let info = if kind == Kind::Timeline { info.push_next(&mut timeline) } else { info };
     let create = device.next.fp_v1_0().create_semaphore;
     // SAFETY: a live device, and structures that live during the call.
     unsafe { create(device.next.handle, &raw const info, allocator, semaphore) }
@@ -82,9 +84,19 @@ pub(super) unsafe extern "system" fn create_semaphore(
         }
         return result;
     }
+    if !known.enabled {
+        // Without the extension no one can export it, and the driver would refuse to create it.
+        // SAFETY: the caller's allocator and output.
+        let result = unsafe { create_plain(&known, kind, value, allocator, semaphore) };
+        if result == vk::Result::SUCCESS {
+            // SAFETY: success means that it was written.
+            known.insert(unsafe { *semaphore }, Known::Plain(kind));
+        }
+        return result;
+    }
     let Ok(payload) = Payload::create(kind, value) else { return vk::Result::ERROR_OUT_OF_HOST_MEMORY };
     // SAFETY: the caller's allocator and output.
-    let result = unsafe { create_timeline(&known, value, allocator, semaphore) };
+    let result = unsafe { create_plain(&known, Kind::Timeline, value, allocator, semaphore) };
     if result == vk::Result::SUCCESS {
         // SAFETY: success means that it was written.
         let handle = unsafe { *semaphore };

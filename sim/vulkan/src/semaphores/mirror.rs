@@ -3,11 +3,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use ash::khr::timeline_semaphore;
 use ash::vk;
 
 use crate::payload::Payload;
@@ -23,7 +22,7 @@ pub(super) struct Timeline(Arc<Inner>);
 struct Inner {
     device: vk::Device,
     semaphore: vk::Semaphore,
-    functions: timeline_semaphore::DeviceFn,
+    functions: ash::DeviceFnV1_2,
     payload: Payload,
     /// Held from reading the driver's counter until the signal or the new value that follows from it, and over the
     /// application's signals: the mirror's own signal would otherwise come behind one, where the driver loses the device.
@@ -33,7 +32,7 @@ struct Inner {
 
 impl Timeline {
     pub(super) fn new(
-        functions: timeline_semaphore::DeviceFn,
+        functions: ash::DeviceFnV1_2,
         device: vk::Device,
         semaphore: vk::Semaphore,
         payload: Payload,
@@ -55,7 +54,7 @@ impl Timeline {
     /// The driver's counter; `None` once the device is lost.
     fn counter(&self) -> Option<u64> {
         let mut value = 0;
-        let get = self.0.functions.get_semaphore_counter_value_khr;
+        let get = self.0.functions.get_semaphore_counter_value;
         // SAFETY: a live timeline semaphore of a live device: both outlive the threads.
         unsafe { get(self.0.device, self.0.semaphore, &raw mut value) }.result().ok()?;
         Some(value)
@@ -64,7 +63,7 @@ impl Timeline {
     fn signal(&self, value: u64) {
         let info = vk::SemaphoreSignalInfo::default().semaphore(self.0.semaphore).value(value);
         // SAFETY: as for `counter`. Without success the device is lost, which the application learns elsewhere.
-        let _ = unsafe { (self.0.functions.signal_semaphore_khr)(self.0.device, &raw const info) };
+        let _ = unsafe { (self.0.functions.signal_semaphore)(self.0.device, &raw const info) };
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
@@ -108,15 +107,18 @@ impl Timeline {
         }
     }
 
-    /// Lets the threads end.
-    pub(super) fn stop(&self) {
-        let guard = self.lock();
+    /// Ends all use of the driver's semaphore but for [`Timeline::wake`]: waits for a use by another thread, and later
+    /// ones do nothing.
+    pub(super) fn close(&self) {
+        let _guard = self.lock();
         self.0.stopped.store(true, Ordering::Release);
-        // Ends the wait of the thread that waits for the driver. The semaphore is not used any more.
+    }
+
+    /// Ends the waits of the threads. The timeline is closed, and the semaphore is not destroyed yet.
+    fn wake(&self) {
         if let Some(next) = self.counter().and_then(|counter| counter.checked_add(1)) {
             self.signal(next);
         }
-        drop(guard);
         self.payload().wake();
     }
 
@@ -131,7 +133,7 @@ impl Timeline {
             let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
             let most = u64::try_from(MOST.as_nanos()).unwrap_or(u64::MAX);
             // SAFETY: as for `counter`.
-            let result = unsafe { (self.0.functions.wait_semaphores_khr)(self.0.device, &raw const info, most) };
+            let result = unsafe { (self.0.functions.wait_semaphores)(self.0.device, &raw const info, most) };
             match result {
                 vk::Result::SUCCESS => seen = self.publish(),
                 vk::Result::TIMEOUT => {}
@@ -158,16 +160,25 @@ impl Timeline {
 pub(super) struct Mirror([JoinHandle<()>; 2]);
 
 impl Mirror {
+    /// Starts both threads, or none.
     pub(super) fn start(timeline: &Timeline) -> io::Result<Mirror> {
-        let spawn = |name: &str, follow: fn(&Timeline)| {
-            let timeline = timeline.clone();
-            Builder::new().name(name.to_owned()).spawn(move || follow(&timeline))
+        let (go, gate) = mpsc::channel();
+        let (for_driver, for_payload) = (timeline.clone(), timeline.clone());
+        let follow_driver = move || {
+            if gate.recv().is_ok() {
+                for_driver.follow_driver();
+            }
         };
-        let driver = spawn("vklayer driver", Timeline::follow_driver)?;
-        match spawn("vklayer payload", Timeline::follow_payload) {
-            Ok(payload) => Ok(Mirror([driver, payload])),
+        let driver = Builder::new().name("vklayer driver".to_owned()).spawn(follow_driver)?;
+        let follow_payload = move || for_payload.follow_payload();
+        match Builder::new().name("vklayer payload".to_owned()).spawn(follow_payload) {
+            Ok(payload) => {
+                // Cannot fail: the thread waits for it.
+                let _ = go.send(());
+                Ok(Mirror([driver, payload]))
+            }
             Err(error) => {
-                timeline.stop();
+                drop(go);
                 // A panic of the thread was printed.
                 let _ = driver.join();
                 Err(error)
@@ -175,8 +186,9 @@ impl Mirror {
         }
     }
 
-    /// Waits for the threads, which were told to end.
-    pub(super) fn join(self) {
+    /// Ends the threads of a closed timeline, and waits for them.
+    pub(super) fn join(self, timeline: &Timeline) {
+        timeline.wake();
         for thread in self.0 {
             // A panic of the thread was printed.
             let _ = thread.join();

@@ -33,12 +33,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the threads. The driver's semaphore is not used any more.
+    /// Ends the threads, and every other use of the driver's semaphore by this layer: a wait of the application for other
+    /// objects uses all shared ones. The application does not use it any more.
     pub(super) fn stop(&self) {
         let mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.timeline.close();
         if let Some(mirror) = mirror {
-            self.timeline.stop();
-            mirror.join();
+            mirror.join(&self.timeline);
         }
     }
 
