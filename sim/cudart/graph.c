@@ -3,10 +3,13 @@
 #include "runtime.h"
 
 int runtime_kernel_node(KernelNode *own, const KernelNode *node) {
-    void *kernel;
+    void *kernel = NULL;
+    const char *name;
     if (node == NULL) return INVALID_VALUE;
     *own = *node;
     int code = runtime_kernel(&kernel, node->function);
+    // What cudaGraphKernelNodeGetParams said of a kernel that the program has no function for.
+    if (code == INVALID_FUNCTION && driver.cuFuncGetName(&name, (void *)node->function) == SUCCESS) return SUCCESS;
     own->function = kernel;
     return code;
 }

@@ -1,8 +1,8 @@
 // Kernels and variables that nvcc compiled into a program: registration, launches, attributes. Copies of variables are in
 // symbol.c.
 //
-// A fat binary is loaded when one of its kernels or variables is first used. Its refusal, as of one that has machine code
-// only, is kept and returned for all of them.
+// A fat binary is loaded when one of its kernels or variables is first used. A refusal of the binary itself, as of one that
+// has machine code only, is kept and returned for all of them.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -15,6 +15,8 @@ typedef struct Managed {
     void **pointer;
     const char *name;
     size_t size;
+    // The number of resets when the pointer was set.
+    unsigned resets;
     struct Managed *next;
 } Managed;
 
@@ -136,33 +138,49 @@ EXPORT void __cudaRegisterManagedVar(void **handle, void **pointer, char *device
     binary->managed = managed;
 }
 
-// Loads the binary, once. The driver calls no code of the program.
-static int load(Binary *binary) {
-    if (!binary->tried) {
-        pthread_mutex_lock(&binary->loading);
-        if (!binary->tried) {
-            binary->code = driver.cuLibraryLoadData(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
-            binary->tried = 1;
-        }
-        pthread_mutex_unlock(&binary->loading);
-    }
-    return binary->code;
+// Whether a code of the driver says that it will never load the binary.
+static int is_final(int code) {
+    enum { INVALID_IMAGE = 200, NO_BINARY = 209, INVALID_PTX = 218, UNSUPPORTED_VERSION = 222 };
+    return code == SUCCESS || code == INVALID_IMAGE || code == NO_BINARY || code == INVALID_PTX ||
+           code == UNSUPPORTED_VERSION || code == NOT_SUPPORTED;
 }
 
-// Sets the pointers to the managed variables, which are symbols by their addresses, too.
-static int find_managed(Binary *binary) {
-    int code = load(binary);
+// Loads the binary, unless it is loaded or refused. The driver calls no code of the program.
+static int load(Binary *binary) {
+    if (binary->tried) return binary->code;
     pthread_mutex_lock(&binary->loading);
-    for (Managed *managed = binary->managed; code == SUCCESS && managed != NULL; managed = managed->next) {
-        uint64_t address;
-        if (*managed->pointer != NULL) continue;
-        code = driver.cuLibraryGetManaged(&address, NULL, binary->library, managed->name);
-        if (code != SUCCESS) break;
-        add(binary, (void *)address, managed->name, managed->size, 1);
-        *managed->pointer = (void *)address;
+    int code = binary->code;
+    if (!binary->tried) {
+        code = driver.cuLibraryLoadData(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
+        binary->code = code;
+        binary->tried = is_final(code);
     }
     pthread_mutex_unlock(&binary->loading);
     return code;
+}
+
+// Loads the binary, and sets the pointers to the managed variables, which are symbols by their addresses, too.
+static int find_managed(Binary *binary) {
+    int code = load(binary);
+    unsigned resets = runtime_resets;
+    pthread_mutex_lock(&binary->loading);
+    for (Managed *managed = binary->managed; code == SUCCESS && managed != NULL; managed = managed->next) {
+        uint64_t address;
+        if (*managed->pointer != NULL && managed->resets == resets) continue;
+        code = driver.cuLibraryGetManaged(&address, NULL, binary->library, managed->name);
+        if (code != SUCCESS) break;
+        // The symbol of an address before a reset stays, as that of memory that is gone.
+        if (*managed->pointer != (void *)address) add(binary, (void *)address, managed->name, managed->size, 1);
+        *managed->pointer = (void *)address;
+        managed->resets = resets;
+    }
+    pthread_mutex_unlock(&binary->loading);
+    return code;
+}
+
+// Loads the binary for a kernel, which may use its managed variables.
+static int load_for_kernel(Binary *binary) {
+    return binary->managed == NULL || runtime_resets == 0 ? load(binary) : find_managed(binary);
 }
 
 // What a program calls before it first uses a managed variable.
@@ -178,7 +196,7 @@ int runtime_kernel(void **kernel, const void *function) {
     Symbol *symbol = find(function);
     int code = INVALID_FUNCTION;
     if (symbol != NULL && !symbol->is_variable) {
-        code = load(symbol->binary);
+        code = load_for_kernel(symbol->binary);
         void *found = symbol->kernel;
         // Threads that ask at the same time are given the same handle.
         if (code == SUCCESS && found == NULL) {

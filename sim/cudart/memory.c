@@ -1,4 +1,5 @@
-// Memory: device, managed and pinned, pools, registration, the attributes of pointers, fills, external memory.
+// Memory: device, managed and pinned, pools, registration, the attributes of pointers, fills, external memory, and the
+// descriptions of arrays' elements.
 #include "runtime.h"
 
 #include <string.h>
@@ -8,7 +9,9 @@ typedef struct {
     int type, device;
     void *device_pointer, *host_pointer;
 #if MAJOR > 12
-    long reserved[8];
+    // -1 for memory that belongs to no part of the device, as all of it here.
+    int domain;
+    long reserved[7];
 #endif
 } Attributes;
 
@@ -84,7 +87,8 @@ static int device_pointer(void **out, void *pointer, unsigned flags) {
 
 CALL(cudaHostGetDevicePointer, (void **out, void *pointer, unsigned flags), device_pointer(out, pointer, flags))
 
-// Memory that the driver does not know is no error: it is unregistered, and no device's.
+// Memory that the driver does not know is no error: it is unregistered and no device's, and the host's address is the
+// given one, which nothing has checked.
 static int attributes(Attributes *out, const void *pointer) {
     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, DEVICE_ORDINAL, DEVICE_POINTER, HOST_POINTER, IS_MANAGED, RANGE_SIZE.
     const int keys[] = {2, 9, 3, 4, 8, 12};
@@ -96,6 +100,10 @@ static int attributes(Attributes *out, const void *pointer) {
     void *values[] = {&type, &out->device, &out->device_pointer, &out->host_pointer, &managed, &size};
     int code = driver.cuPointerGetAttributes(6, keys, values, ADDRESS(pointer));
     out->type = size == 0 ? UNREGISTERED : managed ? MANAGED : type == 2 ? DEVICE : HOST;
+    if (code == SUCCESS && out->type == UNREGISTERED) out->host_pointer = (void *)pointer;
+#if MAJOR > 12
+    out->domain = -1;
+#endif
     return code;
 }
 
@@ -115,9 +123,9 @@ CALL(cudaPointerGetAttributes, (Attributes * out, const void *pointer), attribut
         return runtime_done(code); \
     }
 #if MAJOR == 12
-// cudaMemLocation of a device's number, of which -1 is the host.
+// cudaMemLocation of a device's number, or of cudaCpuDeviceId, which is -1.
 static Location location_of(int device) {
-    return (Location){device < 0 ? 2 : 1, device};
+    return (Location){device == -1 ? 2 : 1, device};
 }
 
 ON_STREAM(cudaMemPrefetchAsync, (const void *pointer, size_t size, int device, void *stream),
@@ -188,9 +196,11 @@ static int fill_rows(void *to, size_t pitch, int value, size_t width, size_t hei
 
 static int fill_box(Pitched to, int value, Extent extent, void *stream, int wait) {
     int code = SUCCESS;
-    size_t slice;
+    size_t slice, last;
+    if (extent.width == 0 || extent.height == 0 || extent.depth == 0) return SUCCESS;
     if (extent.height > to.height && extent.depth > 1) return INVALID_VALUE;
     if (__builtin_mul_overflow(to.pitch, to.height, &slice)) return INVALID_VALUE;
+    if (__builtin_mul_overflow(slice, extent.depth - 1, &last)) return INVALID_VALUE;
     for (size_t z = 0; z < extent.depth && code == SUCCESS; z++)
         code = fill_rows((char *)to.pointer + z * slice, to.pitch, value, extent.width, extent.height, stream, wait);
     return code;
@@ -242,3 +252,13 @@ CALL(cudaIpcOpenMemHandle, (void **out, IpcHandle handle, unsigned flags), open_
 CALL(cudaIpcCloseMemHandle, (void *pointer), driver.cuIpcCloseMemHandle(ADDRESS(pointer)))
 CALL(cudaIpcGetEventHandle, (IpcHandle * out, void *event), driver.cuIpcGetEventHandle(out, event))
 CALL(cudaIpcOpenEventHandle, (void **out, IpcHandle handle), driver.cuIpcOpenEventHandle(out, handle))
+
+// cudaChannelFormatDesc: the bits of four members, and their format.
+typedef struct {
+    int x, y, z, w, format;
+} Channel;
+
+// A value, which needs no driver and cannot fail: the header's templates call it.
+EXPORT Channel cudaCreateChannelDesc(int x, int y, int z, int w, int format) {
+    return (Channel){x, y, z, w, format};
+}

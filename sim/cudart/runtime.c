@@ -15,6 +15,7 @@
 #include "errors.h"
 
 Driver driver;
+atomic_uint runtime_resets;
 
 // More than a machine has.
 enum { MOST_DEVICES = 64 };
@@ -29,14 +30,16 @@ static _Thread_local int device;
 static _Thread_local int last_error;
 
 static void start(void) {
+    Driver found;
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     start_code = INSUFFICIENT_DRIVER;
     if (library == NULL) return;
 #define FIND(name, parameters) \
-    driver.name = (int(*) parameters)dlsym(library, #name); \
-    if (driver.name == NULL) return;
+    found.name = (int(*) parameters)dlsym(library, #name); \
+    if (found.name == NULL) return;
     DRIVER(FIND)
 #undef FIND
+    driver = found;
     start_code = driver.cuInit(0);
     if (start_code == SUCCESS) start_code = driver.cuDeviceGetCount(&device_count);
     if (start_code == SUCCESS && device_count == 0) start_code = NO_DEVICE;
@@ -85,7 +88,7 @@ EXPORT int cudaPeekAtLastError(void) {
 EXPORT int cudaGetLastError(void) {
     int code = last_error, config, current;
     last_error = SUCCESS;
-    if (code != SUCCESS && driver.cuCtxGetDevice != NULL && driver.cuCtxGetDevice(&current) == SUCCESS)
+    if (code != SUCCESS && runtime_start() == SUCCESS && driver.cuCtxGetDevice(&current) == SUCCESS)
         last_error = driver.cuCtxGetCacheConfig(&config);
     return code;
 }
@@ -110,7 +113,13 @@ EXPORT const char *cudaGetErrorString(int code) {
     }
 }
 
-STARTED(cudaGetDeviceCount, (int *count), count == NULL ? INVALID_VALUE : (*count = device_count, SUCCESS))
+// 0 devices where there is an error, too.
+EXPORT int cudaGetDeviceCount(int *count) {
+    if (count == NULL) return runtime_done(INVALID_VALUE);
+    int code = runtime_start();
+    *count = code == SUCCESS ? device_count : 0;
+    return runtime_done(code);
+}
 
 static int set_device(int number) {
     int code = runtime_check_device(number);
@@ -136,7 +145,7 @@ static int init_device(int number, unsigned device_flags, unsigned flags) {
     if (code == SUCCESS && flags > 1) code = INVALID_VALUE;
     if (code == SUCCESS && flags == 1) code = driver.cuDevicePrimaryCtxSetFlags_v2(number, device_flags);
     if (code != SUCCESS) return code;
-    void *context;
+    void *context = NULL;
     code = driver.cuCtxGetCurrent(&context);
     device = number;
     if (code == SUCCESS) code = bind();
@@ -154,7 +163,9 @@ static int reset(void) {
     int current = device;
     driver.cuCtxGetDevice(&current);
     last_error = SUCCESS;
-    return driver.cuDevicePrimaryCtxReset_v2(current);
+    int code = driver.cuDevicePrimaryCtxReset_v2(current);
+    atomic_fetch_add(&runtime_resets, 1);
+    return code;
 }
 
 STARTED(cudaDeviceReset, (void), reset())

@@ -2,6 +2,8 @@
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
+#include <stdatomic.h>
+
 #include "driver.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -69,8 +71,10 @@ typedef struct {
 // cudaStreamPerThread.
 #define PER_THREAD ((void *)2)
 
-// The driver's functions. Null until `runtime_start` succeeded.
+// The driver's functions. All are null until `runtime_start` found them.
 extern Driver driver;
+// The number of resets of devices. Managed variables lie elsewhere after each.
+extern atomic_uint runtime_resets;
 
 #define ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
 #define POINTER(address) ((void *)(uintptr_t)(address))

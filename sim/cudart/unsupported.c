@@ -5,7 +5,7 @@
 // clang-format off
 #define BOTH \
     X(__cudaRegisterHostVar) X(__cudaRegisterUnifiedTable) X(cudaArrayGetInfo) X(cudaArrayGetMemoryRequirements) \
-    X(cudaArrayGetPlane) X(cudaArrayGetSparseProperties) X(cudaCreateChannelDesc) X(cudaCreateSurfaceObject) \
+    X(cudaArrayGetPlane) X(cudaArrayGetSparseProperties) X(cudaCreateSurfaceObject) \
     X(cudaCreateTextureObject) X(cudaCtxResetPersistingL2Cache) X(cudaDestroyExternalSemaphore) \
     X(cudaDestroySurfaceObject) X(cudaDestroyTextureObject) X(cudaDeviceFlushGPUDirectRDMAWrites) \
     X(cudaDeviceGetGraphMemAttribute) X(cudaDeviceGetNvSciSyncAttributes) X(cudaDeviceGetTexture1DLinearMaxWidth) \

@@ -64,14 +64,24 @@ static int is_option(const char *option, const char *name) {
     return strncmp(option, name, strlen(name)) == 0;
 }
 
+// Whether the option is one of NVIDIA's. What it asks for changes machine code only, which the simulator does not make.
+static int is_known(const char *option) {
+    static const char *const names[] = {
+        "-O",        "-Xnvvm=",         "-Xptxas=",  "-arch=",     "-fma=",          "-ftz=", "-g",
+        "-lineinfo", "-kernels-used",   "-lto",      "-no-cache",  "-maxrregcount=", "-time", "-optimize-unused-variables",
+        "-verbose",  "-variables-used", "-prec-div", "-prec-sqrt", "-split-compile"};
+    for (size_t index = 0; index < sizeof names / sizeof *names; index++)
+        if (is_option(option, names[index])) return 1;
+    return 0;
+}
+
 static int create(Linker **out, uint32_t count, const char **options) {
     if (out == NULL) return INVALID_INPUT;
     *out = NULL;
     int has_arch = 0;
     for (uint32_t index = 0; index < count; index++) {
-        has_arch |= is_option(options[index], "-arch");
-        if (is_option(options[index], "-ptx")) return UNRECOGNIZED_OPTION;
-
+        has_arch |= is_option(options[index], "-arch=");
+        if (!is_known(options[index])) return UNRECOGNIZED_OPTION;
     }
     if (!has_arch) return MISSING_ARCH;
     int (*link_create)(unsigned, int *, void **, void **) = driver("cuLinkCreate_v2");
@@ -118,6 +128,7 @@ static int add_data(Linker *linker, int type, const void *data, size_t size, con
     if (linker == NULL || data == NULL) return INVALID_INPUT;
     int known = type_of(linker, type, data, size);
     if (known < 0) return UNRECOGNIZED_INPUT;
+    linker->log[0] = '\0';
     int (*link_add)(void *, int, void *, size_t, const char *, unsigned, void *, void *) = driver("cuLinkAddData_v2");
     int code = link_add == NULL ? -1 : link_add(linker->state, known, (void *)data, size, name, 0, NULL, NULL);
     return code == 0 ? SUCCESS : failed(linker, known == CU_PTX ? PTX_COMPILE : INVALID_INPUT, "cuLinkAddData", code);
@@ -148,6 +159,7 @@ static int add_file(Linker *linker, int type, const char *path) {
 
 static int complete(Linker *linker) {
     if (linker == NULL) return INVALID_INPUT;
+    linker->log[0] = '\0';
     int (*link_complete)(void *, void **, size_t *) = driver("cuLinkComplete");
     int code = link_complete == NULL ? -1 : link_complete(linker->state, &linker->cubin, &linker->size);
     return code == 0 ? SUCCESS : failed(linker, FINALIZE, "cuLinkComplete", code);
@@ -165,15 +177,16 @@ static int cubin(Linker *linker, void *to) {
     return SUCCESS;
 }
 
+// Keeps the reason of a link that failed.
+static int no_output(Linker *linker) {
+    static const char reason[] = "the simulator's only output is a cubin";
+    return linker->log[0] == '\0' ? refused(linker, INVALID_INPUT, reason) : INVALID_INPUT;
+}
+
 static int no_size(Linker *linker, size_t *size) {
     if (linker == NULL || size == NULL) return INVALID_INPUT;
     *size = 0;
-    return refused(linker, INVALID_INPUT, "the simulator's only output is a cubin");
-}
-
-static int no_output(Linker *linker, void *to) {
-    return linker == NULL || to == NULL ? INVALID_INPUT
-                                        : refused(linker, INVALID_INPUT, "the simulator's only output is a cubin");
+    return no_output(linker);
 }
 
 // Sizes count the end of the text.
@@ -230,9 +243,9 @@ EACH(nvJitLinkComplete, (Linker *linker), complete(linker))
 EACH(nvJitLinkGetLinkedCubinSize, (Linker *linker, size_t *size), cubin_size(linker, size))
 EACH(nvJitLinkGetLinkedCubin, (Linker *linker, void *to), cubin(linker, to))
 EACH(nvJitLinkGetLinkedPtxSize, (Linker *linker, size_t *size), no_size(linker, size))
-EACH(nvJitLinkGetLinkedPtx, (Linker *linker, void *to), no_output(linker, to))
+EACH(nvJitLinkGetLinkedPtx, (Linker *linker, void *to), linker == NULL || to == NULL ? INVALID_INPUT : no_output(linker))
 EACH(nvJitLinkGetLinkedLTOIRSize, (Linker *linker, size_t *size), no_size(linker, size))
-EACH(nvJitLinkGetLinkedLTOIR, (Linker *linker, void *to), no_output(linker, to))
+EACH(nvJitLinkGetLinkedLTOIR, (Linker *linker, void *to), linker == NULL || to == NULL ? INVALID_INPUT : no_output(linker))
 EACH(nvJitLinkGetErrorLogSize, (Linker *linker, size_t *size), error_log_size(linker, size))
 EACH(nvJitLinkGetErrorLog, (Linker *linker, char *to), error_log(linker, to))
 EACH(nvJitLinkGetInfoLogSize, (Linker *linker, size_t *size), info_log_size(linker, size))

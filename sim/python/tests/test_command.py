@@ -85,3 +85,16 @@ print(library.__nvJitLinkCreate_13_0(ctypes.byref(linker), 1, options))
     done = run("vkgdr-sim", "--", sys.executable, "-c", code)
     # nvJitLinkResult: NVJITLINK_ERROR_INTERNAL, since the driver's linker needs a context.
     assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+def test_nvjitlink_refuses_options_that_nvidias_does_not_know(run: Run):
+    code = """
+import ctypes
+library = ctypes.CDLL("libnvJitLink.so.13")
+for option in b"-nonsense", b"-ptx", b"-O3":
+    linker, options = ctypes.c_void_p(), (ctypes.c_char_p * 2)(b"-arch=sm_80", option)
+    print(library.__nvJitLinkCreate_13_0(ctypes.byref(linker), 2, options))
+"""
+    done = run("vkgdr-sim", "--", sys.executable, "-c", code)
+    # NVJITLINK_ERROR_UNRECOGNIZED_OPTION, of what the simulator cannot make, too.
+    assert (done.stdout, done.returncode) == ("1\n1\n6\n", 0), done.stderr

@@ -130,6 +130,28 @@ fn a_managed_variable_is_found_before_its_first_use() {
         );
         // SAFETY: as above.
         assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u32>(pointer).read() }, 8);
+        // A reset frees it; the next launch finds it again, which nvcc's code does not ask for.
+        good!(cuda, cudaDeviceReset());
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), 0, 0), 0);
+        good!(cuda, cudaDeviceSynchronize());
+        // SAFETY: a variable of the library, which was loaded again.
+        assert_eq!(unsafe { std::ptr::with_exposed_provenance::<u32>(pointer).read() }, 3);
+        good!(cuda, cudaGetSymbolAddress(&raw mut found => *mut usize, pointer => usize));
+        assert_eq!(found, pointer);
+    });
+}
+
+#[test]
+fn a_binary_that_memory_was_too_short_for_is_loaded_later() {
+    with_each(|cuda| {
+        let Some(controls) = simcuda() else { return };
+        let _binary = Binary::register(cuda, PTX, address(&KERNEL));
+        let out = cuda.allocate(4);
+        controls.fail("cuLibraryLoadData", 1, 2);
+        let codes: [i32; 2] = std::array::from_fn(|_| launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 9));
+        assert_eq!((codes, words(cuda, out, 1)), ([2, 0], vec![9]));
+        assert_eq!(cuda.last_error(), 2);
+        cuda.free(out);
     });
 }
 

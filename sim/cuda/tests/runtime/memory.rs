@@ -1,6 +1,8 @@
 //! Memory of all kinds, copies, fills and pools.
 
-use crate::{DEFAULT, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, INVALID_VALUE, call, good, with_each};
+use crate::{
+    DEFAULT, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, INVALID_DEVICE, INVALID_VALUE, call, good, with_each,
+};
 
 #[test]
 fn bytes_go_to_the_device_and_back() {
@@ -76,6 +78,35 @@ struct Attributes {
     reserved: [u64; 8],
 }
 
+/// `cudaChannelFormatDesc`.
+#[repr(C)]
+#[derive(Debug, PartialEq)]
+struct Channel([i32; 5]);
+
+#[test]
+fn a_description_of_elements_is_a_value() {
+    type Create = unsafe extern "C" fn(i32, i32, i32, i32, i32) -> Channel;
+    with_each(|cuda| {
+        // SAFETY: the type in cuda_runtime_api.h.
+        let create = unsafe { cuda.symbol::<Create>("cudaCreateChannelDesc") };
+        // SAFETY: takes any numbers. 2 is cudaChannelFormatKindFloat.
+        assert_eq!(unsafe { create(32, 16, 8, 0, 2) }, Channel([32, 16, 8, 0, 2]));
+        assert_eq!(cuda.last_error(), 0);
+    });
+}
+
+#[test]
+fn a_box_without_bytes_takes_no_time_to_fill() {
+    with_each(|cuda| {
+        let device = cuda.allocate(8);
+        let fill = |extent: [usize; 3]| call!(cuda, cudaMemset3D([device, 8, 8, 1] => [usize; 4], 1 => i32, extent => [usize; 3]));
+        assert_eq!([[0, 1, usize::MAX], [1, 0, usize::MAX], [1, 1, 0], [8, 1, 1]].map(fill), [0; 4]);
+        assert_eq!(fill([1, 1, usize::MAX]), INVALID_VALUE, "beyond all addresses");
+        assert_eq!(cuda.read(device, 8), [1; 8]);
+        cuda.free(device);
+    });
+}
+
 #[test]
 fn pointers_tell_their_kind() {
     with_each(|cuda| {
@@ -94,7 +125,7 @@ fn pointers_tell_their_kind() {
         assert_eq!(of(device + 9), (2, 0, device + 9, 0));
         assert_eq!(of(pinned), (1, 0, pinned, pinned));
         assert_eq!(of(managed), (3, 0, managed, managed));
-        assert_eq!(of(plain), (0, -2, 0, 0));
+        assert_eq!(of(plain), (0, -2, 0, plain));
         good!(cuda, cudaHostRegister(plain => usize, 100 => usize, 0 => u32));
         assert_eq!(of(plain), (1, 0, plain, plain));
         let mut mapped = 0_usize;
@@ -122,6 +153,9 @@ fn managed_memory_is_advised_in_the_form_of_each_version() {
                 good!(cuda, cudaMemPrefetchAsync(managed => usize, 4096 => usize, device => i32, 0 => usize));
                 good!(cuda, cudaMemAdvise(managed => usize, 4096 => usize, 3 => i32, device => i32));
             }
+            // Only -1 is the host.
+            let nowhere = call!(cuda, cudaMemAdvise(managed => usize, 4096 => usize, 3 => i32, -5 => i32));
+            assert_eq!(nowhere, INVALID_DEVICE);
             good!(cuda, cudaMemPrefetchAsync_v2(managed => usize, 4096 => usize, place => u64, 0 => u32, 0 => usize));
             good!(cuda, cudaMemAdvise_v2(managed => usize, 4096 => usize, 3 => i32, place => u64));
         } else {

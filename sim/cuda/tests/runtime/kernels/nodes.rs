@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::graphs::Node;
-use super::{Binary, Dim3, KERNEL, PTX, VARIABLE, address, words};
+use super::{ADD, Binary, Dim3, KERNEL, PTX, VARIABLE, address, words};
 use crate::{DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, INVALID_VALUE, Runtime, call, good, with_each};
 
 /// `cudaPitchedPtr`.
@@ -206,5 +206,42 @@ fn graphs_keep_objects_of_the_program() {
         assert_eq!(destroyed.load(Ordering::Relaxed), 0);
         good!(cuda, cudaGraphDestroy(graph => usize));
         assert_eq!(destroyed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_node_of_a_kernel_that_the_program_has_no_function_for_takes_its_parameters_back() {
+    with_each(|cuda| {
+        let (mut library, mut function) = (0_usize, 0_usize);
+        good!(
+            cuda,
+            cudaLibraryLoadData(&raw mut library => *mut usize, PTX.as_ptr() => *const u8, 0 => usize, 0 => usize,
+                                0 => u32, 0 => usize, 0 => usize, 0 => u32)
+        );
+        good!(
+            cuda,
+            cudaLibraryGetKernel(&raw mut function => *mut usize, library => usize, ADD.as_ptr() => *const u8)
+        );
+        let (out, amount) = (cuda.allocate(8), 4_u32);
+        let arguments = [(&raw const out).cast::<u8>(), (&raw const amount).cast::<u8>()];
+        let (mut graph, mut node, mut executable) = (0_usize, 0_usize, 0_usize);
+        good!(cuda, cudaGraphCreate(&raw mut graph => *mut usize, 0 => u32));
+        let mut parameters = Node { kernel: function, ..kernel(&arguments) };
+        good!(
+            cuda,
+            cudaGraphAddKernelNode(&raw mut node => *mut usize, graph => usize, 0 => usize, 0 => usize,
+                                   &raw const parameters => *const Node)
+        );
+        good!(cuda, cudaGraphKernelNodeGetParams(node => usize, &raw mut parameters => *mut Node));
+        parameters.block = Dim3(1, 1, 1);
+        good!(cuda, cudaGraphKernelNodeSetParams(node => usize, &raw const parameters => *const Node));
+        good!(cuda, cudaGraphInstantiate(&raw mut executable => *mut usize, graph => usize, 0 => u64));
+        good!(cuda, cudaMemset(out => usize, 0 => i32, 8 => usize));
+        run(cuda, executable);
+        assert_eq!(words(cuda, out, 2), [4, 0], "one thread");
+        good!(cuda, cudaGraphExecDestroy(executable => usize));
+        good!(cuda, cudaGraphDestroy(graph => usize));
+        good!(cuda, cudaLibraryUnload(library => usize));
+        cuda.free(out);
     });
 }
