@@ -1,7 +1,7 @@
 # One target per task; `make` alone lists them. The longer ones are chores of `cargo xtask` and sessions of noxfile.py.
 #
 # Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR, DESTDIR and GDRAPI (install, uninstall, install-sim and
-# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz,
+# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), MINUTES (soak), SECONDS (fuzz,
 # reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
 # CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
@@ -18,12 +18,12 @@ export SECONDS_EACH = $(SECONDS)
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 target = $(or $(CARGO_TARGET_DIR),target)
-nox = $(target)/python/tools/bin/nox
+nox = "$(target)"/python/tools/bin/nox
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
 demos = --package examples --example share_file --example vector_add
-built = $(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask
+built = "$(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask"
 xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
 # root installs what a user has built: under sudo always, otherwise if root has no cargo that works. A container's only
 # user may be root, who builds.
@@ -32,8 +32,11 @@ install = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX
     if [ "$$(id -u)" -eq 0 ] && [ -x $(built) ] && { [ "$${SUDO_USER-}" ] || ! cargo --version >/dev/null 2>&1; }; then \
         $(built) $(1); \
     elif [ "$$(id -u)" -eq 0 ] && [ "$${SUDO_USER-}" ] && ! cargo --version >/dev/null 2>&1; then \
-        echo 'nothing is built yet: first run this without sudo, then again with it' >&2; exit 1; \
+        echo 'nothing is built yet: first run this without sudo, then again with it' >&2; \
+        echo '(by sudo --preserve-env=CARGO_TARGET_DIR make ... if you have that variable, which sudo drops)' >&2; exit 1; \
     else scripts/setup.sh rust; $(xtask) $(1); fi
+# Removing files needs no compiler where there is a build.
+uninstall = if [ -x $(built) ] && ! cargo --version >/dev/null 2>&1; then $(built) $(1); else $(call install,$(1)); fi
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -89,7 +92,7 @@ bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
 soak: ## random sequences on 16 threads for MINUTES=10
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
-	@$(simulator)
+	@scripts/sim.sh
 	@echo "==> soaking for $${MINUTES:-10} minutes: heap and resident memory at the end of each line"
 	@VKGDR_TEST_LAYERS=$${VKGDR_TEST_LAYERS:-faults} MINUTES=$${MINUTES:-10} cargo test --quiet --locked --package vkgdr --test sequences -- \
 	    --ignored --exact soak::the_resources_of_the_process_stay_flat --nocapture
@@ -102,6 +105,7 @@ sanitize: ## loom, Miri, sanitizers (nightly Rust)
 	@scripts/setup.sh rust vulkan lavapipe c python
 	@$(xtask) sanitize
 
+reliability: export VKGDR_CUDA_DRIVER = sim
 reliability: ## all long runs; write docs/reliability.md
 	@scripts/setup.sh rust vulkan lavapipe validation c python
 	@$(xtask) reliability
@@ -110,13 +114,13 @@ install: ## install the C library and vkgdr (PREFIX=/usr/local, GDRAPI=1)
 	@$(call install,install)
 
 uninstall: ## remove them
-	@$(call install,install --uninstall)
+	@$(call uninstall,install --uninstall)
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
 	@$(call install,install-sim)
 
 uninstall-sim: ## remove the installed vkgdr-sim
-	@$(call install,install-sim --uninstall)
+	@$(call uninstall,install-sim --uninstall)
 
 python: ## make a virtual environment with the package
 	@sim/run --driver >/dev/null
@@ -133,7 +137,7 @@ wheel: ## build and test the manylinux wheels, vkgdr-sim's too
 	@$(nox) -s wheel
 	@case $$(sim/run --driver) in sim) $(nox) -s sim_wheel ;; esac
 	@mkdir -p dist && rm -f dist/vkgdr-*.whl dist/vkgdr_sim-*.whl
-	@cp -v $(target)/python/wheel/*.whl $(target)/python/sim-wheel/*.whl dist/
+	@cp -v "$(target)"/python/wheel/*.whl "$(target)"/python/sim-wheel/*.whl dist/
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
@@ -152,7 +156,7 @@ sim: ## build the simulated driver and vkgdr-sim
 lint: ## check formatting, lints, types, docs
 	@scripts/setup.sh rust python
 	@{ cargo clippy --version && cargo fmt --version; } >/dev/null 2>&1 || rustup component add clippy rustfmt
-	@$(target)/python/tools/bin/pre-commit run --all-files
+	@"$(target)"/python/tools/bin/pre-commit run --all-files
 
 clean: ## remove all build outputs
 	@cargo clean --quiet

@@ -5,7 +5,7 @@
 # this is root on Debian or Ubuntu; otherwise the command to do so is printed. Rust comes from the distribution's package
 # rustup, else from the official installer: run at a terminal or with INSTALL_RUST=1, printed otherwise.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin
 rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 installer="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal"

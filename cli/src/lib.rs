@@ -29,7 +29,7 @@ use std::io::{self, Write};
 use clap::{CommandFactory, Parser};
 use vkgdr::diagnosis::System;
 
-use options::{Command, Options};
+use options::{Command, Json, Options};
 use screen::Screen;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -102,12 +102,16 @@ fn code(result: Result<u8>) -> u8 {
 }
 
 fn carry_out(options: Options, screen: &mut Screen) -> Result<u8> {
-    let json = options.json;
+    // Before or after the command, if that has the option.
+    let json = |after: bool| after || options.output.json;
     let system = env::var_os(ROOT).map_or_else(System::here, System::below);
-    match options.command.unwrap_or(Command::Info) {
-        Command::Info => info::run(screen, &system, json),
-        Command::Doctor => doctor::run(screen, &system, json),
-        Command::Bench { bench } => bench::run(screen, &bench, json),
+    match options.command.unwrap_or(Command::Info(Json::default())) {
+        Command::Sim { .. } | Command::Completions { .. } if options.output.json => {
+            Err(Failure::usage("--json is an option of info, doctor and bench", "leave it out"))
+        }
+        Command::Info(output) => info::run(screen, &system, json(output.json)),
+        Command::Doctor(output) => doctor::run(screen, &system, json(output.json)),
+        Command::Bench { bench, json: after } => bench::run(screen, &bench, json(after)),
         Command::Sim { arguments } => sim::run(&arguments),
         Command::Completions { shell } => {
             screen.print(&completions::completions(shell)?)?;

@@ -36,11 +36,18 @@ vkgdr-sim, which must be installed; `vkgdr sim --help` is its help.";
 #[derive(Debug, Parser)]
 #[command(name = "vkgdr", bin_name = "vkgdr", version, after_help = AFTER, max_term_width = 100)]
 pub(crate) struct Options {
-    /// Print JSON, with sizes in bytes and times in nanoseconds
-    #[arg(long, global = true, display_order = 100)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: Json,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+/// The option of the commands that print JSON; not a global one, since the others have none.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Json {
+    /// Print JSON, with sizes in bytes and times in nanoseconds
+    #[arg(long, display_order = 100)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,15 +55,18 @@ pub(crate) enum Command {
     /// Show the GPUs, their kinds of memory, and how much of it can be mapped
     ///
     /// Exits with 1 if CUDA or a GPU cannot be used.
-    Info,
+    Info(Json),
     /// Find out what keeps GPU memory from being mapped, and what to do
     #[command(long_about = DOCTOR)]
-    Doctor,
+    Doctor(Json),
     /// Measure copies, round trips with a kernel, and allocation
     #[command(long_about = BENCH)]
     Bench {
         #[command(subcommand)]
         bench: Bench,
+        /// Print JSON, with sizes in bytes and times in nanoseconds
+        #[arg(long, global = true, display_order = 100)]
+        json: bool,
     },
     /// Run a program on a simulated GPU (needs vkgdr-sim)
     #[command(long_about = SIM, disable_help_flag = true)]
@@ -67,7 +77,11 @@ pub(crate) enum Command {
     },
     /// Print the completions of a shell
     ///
-    /// For bash: vkgdr completions bash >~/.local/share/bash-completion/completions/vkgdr
+    /// For bash:
+    ///
+    /// mkdir -p ~/.local/share/bash-completion/completions
+    ///
+    /// vkgdr completions bash >~/.local/share/bash-completion/completions/vkgdr
     Completions {
         /// The shell
         shell: Shell,
@@ -251,7 +265,7 @@ mod tests {
     #[test]
     fn a_given_size_moves_the_default_of_the_other() {
         let sizes = |line: &str| match Options::try_parse_from(line.split(' ')).map(|options| options.command) {
-            Ok(Some(Command::Bench { bench })) => bench.sizes(),
+            Ok(Some(Command::Bench { bench, .. })) => bench.sizes(),
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(sizes("vkgdr bench bw"), (1 << 10, 16 << 20));

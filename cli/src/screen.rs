@@ -70,6 +70,12 @@ fn width_of(terminal: impl AsFd) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
+/// The printing of a command whose exit code is its answer: a reader that closed the pipe has no influence on that. Under
+/// `pipefail`, `vkgdr doctor | grep -q GPU` would otherwise succeed on a machine that cannot be used.
+pub(crate) fn unless_closed(printed: Result) -> Result {
+    printed.or_else(|error| if is_broken_pipe(&*error) { Ok(()) } else { Err(error) })
+}
+
 /// Whether the reader of stdout closed the pipe.
 pub(crate) fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

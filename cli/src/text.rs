@@ -17,12 +17,12 @@ pub(crate) fn size(bytes: u64) -> String {
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = text[digits.len()..].trim().to_lowercase();
-    let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
         _ => return Err(format!("'{unit}' is no unit: use K, M, G or T")),
     };
     let number: usize =
@@ -97,13 +97,23 @@ mod tests {
 
     #[test]
     fn sizes_are_read_in_binary_units() {
-        for (text, bytes) in
-            [("1", 1), ("64K", 64 << 10), ("64kib", 64 << 10), ("2 MiB", 2 << 20), ("3GB", 3 << 30), ("1t", 1 << 40)]
-        {
+        let sizes = [
+            ("1", 1),
+            ("4B", 4),
+            ("64K", 64 << 10),
+            ("64kib", 64 << 10),
+            ("2 MiB", 2 << 20),
+            ("3GB", 3 << 30),
+            ("1t", 1 << 40),
+        ];
+        for (text, bytes) in sizes {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "K", "0", "0K", "-1", "1.5K", "4Q", "4Kx", "99999999999999999999", "99999999T", "é", "4é"] {
+        for text in ["", "K", "0", "0K", "-1", "1.5K", "99999999999999999999", "99999999T", "é"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+        for text in ["4Q", "4Kx", "4é", "4i", "4ib", "4bb", "4ki", "4kbb", "4kbib", "4kbbb"] {
+            assert!(parse_size(text).is_err_and(|error| error.contains("is no unit")), "{text}");
         }
     }
 

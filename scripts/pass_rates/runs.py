@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import processes
 import table
 
 # Seconds.
@@ -24,13 +25,8 @@ States = dict[str, tuple[str, str]]
 
 def timed(command: list[str]) -> tuple[str, str]:
     """Run a command; return what it printed, and how it ended: "", "time-out" or "crash"."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    try:
-        printed, _ = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.communicate()[0], "time-out"
-    return printed, "crash by signal" if process.returncode < 0 else ""
+    printed, code = processes.timed(command, LIMIT, stderr=subprocess.STDOUT)
+    return printed, "time-out" if code is None else "crash by signal" if code < 0 else ""
 
 
 def unittest_module(module: str, names: str = "*") -> States:
@@ -87,12 +83,17 @@ def run_all(name: str, files: list[str], run: Callable[[str], States], output: P
     results: dict[str, Any] = {"name": name, "files": len(files), "done": 0, "states": {}}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = {pool.submit(run, file): file for file in files}
-        for done in as_completed(runs):
-            states = done.result()
-            results["done"] += 1
-            results["seconds"] = time.monotonic() - started
-            results["states"] |= states
-            output.write_text(json.dumps(results, indent=1))
-            counts = dict(Counter(state for state, _ in states.values()))
-            print(f"{results['done']}/{len(files)} {runs[done]} {counts}", flush=True)
+        try:
+            for done in as_completed(runs):
+                states = done.result()
+                results["done"] += 1
+                results["seconds"] = time.monotonic() - started
+                results["states"] |= states
+                output.write_text(json.dumps(results, indent=1))
+                counts = dict(Counter(state for state, _ in states.values()))
+                print(f"{results['done']}/{len(files)} {runs[done]} {counts}", flush=True)
+        except KeyboardInterrupt:
+            # At once: the threads would start the next tests.
+            processes.kill_all()
+            os._exit(130)
     print(table.row(results))

@@ -72,8 +72,7 @@ fn check(context: &Context, bundle: &Path) -> Result {
     if context.root.starts_with(bundle) || bundle == Path::new(&home) {
         return Err(format!("BUNDLE={} would be replaced; name a separate folder", bundle.display()).into());
     }
-    let is_other = bundle.exists() && !bundle.join("run.sh").exists() && fs::read_dir(bundle)?.next().is_some();
-    if is_other {
+    if !is_replaceable(bundle)? {
         return Err(
             format!("{} exists and is not a bundle; remove it or name another with BUNDLE=", bundle.display()).into()
         );
@@ -82,6 +81,12 @@ fn check(context: &Context, bundle: &Path) -> Result {
         return Err("the bundle contains Debian packages: make it on Debian or Ubuntu".into());
     }
     Ok(())
+}
+
+/// Whether nothing but a bundle would be lost: it is recognised by files that no folder of sources has, unlike run.sh.
+fn is_replaceable(bundle: &Path) -> Result<bool> {
+    let is_bundle = ["bundle.txt", "tests.tar.zst"].iter().all(|name| bundle.join(name).is_file());
+    Ok(is_bundle || !bundle.exists() || fs::read_dir(bundle)?.next().is_none())
 }
 
 /// The executables of one kind that a cargo command builds.
@@ -231,4 +236,22 @@ fn facts(context: &Context, nextest: &Path, packages: &str, new: &Path) -> Resul
         glibc.trim_start_matches("glibc "),
     );
     Ok(fs::write(new.join("bundle.txt"), text)?)
+}
+
+#[test]
+fn only_a_bundle_or_an_empty_folder_is_replaced() -> Result {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no parent folder")?;
+    assert!(!is_replaceable(&root.join("tests/gpu"))?, "the sources of run.sh");
+    let folder = xshell::Shell::new()?.create_temp_dir()?;
+    let bundle = folder.path().join("bundle");
+    assert!(is_replaceable(&bundle)?);
+    fs::create_dir(&bundle)?;
+    assert!(is_replaceable(&bundle)?);
+    for name in ["run.sh", "bundle.txt"] {
+        fs::write(bundle.join(name), "")?;
+        assert!(!is_replaceable(&bundle)?, "{name}");
+    }
+    fs::write(bundle.join("tests.tar.zst"), "")?;
+    assert!(is_replaceable(&bundle)?);
+    Ok(())
 }

@@ -19,8 +19,8 @@ const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp include/vkgdr_b
     share/man/man1/vkgdr-bench-pingpong.1 share/man/man1/vkgdr-bench.1 share/man/man1/vkgdr-completions.1 share/man/man1/vkgdr-doctor.1 share/man/man1/vkgdr-info.1 \
     share/man/man1/vkgdr-sim.1 share/man/man1/vkgdr.1 share/zsh/site-functions/_vkgdr";
 /// Variables of the user's builds, which must not influence the test.
-const UNSET: &str = "CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_GENERATOR DESTDIR LIBDIR PREFIX PKG_CONFIG_PATH \
-    CMAKE_PREFIX_PATH PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR";
+const UNSET: &str = "CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_GENERATOR DESTDIR GDRAPI LIBDIR PREFIX \
+    PKG_CONFIG_PATH CMAKE_PREFIX_PATH PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR";
 
 struct Examples<'a> {
     context: &'a Context,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use xshell::{Cmd, Shell};
 
-use crate::Result;
+use crate::{Misuse, Result};
 
 /// The last version that the oldest supported Rust compiles.
 const NEXTEST: &str = "cargo-nextest@0.9.114";
@@ -142,7 +142,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// The names of the chores' parts that were asked for, or all of them.
 pub(crate) fn parts<'a>(asked: &'a [String], all: &[&'a str]) -> Result<Vec<&'a str>> {
     if let Some(unknown) = asked.iter().find(|part| !all.contains(&part.as_str())) {
-        return Err(format!("there is no part '{unknown}', only: {}", all.join(" ")).into());
+        return Err(Misuse(format!("there is no part '{unknown}', only: {}", all.join(" "))).into());
     }
     Ok(if asked.is_empty() { all.to_vec() } else { asked.iter().map(String::as_str).collect() })
 }

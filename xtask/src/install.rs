@@ -16,6 +16,7 @@ mod folders;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use xshell::cmd;
 
@@ -104,28 +105,8 @@ impl Library {
         if self.gdrapi.is_some() && !self.built.join("libvkgdr_gdrapi.so").exists() {
             return Err("libgdrapi is not built: first run this as a user who has cargo, then as root".into());
         }
-        let sources = [
-            "src",
-            "cli/src",
-            "ffi/gdrapi/src",
-            "cli/Cargo.toml",
-            "ffi/c/src",
-            "ffi/c/build.rs",
-            "ffi/c/Cargo.toml",
-            "Cargo.toml",
-            "Cargo.lock",
-        ];
-        let newer = context
-            .command("find")
-            .args(sources)
-            .arg("-newer")
-            .arg(self.libs_file())
-            .args(["-print", "-quit"])
-            .read()?;
-        if newer.is_empty() {
-            return Ok(());
-        }
-        Err(format!("{newer} has changed since the C library was built: first run this as a user who has cargo").into())
+        let sources = "src cli/src ffi/gdrapi/src cli/Cargo.toml ffi/c/src ffi/c/build.rs ffi/c/Cargo.toml";
+        not_older(context, "the C library", &self.libs_file(), sources)
     }
 
     /// A template with its `@PLACEHOLDERS@` filled in.
@@ -155,6 +136,20 @@ impl Library {
         Ok(values.into_iter().fold(template, |text, (name, value)| text.replace(name, &value)))
     }
 }
+
+/// Fails if a source is newer than a build: cargo would build it anew.
+fn not_older(context: &Context, what: &str, built: &Path, sources: &str) -> Result {
+    let find = context.command("find Cargo.toml Cargo.lock").args(sources.split_whitespace()).arg("-newer").arg(built);
+    let newer = find.args(["-print", "-quit"]).read()?;
+    if newer.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{newer} has changed since {what} was built: first run this as a user who has cargo").into())
+}
+
+/// What the simulator is built from.
+const SIMULATOR: &str = "scripts/sim.sh sim/cli/Cargo.toml sim/cli/nvcc sim/cli/src sim/cuda/Cargo.toml sim/cuda/build.rs \
+    sim/cuda/src sim/cudart sim/nvjitlink sim/ptx/Cargo.toml sim/ptx/src sim/trace sim/vulkan";
 
 /// The headers for C and C++. `vkgdr.hpp` includes those with the names of its classes.
 const HEADERS: [&str; 8] = [
@@ -214,7 +209,7 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     }
     folders.create(&installed)?;
     for (from, to, mode) in &copies {
-        folders.put(to, fs::read(from)?, *mode)?;
+        folders.put(to, read(from)?, *mode)?;
     }
     for (to, target) in &links {
         folders.put_link(to, target.as_ref())?;
@@ -253,11 +248,23 @@ fn explain(context: &Context, folders: &Folders, soname: &str) -> Result {
         return Ok(());
     }
     say("tools do not search this folder by default; set");
-    println!("    export PKG_CONFIG_PATH='{lib}/pkgconfig'");
-    let (variable, folder) = folders.cmake_variable();
-    println!("    export {variable}='{}'", folder.display());
-    println!("    export LD_LIBRARY_PATH='{lib}'");
+    println!("{}", in_front("PKG_CONFIG_PATH", &folders.libdir.join("pkgconfig")));
+    match folders.cmake_variable() {
+        (name @ "CMAKE_PREFIX_PATH", folder) => println!("{}", in_front(name, &folder)),
+        (name, folder) => println!("    export {name}='{}'", folder.display()),
+    }
+    println!("{}", in_front("LD_LIBRARY_PATH", &folders.libdir));
     Ok(())
+}
+
+/// A line for a shell that puts a folder in front of those in a variable, which may not be set: an empty part of such a list
+/// would be the current folder.
+fn in_front(name: &str, folder: &Path) -> String {
+    format!("    export {name}='{}'\"${{{name}:+:${name}}}\"", folder.display())
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    Ok(fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?)
 }
 
 /// Installs or uninstalls vkgdr-sim: one folder, in which no program looks for a driver, and a link in `$PREFIX/bin`.
@@ -275,20 +282,29 @@ pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
         }
         return Ok(());
     }
+    let starter = context.sim.join("vkgdr-sim");
     if context.by_cargo {
         context.command("scripts/sim.sh").run()?;
-    } else if !context.sim.join("vkgdr-sim").exists() {
+        // The script leaves files alone that are the same: this time says that all are up to date, for the check below.
+        fs::File::open(&starter)?.set_modified(SystemTime::now())?;
+    } else if !starter.exists() {
         return Err("the simulated GPU is not built: first run this as a user who has cargo, then as root".into());
     }
     let built = files(&context.sim)?;
+    if !context.by_cargo {
+        let time = |file: &PathBuf| fs::metadata(file).and_then(|facts| facts.modified()).ok();
+        let newest = built.iter().map(|file| context.sim.join(file)).max_by_key(time).unwrap_or(starter);
+        not_older(context, "the simulated GPU", &newest, SIMULATOR)?;
+    }
     let installed: Vec<PathBuf> = built.iter().map(|file| folder.join(file)).chain([program.clone()]).collect();
     folders.create(&installed)?;
     for (file, to) in built.iter().map(|file| context.sim.join(file)).zip(&installed) {
         match fs::read_link(&file) {
             Ok(target) => folders.put_link(to, &target)?,
             Err(_) => {
+                let content = read(&file)?;
                 let mode = if fs::metadata(&file)?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
-                folders.put(to, fs::read(&file)?, mode)?;
+                folders.put(to, content, mode)?;
             }
         }
     }
@@ -327,6 +343,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -334,5 +352,33 @@ mod tests {
         let manifest = "[package]\nversion = \"1\"\n\n[other]\nversion = \"2\"\n";
         assert_eq!(setting(manifest, "other", "version").ok().as_deref(), Some("2"));
         assert!(setting(manifest, "other", "name").is_err());
+    }
+
+    #[test]
+    fn a_shell_keeps_what_its_variables_had() -> Result {
+        let line = in_front("LD_LIBRARY_PATH", "/opt/my lib".as_ref());
+        let script = format!("{line}; printf %s \"$LD_LIBRARY_PATH\"");
+        let sh = xshell::Shell::new()?;
+        let run = |command: xshell::Cmd<'_>| command.args(["-euc", &script]).quiet().read();
+        assert_eq!(run(sh.cmd("sh").env("LD_LIBRARY_PATH", "/a:/b"))?, "/opt/my lib:/a:/b");
+        assert_eq!(run(sh.cmd("sh").env_remove("LD_LIBRARY_PATH"))?, "/opt/my lib");
+        Ok(())
+    }
+
+    #[test]
+    fn a_source_that_is_newer_than_the_build_is_named() -> Result {
+        let context = Context::new()?;
+        let folder = context.sh.create_temp_dir()?;
+        let built = folder.path().join("built");
+        let file = fs::File::create(&built)?;
+        let check = || not_older(&context, "it", &built, SIMULATOR).map_err(|error| error.to_string());
+        file.set_modified(SystemTime::now() + Duration::from_secs(3600))?;
+        assert_eq!(check(), Ok(()));
+        file.set_modified(SystemTime::UNIX_EPOCH)?;
+        assert_eq!(
+            check(),
+            Err("Cargo.toml has changed since it was built: first run this as a user who has cargo".into())
+        );
+        Ok(())
     }
 }

@@ -23,6 +23,7 @@ mod validation;
 mod wheel;
 
 use std::error::Error;
+use std::fmt;
 use std::process::ExitCode;
 
 use context::Context;
@@ -48,41 +49,58 @@ usage: cargo xtask CHORE [ARGUMENT...]
   bundle               the tests and benches for a machine with a GPU and without Rust
   install [--uninstall], install-sim [--uninstall]";
 
+/// A wrong command line, for which the exit code is 2.
+#[derive(Debug)]
+struct Misuse(String);
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Misuse {}
+
 fn main() -> ExitCode {
-    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let chore = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
-    match Context::new().and_then(|context| run(&context, &chore, &arguments)) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((chore, rest)) = arguments.split_first().filter(|_| !asks_for_help(&arguments)) else {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    };
+    match Context::new().and_then(|context| run(&context, chore, rest)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::FAILURE
+            if error.is::<Misuse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
+fn asks_for_help(arguments: &[String]) -> bool {
+    arguments.iter().any(|argument| ["--help", "-h"].contains(&argument.as_str()))
+}
+
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
+    let alone = || if arguments.is_empty() { Ok(context) } else { Err(unknown(arguments)) };
     match chore {
-        "test" => test::run(context),
-        "validation" => validation::run(context),
-        "profiles" => profiles::run(context),
-        "c-examples" => c_examples::run(context),
-        "code" => code::run(context),
-        "container" => container::run(context),
-        "mutations" => mutations::run(context),
+        "test" => test::run(alone()?),
+        "validation" => validation::run(alone()?),
+        "profiles" => profiles::run(alone()?),
+        "c-examples" => c_examples::run(alone()?),
+        "code" => code::run(alone()?),
+        "container" => container::run(alone()?),
+        "mutations" => mutations::run(alone()?),
         "sanitize" => sanitize::run(context, arguments),
         "fuzz" => fuzz::run(context, arguments),
         "reliability" => reliability::run(context, arguments),
         "bench" => return bench::run(context, arguments),
-        "wheel" => wheel::build(context).map(|_| ()),
-        "sim-wheel" => wheel::build_simulator(context).map(|_| ()),
-        "guide" => guide::build(context),
-        "bundle" => bundle::run(context),
+        "wheel" => wheel::build(alone()?).map(|_| ()),
+        "sim-wheel" => wheel::build_simulator(alone()?).map(|_| ()),
+        "guide" => guide::build(alone()?),
+        "bundle" => bundle::run(alone()?),
         "install" => install::library(context, uninstall(arguments)?),
         "install-sim" => install::simulator(context, uninstall(arguments)?),
-        _ => {
-            println!("{USAGE}");
-            return Ok(if chore.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) });
-        }
+        _ => Err(Misuse(format!("there is no chore '{chore}': `cargo xtask --help` lists them")).into()),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -91,6 +109,32 @@ fn uninstall(arguments: &[String]) -> Result<bool> {
     match arguments {
         [] => Ok(false),
         [only] if only == "--uninstall" => Ok(true),
-        _ => Err(format!("unknown arguments: {}", arguments.join(" ")).into()),
+        _ => Err(unknown(arguments).into()),
     }
+}
+
+fn unknown(arguments: &[String]) -> Misuse {
+    Misuse(format!("unknown arguments: {}", arguments.join(" ")))
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_by_name() -> Result {
+    let context = Context::new()?;
+    for (line, name) in [
+        ("gudie", "'gudie'"),
+        ("guide two-gpus", "two-gpus"),
+        ("install --remove", "--remove"),
+        ("sanitize typo", "'typo'"),
+        ("reliability typo", "'typo'"),
+        ("reliability typo --here", "'typo'"),
+        ("reliability page --here", "'page'"),
+        ("bench --typo", "'--typo'"),
+        ("bench --only", "--only"),
+    ] {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let result = words.split_first().map(|(chore, rest)| run(&context, chore, rest));
+        let Some(Err(error)) = result else { return Err(format!("{line}: {result:?}").into()) };
+        assert!(error.is::<Misuse>() && error.to_string().contains(name), "{line}: {error}");
+    }
+    Ok(())
 }

@@ -185,7 +185,8 @@ pub(super) fn check_writable(file: &Path) -> Result {
     let existed = file.exists();
     File::options().append(true).create(true).open(file).map_err(|error| unwritable(file, &error))?;
     if !existed {
-        fs::remove_file(file)?;
+        // What was created: if the name is a link to a file that did not exist, the file, not the link.
+        fs::remove_file(file.canonicalize()?)?;
     }
     Ok(())
 }

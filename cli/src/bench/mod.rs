@@ -26,7 +26,7 @@ use std::io::{IsTerminal, Write, stderr};
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::options::{Bench, Plot};
-use crate::screen::Screen;
+use crate::screen::{Screen, is_broken_pipe};
 use crate::{Failure, Result, SUCCESS};
 use figure::Figure;
 use report::Report;
@@ -141,23 +141,26 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
         Bench::Alloc(_) => allocation::measure(&mut run, &sizes, &kinds),
     };
     run.progress.clear();
-    // What was measured is printed, also if a kind could not be.
-    if json {
-        screen.print_json(&report.json())?;
-    }
-    measured?;
+    // What was measured is printed and drawn, also if a kind could not be. The first failure is reported.
+    let printed = if json { screen.print_json(&report.json()) } else { Ok(()) };
     if report.points.is_empty() {
+        measured.and(printed)?;
         return Err(Failure::boxed("nothing could be measured", "`vkgdr doctor` looks for the reason"));
     }
-    if let Some(plot) = plot {
-        let figure = Figure::of(&report);
-        match plot {
-            Plot::Terminal => screen.print(&chart::draw(&figure, screen.width()))?,
-            Plot::Svg(file) => figure::save(file, svg::of(&figure).as_bytes())?,
-            Plot::Png(file) => figure::save(file, &png::of(&figure)?)?,
-        }
-    }
+    // A reader of the table that left ended the measurement: that is no failure, and nothing would say what a plot lacks.
+    let cut_short = measured.as_ref().is_err_and(|error| is_broken_pipe(&**error));
+    let drawn = plot.filter(|_| !cut_short).map_or(Ok(()), |plot| draw(screen, &report, plot));
+    measured.and(printed).and(drawn)?;
     Ok(SUCCESS)
+}
+
+fn draw(screen: &mut Screen, report: &Report, plot: &Plot) -> Result {
+    let figure = Figure::of(report);
+    match plot {
+        Plot::Terminal => screen.print(&chart::draw(&figure, screen.width())),
+        Plot::Svg(file) => figure::save(file, svg::of(&figure).as_bytes()),
+        Plot::Png(file) => figure::save(file, &png::of(&figure)?),
+    }
 }
 
 /// The kinds without repetitions.

@@ -10,7 +10,7 @@ use serde_json::json;
 use vkgdr::diagnosis::{Evidence, System};
 
 use crate::Result;
-use crate::screen::Screen;
+use crate::screen::{Screen, unless_closed};
 use check::{Check, Group, Level};
 
 /// The state of the machine, which is also the exit code.
@@ -51,7 +51,7 @@ struct Findings {
 
 pub(crate) fn run(screen: &mut Screen, system: &System, json: bool) -> Result<u8> {
     let findings = Findings::gather(system);
-    if json {
+    let printed = if json {
         let Findings { checks, verdict, simulated } = &findings;
         screen.print_json(&json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -59,10 +59,11 @@ pub(crate) fn run(screen: &mut Screen, system: &System, json: bool) -> Result<u8
             "exit_code": *verdict as u8,
             "simulated": simulated,
             "checks": checks.iter().map(Check::json).collect::<Vec<_>>(),
-        }))?;
+        }))
     } else {
-        screen.print(&page::text(&findings, screen))?;
-    }
+        screen.print(&page::text(&findings, screen))
+    };
+    unless_closed(printed)?;
     Ok(findings.verdict as u8)
 }
 

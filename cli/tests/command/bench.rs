@@ -117,15 +117,17 @@ fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
 }
 
 #[test]
-fn what_was_measured_is_in_the_json_also_if_a_kind_has_no_room() -> Result {
+fn what_was_measured_is_in_the_json_and_the_plot_also_if_a_kind_has_no_room() -> Result {
     need_simulator!();
     let machine = Machine::simulated("no-room", "bar256")?;
     let sizes = ["--from", "300M", "--to", "300M", "--kind", "mapped,host"];
-    let printed = machine.run(&[&["bench", "alloc", "--json"], &sizes[..]].concat())?;
+    let printed = machine.run(&[&["bench", "alloc", "--json", "--plot", "a.svg"], &sizes[..]].concat())?;
     assert_eq!(printed.code, Some(1));
     assert!(printed.err.contains("of mapped memory are needed"), "{}", printed.err);
     let report = printed.json()?;
     assert!(!points(&report).is_empty() && points(&report).iter().all(|point| point["kind"] == "host"), "{report:#}");
+    let plot = fs::read_to_string(machine.folder().join("a.svg"))?;
+    assert!(plot.contains("host memory") && !plot.contains("mapped memory"), "{plot}");
     Ok(())
 }
 
@@ -170,6 +172,11 @@ fn a_plot_that_cannot_be_written_is_refused_before_the_measurement() -> Result {
     fs::write(&kept, "old")?;
     assert_eq!(machine.run(&["bench", "bw", "--to", "900T", "--plot", "kept.svg"])?.code, Some(1));
     assert_eq!(fs::read_to_string(kept)?, "old");
+    // Nor is anything left of one that was not there, or a link to it removed.
+    let (link, target) = (machine.folder().join("link.svg"), machine.folder().join("target.svg"));
+    std::os::unix::fs::symlink(&target, &link)?;
+    assert_eq!(machine.run(&["bench", "bw", "--to", "900T", "--plot", "link.svg"])?.code, Some(1));
+    assert!(link.is_symlink() && !target.exists());
     Ok(())
 }
 
@@ -182,6 +189,7 @@ fn absurd_sizes_and_numbers_are_refused() -> Result {
         ("bw --from=-1", 2, "whole number"),
         ("bw --to 1.5M", 2, "whole number"),
         ("bw --to 4Q", 2, "use K, M, G or T"),
+        ("bw --to 4i", 2, "use K, M, G or T"),
         ("bw --to 99999999999999999999999", 2, "whole number"),
         ("bw --to 99999999T", 2, "addresses"),
         ("bw --from 2K --to 1K", 2, "2 KiB is more than 1 KiB"),

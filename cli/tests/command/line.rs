@@ -14,7 +14,9 @@ fn help_and_version_need_no_driver_and_fit_the_terminal() -> Result {
     for command in [&[][..], &["info"], &["doctor"], &["completions"], &["bench", "bw"], &["bench", "alloc"]] {
         let printed = machine.run(&[command, &["--help"]].concat())?;
         assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{command:?}");
-        assert!(printed.out.contains("Usage: vkgdr") && printed.out.contains("--json"), "{}", printed.out);
+        let has_json = !command.contains(&"completions");
+        assert!(printed.out.contains("Usage: vkgdr"), "{}", printed.out);
+        assert_eq!(printed.out.contains("--json"), has_json, "{}", printed.out);
         for line in printed.out.lines() {
             assert!(line.chars().count() <= 60, "{command:?}: {line}");
         }
@@ -34,6 +36,9 @@ fn wrong_arguments_are_refused_on_stderr() -> Result {
         (&["--js"], "--js"),
         (&["completions"], "SHELL"),
         (&["completions", "cmd"], "bash"),
+        (&["completions", "bash", "--json"], "--json"),
+        (&["--json", "completions", "bash"], "--json"),
+        (&["--json", "sim", "--", "true"], "--json"),
     ] {
         let printed = machine.run(arguments)?;
         assert_eq!((printed.code, printed.out.as_str()), (Some(2), ""), "{arguments:?}");
@@ -51,6 +56,36 @@ fn a_reader_that_goes_early_is_no_error() -> Result {
         let printed = Printed::from(machine.command(arguments)?.stdout(writer).output()?);
         assert_eq!(printed.err, "", "{arguments:?}");
         assert!(printed.code.is_some_and(|code| code <= 2), "{arguments:?}: {:?}", printed.code);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_goes_early_does_not_change_the_answer() -> Result {
+    let machine = Machine::bare("pipe-answer")?;
+    for (arguments, code) in [(&["doctor"][..], 2), (&["doctor", "--json"], 2), (&["info"], 1), (&["--json"], 1)] {
+        let (reader, writer) = pipe()?;
+        drop(reader);
+        let printed = Printed::from(machine.command(arguments)?.stdout(writer).output()?);
+        assert_eq!((printed.code, printed.err.as_str()), (Some(code), ""), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn json_is_asked_for_before_or_after_the_command() -> Result {
+    let machine = Machine::bare("json")?;
+    for arguments in [&["--json"][..], &["--json", "info"], &["info", "--json"]] {
+        assert!(machine.run(arguments)?.json()?["devices"].is_array(), "{arguments:?}");
+    }
+    for arguments in [["--json", "doctor"], ["doctor", "--json"]] {
+        assert_eq!(machine.run(&arguments)?.json()?["exit_code"], 2, "{arguments:?}");
+    }
+    need_simulator!();
+    let machine = Machine::simulated("json-bench", "rebar")?;
+    let options = ["--from", "64", "--to", "64", "--kind", "host", "--direction", "read"];
+    for command in [["--json", "bench", "latency"], ["bench", "--json", "latency"], ["bench", "latency", "--json"]] {
+        assert_eq!(machine.run(&[&command[..], &options].concat())?.json()?["bench"], "latency", "{command:?}");
     }
     Ok(())
 }

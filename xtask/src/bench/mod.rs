@@ -14,13 +14,13 @@ mod summary;
 mod table;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 
 use xshell::Cmd;
 
-use crate::Result;
 use crate::context::{Context, none_failed, parts, say};
+use crate::{Misuse, Result};
 
 use summary::Summary;
 
@@ -41,15 +41,23 @@ impl Options {
         let mut options = Self::default();
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().cloned().ok_or_else(|| format!("{argument} needs a value"));
+            let mut value = || arguments.next().cloned().ok_or_else(|| Misuse(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--quick" => options.quick = true,
                 "--strict" => options.strict = true,
                 "--all" => options.all = true,
-                "--only" => options.only = value()?.split([',', ' ']).map(str::to_owned).collect(),
+                "--only" => {
+                    let names = value()?;
+                    let names = names.split([',', ' ']).filter(|name| !name.is_empty());
+                    options.only = names.map(str::to_owned).collect();
+                    if options.only.is_empty() {
+                        return Err(Misuse("--only names no bench".to_owned()).into());
+                    }
+                }
                 "--from" => options.from = Some(value()?.into()),
-                "--to" => options.to = Some(value()?.into()),
-                _ => return Err(format!("unknown option '{argument}'").into()),
+                // The programs that draw run in the folder of the sources, whichever is this one's.
+                "--to" => options.to = Some(path::absolute(value()?)?),
+                _ => return Err(Misuse(format!("unknown option '{argument}'")).into()),
             }
         }
         if let Some(missing) = options.from.as_ref().filter(|from| !from.exists()) {
@@ -149,4 +157,26 @@ fn python(context: &Context, quick: bool, reports: &Path) -> Result {
     // Its exit code reports missed goals, as the summary does: only a missing report is a failure.
     command.env("PYTHONDONTWRITEBYTECODE", "1").ignore_status().run()?;
     if report.exists() { Ok(()) } else { Err("benches/python_peer wrote no report".into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options> {
+        Options::parse(&arguments.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_are_separated_by_commas_and_spaces() -> Result {
+        assert_eq!(parse(&["--only", " pool, gpu,"])?.only, ["pool", "gpu"]);
+        assert!(parse(&["--only", ", "]).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn the_folder_of_the_results_is_relative_to_the_folder_of_the_caller() -> Result {
+        assert_eq!(parse(&["--to", "results"])?.to, Some(std::env::current_dir()?.join("results")));
+        Ok(())
+    }
 }

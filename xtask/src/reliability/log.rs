@@ -76,6 +76,11 @@ impl Log {
         self.all(kind).next()
     }
 
+    /// Whether it is that of a run, which begins with its time.
+    pub(super) fn has_run(&self) -> bool {
+        self.one("ran").is_some()
+    }
+
     /// A sentence with the time of the run, the machine and the result.
     pub(super) fn when(&self) -> String {
         let Some(ran) = self.one("ran") else { return "Not run yet.".into() };

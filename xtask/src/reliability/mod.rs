@@ -9,7 +9,8 @@
 //! | soak | `make soak` |
 //! | page | only rewrites the page from the last results |
 //!
-//! Each part's log is kept in cargo's target folder, so that the page includes the last results of parts that did not run.
+//! Each part's log is kept in cargo's target folder, so that the page includes the last results of parts that did not run. A
+//! section without a log, as in a fresh clone, stays as it is. The page is about the simulated driver, which all parts use.
 
 mod log;
 mod page;
@@ -25,27 +26,31 @@ use xshell::Cmd;
 use crate::Result;
 use crate::context::{Context, none_failed, parts, say, variable};
 
-const PARTS: [&str; 8] = ["sweep", "sequences", "processes", "sanitizers", "fuzz", "flush", "soak", "page"];
+const PARTS: [&str; 7] = ["sweep", "sequences", "processes", "sanitizers", "fuzz", "flush", "soak"];
 
 /// Runs the parts, and writes the page. A part runs in a process of its own, whose output is its log.
 pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
     if let [part, flag] = asked
         && flag == "--here"
     {
+        parts(std::slice::from_ref(part), &PARTS)?;
         return run_here(context, part);
     }
+    let with_page = [&PARTS[..], &["page"]].concat();
+    let asked = parts(asked, &with_page)?;
     let logs = context.target.join("reliability");
     fs::create_dir_all(&logs)?;
     context.need_nextest()?;
     context.command("scripts/sim.sh").run()?;
     let mut failed = Vec::new();
-    for part in parts(asked, &PARTS)?.into_iter().filter(|part| *part != "page") {
+    for part in asked.into_iter().filter(|part| *part != "page") {
         say(format!("reliability: {part}"));
         let path = logs.join(part).with_extension("log");
         let file = File::create(&path)?;
         let began = Instant::now();
         let status = Command::new(env::current_exe()?)
             .args(["reliability", part, "--here"])
+            .env("VKGDR_CUDA_DRIVER", "sim")
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file.try_clone()?)

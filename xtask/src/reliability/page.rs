@@ -54,7 +54,7 @@ the first and of the last third.
 /// The cases of gdrcopy's sanity suite.
 const SANITY: &str = include_str!("sanity.md");
 
-/// Writes the page.
+/// Writes the page. A section without a log stays as the page has it.
 pub(super) fn write(logs: &Path, page: &Path) -> Result {
     type Section = fn(&Log) -> String;
     let sections: [(&str, &str, Section); 7] = [
@@ -66,13 +66,24 @@ pub(super) fn write(logs: &Path, page: &Path) -> Result {
         ("flush", "Broken flush", flush),
         ("soak", "Soak", soak),
     ];
+    let old = if page.exists() { fs::read_to_string(page)? } else { String::new() };
     let mut parts = vec![HEAD.to_owned()];
     for (name, title, section) in sections {
         let log = Log::read(&logs.join(name).with_extension("log"))?;
-        parts.push(format!("## {title}\n\n{}\n\n{}", log.when(), section(&log)));
+        let kept = if log.has_run() { None } else { kept(&old, title) };
+        parts.push(kept.unwrap_or_else(|| format!("## {title}\n\n{}\n\n{}", log.when(), section(&log))));
     }
     parts.push(fs::read_to_string(page.with_file_name("found.md"))?);
     Ok(fs::write(page, parts.join("\n"))?)
+}
+
+/// The section of a page with this heading, up to the next one of its level.
+fn kept(page: &str, title: &str) -> Option<String> {
+    let heading = format!("## {title}");
+    let mut lines = page.lines().skip_while(|line| **line != heading);
+    let head = lines.next()?;
+    let body: Vec<&str> = lines.take_while(|line| !line.starts_with("## ")).collect();
+    Some(format!("{head}\n{}\n", body.join("\n").trim_end()))
 }
 
 /// A number with thousands separators.
@@ -223,6 +234,34 @@ mod tests {
     fn variants_of_an_operation_share_its_name() {
         assert_eq!(operation("Memory::allocate of mapped memory, plain context"), "Memory::allocate");
         assert_eq!(operation("drop of bound memory"), "drop of bound memory");
+    }
+
+    #[test]
+    fn a_section_without_a_log_stays_as_it_was() -> Result {
+        let folder = xshell::Shell::new()?.create_temp_dir()?;
+        let page = folder.path().join("reliability.md");
+        let logs = folder.path().join("logs");
+        fs::create_dir(&logs)?;
+        fs::write(folder.path().join("found.md"), "## Found\n\nnothing\n")?;
+        let old = "# Old\n\n## Fuzzing\n\nRan 2020.\n\n| a |\n|---|\n\n### More\n\nb\n\n## Soak\n\nRan 2021.\n\n## Found\n\nold\n";
+        fs::write(&page, old)?;
+        fs::write(logs.join("soak.log"), "reliability: ran date=2022-02-02 time=10:00 version=1 cores=2\n")?;
+        // Cut short before it ran.
+        fs::write(logs.join("fuzz.log"), "")?;
+        write(&logs, &page)?;
+        let new = fs::read_to_string(&page)?;
+        assert!(
+            new.contains("\n\n## Fuzzing\n\nRan 2020.\n\n| a |\n|---|\n\n### More\n\nb\n\n## Broken flush\n"),
+            "{new}"
+        );
+        assert!(new.contains("\n\n## Soak\n\nRan 2022-02-02 10:00 UTC") && !new.contains("2021"), "{new}");
+        assert!(
+            new.contains("\n\n## Broken flush\n\nNot run yet.\n\n") && new.ends_with("## Found\n\nnothing\n"),
+            "{new}"
+        );
+        write(&logs, &page)?;
+        assert_eq!(fs::read_to_string(&page)?, new);
+        Ok(())
     }
 
     #[test]
