@@ -16,18 +16,15 @@
 # that the same cargo command builds, in parallel. GLIBC=2.28 links with zig (PyPI's ziglang and cargo-zigbuild) for that
 # glibc or a newer one, and leaves no links, which wheels cannot have: then libcuda.so is a library that loads libcuda.so.1.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 profile=${1:-release}
 target=${CARGO_TARGET_DIR:-target}
 sim=${VKGDR_SIM_DIR:-$target/sim}
+# Neither wheels nor installations take the folder "cache". It is on the file system of the files that are renamed.
+temporary=$sim/cache/sim.sh.$$
+trap 'rm -rf "$temporary"' EXIT
+mkdir -p "$sim"/{bin,lib64,vklayers} "$temporary"
 
-# A first build shows cargo's progress; later ones are silent.
-quiet=()
-if [ -e "$sim/libcuda.so.1" ]; then
-    quiet=(--quiet)
-else
-    echo '==> building the simulated GPU (half a minute or more, once)'
-fi
 build=(build) cc=("${CC:-cc}")
 if [ -n "${GLIBC:-}" ]; then
     export CARGO_BUILD_TARGET
@@ -37,51 +34,66 @@ if [ -n "${GLIBC:-}" ]; then
     export VKGDR_CUDA_DRIVER=real
     cc=(python3 -m ziglang cc -target "$(uname -m)-linux-gnu.$GLIBC" -s)
 fi
+built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
+# A first build shows cargo's progress; later ones are silent.
+quiet=(--quiet)
+if [ ! -e "$built/libsimcuda.so" ]; then
+    quiet=()
+    echo '==> building the simulated GPU (half a minute or more, once)'
+fi
 cargo "${build[@]}" "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer --package vkgdr-sim \
     --lib --bins "${@:2}"
 
 # Renamed into place: a running program may have the old file mapped.
-place() { # FILE DESTINATION
-    cmp -s "$1" "$2" && return
-    cp "$1" "$2.$$"
-    mv -f "$2.$$" "$2"
+placed=:libcuda.so:
+place() { # FILE NAME
+    placed+=$2:
+    cmp -s "$1" "$sim/$2" 2>/dev/null && return
+    cp "$1" "$temporary/file"
+    mv -f "$temporary/file" "$sim/$2"
 }
-mkdir -p "$sim"/{bin,vklayers}
-built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
-place "$built/libsimcuda.so" "$sim/libcuda.so.1"
+place "$built/libsimcuda.so" libcuda.so.1
 if [ -z "${GLIBC:-}" ]; then
-    ln -sfn libcuda.so.1 "$sim/libcuda.so"
+    ln -s libcuda.so.1 "$temporary/libcuda.so"
 else
-    "${cc[@]}" -shared -Wl,-soname,libcuda.so -Wl,--no-as-needed -o "$sim/libcuda.so" -x c /dev/null -x none "$sim/libcuda.so.1"
+    "${cc[@]}" -shared -Wl,-soname,libcuda.so -Wl,--no-as-needed -o "$temporary/libcuda.so" -x c /dev/null \
+        -x none "$sim/libcuda.so.1"
 fi
-place "$built/vkgdr-sim" "$sim/vkgdr-sim"
+mv -f "$temporary/libcuda.so" "$sim/libcuda.so"
+place "$built/vkgdr-sim" vkgdr-sim
 # Their symbols have versions, as those of NVIDIA's have, or libraries that are linked against them would not load.
 shared() { # NAME MAJOR SYMBOLS FOLDER
     local library=$1.so.$2 newer
-    [ -e "$sim/$library" ] && newer=$(find "$4" scripts/sim.sh -newer "$sim/$library") && [ -z "$newer" ] && return
-    printf '%s { global: %s local: *; };\n' "$library" "$3" >"$sim/$library.map"
+    placed+=$library:
+    [ -e "$sim/$library" ] && [ -z "$changed" ] && newer=$(find "$4" scripts/sim.sh -newer "$sim/$library") &&
+        [ -z "$newer" ] && return
+    printf '%s { global: %s local: *; };\n' "$library" "$3" >"$temporary/map"
     "${cc[@]}" -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -DMAJOR="$2" -Wl,-soname,"$library" \
-        -Wl,--version-script="$sim/$library.map" -o "$sim/$library.$$" "$4"/*.c -ldl -lpthread
-    mv -f "$sim/$library.$$" "$sim/$library"
-    rm "$sim/$library.map"
+        -Wl,--version-script="$temporary/map" -o "$temporary/$library" "$4"/*.c -ldl -lpthread
+    mv -f "$temporary/$library" "$sim/$library"
 }
+# Whether another compiler, or the same for another glibc, made them.
+changed=yes
+[ "$(cat "$sim/cache/compiler" 2>/dev/null)" != "${cc[*]}" ] || changed=
 for major in 12 13; do
     shared libnvJitLink "$major" '*nvJitLink*;' sim/nvjitlink
     shared libcudart "$major" 'cuda*; __cuda*; simcudart_not_simulated;' sim/cudart
 done
-place sim/cli/nvcc "$sim/bin/nvcc"
+printf '%s\n' "${cc[*]}" >"$sim/cache/compiler"
+place sim/cli/nvcc bin/nvcc
 # The driver recognises this library by the name of its member, which is empty.
-if [ ! -e "$sim/lib64/libcudadevrt.a" ]; then
-    folder=$(mktemp -d)
-    : >"$folder/cuda_device_runtime.o"
-    ar rcD "$folder/libcudadevrt.a" "$folder/cuda_device_runtime.o"
-    mkdir -p "$sim/lib64"
-    place "$folder/libcudadevrt.a" "$sim/lib64/libcudadevrt.a"
-    rm -r "$folder"
-fi
-place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"
+: >"$temporary/cuda_device_runtime.o"
+ar rcD "$temporary/libcudadevrt.a" "$temporary/cuda_device_runtime.o"
+place "$temporary/libcudadevrt.a" lib64/libcudadevrt.a
+place "$built/libvklayer.so" vklayers/libvklayer.so
 for json in sim/vulkan/*.json; do
     layer=${json##*_}
     mkdir -p "$sim/vklayers/${layer%.json}"
-    place "$json" "$sim/vklayers/${layer%.json}/${json##*/}"
+    place "$json" "vklayers/${layer%.json}/${json##*/}"
 done
+# What an older version left, in cargo's folder only: another one may hold files of the user's.
+if [ "$sim" -ef "$target/sim" ]; then
+    find "$sim" -path "$sim/cache" -prune -o ! -type d -print0 | while IFS= read -r -d '' file; do
+        [[ $placed == *":${file#"$sim/"}:"* ]] || rm -f -- "$file"
+    done
+fi

@@ -1,6 +1,7 @@
 """hatchling's hook that puts the built simulator into the wheel.
 
-``VKGDR_SIM_DIR`` is the folder that ``scripts/sim.sh`` fills, by default ``target/sim`` of the sources.
+``VKGDR_SIM_DIR`` is the folder that ``scripts/sim.sh`` fills, by default ``sim`` in cargo's target folder; both may be
+relative to that of the sources, as for the script.
 ``VKGDR_SIM_PLATFORM`` is the wheel's platform, by default this machine's, with its glibc.
 """
 
@@ -19,7 +20,9 @@ class Simulator(BuildHookInterface):  # type: ignore[type-arg]
 
     def initialize(self, _version: str, build_data: dict[str, Any]) -> None:
         """Add the files before the wheel is written."""
-        folder = Path(os.environ.get("VKGDR_SIM_DIR") or Path(self.root, "../../target/sim")).resolve()
+        target = os.environ.get("CARGO_TARGET_DIR") or "target"
+        simulator = os.environ.get("VKGDR_SIM_DIR") or Path(target, "sim")
+        folder = Path(self.root, "../..", simulator).resolve()
         if not (folder / "vkgdr-sim").exists():
             raise FileNotFoundError(f"{folder} has no simulator: run `make sim` in vkgdr's sources first")
         # Wheels have no links: `libcuda.so` of a wheel is a file, see scripts/sim.sh.

@@ -41,7 +41,9 @@ pub(crate) fn build(context: &Context) -> Result<PathBuf> {
 pub(crate) fn build_simulator(context: &Context) -> Result<PathBuf> {
     let folder = context.target.join("python/sim-wheel");
     context.fresh(&folder)?;
+    // Fresh, since the wheel takes what lies in it.
     let built = context.target.join("python/sim");
+    context.fresh(&built)?;
     say(format!("building the wheel of vkgdr-sim (glibc {GLIBC}; a minute the first time)"));
     let sim = tool(context, "scripts/sim.sh bundle");
     sim.env("RUSTFLAGS", unwinder(context)?)

@@ -205,7 +205,7 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
 fn a_driver_that_no_manifest_names_is_a_limit() -> Result {
     need_simulator!();
     let without = || Machine::simulated("manifest", "no-vulkan")?.with_library("libGLX_nvidia.so.0", None);
-    let machine = without()?.after("unset VK_DRIVER_FILES");
+    let machine = without()?.after("unset VK_DRIVER_FILES VK_ICD_FILENAMES");
     let report = Report::of(&machine)?;
     report.exits(1, "limited");
     report.says("manifest", "limited", &["no manifest names it", "nvidia_icd.json"]);

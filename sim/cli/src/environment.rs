@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::driver::Driver;
 use crate::fault::Fault;
 use crate::installation::Installation;
+use crate::layer::Layer;
 use crate::options::Options;
 use crate::profile::Profile;
 
@@ -14,56 +15,90 @@ use crate::profile::Profile;
 /// functions up in no library in particular.
 const PRELOADED: [&str; 4] = ["libnvJitLink.so.12", "libnvJitLink.so.13", "libcudart.so.13", "libcudart.so.12"];
 
+/// Where programs are searched without `PATH`: the C library's default (execvp(3)), behind the administrator's own.
+const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
+
+/// The name of the profile, for pytest's option and for a vkgdr-sim that runs under this one.
+const PROFILE: &str = "VKGDR_SIM_PROFILE";
+
+/// A variable of the environment, by its name.
+pub(crate) type Set<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
+
+/// A variable and its value; none, to remove it.
+pub(crate) type Variable = (&'static str, Option<OsString>);
+
 /// Environment variables for a program.
 #[derive(Debug)]
-pub(crate) struct Environment(Vec<(&'static str, OsString)>);
+pub(crate) struct Environment(Vec<Variable>);
+
+/// The profile of a program: that of the options, else that of the vkgdr-sim under which this one runs.
+pub(crate) fn profile(options: &Options, set: Set<'_>) -> Option<&'static Profile> {
+    options.profile.or_else(|| outer(set))
+}
+
+/// The profile of the vkgdr-sim under which this one runs. None if it has none, or one of another version.
+fn outer(set: Set<'_>) -> Option<&'static Profile> {
+    Profile::find(set(PROFILE)?.to_str()?).ok()
+}
 
 impl Environment {
-    /// The variables for these options. Values that are already set stay behind ours. Refuses a folder that the variables
-    /// cannot hold.
-    pub(crate) fn new(
-        options: &Options,
-        installation: &Installation,
-        set: &dyn Fn(&'static str) -> Option<OsString>,
-    ) -> Result<Self, String> {
+    /// The variables for these options. Lists keep what is set: `PATH` and `LD_LIBRARY_PATH` behind ours, `LD_PRELOAD` before
+    /// ours, Vulkan's layers in between ([`Layer::variables`]). Vulkan's drivers are replaced.
+    ///
+    /// Under another vkgdr-sim, a profile replaces the outer one wholly; without one the outer profile stays, and what was set
+    /// since. Failures replace the outer failures of the same driver. Refuses a folder that the variables cannot hold.
+    pub(crate) fn new(options: &Options, installation: &Installation, set: Set<'_>) -> Result<Self, String> {
         let folder = &installation.folder;
         let preloads = set("VKGDR_SIM_PRELOAD").is_none_or(|value| value != "0");
         check(folder, preloads)?;
-        let before = |name, paths: &[PathBuf]| (name, prepended(paths, set(name).as_deref()));
-        let gpus = options.profile.map_or(1, |profile| profile.gpus);
+        let gpus = profile(options, set).map_or(1, |profile| profile.gpus);
+        let drivers = joined(&drivers(installation, gpus));
+        let path = set("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let mut variables = vec![
-            before("LD_LIBRARY_PATH", std::slice::from_ref(folder)),
-            before("PATH", &[folder.join("bin")]),
-            ("VK_DRIVER_FILES", joined(&drivers(installation, gpus))),
+            ("LD_LIBRARY_PATH", Some(prepended(folder, set("LD_LIBRARY_PATH").as_deref()))),
+            ("PATH", Some(prepended(&folder.join("bin"), Some(&path)))),
+            // Loaders older than 1.3.207 know only the second name; newer ones prefer the first.
+            ("VK_DRIVER_FILES", Some(drivers.clone())),
+            ("VK_ICD_FILENAMES", Some(drivers)),
         ];
         if preloads {
-            variables.push(("LD_PRELOAD", preloaded(folder, set("LD_PRELOAD").as_deref())));
+            variables.push(("LD_PRELOAD", Some(preloaded(folder, set("LD_PRELOAD").as_deref()))));
         }
         let faults_of = |driver| options.faults.iter().filter(move |fault| fault.driver == driver).collect::<Vec<_>>();
         let (cuda, vulkan) = (faults_of(Driver::Cuda), faults_of(Driver::Vulkan));
         if !cuda.is_empty() {
-            variables.push(("SIMCUDA_FAIL", entries(&cuda)));
+            variables.push(("SIMCUDA_FAIL", Some(entries(&cuda))));
         }
         if !vulkan.is_empty() {
-            variables.push(("VKLAYER_FAIL", entries(&vulkan)));
+            variables.push(("VKLAYER_FAIL", Some(entries(&vulkan))));
         }
         if let Some(profile) = options.profile {
-            // For pytest's option.
-            variables.push(("VKGDR_SIM_PROFILE", profile.name.into()));
-            variables.push(if profile.late {
-                ("SIMCUDA_LATE", "1".into())
-            } else {
-                ("VKLAYER_PROFILE", profile.name.into())
-            });
-            variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
+            variables.extend(of_profile(profile, outer(set)));
         }
-        variables.extend(Layer::variables(!vulkan.is_empty(), options.profile, installation, set));
+        variables.extend(Layer::variables(options, installation, set));
         Ok(Self(variables))
     }
 
-    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
-        self.0.iter().map(|(name, value)| (*name, value.as_os_str()))
+    /// The variables with their values; none of one that is to be removed.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, Option<&OsStr>)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_deref()))
     }
+}
+
+/// The variables of a profile, without what only the outer one sets. What the user sets beside a profile stays.
+fn of_profile(profile: &Profile, outer: Option<&Profile>) -> Vec<Variable> {
+    let mut variables =
+        vec![(PROFILE, Some(profile.name.into())), ("SIMCUDA_DEVICES", Some(profile.gpus.to_string().into()))];
+    let (name, value, other) = if profile.late {
+        ("SIMCUDA_LATE", "1", "VKLAYER_PROFILE")
+    } else {
+        ("VKLAYER_PROFILE", profile.name, "SIMCUDA_LATE")
+    };
+    variables.push((name, Some(value.into())));
+    if outer.is_some_and(|outer| outer.late != profile.late) {
+        variables.push((other, None));
+    }
+    variables
 }
 
 /// Refuses a folder whose path would be taken for several: the dynamic linker splits `LD_PRELOAD` at spaces, `LD_LIBRARY_PATH`
@@ -101,66 +136,6 @@ fn preloaded(folder: &Path, set: Option<&OsStr>) -> OsString {
     all
 }
 
-/// A Vulkan layer of ours.
-struct Layer {
-    name: &'static str,
-    /// Within `vklayers`.
-    folder: &'static str,
-}
-
-impl Layer {
-    const FAULTS: Self = Self { name: "VK_LAYER_VKGDR_faults", folder: "faults" };
-    const SEMAPHORES: Self = Self { name: "VK_LAYER_VKGDR_semaphores", folder: "semaphores" };
-    const PROFILE: Self = Self { name: "VK_LAYER_VKGDR_profile", folder: "profile" };
-
-    /// The faults layer goes before the layers that are set, so that a validation layer's own calls do not consume the
-    /// faults; the profile layer goes last, nearest the driver, so that all others see the profile, and the semaphores
-    /// layer, which every Vulkan program gets, before it.
-    ///
-    /// Newer loaders order layers as listed, older ones (1.3.239) as found. Hence each of our layers has its own folder,
-    /// before or after the system's. `VK_LAYER_PATH` is not used: it would replace the loader's own search.
-    fn variables(
-        faults: bool,
-        profile: Option<&Profile>,
-        installation: &Installation,
-        set: &dyn Fn(&'static str) -> Option<OsString>,
-    ) -> Vec<(&'static str, OsString)> {
-        let mut names = entries_of(set("VK_INSTANCE_LAYERS"));
-        let mut folders = entries_of(set("VK_ADD_LAYER_PATH"));
-        let has = |layer: &Self| names.iter().any(|set| set == layer.name);
-        let first = Some(Self::FAULTS).filter(|layer| faults && !has(layer));
-        let semaphores = profile.is_none_or(|profile| profile.vulkan);
-        let last = [(Self::SEMAPHORES, semaphores), (Self::PROFILE, profile.is_some_and(Profile::has_layer))];
-        let last: Vec<_> = last.into_iter().filter(|(layer, wanted)| *wanted && !has(layer)).collect();
-        if first.is_none() && last.is_empty() {
-            return Vec::new();
-        }
-        let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
-        let missing: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
-        folders.extend(missing);
-        let folder = |layer: &Self| installation.folder.join("vklayers").join(layer.folder).into_os_string();
-        if let Some(layer) = first {
-            names.insert(0, layer.name.into());
-            folders.insert(0, folder(&layer));
-        }
-        for (layer, _) in last {
-            names.push(layer.name.into());
-            folders.push(folder(&layer));
-        }
-        let colon = OsStr::new(":");
-        // Disables Mesa's implicit device-selection layer, which calls the driver and crashes on an injected failure.
-        let selection = ("NODEVICE_SELECT", "1".into());
-        vec![("VK_INSTANCE_LAYERS", names.join(colon)), ("VK_ADD_LAYER_PATH", folders.join(colon)), selection]
-    }
-}
-
-/// The non-empty entries of a colon-separated list.
-fn entries_of(list: Option<OsString>) -> Vec<OsString> {
-    let list = list.unwrap_or_default();
-    let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
-    parts.map(|part| OsStr::from_bytes(part).to_owned()).collect()
-}
-
 fn entries(faults: &[&Fault]) -> OsString {
     faults.iter().map(|fault| fault.entry()).collect::<Vec<_>>().join(",").into()
 }
@@ -169,9 +144,9 @@ fn joined(paths: &[PathBuf]) -> OsString {
     paths.iter().map(|path| path.as_os_str().to_owned()).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// The paths followed by those already set. No empty entry, which would mean the current folder.
-fn prepended(paths: &[PathBuf], set: Option<&OsStr>) -> OsString {
-    let mut all = joined(paths);
+/// The path followed by those already set. No empty entry, which would mean the current folder.
+fn prepended(path: &Path, set: Option<&OsStr>) -> OsString {
+    let mut all = path.as_os_str().to_owned();
     if let Some(set) = set.filter(|set| !set.is_empty()) {
         all.push(":");
         all.push(set);
@@ -181,12 +156,33 @@ fn prepended(paths: &[PathBuf], set: Option<&OsStr>) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{BTreeMap, HashMap};
 
     use super::*;
+    use crate::layer::entries_of;
 
-    /// The variables for a command line, given those that are already set.
+    /// The variables that a command line sets, given those that are already set.
     fn variables(line: &str, set: &[(&str, &str)]) -> HashMap<&'static str, String> {
+        let value = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
+        let changes = changes(line, &value).into_iter();
+        changes.filter_map(|(name, value)| Some((name, value?.to_string_lossy().into_owned()))).collect()
+    }
+
+    /// The variables of a program that is started by several command lines, each under the one before.
+    fn nested(lines: &[&str], set: &[(&'static str, &str)]) -> BTreeMap<&'static str, OsString> {
+        let mut all: BTreeMap<_, OsString> = set.iter().map(|(name, value)| (*name, value.into())).collect();
+        for line in lines {
+            for (name, value) in changes(line, &|name| all.get(name).cloned()) {
+                match value {
+                    Some(value) => all.insert(name, value),
+                    None => all.remove(name),
+                };
+            }
+        }
+        all
+    }
+
+    fn changes(line: &str, set: Set<'_>) -> Vec<Variable> {
         let arguments = line.split_whitespace().chain(["prog"]).map(OsString::from).collect();
         let options = match crate::options::parse(arguments) {
             Ok(crate::options::Request::Run(options)) => options,
@@ -194,12 +190,10 @@ mod tests {
         };
         let installation = Installation {
             folder: "/sim".into(),
-            lavapipe: options.profile.is_none_or(|p| p.vulkan).then(|| "/icd/lvp_icd.x86_64.json".into()),
+            lavapipe: profile(&options, set).is_none_or(|p| p.vulkan).then(|| "/icd/lvp_icd.x86_64.json".into()),
             layers: vec!["/system".into()],
         };
-        let set = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
-        let environment = Environment::new(&options, &installation, &set).unwrap_or_else(|error| panic!("{error}"));
-        environment.variables().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect()
+        Environment::new(&options, &installation, set).unwrap_or_else(|error| panic!("{error}")).0
     }
 
     fn get<'a>(variables: &'a HashMap<&str, String>, name: &str) -> Option<&'a str> {
@@ -211,16 +205,18 @@ mod tests {
         let plain = variables("", &[]);
         let mut names: Vec<_> = plain.keys().copied().collect();
         names.sort_unstable();
-        let set = ["NODEVICE_SELECT", "VK_ADD_LAYER_PATH", "VK_DRIVER_FILES", "VK_INSTANCE_LAYERS"];
+        let set = ["NODEVICE_SELECT", "VK_ADD_LAYER_PATH", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_INSTANCE_LAYERS"];
         assert_eq!(names, [&["LD_LIBRARY_PATH", "LD_PRELOAD"], &set[..1], &["PATH"], &set[1..]].concat());
         assert_eq!(get(&plain, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
         assert_eq!(get(&plain, "VK_ADD_LAYER_PATH"), Some("/system:/sim/vklayers/semaphores"));
         assert_eq!(get(&plain, "LD_LIBRARY_PATH"), Some("/sim"));
+        assert_eq!(get(&plain, "PATH"), Some("/sim/bin:/usr/local/bin:/bin:/usr/bin"));
         assert_eq!(get(&plain, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json"));
+        assert_eq!(get(&plain, "VK_ICD_FILENAMES"), Some("/icd/lvp_icd.x86_64.json"));
     }
 
     #[test]
-    fn what_is_set_already_stays_behind_ours() {
+    fn lists_that_are_set_already_stay() {
         let set = [("LD_LIBRARY_PATH", "/mine:/yours"), ("PATH", "/usr/bin"), ("VK_INSTANCE_LAYERS", "A:B")];
         let some = variables("-p rebar", &set);
         assert_eq!(get(&some, "LD_LIBRARY_PATH"), Some("/sim:/mine:/yours"));
@@ -292,6 +288,56 @@ mod tests {
         assert_eq!(get(&late, "VKGDR_SIM_PROFILE"), Some("late"));
         assert_eq!(get(&late, "VKLAYER_PROFILE"), None);
         assert_eq!(get(&late, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
+    }
+
+    #[test]
+    fn a_profile_under_another_leaves_nothing_of_it() {
+        let profiles = ["rebar", "gb10", "late", "two-gpus", "no-vulkan"].map(|name| format!("-p {name}"));
+        let set = [("PATH", "/usr/bin"), ("VK_INSTANCE_LAYERS", "A"), ("VKGDR_SIM_PRELOAD", "0")];
+        for (outer, inner) in profiles.iter().flat_map(|outer| profiles.iter().map(move |inner| (outer, inner))) {
+            let (alone, both) = (nested(&[inner], &set), nested(&[outer, inner], &set));
+            // The folders of the system's layers stay, and the lists of folders get ours again.
+            let kept = ["LD_LIBRARY_PATH", "NODEVICE_SELECT", "PATH", "VK_ADD_LAYER_PATH"];
+            let of = |all: BTreeMap<&'static str, OsString>| {
+                all.into_iter().filter(|(name, _)| !kept.contains(name)).collect::<Vec<_>>()
+            };
+            let folders = entries_of(both.get("VK_ADD_LAYER_PATH").cloned());
+            let layers = entries_of(both.get("VK_INSTANCE_LAYERS").cloned());
+            assert_eq!(of(both), of(alone), "{outer} {inner}");
+            let ours =
+                |list: &[OsString], part: &str| list.iter().filter(|x| x.to_string_lossy().contains(part)).count();
+            assert_eq!(ours(&folders, "/sim/vklayers/"), ours(&layers, "VKGDR"), "{outer} {inner}");
+        }
+    }
+
+    #[test]
+    fn without_a_profile_the_outer_one_stays() {
+        for profile in ["", "-p rebar", "-p late", "-p two-gpus", "-p no-vulkan"] {
+            let mut twice = nested(&[profile, ""], &[("VKGDR_SIM_PRELOAD", "0")]);
+            let mut once = nested(&[profile], &[("VKGDR_SIM_PRELOAD", "0")]);
+            for all in [&mut twice, &mut once] {
+                all.retain(|name, _| !["LD_LIBRARY_PATH", "PATH"].contains(name));
+            }
+            assert_eq!(twice, once, "{profile}");
+        }
+        let set = [("VKGDR_SIM_PROFILE", "two-gpus"), ("SIMCUDA_DEVICES", "1")];
+        assert_eq!(get(&variables("", &set), "SIMCUDA_DEVICES"), None);
+    }
+
+    #[test]
+    fn what_the_user_sets_beside_a_profile_stays() {
+        let all = nested(&["-p rebar"], &[("SIMCUDA_LATE", "1"), ("VKGDR_SIM_PROFILE", "of another version")]);
+        assert_eq!(all.get("SIMCUDA_LATE"), Some(&"1".into()));
+        assert_eq!(all.get("VKGDR_SIM_PROFILE"), Some(&"rebar".into()));
+    }
+
+    #[test]
+    fn failures_replace_those_of_the_same_driver() {
+        let all = nested(&["-f cuInit:100 -f vkMapMemory:-5", "-p rebar -f cuMemAlloc:2"], &[]);
+        assert_eq!(all.get("SIMCUDA_FAIL"), Some(&"cuMemAlloc:1:2".into()));
+        assert_eq!(all.get("VKLAYER_FAIL"), Some(&"vkMapMemory:1:-5".into()));
+        let layers = all.get("VK_INSTANCE_LAYERS").and_then(|layers| layers.to_str());
+        assert_eq!(layers, Some("VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_semaphores:VK_LAYER_VKGDR_profile"));
     }
 
     #[test]

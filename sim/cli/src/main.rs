@@ -2,13 +2,14 @@
 //!
 //! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work. This program sets the
 //! environment variables by which programs find them, then replaces itself by the program. [`options`] parses the
-//! command line, [`installation`] locates the files, [`environment`] computes the variables, [`supported`] lists what there is.
+//! command line, [`installation`] locates the files, [`environment`] and [`layer`] compute the variables, [`supported`] lists what there is.
 #![forbid(unsafe_code)]
 
 mod driver;
 mod environment;
 mod fault;
 mod installation;
+mod layer;
 mod options;
 mod profile;
 mod supported;
@@ -33,10 +34,12 @@ fn main() -> ExitCode {
         Ok(Request::Help) => print(options::HELP),
         Ok(Request::Version) => print(concat!("vkgdr-sim ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Request::Profiles) => print(&profile::list()),
-        Ok(Request::Supported) => match Installation::find(false).and_then(|found| supported::page(&found.folder)) {
-            Ok(page) => print(&page),
-            Err(complaint) => fail(FAILED, &complaint),
-        },
+        Ok(Request::Supported) => {
+            match Installation::find(false, &set).and_then(|found| supported::page(&found.folder)) {
+                Ok(page) => print(&page),
+                Err(complaint) => fail(FAILED, &complaint),
+            }
+        }
         Ok(Request::Run(options)) => run(&options),
         Err(complaint) => fail(FAILED, &format!("{complaint}\nTry 'vkgdr-sim --help'.")),
     }
@@ -57,18 +60,31 @@ fn fail(code: u8, complaint: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// A variable that is set.
+fn set(name: &'static str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
 /// Replaces this process by the program; returns only on failure.
 fn run(options: &Options) -> ExitCode {
-    let vulkan = options.profile.is_none_or(|profile| profile.vulkan);
-    let installation = match Installation::find(vulkan) {
+    let vulkan = environment::profile(options, &set).is_none_or(|profile| profile.vulkan);
+    let installation = match Installation::find(vulkan, &set) {
         Ok(installation) => installation,
         Err(complaint) => return fail(FAILED, &complaint),
     };
-    let environment = match Environment::new(options, &installation, &|name| std::env::var_os(name)) {
+    let environment = match Environment::new(options, &installation, &set) {
         Ok(environment) => environment,
         Err(complaint) => return fail(FAILED, &complaint),
     };
-    let error = Command::new(&options.program).args(&options.arguments).envs(environment.variables()).exec();
+    let mut command = Command::new(&options.program);
+    command.args(&options.arguments);
+    for (name, value) in environment.variables() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let error = command.exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     fail(code, &format!("{}: {error}", options.program.display()))
 }

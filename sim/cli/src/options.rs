@@ -30,7 +30,11 @@ Options:
   -h, --help           print this help and exit
   -V, --version        print the version and exit
 
+Under another vkgdr-sim, a profile replaces the outer one, which stays without
+-p; failures replace those of the same driver.
+
 Environment:
+  VK_DRIVER_FILES=FILE         lavapipe's manifest, where it is another Mesa's
   SIMCUDA_HEAP_MIB=N           memory of all GPUs together, in MiB
   SIMCUDA_ASYNC=1              run all work on the streams' threads
   SIMCUDA_DRIVER_VERSION=N     CUDA version to report, such as 12040 for 12.4

@@ -8,6 +8,16 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
+/// What this test itself was started with.
+const OUTER: [&str; 6] = [
+    "SIMCUDA_DEVICES",
+    "SIMCUDA_LATE",
+    "VKGDR_SIM_PROFILE",
+    "VKLAYER_PROFILE",
+    "VK_ADD_LAYER_PATH",
+    "VK_INSTANCE_LAYERS",
+];
+
 /// The launcher in the folder that `sim/run` names.
 struct Launcher(PathBuf);
 
@@ -32,8 +42,9 @@ impl Launcher {
         let test = ["--ignored", "--exact", "reports", "--nocapture"];
         let mut command = Command::new(&self.0);
         command.args(options).arg("--").arg(this).args(test);
-        // What this test itself was started with.
-        command.env_remove("VK_INSTANCE_LAYERS").env_remove("VK_ADD_LAYER_PATH");
+        OUTER.iter().for_each(|name| {
+            command.env_remove(name);
+        });
         Ok(command.output()?)
     }
 
@@ -113,6 +124,28 @@ fn a_program_finds_the_gpu_that_a_profile_describes() -> Result {
     // The sizes are the machine's.
     let missing = sim.report(&["-p", "no-external-memory"])?;
     assert!(missing.starts_with("mapped none, host "), "{missing}");
+    Ok(())
+}
+
+#[test]
+fn a_profile_replaces_the_one_outside_which_stays_without_one() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let program = sim.0.to_str().ok_or("the folder's name is not UTF-8")?;
+    let rebar = "mapped 8192 MiB, host 16384 MiB, device 8192 MiB";
+    for outer in ["late", "two-gpus", "no-vulkan"] {
+        assert_eq!(sim.report(&["-p", outer, "--", program, "-p", "rebar"])?, rebar, "{outer}");
+    }
+    assert_eq!(sim.report(&["-p", "rebar", "--", program])?, rebar);
+    let variable = sim.launch(&["-p", "late", "--", program, "-p", "rebar", "--", "printenv", "SIMCUDA_LATE"])?;
+    assert_eq!(text(&variable.stdout), "");
+    Ok(())
+}
+
+#[test]
+fn programs_are_found_without_path() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let output = Command::new(&sim.0).args(["--", "true"]).env_clear().output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
     Ok(())
 }
 

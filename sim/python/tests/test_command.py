@@ -4,6 +4,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 import vkgdr_sim
 from programs import Run
 
@@ -20,6 +21,13 @@ def test_a_program_finds_a_gpu_from_any_folder(run: Run):
     for command in (["vkgdr-sim"], [sys.executable, "-m", "vkgdr_sim"]):
         done = run(*command, "--", sys.executable, "-c", COUNT)
         assert (done.stdout, done.returncode) == ("devices 1\n", 0), done.stderr
+
+
+def test_vkgdrs_command_finds_it_in_an_environment_that_is_not_activated(run: Run):
+    pytest.importorskip("vkgdr", reason="vkgdr is not installed", exc_type=ImportError)
+    for command in ([str(Path(sys.executable).with_name("vkgdr"))], [sys.executable, "-m", "vkgdr"]):
+        done = run(*command, "sim", "--version", PATH="/usr/bin:/bin")
+        assert done.stdout == f"vkgdr-sim {version('vkgdr-sim')}\n", done.stderr
 
 
 def test_a_profile_is_passed_on(run: Run):

@@ -125,6 +125,10 @@ def test_pytest_that_is_simulated_already_is_not_started_again(run: Run, tmp_pat
     done = run(*under, "--vkgdr-sim=two-gpus", EXPECTED_GPUS="2")
     assert "profile two-gpus" in done.stdout, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+    # Nothing of the outer profile stays.
+    late = ("vkgdr-sim", "-p", "late", "--", sys.executable, "-m", "pytest", "test_first.py")
+    done = run(*late, "--vkgdr-sim=rebar")
+    assert "settings: SIMCUDA_DEVICES=1\n" in done.stdout, done.stdout + done.stderr
     # Without the option the report says it all the same.
     assert "GPU: simulated" in run(*under).stdout
 
