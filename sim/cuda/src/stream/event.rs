@@ -57,7 +57,7 @@ struct Event {
     payload: Option<Arc<Payload>>,
 }
 
-/// The longest wait in the kernel for another process, after which a wait looks whether its context is being destroyed.
+/// The longest wait in the kernel for another process, after which a wait looks whether it must end.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The last record of an event, where another process made it.
@@ -155,15 +155,18 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
 
 fn record(event: usize, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let inner = get(event)?;
-    if inner.owner != stream.owner {
-        return Err(INVALID_HANDLE);
-    }
+    let recorded = get_for(event, &stream)?;
     if let Some(point) = capture::point(&stream)? {
-        inner.set_last(Recorded::Captured(point));
+        recorded.set_last(Recorded::Captured(point));
         return Ok(());
     }
     record_on(event, &stream)
+}
+
+/// The event, to be recorded in the stream: both must be of one context.
+fn get_for(event: usize, stream: &Stream) -> Result<Arc<Event>, Code> {
+    let event = get(event)?;
+    if event.owner == stream.owner { Ok(event) } else { Err(INVALID_HANDLE) }
 }
 
 /// Records the event in the stream's order, outside of captures.
@@ -204,7 +207,7 @@ fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
         0 => record(event, stream),
         EXTERNAL => {
             let stream = streams::capturable(stream)?;
-            check(event)?;
+            get_for(event, &stream)?;
             let captured = capture::add(&stream, || Operation::new(Record(event)))?;
             if captured { Ok(()) } else { Err(INVALID_VALUE) }
         }
@@ -309,22 +312,30 @@ fn destroy(event: usize) -> Outcome {
     event.health.check()
 }
 
-fn time_of(event: &Event) -> Result<Instant, Code> {
+/// The last record of an event that measures time. The record's time is set once its marker has passed.
+fn timed(event: &Event) -> Result<(Marker, Arc<OnceLock<Instant>>), Code> {
     if event.flags & DISABLE_TIMING != 0 {
         return Err(INVALID_HANDLE);
     }
-    let last = lock(&event.last);
-    match last.as_ref().ok_or(INVALID_HANDLE)? {
-        Recorded::Live { marker, time, .. } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
+    match lock(&event.last).as_ref().ok_or(INVALID_HANDLE)? {
+        Recorded::Live { marker, time, .. } => Ok((marker.clone(), Arc::clone(time))),
         Recorded::Captured(_) => Err(CAPTURED_EVENT),
     }
+}
+
+/// The time of a record that has completed.
+fn time_of((marker, time): &(Marker, Arc<OnceLock<Instant>>)) -> Option<Instant> {
+    if marker.ask() { time.get().copied() } else { None }
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {
     out.required()?;
     let (start, end) = (get(start)?, get(end)?);
     start.health.check()?;
-    let (start, end) = (time_of(&start)?, time_of(&end)?);
+    // What is wrong with either event comes before what is not ready yet.
+    let (start, end) = (timed(&start)?, timed(&end)?);
+    // Both are asked about, so that both start where `SIMCUDA_LATE=1` holds work back.
+    let (start, end) = time_of(&start).zip(time_of(&end)).ok_or(NOT_READY)?;
     let forward = end.saturating_duration_since(start).as_secs_f32();
     let backward = start.saturating_duration_since(end).as_secs_f32();
     out.set((forward - backward) * 1000.0)

@@ -1,7 +1,7 @@
 //! Streams and events.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::{Result, child, codes, simcuda, skip};
@@ -132,4 +132,92 @@ fn streams_and_events_end_with_their_context() -> Result {
     assert_eq!(codes, [codes::INVALID_HANDLE; 4]);
     child::say("done");
     Ok(())
+}
+
+fn record(event: usize, stream: usize) -> i32 {
+    call!(cuEventRecord(event => usize, stream => usize))
+}
+
+fn elapsed(start: usize, end: usize) -> i32 {
+    call!(cuEventElapsedTime(&mut 0.0_f32 => *mut f32, start => usize, end => usize))
+}
+
+fn event(flags: u32) -> usize {
+    given(|out| call!(cuEventCreate(out => *mut usize, flags => u32)))
+}
+
+#[test]
+fn an_event_that_measures_no_time_is_refused_before_one_that_is_not_ready() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let [start, end, never, untimed] = [0, 0, 0, 2].map(event);
+    let gate = stream.hold();
+    for recorded in [start, untimed, end] {
+        good(record(recorded, raw));
+    }
+    for other in [never, untimed] {
+        assert_eq!([elapsed(start, other), elapsed(other, start)], [codes::INVALID_HANDLE; 2]);
+    }
+    assert_eq!(elapsed(start, end), codes::NOT_READY);
+    drop(gate);
+    stream.synchronize();
+    good(elapsed(start, end));
+    assert_eq!([elapsed(start, untimed), elapsed(never, end)], [codes::INVALID_HANDLE; 2]);
+    for event in [start, end, never, untimed] {
+        good(call!(cuEventDestroy_v2(event => usize)));
+    }
+}
+
+/// Under `SIMCUDA_LATE=1`, where nobody asks, each round takes half a second.
+#[test]
+fn the_time_between_events_asks_about_both() -> Result {
+    const TEST: &str = "streams::the_time_between_events_asks_about_both";
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver starts work when it likes");
+        return Ok(());
+    }
+    if child::role().is_none() {
+        let mut command = child::command(TEST, "late")?;
+        command.env("SIMCUDA_LATE", "1");
+        assert_eq!(child::run(command)?, ["done"]);
+        return Ok(());
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let streams = [Stream::create(), Stream::create()];
+    let [first, second] = [0, 1].map(|index| (streams[index].raw().expose_provenance(), event(0)));
+    let begin = Instant::now();
+    for _ in 0..100 {
+        for (stream, event) in [first, second] {
+            good(record(event, stream));
+        }
+        while elapsed(first.1, second.1) == codes::NOT_READY {
+            assert!(begin.elapsed() < Duration::from_secs(25), "the work does not start");
+            thread::yield_now();
+        }
+    }
+    child::say("done");
+    Ok(())
+}
+
+#[test]
+fn an_event_is_recorded_in_streams_of_its_own_context_only() {
+    let other = Context::create(0);
+    let event = event(0);
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let with_flags = |flags: u32| call!(cuEventRecordWithFlags(event => usize, raw => usize, flags => u32));
+    assert_eq!([record(event, raw), with_flags(0)], [codes::INVALID_HANDLE; 2]);
+    // CU_EVENT_RECORD_EXTERNAL, in a capture.
+    good(call!(cuStreamBeginCapture_v2(raw => usize, 0 => u32)));
+    assert_eq!(with_flags(1), codes::INVALID_HANDLE);
+    let graph: usize = given(|out| call!(cuStreamEndCapture(raw => usize, out => *mut usize)));
+    let mut nodes = 9_usize;
+    good(call!(cuGraphGetNodes(graph => usize, 0 => usize, &raw mut nodes => *mut usize)));
+    assert_eq!(nodes, 0);
+    good(call!(cuGraphDestroy(graph => usize)));
+    drop(stream);
+    other.with_current(|| good(call!(cuEventDestroy_v2(event => usize))));
+    other.destroy();
 }
