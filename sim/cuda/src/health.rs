@@ -57,9 +57,10 @@ impl Health {
         self.ending.load(Ordering::Acquire) > 0
     }
 
-    /// Whether waits for values must end.
+    /// Whether waits for values, semaphores and events of other processes must end: at once after an error, since what
+    /// they wait for may come from work that is skipped; when the program is interrupted; when the context is destroyed.
     pub(crate) fn ends_waits(&self) -> bool {
-        self.closing.get().is_some() || self.ending()
+        self.check().is_err() || self.ending() || self.closing.get().is_some()
     }
 
     /// Whether running kernels must end: at once after an error, as on a GPU, and when the program is interrupted; after

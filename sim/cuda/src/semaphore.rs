@@ -28,7 +28,7 @@ const OPAQUE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HAND
 const TIMELINE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD as u32;
 const LAST: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32 as u32;
 
-/// The longest wait in the kernel, after which a wait looks whether its context is being destroyed.
+/// The longest wait in the kernel, after which a wait looks whether it must end.
 const PAUSE: Duration = Duration::from_millis(10);
 
 struct Semaphore {

@@ -105,19 +105,20 @@ fn open(out: Out<usize>, handle: Handle, flags: u32) -> Outcome {
     out.set(address)
 }
 
-/// As often as it was opened.
+/// As often as it was opened. The error of a context that has failed comes after the release, as from `cuMemFree`.
 fn close(pointer: usize) -> Outcome {
-    context::usable()?;
+    context::current()?;
     let mut opened = lock(&OPENED);
     opened.retain(|_, opened| opened.is_live());
     let (key, known) = opened.iter_mut().find(|(_, opened)| opened.window.address == pointer).ok_or(INVALID_VALUE)?;
+    let owner = known.window.owner;
     known.uses -= 1;
     if known.uses == 0 {
         let key = *key;
         opened.remove(&key);
         table::remove(pointer, is_shared).ok_or(INVALID_VALUE)?;
     }
-    Ok(())
+    context::check_owner(owner)
 }
 
 exports! {

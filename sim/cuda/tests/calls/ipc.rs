@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use support::codes::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh};
 use support::{Result, child, simcuda};
 
-use crate::{call, given, good};
+use crate::{NOWHERE, call, given, good, put};
 
 const LEN: usize = 300_000;
 const HANDLE: &str = "SIMCUDA_TEST_HANDLE";
@@ -284,5 +284,52 @@ fn processes_wait_for_each_others_events() -> Result {
     for event in [events[0], events[1], plain] {
         good(call!(cuEventDestroy_v2(event => usize)));
     }
+    Ok(())
+}
+
+/// The other process: its kernel faults while a stream waits for an event of the parent's. It still closes memory.
+fn fail_while_waiting() -> Result {
+    let Some(sim) = simcuda() else { return Err("no simulator".into()) };
+    let handles = std::env::var(HANDLE)?.split(';').map(parsed).collect::<Result<Vec<_>>>()?;
+    let context = Context::create(0);
+    let ((code, event), (_, address)) = (open_event(handles[0]), open(handles[1], 1));
+    good(code);
+    assert_eq!(open(handles[1], 1), (0, address));
+    let stream: usize = given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32)));
+    good(call!(cuStreamWaitEvent(stream => usize, event => usize, 0 => u32)));
+    assert_eq!(put(NOWHERE), ILLEGAL_ADDRESS);
+    assert_eq!(call!(cuStreamSynchronize(stream => usize)), ILLEGAL_ADDRESS);
+    assert_eq!(call!(cuEventSynchronize(event => usize)), ILLEGAL_ADDRESS);
+    let before = sim.live_objects_of("mapped");
+    assert_eq!([close(address), close(address)], [ILLEGAL_ADDRESS; 2]);
+    assert_eq!((before, sim.live_objects_of("mapped")), (1, 0));
+    assert_eq!(close(address), INVALID_VALUE, "closed");
+    context.destroy();
+    Ok(())
+}
+
+#[test]
+fn a_failed_context_waits_for_no_event_and_closes_memory() -> Result {
+    const TEST: &str = "ipc::a_failed_context_waits_for_no_event_and_closes_memory";
+    if child::role().is_some() {
+        return fail_while_waiting();
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a fault leaves a real context unusable");
+        return Ok(());
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let event = create_event(SHARED_EVENT).unwrap_or(0);
+    let memory = allocate(LEN);
+    let gate = stream.hold();
+    record(event, stream.raw().expose_provenance());
+    let handles = [get_event(event).1, get(memory).1].map(text).join(";");
+    let output = child::command(TEST, "fail")?.env(HANDLE, handles).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    drop(gate);
+    stream.synchronize();
+    good(call!(cuEventDestroy_v2(event => usize)));
+    good(call!(cuMemFree_v2(memory => u64)));
     Ok(())
 }

@@ -20,7 +20,7 @@ mod virtual_memory;
 mod visible;
 mod vulkan;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys;
 
@@ -79,3 +79,23 @@ fn given<T: Default>(call: impl FnOnce(*mut T) -> i32) -> T {
     good(call(&raw mut value));
     value
 }
+
+/// Runs the kernel [`PUT`] on the legacy stream, and waits for all of the context's work; returns the error.
+fn put(address: u64) -> i32 {
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const c_char)));
+    let name = c"put".as_ptr();
+    let function: usize =
+        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, name => *const c_char)));
+    let (address, value) = (address, 0x0707_0707_u32);
+    let arguments = [(&raw const address).cast::<u8>(), (&raw const value).cast()];
+    good(call!(cuLaunchKernel(
+        function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize,
+        arguments.as_ptr() => *const *const u8, 0 => usize
+    )));
+    let code = call!(cuCtxSynchronize());
+    call!(cuModuleUnload(module => usize));
+    code
+}
+
+/// An address that no kernel may access, where a store fails the context.
+const NOWHERE: u64 = 64;

@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
 
-use support::codes::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
+use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
 use support::{simcuda, skip, vklayer};
 
 use crate::vulkan::{Kind, Vulkan};
-use crate::{call, given, good};
+use crate::{NOWHERE, call, given, good, put};
 
 const OPAQUE_FD: u32 = 1;
 const TIMELINE_FD: u32 = 9;
@@ -325,6 +325,24 @@ fn the_end_of_a_context_ends_its_waits() {
     context.destroy();
     let _context = PrimaryContext::retain_and_push(0);
     assert_eq!(call!(cuDestroyExternalSemaphore(semaphore => usize)), INVALID_HANDLE, "its semaphores go with it");
+    vulkan.destroy(timeline);
+}
+
+#[test]
+fn a_failed_context_ends_its_waits() {
+    let vulkan = vulkan!();
+    if simcuda().is_none() {
+        skip!("a fault leaves a real context unusable");
+    }
+    let (timeline, fd) = vulkan.exported(Kind::Timeline(0));
+    let context = Context::create(0);
+    let semaphore = import(TIMELINE_FD, fd);
+    // Non-blocking, so that the kernel does not wait for it.
+    let stream: usize = given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32)));
+    good(wait(semaphore, 1, stream));
+    assert_eq!(put(NOWHERE), ILLEGAL_ADDRESS);
+    assert_eq!(call!(cuStreamSynchronize(stream => usize)), ILLEGAL_ADDRESS);
+    context.destroy();
     vulkan.destroy(timeline);
 }
 

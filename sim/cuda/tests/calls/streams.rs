@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::{Result, child, codes, simcuda, skip};
 
-use crate::{call, given, good};
+use crate::{NOWHERE, call, given, good, put};
 
 #[test]
 fn waits_and_queries_need_no_current_context() {
@@ -144,6 +144,27 @@ fn elapsed(start: usize, end: usize) -> i32 {
 
 fn event(flags: u32) -> usize {
     given(|out| call!(cuEventCreate(out => *mut usize, flags => u32)))
+}
+
+#[test]
+fn a_failed_context_ends_waits_for_values() {
+    if simcuda().is_none() {
+        skip!("a fault leaves a real context unusable");
+    }
+    let context = Context::create(0);
+    let word: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 8 => usize)));
+    // Non-blocking, so that the kernel does not wait for them.
+    let streams = [0; 2].map(|_| given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32))));
+    // CU_STREAM_WAIT_VALUE_EQ.
+    good(call!(cuStreamWaitValue32_v2(streams[0] => usize, word => u64, 1 => u32, 1 => u32)));
+    good(call!(cuStreamWaitValue64_v2(streams[1] => usize, word => u64, 1 => u64, 1 => u32)));
+    // Work that has not begun is skipped.
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(put(NOWHERE), codes::ILLEGAL_ADDRESS);
+    for stream in streams {
+        assert_eq!(call!(cuStreamSynchronize(stream => usize)), codes::ILLEGAL_ADDRESS);
+    }
+    context.destroy();
 }
 
 #[test]

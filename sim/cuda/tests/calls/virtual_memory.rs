@@ -8,7 +8,7 @@ use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, Stream, memcpy_dtoh, no_context};
 use support::{simcuda, skip};
 
-use crate::{PUT, call, given, good};
+use crate::{call, given, good, put};
 
 const GRAIN: usize = 2 << 20;
 const INVALID_DEVICE: i32 = 101;
@@ -110,24 +110,6 @@ fn byte(address: u64) -> u8 {
     let mut bytes = [0];
     memcpy_dtoh(&mut bytes, address);
     bytes[0]
-}
-
-/// Runs the kernel on the legacy stream and waits.
-fn put(address: u64) -> i32 {
-    let module: usize =
-        given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const std::ffi::c_char)));
-    let name = c"put".as_ptr();
-    let function: usize =
-        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, name => *const std::ffi::c_char)));
-    let (address, value) = (address, 0x0707_0707_u32);
-    let arguments = [(&raw const address).cast::<u8>(), (&raw const value).cast()];
-    good(call!(cuLaunchKernel(
-        function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize,
-        arguments.as_ptr() => *const *const u8, 0 => usize
-    )));
-    let code = call!(cuCtxSynchronize());
-    call!(cuModuleUnload(module => usize));
-    code
 }
 
 /// A mapping of a new allocation, with access.
