@@ -115,7 +115,11 @@ const DMA_BUF_SUPPORTED: u32 = Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED 
 const DMA_BUF_MMAP_SUPPORTED: u32 = 152;
 const USES_HOST_PAGE_TABLES: u32 = Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as u32;
 
-/// The attribute's value; `None` for an attribute that CUDA 13.5, or the driver's version, does not know.
+/// The number of the device's bus, which devices differ in.
+pub(super) const PCI_BUS_ID: u32 = Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID as u32;
+
+/// The attribute's value, the same for all devices; `None` for an attribute that CUDA 13.5, or the driver's version, does
+/// not know.
 pub(super) fn value(attribute: u32) -> Option<i32> {
     if !(1..=LAST).contains(&attribute) {
         return None;

@@ -40,6 +40,11 @@ pub(crate) fn check(device: i32) -> Outcome {
     number(device).map(drop)
 }
 
+/// The ordinal of the device with this number, if the program sees it.
+pub(crate) fn ordinal(number: i32) -> Option<i32> {
+    (0..how_many()).find(|device| self::number(*device) == Ok(number))
+}
+
 fn bus_id(number: i32) -> String {
     format!("0000:{number:02x}:00.0")
 }
@@ -102,11 +107,11 @@ fn total_memory_legacy(out: Out<u32>, device: i32) -> Outcome {
     out.set(u32::try_from(heap::capacity()).unwrap_or(u32::MAX))
 }
 
-fn attribute(out: Out<i32>, number: u32, device: i32) -> Outcome {
+fn attribute(out: Out<i32>, key: u32, device: i32) -> Outcome {
     out.required()?;
-    let value = attributes::value(number).ok_or(INVALID_VALUE)?;
-    check(device)?;
-    out.set(value)
+    let value = attributes::value(key).ok_or(INVALID_VALUE)?;
+    let number = number(device)?;
+    out.set(if key == attributes::PCI_BUS_ID { number } else { value })
 }
 
 fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outcome {
@@ -165,7 +170,7 @@ exports! {
     cuDeviceGetUuid, cuDeviceGetUuid_v2 => uuid(out: Out<[u8; 16]>, device: i32);
     cuDeviceTotalMem_v2 => total_memory(out: Out<usize>, device: i32);
     cuDeviceTotalMem => total_memory_legacy(out: Out<u32>, device: i32);
-    cuDeviceGetAttribute => attribute(out: Out<i32>, number: u32, device: i32);
+    cuDeviceGetAttribute => attribute(out: Out<i32>, key: u32, device: i32);
     cuDeviceComputeCapability => compute_capability(major: Out<i32>, minor: Out<i32>, device: i32);
     cuDeviceGetPCIBusId => pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32);
     cuDeviceGetByPCIBusId => by_pci_bus_id(out: Out<i32>, text: Text<'_>);

@@ -12,13 +12,14 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use super::GRANULARITY;
 use super::properties::{POSIX_FD, Properties};
-use crate::code::{Code, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
+use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
 use crate::device;
 use crate::handle;
 use crate::heap::Charge;
 use crate::sync::lock;
 
-/// The name of the files, which the system prefixes, and after which comes the device's number.
+/// The name of the files, which the system prefixes, and after which comes the device's number, since processes with
+/// other devices in `CUDA_VISIBLE_DEVICES` have other ordinals for it.
 const NAME: &str = "simcuda-memory-";
 /// No process can shrink the file from under the others.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -74,7 +75,8 @@ impl Physical {
     /// New memory, zeroed. The size is a multiple of the granularity.
     pub(super) fn create(size: usize, properties: Properties) -> Result<Arc<Physical>, Code> {
         let charge = Charge::new(size).ok_or(OUT_OF_MEMORY)?;
-        let name = CString::new(format!("{NAME}{}", properties.device)).map_err(|_| INVALID_VALUE)?;
+        let number = device::number(properties.device)?;
+        let name = CString::new(format!("{NAME}{number}")).map_err(|_| INVALID_VALUE)?;
         // SAFETY: the name is terminated.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
@@ -93,14 +95,15 @@ impl Physical {
         Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: Some(charge) }))
     }
 
-    /// The memory behind a descriptor, which the caller keeps. A descriptor of anything but an exported allocation is refused.
+    /// The memory behind a descriptor, which the caller keeps. Refused are a descriptor of anything but an exported
+    /// allocation, and memory of a device that this process does not see.
     pub(super) fn import(fd: BorrowedFd<'_>) -> Result<Arc<Physical>, Code> {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let target = fs::read_link(&path).map_err(|_| INVALID_VALUE)?;
         let name = target.to_str().and_then(|name| name.strip_prefix("/memfd:")).ok_or(INVALID_VALUE)?;
         let number = name.strip_prefix(NAME).and_then(|rest| rest.split(' ').next()).ok_or(INVALID_VALUE)?;
-        let device = number.parse().map_err(|_| INVALID_VALUE)?;
-        device::check(device)?;
+        let number = number.parse().map_err(|_| INVALID_VALUE)?;
+        let device = device::ordinal(number).ok_or(NOT_SUPPORTED)?;
         // SAFETY: the descriptor is open.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         let len = fs::metadata(&path).map_err(|_| INVALID_VALUE)?.len();

@@ -24,6 +24,9 @@ fn report() {
         good(call!(cuDeviceGetPCIBusId(id.as_mut_ptr() => *mut u8, 13 => i32, device => i32)));
         let found: i32 = given(|out| call!(cuDeviceGetByPCIBusId(out => *mut i32, id.as_ptr() => *const u8)));
         assert_eq!(found, device);
+        // CU_DEVICE_ATTRIBUTE_PCI_BUS_ID.
+        let bus: i32 = given(|out| call!(cuDeviceGetAttribute(out => *mut i32, 33 => u32, device => i32)));
+        assert_eq!(format!("{bus:02x}").as_bytes(), &id[5..7]);
         let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         child::say(format!("{} {hex}", String::from_utf8_lossy(&id[5..7])));
     }

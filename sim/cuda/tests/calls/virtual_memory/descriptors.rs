@@ -5,10 +5,12 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::PrimaryContext;
-use support::{Result, child, simcuda};
+use support::{Result, child, driver, simcuda};
 
-use super::{GRAIN, PLAIN, POSIX_FD, READ_WRITE, byte, discard, fill, map, mapped, release, reserve, set, try_create};
-use crate::{call, good};
+use super::{
+    GRAIN, PLAIN, POSIX_FD, READ_WRITE, byte, create, discard, fill, map, mapped, release, reserve, set, try_create,
+};
+use crate::{call, given, good};
 
 const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
 
@@ -80,6 +82,59 @@ fn processes_share_allocations_by_descriptors() -> Result {
     drop(fd);
     discard(address, GRAIN);
     good(release(handle));
+    Ok(())
+}
+
+/// Says which device the memory behind the parent's descriptor is on, or the error.
+fn say_device() -> Result {
+    let handle = match import_with(std::env::var(DESCRIPTOR)?.parse()?, POSIX_FD) {
+        Ok(handle) => handle,
+        Err(code) => {
+            child::say(driver::error_name(code));
+            return Ok(());
+        }
+    };
+    let properties: [u64; 4] =
+        given(|out| call!(cuMemGetAllocationPropertiesFromHandle(out => *mut [u64; 4], handle => usize)));
+    // CU_MEM_LOCATION_TYPE_DEVICE, and the device in the upper half.
+    assert_eq!(properties[1] & 0xffff_ffff, 1);
+    child::say(properties[1] >> 32);
+    good(release(handle));
+    Ok(())
+}
+
+/// The exporter sees the second of two devices only, which is device 0 there.
+#[test]
+fn an_allocation_is_on_the_same_device_in_every_process() -> Result {
+    const TEST: &str = "virtual_memory::descriptors::an_allocation_is_on_the_same_device_in_every_process";
+    if simcuda().is_none() {
+        eprintln!("skipped: the number of a machine's GPUs is its own");
+        return Ok(());
+    }
+    match child::role().as_deref() {
+        None => {
+            let mut command = child::command(TEST, "export")?;
+            command.env("SIMCUDA_DEVICES", "2").env("CUDA_VISIBLE_DEVICES", "1");
+            assert_eq!(child::run(command)?, ["0", "1", "0", "CUDA_ERROR_NOT_SUPPORTED"]);
+        }
+        Some("export") => {
+            driver::initialise();
+            let handle = create(GRAIN);
+            let fd = export_with(handle, POSIX_FD, 0).map_err(|code| format!("{code}"))?;
+            // SAFETY: the descriptor is open; the copy is inherited.
+            let inherited = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 0) };
+            for visible in ["1", "0,1", "1,0", "0"] {
+                let mut command = child::command(TEST, "import")?;
+                command.env(DESCRIPTOR, inherited.to_string()).env("CUDA_VISIBLE_DEVICES", visible);
+                child::run(command)?.iter().for_each(child::say);
+            }
+            good(release(handle));
+        }
+        Some(_) => {
+            driver::initialise();
+            say_device()?;
+        }
+    }
     Ok(())
 }
 
