@@ -90,16 +90,15 @@ CALL(cudaHostGetDevicePointer, (void **out, void *pointer, unsigned flags), devi
 // Memory that the driver does not know is no error: it is unregistered and no device's, and the host's address is the
 // given one, which nothing has checked.
 static int attributes(Attributes *out, const void *pointer) {
-    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, DEVICE_ORDINAL, DEVICE_POINTER, HOST_POINTER, IS_MANAGED, RANGE_SIZE.
-    const int keys[] = {2, 9, 3, 4, 8, 12};
+    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, DEVICE_ORDINAL, DEVICE_POINTER, HOST_POINTER, IS_MANAGED.
+    const int keys[] = {2, 9, 3, 4, 8};
     unsigned type = 0;
     unsigned char managed = 0;
-    size_t size = 0;
     if (out == NULL) return INVALID_VALUE;
     memset(out, 0, sizeof *out);
-    void *values[] = {&type, &out->device, &out->device_pointer, &out->host_pointer, &managed, &size};
-    int code = driver.cuPointerGetAttributes(6, keys, values, ADDRESS(pointer));
-    out->type = size == 0 ? UNREGISTERED : managed ? MANAGED : type == 2 ? DEVICE : HOST;
+    void *values[] = {&type, &out->device, &out->device_pointer, &out->host_pointer, &managed};
+    int code = driver.cuPointerGetAttributes(5, keys, values, ADDRESS(pointer));
+    out->type = type == 0 ? UNREGISTERED : managed ? MANAGED : type == 2 ? DEVICE : HOST;
     if (code == SUCCESS && out->type == UNREGISTERED) out->host_pointer = (void *)pointer;
 #if MAJOR > 12
     out->domain = -1;

@@ -1,7 +1,8 @@
 //! Fills with a pattern of one, two or four bytes, in one stretch or in rows.
 //!
 //! The functions without `Async` in their name use the legacy default stream. They return before the work is
-//! done where the target is device memory, as CUDA's do, and wait where the host can see it.
+//! done where the target is device memory, as CUDA's do, and wait where the host can see it, or where the program asked for it
+//! by `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Fill {
         Ok((Side { memory: Memory::Device, rows }.check(shape)?, shape))
     }
 
-    fn run(self, stream: usize, wait_for_host: bool) -> Outcome {
+    fn run(self, stream: usize, wait: bool) -> Outcome {
         let stream = streams::capturable(stream)?;
         if self.width == 0 || self.height == 0 {
             return Ok(());
@@ -51,7 +52,7 @@ impl Fill {
             return Ok(());
         }
         let marker = filling.queue(&stream)?;
-        if wait_for_host && !filling.target.is_device() {
+        if wait && !filling.target.may_be_late() {
             marker.wait();
             stream.health.check()?;
         }

@@ -1,4 +1,4 @@
-//! Pointer attributes: properties of the allocation that an address lies in.
+//! Pointer attributes: properties of the allocation that an address lies in, or of the range of reserved addresses.
 
 use cudarc::driver::sys::{CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS, CUmemorytype};
 
@@ -7,14 +7,19 @@ use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
+use crate::memory::window::Window;
+use crate::owner::Owner;
 use crate::profile::profile;
 use crate::settings::settings;
-use crate::virtual_memory;
+use crate::virtual_memory::{self, Mapped};
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
 const MEMORY_TYPE_DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
+// No memory is bound to a part of its device.
+const NOT_LOCALIZED: i32 = -1;
 // The device ordinal that cuPointerGetAttributes reports for an unknown address.
 const INVALID_ORDINAL: i32 = -2;
+const NO_ACCESS: u32 = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE as u32;
 const READ_WRITE: u32 = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE as u32;
 
 /// A value of the type that the attribute is documented to have.
@@ -71,6 +76,64 @@ mod attribute {
 }
 use attribute::*;
 
+/// What the driver knows of an address.
+struct Known {
+    /// The allocation. `None` for reserved addresses without memory.
+    found: Option<Found>,
+    /// Whether the allocation's own device has access to it.
+    accessible: bool,
+    /// The range of addresses that the address is in: the reservation, where there is one, and not what is mapped.
+    address: usize,
+    size: usize,
+}
+
+impl Known {
+    fn at(address: usize) -> Option<Known> {
+        let found = table::find(address);
+        // Memory of another kind lies in no reservation; the reservations are locked while one is unmapped.
+        if let Some(Found { kind, window }) = found
+            && kind != Kind::Virtual
+        {
+            return Some(Known { found, accessible: true, address: window.address, size: window.size });
+        }
+        let reserved = virtual_memory::reserved(address)?;
+        let accessible = reserved.mapped.is_some_and(|mapped| mapped.accessible);
+        let mapping = |Mapped { id, address, size, device, .. }| {
+            let synchronous = found.is_some_and(|found| found.window.synchronous);
+            let owner = Owner { device, ..Owner::NONE };
+            Found { kind: Kind::Virtual, window: Window { id, address, size, owner, synchronous } }
+        };
+        let found = reserved.mapped.map(mapping);
+        Some(Known { found, accessible, address: reserved.address, size: reserved.size })
+    }
+
+    fn value(&self, attribute: u32, address: usize) -> Result<Value, Code> {
+        match (attribute, &self.found) {
+            (RANGE_START_ADDR, _) => Ok(Value::Pointer(self.address)),
+            (RANGE_SIZE, _) => Ok(Value::Pointer(self.size)),
+            (MAPPED, found) => Ok(Value::Bool(found.is_some())),
+            (DEVICE_POINTER, _) if !self.accessible => Err(INVALID_VALUE),
+            (ACCESS_FLAGS, Some(found)) => Ok(Value::Uint(self.access(found))),
+            (_, Some(found)) => value(attribute, address, found),
+            (_, None) => Err(INVALID_VALUE),
+        }
+    }
+
+    /// The access that the current context's device has. Devices are no peers, so that it has none to another's memory.
+    fn access(&self, found: &Found) -> u32 {
+        let owner = found.window.owner.device;
+        let elsewhere = context::current().is_ok_and(|context| context.owner().device != owner);
+        if self.accessible && !(elsewhere && found.kind.is_device()) { READ_WRITE } else { NO_ACCESS }
+    }
+
+    /// `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
+    fn is_hidden(&self) -> bool {
+        let imported = self.found.is_some_and(|found| matches!(found.kind, Kind::Imported { .. }));
+        imported && settings().imports_are_unknown
+    }
+}
+
+/// The attributes of an allocation that depend on nothing else.
 fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     let window = &found.window;
     let device_side = found.kind.is_device();
@@ -87,30 +150,23 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         HOST_POINTER if device_side => return Err(INVALID_VALUE),
         HOST_POINTER => Value::Pointer(address),
         P2P_TOKENS => return Err(NOT_SUPPORTED),
-        SYNC_MEMOPS => Value::Uint(0),
+        SYNC_MEMOPS => Value::Uint(window.synchronous.into()),
         BUFFER_ID => Value::Wide(window.id),
         IS_MANAGED => Value::Bool(found.kind.is_managed()),
         DEVICE_ORDINAL => Value::Int(window.owner.device),
         IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(found.kind == Kind::Device),
         IS_GPU_DIRECT_RDMA_CAPABLE | IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),
-        RANGE_START_ADDR | MAPPING_BASE_ADDR => Value::Pointer(window.address),
-        RANGE_SIZE | MAPPING_SIZE => Value::Pointer(window.size),
-        MAPPED => Value::Bool(true),
+        MAPPING_BASE_ADDR => Value::Pointer(window.address),
+        MAPPING_SIZE => Value::Pointer(window.size),
         ALLOWED_HANDLE_TYPES => Value::Wide(virtual_memory::handle_types(address).into()),
-        ACCESS_FLAGS => Value::Uint(READ_WRITE),
         MEMPOOL_HANDLE => match found.kind {
             Kind::Pooled { pool } => Value::Pointer(pool),
             _ => Value::Pointer(0),
         },
         MEMORY_BLOCK_ID => Value::Wide(window.id),
-        LOCALITY_DOMAIN_ORDINAL => Value::Int(0),
+        LOCALITY_DOMAIN_ORDINAL => Value::Int(NOT_LOCALIZED),
         _ => return Err(INVALID_VALUE),
     })
-}
-
-// `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
-fn is_unknown(kind: Kind) -> bool {
-    matches!(kind, Kind::Imported { .. }) && settings().imports_are_unknown
 }
 
 // The value that cuPointerGetAttributes writes for an attribute that the address does not have.
@@ -124,7 +180,7 @@ fn nothing(attribute: u32) -> Option<Value> {
             Value::Bool(false)
         }
         DEVICE_ORDINAL => Value::Int(INVALID_ORDINAL),
-        LOCALITY_DOMAIN_ORDINAL => Value::Int(0),
+        LOCALITY_DOMAIN_ORDINAL => Value::Int(NOT_LOCALIZED),
         _ => return None,
     })
 }
@@ -132,8 +188,8 @@ fn nothing(attribute: u32) -> Option<Value> {
 fn get(out: Out<u8>, attribute: u32, address: usize) -> Outcome {
     out.required()?;
     context::usable()?;
-    let found = table::find(address).ok_or(INVALID_VALUE)?;
-    value(attribute, address, &found)?.write(out);
+    let known = Known::at(address).ok_or(INVALID_VALUE)?;
+    known.value(attribute, address)?.write(out);
     Ok(())
 }
 
@@ -142,23 +198,29 @@ fn get_many(count: u32, attributes: In<u32>, results: In<Out<u8>>, address: usiz
     if let Ok(context) = context::current() {
         context.health.check()?;
     }
-    let found = table::find(address).filter(|found| !is_unknown(found.kind));
+    let known = Known::at(address).filter(|known| !known.is_hidden());
     for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
         let attribute = attributes.element(index)?;
         let result = results.element(index)?;
         result.required()?;
-        let known = found.as_ref().and_then(|found| value(attribute, address, found).ok());
-        known.or_else(|| nothing(attribute)).ok_or(INVALID_VALUE)?.write(result);
+        let value = known.as_ref().and_then(|known| known.value(attribute, address).ok());
+        value.or_else(|| nothing(attribute)).ok_or(INVALID_VALUE)?.write(result);
     }
     Ok(())
 }
 
-// Only CU_POINTER_ATTRIBUTE_SYNC_MEMOPS can be set. It is checked, and changes nothing here.
+/// Only `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` can be set. Synchronous functions that are still at work are waited for, as
+/// documented: they work on the legacy default stream.
 fn set(value: In<u32>, attribute: u32, address: usize) -> Outcome {
-    context::usable()?;
-    value.get()?;
-    let found = table::find(address).ok_or(INVALID_VALUE)?;
-    if attribute == SYNC_MEMOPS && found.kind.is_device() { Ok(()) } else { Err(INVALID_VALUE) }
+    let context = context::usable()?;
+    let synchronous = value.get()? != 0;
+    if attribute != SYNC_MEMOPS || !table::set_synchronous(address, synchronous) {
+        return Err(INVALID_VALUE);
+    }
+    if synchronous {
+        context.streams.legacy().tail().wait();
+    }
+    context.health.check()
 }
 
 exports! {

@@ -149,7 +149,7 @@ impl Stream {
     }
 
     /// The point after all work that was submitted so far.
-    fn tail(self: &Arc<Self>) -> Marker {
+    pub(crate) fn tail(self: &Arc<Self>) -> Marker {
         Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }
     }
 

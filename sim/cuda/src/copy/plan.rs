@@ -81,8 +81,10 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn is_device(&self) -> bool {
-        self.span.is_some_and(|span| span.kind.is_device())
+    /// Whether a function that is synchronous by name may return before its work on this side is done: on device memory,
+    /// unless the program set `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS` for it.
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.span.is_some_and(|span| span.kind.is_device() && !span.synchronous)
     }
 
     pub(crate) fn is_pageable(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Runs a copy, at once or in a stream's order, and treats pageable memory as CUDA does.
 //!
 //! A synchronous copy runs on the legacy default stream, and the caller waits, except where both sides are
-//! device memory: CUDA does not wait then, and neither does this. An asynchronous copy from pageable memory takes
+//! device memory: CUDA does not wait then, and neither does this, unless the program asked for it by
+//! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. An asynchronous copy from pageable memory takes
 //! the bytes before it returns, and one to pageable memory returns when it is done.
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
     let (target, source) = (target.check(shape)?, source.check(shape)?);
     let copy = Copy::new(target, source, shape);
     let marker = stream.submit(Placement::Anywhere, move || copy.run())?;
-    if target.is_device() && source.is_device() {
+    if target.may_be_late() && source.may_be_late() {
         return Ok(());
     }
     marker.wait();

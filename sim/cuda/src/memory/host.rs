@@ -92,6 +92,8 @@ fn device_pointer(out: Out<usize>, pointer: usize, flags: u32) -> Outcome {
     out.set(pointer)
 }
 
+/// Also of registered memory, which the documentation excludes and drivers accept: programs tell by it whether memory is
+/// page-locked.
 fn flags(out: Out<u32>, pointer: usize) -> Outcome {
     out.required()?;
     context::usable()?;

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 
 use super::cache;
 use super::window::{Backing, Pinned, Window};
-use crate::handle;
 use crate::heap::Block;
 use crate::owner::Owner;
 use crate::sync::lock;
@@ -79,6 +78,8 @@ pub(crate) struct Span {
     pub(crate) kind: Kind,
     /// The first one.
     window: u64,
+    /// Whether a window of it is [`Window::synchronous`].
+    pub(crate) synchronous: bool,
 }
 
 // Regions by start address. They do not overlap.
@@ -95,7 +96,7 @@ pub(crate) fn insert(address: usize, size: usize, kind: Kind, owner: Owner, back
 
 /// As [`insert`]; returns the window.
 pub(crate) fn insert_window(address: usize, size: usize, kind: Kind, owner: Owner, backing: Backing) -> Window {
-    let window = Window { id: handle::next_id(), address, size, owner };
+    let window = Window::new(address, size, owner);
     let region = Region { size, kind, windows: vec![window], backing: Arc::new(backing) };
     lock(&REGIONS).insert(address, region);
     window
@@ -108,7 +109,7 @@ pub(crate) fn insert_registered(address: usize, size: usize, flags: u32, owner: 
     if before.is_some_and(|(start, region)| start + region.size > address) {
         return false;
     }
-    let window = Window { id: handle::next_id(), address, size, owner };
+    let window = Window::new(address, size, owner);
     let kind = Kind::Registered { flags };
     regions.insert(address, Region { size, kind, windows: vec![window], backing: Arc::new(Backing::of_caller()) });
     true
@@ -116,7 +117,7 @@ pub(crate) fn insert_registered(address: usize, size: usize, flags: u32, owner: 
 
 /// Adds a window onto an import that is mapped at `base`.
 pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, size: usize, owner: Owner) {
-    let window = Window { id: handle::next_id(), address: base + offset, size, owner };
+    let window = Window::new(base + offset, size, owner);
     let mut regions = lock(&REGIONS);
     let region = regions.entry(base).or_insert_with(|| Region {
         size: import.size,
@@ -136,8 +137,7 @@ pub(crate) fn insert_variables(
     owner: Owner,
 ) -> Vec<Window> {
     let base = block.address;
-    let window =
-        |range: &Range<usize>| Window { id: handle::next_id(), address: base + range.start, size: range.len(), owner };
+    let window = |range: &Range<usize>| Window::new(base + range.start, range.len(), owner);
     let windows: Vec<Window> = ranges.iter().map(window).collect();
     let backing = Arc::new(Backing::block(block));
     lock(&REGIONS).insert(base, Region { size, kind: Kind::Variable { managed }, windows: windows.clone(), backing });
@@ -217,6 +217,17 @@ fn look_up(regions: &BTreeMap<usize, Region>, address: usize, len: usize) -> Opt
     Some((region, *window))
 }
 
+/// Sets [`Window::synchronous`] of the window that contains `address`, if its memory is a device's. Whether there is one.
+pub(crate) fn set_synchronous(address: usize, synchronous: bool) -> bool {
+    let mut regions = lock(&REGIONS);
+    let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
+    let windows = region.filter(|region| region.kind.is_device()).map(|region| region.windows.iter_mut().rev());
+    let window = windows.and_then(|mut windows| windows.find(|window| window.contains(address, 1)));
+    let Some(window) = window else { return false };
+    window.synchronous = synchronous;
+    true
+}
+
 /// Whether a range, which must not wrap, has bytes of a live window of a kind that `wanted` accepts.
 pub(super) fn overlaps(address: usize, len: usize, wanted: impl Fn(Kind) -> bool) -> bool {
     let regions = lock(&REGIONS);
@@ -230,14 +241,13 @@ pub(super) fn overlaps(address: usize, len: usize, wanted: impl Fn(Kind) -> bool
 /// The range as a span, if one window contains all of it, or mappings of virtual memory without a gap.
 pub(crate) fn span(address: usize, len: usize) -> Option<Span> {
     let regions = lock(&REGIONS);
-    let (kind, window) = match look_up(&regions, address, len) {
-        Some((region, window)) => (region.kind, window),
-        None => {
-            let first = *side_by_side(&regions, address, len)?.first()?;
-            (first.kind, *first.windows.first()?)
-        }
-    };
-    Some(Span { address, len, kind, window: window.id })
+    if let Some((Region { kind, .. }, Window { id, synchronous, .. })) = look_up(&regions, address, len) {
+        return Some(Span { address, len, kind: *kind, window: id, synchronous });
+    }
+    let parts = side_by_side(&regions, address, len)?;
+    let first = parts.first()?;
+    let synchronous = parts.iter().flat_map(|part| &part.windows).any(|window| window.synchronous);
+    Some(Span { address, len, kind: first.kind, window: first.windows.first()?.id, synchronous })
 }
 
 /// The regions of virtual memory that have all of a range, without a gap.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crate::handle;
 use crate::owner::Owner;
 
 /// Between two looks at the pages that copies under way keep.
@@ -41,9 +42,16 @@ pub(crate) struct Window {
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) owner: Owner,
+    /// Whether copies and fills that are synchronous by name always wait for their end: `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    pub(crate) synchronous: bool,
 }
 
 impl Window {
+    /// A window that nobody had before.
+    pub(super) fn new(address: usize, size: usize, owner: Owner) -> Window {
+        Window { id: handle::next_id(), address, size, owner, synchronous: false }
+    }
+
     /// Whether all of the range is in it.
     pub(super) fn contains(&self, address: usize, len: usize) -> bool {
         address >= self.address && len <= self.size && address - self.address <= self.size - len

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::physical::Physical;
 use super::{GRANULARITY, addresses};
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome};
+use crate::handle;
 use crate::memory::table::{self, Kind};
 use crate::memory::window::Backing;
 use crate::owner::Owner;
@@ -22,6 +23,8 @@ struct Reservation {
 }
 
 struct Mapping {
+    /// Unique in the process, also among windows.
+    id: u64,
     size: usize,
     physical: Arc<Physical>,
     /// Whether the device may read and write, so that the mapping is in the memory's table.
@@ -93,7 +96,7 @@ pub(super) fn map(address: usize, size: usize, physical: Arc<Physical>) -> Outco
     if !addresses::map(address, size, &physical.file) {
         return Err(OUT_OF_MEMORY);
     }
-    reservation.mappings.insert(address, Mapping { size, physical, accessible: false });
+    reservation.mappings.insert(address, Mapping { id: handle::next_id(), size, physical, accessible: false });
     Ok(())
 }
 
@@ -162,6 +165,39 @@ pub(super) fn at(address: usize) -> Result<Arc<Physical>, Code> {
     let mut reservations = lock(&RESERVATIONS);
     let (_, mapping) = containing(&mut reservations, address, 1)?.mapping(address).ok_or(INVALID_VALUE)?;
     Ok(Arc::clone(&mapping.physical))
+}
+
+/// A reservation, and what is mapped at one of its addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Reserved {
+    pub(crate) address: usize,
+    pub(crate) size: usize,
+    pub(crate) mapped: Option<Mapped>,
+}
+
+/// A mapping in a reservation.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapped {
+    pub(crate) id: u64,
+    pub(crate) address: usize,
+    pub(crate) size: usize,
+    pub(crate) device: i32,
+    /// Whether the device may read and write.
+    pub(crate) accessible: bool,
+}
+
+/// The reservation that contains an address.
+pub(crate) fn reserved(address: usize) -> Option<Reserved> {
+    let reservations = lock(&RESERVATIONS);
+    let (&start, found) = reservations.range(..=address).next_back()?;
+    let mapped = found.mapping(address).map(|(address, mapping)| Mapped {
+        id: mapping.id,
+        address,
+        size: mapping.size,
+        device: mapping.physical.properties.device,
+        accessible: mapping.accessible,
+    });
+    (address - start < found.size).then_some(Reserved { address: start, size: found.size, mapped })
 }
 
 /// The handle types for which the memory at an address was created.

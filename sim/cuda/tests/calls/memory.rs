@@ -1,7 +1,12 @@
 //! Device and managed memory.
 
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE};
-use support::cuda::{PrimaryContext, Stream, no_context};
+use support::cuda::{Gate, PrimaryContext, Stream, no_context};
 
 use crate::{call, given, good};
 
@@ -188,4 +193,59 @@ fn ranges_of_managed_memory_remember_advice() {
     assert_eq!(no_context(|| one(1, 0, len)), Err(INVALID_CONTEXT));
     free(memory);
     free(plain);
+}
+
+/// The legacy default stream, of the synchronous functions, held up.
+fn hold() -> Gate {
+    // SAFETY: the context's own stream lives as long as the context.
+    unsafe { Stream::hold_raw(null_mut()) }
+}
+
+/// Runs a call with the legacy stream held up for a moment: whether it returned only afterwards.
+fn waits(call: impl FnOnce() -> i32) -> bool {
+    let (gate, opened) = (hold(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            opened.store(true, Ordering::SeqCst);
+            drop(gate);
+        });
+        good(call());
+        opened.load(Ordering::SeqCst)
+    })
+}
+
+#[test]
+fn synchronous_calls_wait_where_the_program_asks_for_it() {
+    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
+    const SYNC_MEMOPS: u32 = 6;
+    let _context = PrimaryContext::retain_and_push(0);
+    let (one, other, managed) = (allocate(LEN), allocate(LEN), managed());
+    let ask = |address: u64| -> u32 {
+        given(|out| call!(cuPointerGetAttribute(out => *mut u32, SYNC_MEMOPS => u32, address => u64)))
+    };
+    let set_any = |address: u64, value: u32, attribute: u32| call!(cuPointerSetAttribute(&raw const value => *const u32, attribute => u32, address => u64));
+    let set = |address: u64, value: u32| set_any(address, value, SYNC_MEMOPS);
+    let copy = |to: u64, from: u64| call!(cuMemcpyDtoD_v2(to => u64, from => u64, LEN => usize));
+    let fill = |address: u64| call!(cuMemsetD8_v2(address => u64, 1 => u8, LEN => usize));
+    assert_eq!([one, other].map(ask), [0, 0]);
+    good(set(one + 5, 1));
+    assert_eq!([one, one + 9, other].map(ask), [1, 1, 0]);
+    assert!(waits(|| copy(one, other)));
+    assert!(waits(|| copy(other, one)));
+    assert!(waits(|| fill(one)));
+    good(set(one, 0));
+    assert_eq!(ask(one), 0);
+    // They return at once, and what is at work already is waited for when the attribute is set.
+    let gate = hold();
+    good(copy(one, other));
+    good(fill(other));
+    drop(gate);
+    assert!(waits(|| {
+        good(fill(other));
+        set(other, 1)
+    }));
+    // Only device memory has it, and no other attribute can be set.
+    assert_eq!([set(managed, 1), set(77, 1), set_any(one, 1, 7)], [INVALID_VALUE; 3]);
+    [one, other, managed].into_iter().for_each(free);
 }

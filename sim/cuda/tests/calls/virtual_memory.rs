@@ -1,5 +1,6 @@
 //! Virtual memory management: allocations, addresses, mappings, access, descriptors.
 
+mod attributes;
 mod descriptors;
 mod faults;
 mod model;

@@ -1,5 +1,7 @@
 //! Memory of all kinds, copies, fills and pools.
 
+use cudarc::driver::sys;
+
 use crate::{
     DEFAULT, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE, INVALID_DEVICE, INVALID_VALUE, call, good, with_each,
 };
@@ -126,6 +128,15 @@ fn pointers_tell_their_kind() {
         assert_eq!(of(pinned), (1, 0, pinned, pinned));
         assert_eq!(of(managed), (3, 0, managed, managed));
         assert_eq!(of(plain), (0, -2, 0, plain));
+        let (mut reserved, size) = (0_u64, 2 << 20);
+        // SAFETY: the output is a live integer.
+        let code = unsafe { sys::cuMemAddressReserve(&raw mut reserved, size, 0, 0, 0) };
+        assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
+        let address = usize::try_from(reserved).unwrap_or_default();
+        assert_eq!(of(address), (0, -2, 0, address), "addresses without memory");
+        // SAFETY: nothing is mapped there.
+        let code = unsafe { sys::cuMemAddressFree(reserved, size) };
+        assert_eq!(code, sys::CUresult::CUDA_SUCCESS);
         good!(cuda, cudaHostRegister(plain => usize, 100 => usize, 0 => u32));
         assert_eq!(of(plain), (1, 0, plain, plain));
         let mut mapped = 0_usize;
