@@ -40,7 +40,7 @@
 //! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
 //! | `SIMCUDA_IMPORT_ATTRIBUTES=none` | `cuPointerGetAttributes` knows no address of imported memory |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
-//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default the profile's |
+//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports and the newest that `cuGetProcAddress` accepts; by default the profile's |
 //!
 //! # Test controls
 //! Exported beside the driver API; look them up in the loaded library. A function's name, with or without a version

@@ -12,6 +12,7 @@ use crate::boundary::{exports, say};
 use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::control::site::{SITES, base_name};
 use crate::ffi::{In, Out, Text};
+use crate::profile::driver_version;
 
 const LEGACY_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_LEGACY_STREAM as u64;
 const PER_THREAD_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM as u64;
@@ -42,10 +43,12 @@ fn get_with_status(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, st
     get_v2(name, out, version, flags, Some(status))
 }
 
+/// A version above the driver's is refused, as documented. Runtimes and bindings ask for the version that introduced a
+/// function, so that newer ones run on an older driver.
 fn get_v2(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Option<Out<u32>>) -> Outcome {
     out.set(0)?;
     let name = name.read().ok_or(INVALID_VALUE)?;
-    if version <= 0 || flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
+    if !(1..=driver_version()).contains(&version) || flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
         return Err(INVALID_VALUE);
     }
     let found = find(name, version, flags & PER_THREAD_STREAM != 0);

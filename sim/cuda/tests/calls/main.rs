@@ -12,6 +12,7 @@ mod missing;
 mod peers;
 mod pools;
 mod primaries;
+mod proc_address;
 mod profiler;
 mod semaphores;
 mod settings;
