@@ -146,6 +146,38 @@ fn debug_information_is_skipped() {
 }
 
 #[test]
+fn endless_recursion_of_many_warps_ends_before_memory_does() {
+    // Each frame has these registers, of 256 bytes for a warp, and more.
+    let names: Vec<String> = (0..400).map(|index| format!("%big{index}")).collect();
+    let source = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.func f(.reg .b64 %calls) {{ .reg .b32 {};
+        red.global.add.u32 [%calls], 1; call f, (%calls); ret; }}
+        .entry k(.param .u64 calls) {{ .reg .b64 %calls; ld.param.u64 %calls, [calls]; call f, (%calls); ret; }}",
+        names.join(", ")
+    );
+    let mut bench = Bench::new(&source);
+    let calls = bench.array(&[0u32]);
+    let fault = bench.try_run("k", 8, 1, &[Argument::P(calls)]).expect_err("it cannot end");
+    assert_eq!(fault.kind, FaultKind::StackOverflow, "{fault}");
+    let bytes = u64::from(bench.ram.read::<u32>(calls, 1)[0]) * 400 * 256;
+    assert!(bytes < 1 << 30, "{bytes}");
+}
+
+#[test]
+fn a_recursion_of_small_frames_may_be_deep() {
+    let source = ".version 8.0\n.target sm_80\n.address_size 64\n.func (.reg .b32 %sum) f(.reg .b32 %n) {
+        .reg .pred %p; .reg .b32 %x; mov.u32 %sum, 0; setp.eq.u32 %p, %n, 0; @%p ret;
+        sub.u32 %x, %n, 1; call (%sum), f, (%x); add.u32 %sum, %sum, %n; ret; }
+        .entry k(.param .u64 out) { .reg .b64 %out, %at; .reg .b32 %sum, %t; ld.param.u64 %out, [out];
+        call (%sum), f, (8000); mov.u32 %t, %tid.x; mul.wide.u32 %at, %t, 4; add.u64 %out, %out, %at;
+        st.global.u32 [%out], %sum; ret; }";
+    let mut bench = Bench::new(source);
+    let out = bench.room(4 * 64);
+    bench.run("k", 1, 64, &[Argument::P(out)]);
+    assert_eq!(bench.ram.read::<u32>(out, 64), [8000 * 8001 / 2; 64]);
+}
+
+#[test]
 fn endless_recursion_is_a_fault() {
     let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
     let source =

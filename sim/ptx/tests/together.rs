@@ -261,6 +261,30 @@ fn two_launches_play_ping_pong_over_memory() {
     assert_eq!(bench.ram.read::<u32>(flag, 1), [100]);
 }
 
+/// The machine starts no thread with a stack that is larger than the address space.
+#[test]
+fn the_blocks_of_a_cooperative_launch_all_run_on_a_machine_without_more_threads() {
+    const NAME: &str = "the_blocks_of_a_cooperative_launch_all_run_on_a_machine_without_more_threads";
+    if std::env::var_os("RUST_MIN_STACK").is_none() {
+        let program = std::env::current_exe().expect("the test has a path");
+        let mut child = std::process::Command::new(program);
+        let output = child.args(["--exact", NAME]).env("RUST_MIN_STACK", (1u64 << 48).to_string()).output();
+        let output = output.expect("the test starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    // Each block waits for all, for a while.
+    let body = "
+        red.global.add.u32 [%base], 1; mov.u32 %z, 0;
+        wait: ld.volatile.global.u32 %x, [%base]; add.u32 %z, %z, 1; setp.gt.u32 %q, %z, 100000; @%q trap;
+        setp.lt.u32 %p, %x, 64; @%p bra wait;";
+    let mut bench = Bench::new(&kernel(body));
+    let out = bench.array(&[0u32, 0, 0, 0]);
+    let mut launch = bench.launch("k", [64, 1, 1], [1; 3], &[Argument::P(out)]);
+    launch.workspace = out + 8;
+    assert_eq!(ptx::run(&launch, &bench.ram), Ok(()));
+}
+
 #[test]
 fn launches_that_ask_for_too_much_are_refused() {
     let bench = Bench::new(&kernel("bar.sync 0;"));

@@ -1,6 +1,8 @@
 //! Calls and returns: pushes and pops frames, and copies arguments and results.
 
 use super::access::{read, write};
+use super::budget::Budget;
+use super::grid::Grid;
 use super::warp::{Frame, Trouble, Warp};
 use crate::arithmetic::lanewise::LANES;
 use crate::arithmetic::mask;
@@ -10,7 +12,7 @@ use crate::link::{Linked, function_at};
 use crate::lower::MOST_LOCAL;
 use crate::op::{LOCAL_BASE, Place, Target, Transfer};
 
-/// Limits of one thread's frames and registers; a GPU's stack is far smaller.
+/// Limits of one thread's frames and registers; a GPU's stack is far smaller. All threads together have the [`Budget`].
 const MOST_CALLS: usize = 1 << 14;
 const MOST_REGISTERS: usize = 1 << 20;
 
@@ -22,11 +24,12 @@ struct Corner {
 }
 
 /// Starts a call of lanes that are in one frame; their program counters are already after the call.
-pub(super) fn enter(warp: &mut Warp, set: u32, program: &Linked, call: usize) -> Result<(), (usize, FaultKind)> {
+pub(super) fn enter(warp: &mut Warp, set: u32, grid: &Grid<'_>, call: usize) -> Result<(), (usize, FaultKind)> {
+    let program = grid.program;
     let leader = set.trailing_zeros() as usize % LANES;
     let caller = warp.function_of(program, leader);
     match &caller.function.calls[call].target {
-        Target::Function(index) => enter_function(warp, set, program, call, *index),
+        Target::Function(index) => enter_function(warp, set, grid, call, *index),
         Target::Pointer(slot, shape) => {
             // Lanes may call different functions.
             for lane in members(set) {
@@ -40,7 +43,7 @@ pub(super) fn enter(warp: &mut Warp, set: u32, program: &Linked, call: usize) ->
                 if !callee.function.is_defined || callee.function.shape != *shape || is_kernel {
                     return Err(failed);
                 }
-                enter_function(warp, 1 << lane, program, call, index)?;
+                enter_function(warp, 1 << lane, grid, call, index)?;
             }
             Ok(())
         }
@@ -53,10 +56,11 @@ pub(super) fn enter(warp: &mut Warp, set: u32, program: &Linked, call: usize) ->
 fn enter_function(
     warp: &mut Warp,
     set: u32,
-    program: &Linked,
+    grid: &Grid<'_>,
     call: usize,
     index: usize,
 ) -> Result<(), (usize, FaultKind)> {
+    let (program, budget) = (grid.program, &grid.budget);
     let leader = set.trailing_zeros() as usize % LANES;
     let caller = warp.function_of(program, leader);
     let callee = &program.functions[index];
@@ -68,11 +72,18 @@ fn enter_function(
     for lane in members(set) {
         let local_end =
             (warp.local[lane].len() as u64).next_multiple_of(align).saturating_add(callee.function.local_bytes);
-        if warp.callers[lane].len() >= MOST_CALLS || local_end > MOST_LOCAL || registers_end > MOST_REGISTERS {
+        let depth = warp.callers[lane].len() + 1;
+        let fits = depth <= MOST_CALLS
+            && registers_end <= MOST_REGISTERS
+            && budget.grow(&mut warp.callers[lane], depth).is_some()
+            && grow_local(&mut warp.local[lane], &mut warp.borrowed, local_end, budget).is_ok();
+        if !fits {
             return Err((lane, FaultKind::StackOverflow));
         }
     }
     if warp.registers.len() < registers_end {
+        // Neither these nor the callers' places are given back: the warp after this one uses them, too.
+        budget.grow(&mut warp.registers, registers_end).ok_or((leader, FaultKind::StackOverflow))?;
         warp.registers.resize(registers_end, [0; LANES]);
     }
     let zeros = callee.zeros.iter().map(|&slot| (slot, 0));
@@ -98,11 +109,23 @@ fn enter_function(
     Ok(())
 }
 
+/// Makes room in a thread's local memory up to `end`.
+fn grow_local(local: &mut Vec<u8>, borrowed: &mut u64, end: u64, budget: &Budget) -> Result<usize, FaultKind> {
+    let end = usize::try_from(end).ok().filter(|_| end <= MOST_LOCAL).ok_or(FaultKind::StackOverflow)?;
+    *borrowed += budget.grow(local, end).ok_or(FaultKind::StackOverflow)?;
+    Ok(end)
+}
+
 /// Extends the frame's local memory by `alloca`; returns the address of the extension.
-pub(super) fn extend(local: &mut Vec<u8>, bytes: u64, align: u64) -> Result<u64, FaultKind> {
+pub(super) fn extend(
+    local: &mut Vec<u8>,
+    borrowed: &mut u64,
+    (bytes, align): (u64, u64),
+    budget: &Budget,
+) -> Result<u64, FaultKind> {
     let start = (local.len() as u64).next_multiple_of(align);
-    let end = start.checked_add(bytes).filter(|&end| end <= MOST_LOCAL).ok_or(FaultKind::StackOverflow)?;
-    local.resize(usize::try_from(end).unwrap_or(0), 0);
+    let end = grow_local(local, borrowed, start.saturating_add(bytes), budget)?;
+    local.resize(end, 0);
     Ok(start)
 }
 

@@ -1,5 +1,6 @@
 //! What all blocks of a launch share: the program, the memory, and the launch's shape.
 
+use super::budget::Budget;
 use super::warp::Warp;
 use crate::arithmetic::lanewise::Lanes;
 use crate::fault::{Fault, FaultKind};
@@ -33,6 +34,8 @@ pub(super) struct Grid<'l> {
     has_reserved_shared: bool,
     pub(super) workspace: u64,
     pub(super) start: Instant,
+    /// For the calls of all blocks.
+    pub(super) budget: Budget,
 }
 
 impl<'l> Grid<'l> {
@@ -78,6 +81,7 @@ impl<'l> Grid<'l> {
             has_reserved_shared: kernel.linked().reserved_shared,
             workspace: launch.workspace,
             start: Instant::now(),
+            budget: Budget::default(),
         })
     }
 

@@ -10,6 +10,7 @@ mod active;
 mod arrive;
 mod barrier;
 mod block;
+mod budget;
 mod call;
 mod collective;
 mod grid;
@@ -35,7 +36,8 @@ use warp::Frames;
 
 /// The maximum number of blocks of a launch that run concurrently, unless it is cooperative.
 pub const RESIDENT: usize = 32;
-/// The limit on registers, local and shared memory of the resident blocks together, in bytes; one block always runs.
+/// The limit on registers, local and shared memory of the resident blocks together, in bytes; one block always runs. What
+/// calls add has a limit of its own, see [`budget`].
 const RESIDENT_BYTES: u64 = 1 << 30;
 
 /// The number of threads that the machine runs at once. Asking for it costs as much as a small kernel.
@@ -63,24 +65,33 @@ pub fn max_cooperative_blocks(kernel: &Kernel, threads: u64, dynamic_shared: u32
 pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let grid = Grid::new(launch, memory)?;
     let blocks = grid.blocks();
-    let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(*PROCESSORS).max(1);
     let threads = launch.block.iter().map(|&length| u64::from(length)).product();
     let fitting = blocks.min(max_cooperative_blocks(&launch.kernel, threads, launch.dynamic_shared));
     let resident = if launch.workspace == 0 { fitting.min(RESIDENT as u64) } else { fitting };
-    let capacity = resident.div_ceil(workers as u64).max(1);
-    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+    let mut shares = shares(usize::try_from(resident).unwrap_or(usize::MAX), *PROCESSORS);
     let run = Run { grid, next_block: AtomicU64::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     std::thread::scope(|scope| {
-        for _ in 1..workers {
-            // If the machine cannot start a thread, fewer run.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || run.work(capacity));
+        let mut own = shares.next().unwrap_or(1);
+        for share in shares {
+            let run = &run;
+            if std::thread::Builder::new().spawn_scoped(scope, move || run.work(share)).is_err() {
+                // The machine has no more threads. Blocks of a cooperative launch wait for each other: this thread runs them.
+                own += share;
+            }
         }
-        run.work(capacity);
+        run.work(own);
     });
     match run.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(fault) => Err(fault),
         None => Ok(()),
     }
+}
+
+/// The number of resident blocks of each thread of the machine: together all of them, and at least one.
+fn shares(resident: usize, processors: usize) -> impl Iterator<Item = usize> {
+    let resident = resident.max(1);
+    let workers = processors.clamp(1, resident);
+    (0..workers).map(move |worker| resident / workers + usize::from(worker < resident % workers))
 }
 
 impl Run<'_> {
@@ -151,5 +162,22 @@ impl Run<'_> {
         let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(fault);
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn threads_share_the_resident_blocks_evenly(resident in 0usize..100, processors in 0usize..200) {
+            let shares: Vec<usize> = shares(resident, processors).collect();
+            prop_assert_eq!(shares.iter().sum::<usize>(), resident.max(1));
+            prop_assert!(shares.len() <= processors.max(1));
+            let (least, most) = (shares.iter().min().copied(), shares.iter().max().copied());
+            prop_assert!(least >= Some(1) && most <= least.map(|least| least + 1));
+        }
     }
 }

@@ -329,7 +329,8 @@ fn run<A: Active>(
             }
             Op::Extend { d, bytes, align } => {
                 for lane in members(active.set()) {
-                    match call::extend(&mut view.local[lane], get!(bytes)[lane], get!(align)[lane]) {
+                    let size = (get!(bytes)[lane], get!(align)[lane]);
+                    match call::extend(&mut view.local[lane], &mut warp.borrowed, size, &grid.budget) {
                         Ok(address) => get!(d)[lane] = address,
                         Err(kind) => fault!(lane, kind.into()),
                     }

@@ -22,13 +22,13 @@ pub(super) fn turn(warp: &mut Warp, mut place: Place<'_>, frames: &mut Frames) -
         match leave {
             Leave::TurnOver => {}
             Leave::Exit => {
-                warp.exit(set, frames);
+                warp.exit(set, frames, &place.grid.budget);
                 pending &= !set;
             }
             Leave::Return => {
                 let ended = call::leave(warp, set, program);
                 if ended != 0 {
-                    warp.exit(ended, frames);
+                    warp.exit(ended, frames, &place.grid.budget);
                     pending &= !ended;
                 }
             }
@@ -62,7 +62,7 @@ fn enter(warp: &mut Warp, set: u32, place: &mut Place<'_>, index: usize) -> Resu
     let leader = set.trailing_zeros() as usize % LANES;
     let target = &warp.function_of(program, leader).function.calls[index].target;
     if let Target::Function(_) | Target::Pointer(..) = target {
-        return call::enter(warp, set, program, index).map_err(|(lane, kind)| {
+        return call::enter(warp, set, place.grid, index).map_err(|(lane, kind)| {
             warp.pc[lane] -= 1;
             (lane, kind.into())
         });

@@ -1,5 +1,6 @@
 //! The state of the 32 threads of a warp, its lanes, and the trouble that ends one.
 
+use super::budget::Budget;
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::fault::FaultKind;
 use crate::lanes::members;
@@ -96,6 +97,8 @@ pub(super) struct Warp {
     pub(super) patience: PerLane<u32>,
     /// Whether a lane yielded the rest of its turn to the other lanes.
     pub(super) yielded: bool,
+    /// The bytes of local memory for calls, from the launch's budget.
+    pub(super) borrowed: u64,
 }
 
 /// Registers of ended warps of one launch, reused by new ones. Their first frame has its constants.
@@ -137,6 +140,7 @@ impl Warp {
             meets: [None; LANES],
             patience: [0; LANES],
             yielded: false,
+            borrowed: 0,
         }
     }
 
@@ -174,13 +178,14 @@ impl Warp {
     }
 
     /// Ends lanes.
-    pub(super) fn exit(&mut self, set: u32, frames: &mut Frames) {
+    pub(super) fn exit(&mut self, set: u32, frames: &mut Frames, budget: &Budget) {
         self.states.ready &= !set;
         for lane in members(set) {
             self.local[lane] = Vec::new();
         }
         if self.states.live() == 0 {
             frames.spare.push(std::mem::take(&mut self.registers));
+            budget.give_back(std::mem::take(&mut self.borrowed));
         }
     }
 
