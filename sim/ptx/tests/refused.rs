@@ -88,6 +88,8 @@ fn operands_that_do_not_fit_are_refused() {
         ("ld.shared.u32 %r0, [in]", "state space"),
         ("lop3.b32 %r0, %r1, %r2, %r3, 256", "eight bits"),
         ("bar.sync 16", "barriers"),
+        (".local .u32 l = 5", "initial value"),
+        (".reg .u32 %initial = 5", "initial value"),
         ("mov.b64 {%r0, %r1, %r2}, %d0", "parts"),
         (".reg .b32 %r<4>", "twice"),
         (".local .b8 big[600000]", "local memory"),
@@ -111,6 +113,9 @@ fn directives_that_make_no_sense_are_refused() {
         (".global .u32 a = b", "b"),
         (".global .u32 a = }", "}"),
         (".global .u32 a[4294967296][4294967296][] = {{{1}}}", "too large"),
+        (".global .u32 a[0][4611686018427387904][4611686018427387904] = {{}}", "too large"),
+        (".global .u32 a[0][9223372036854775808] = {{1}, {2}}", "too large"),
+        (".global .u32 a[2][] = {{1}, {2}}", "first length"),
         (".global .u32 a; .global .u32 a", "twice"),
         (".global .texref t", "texref"),
         (".global .align 3 .u32 a", "power of two"),
@@ -143,6 +148,31 @@ fn debug_information_is_skipped() {
         .visible .entry k() {\n.loc 1 3 0, function_name info, inlined_at 1 9 5\n$L__func_begin0:\nret;\n}\n\
         .section .debug_abbrev\n{\n.b8 1\n.b8 17, 0x2e\n$L__x:\n.b64 $L__func_begin0\n.b32 .debug_loc+12\n}\n.section .debug_loc { }\n";
     assert!(Module::load(text).is_ok(), "{:?}", Module::load(text).err());
+}
+
+#[test]
+fn line_information_ends_where_its_grammar_does() {
+    let source =
+        ".version 8.0\n.target sm_80\n.address_size 64 .file 1 \"a.cu\" .file 2 \"b.cu\", 1, 2 .global .u32 g = 5;
+        .visible .entry k(.param .u64 out) { .reg .b64 %a; .reg .b32 %x; .loc 1 3 0 ld.param.u64 %a, [out];
+        .loc 2 4 1, function_name .debug_str+16, inlined_at 1 9 5 ld.global.u32 %x, [g]; .loc 1 5 2, function_name
+        $L__name, inlined_at
+        1 3 0 add.u32 %x, %x, 1; .file 3 \"c.cu\" st.global.u32 [%a], %x; ret; }";
+    let mut bench = Bench::new(source);
+    let out = bench.room(4);
+    bench.run("k", 1, 1, &[Argument::P(out)]);
+    assert_eq!(bench.ram.read::<u32>(out, 1), [6]);
+    for text in
+        [".loc 1 3", ".loc 1 3 0, inlined_at 1 2 3", ".loc 1 3 0, function_name 5, inlined_at 1 2 3", ".file 1 a"]
+    {
+        assert_eq!(refused(&module(text)).line, 5, "{text}");
+    }
+}
+
+#[test]
+fn a_name_of_many_zeros_is_looked_up_at_once() {
+    let zeros = "0".repeat(1_000_000);
+    assert!(refused(&module(&format!("add.u32 %r{zeros}, %r0, %r1;"))).reason.contains("not declared"));
 }
 
 #[test]

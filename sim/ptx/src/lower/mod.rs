@@ -170,6 +170,9 @@ impl<'a> Lower<'_, 'a> {
 
     fn declaration(&mut self, declaration: &Declaration<'a>) -> Lowered<()> {
         let name = declaration.name;
+        if !declaration.initial.is_empty() {
+            return Err("only variables in .global and .const have an initial value".into());
+        }
         match declaration.space {
             Space::Register if declaration.vector > 1 || declaration.is_array => {
                 Err(Reason::unsupported("vectors and arrays of registers are not supported"))

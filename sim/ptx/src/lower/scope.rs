@@ -45,7 +45,7 @@ pub(super) struct Scopes<'a> {
     open: Vec<u32>,
     opened: u32,
     entities: HashMap<(u32, &'a str), Entity<'a>>,
-    /// The bytes by which an index moves in each variable; 0 for what is no array.
+    /// The bytes by which an index moves in each variable; 0 for anything that is not an array.
     steps: HashMap<(u32, &'a str), u64>,
     /// `%r<10>`, by its prefix.
     ranges: HashMap<(u32, &'a str), (u32, Type)>,
@@ -83,7 +83,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Notes the bytes by which an index moves in a variable; 0 for what is no array.
+    /// Notes the bytes by which an index moves in a variable; 0 for anything that is not an array.
     pub(super) fn note_step(&mut self, name: &'a str, bytes: u64) {
         self.steps.insert((self.current(), name), bytes);
     }
@@ -111,10 +111,11 @@ impl<'a> Scopes<'a> {
         // `%r01` is not one of `%r<10>`, and a prefix may itself end in digits.
         (prefix.len()..name.len()).find_map(|cut| {
             let (prefix, digits) = name.split_at(cut);
-            let number: u32 = digits.parse().ok()?;
+            // Before the digits are parsed, which takes as long as there are zeros.
             if digits.len() > 1 && digits.starts_with('0') {
                 return None;
             }
+            let number: u32 = digits.parse().ok()?;
             self.chain().find_map(|scope| {
                 let &(count, type_) = self.ranges.get(&(scope, prefix))?;
                 (number < count).then_some((scope, type_))

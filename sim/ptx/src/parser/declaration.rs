@@ -129,15 +129,17 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
+    /// Returns the lengths. That of `[]`, which the values give, counts as 1.
     fn dimensions(&mut self, one: &mut Declaration<'a>, start: Span) -> Result<Vec<u64>, LoadError> {
-        let (mut dimensions, mut is_open) = (Vec::new(), false);
+        let (mut dimensions, mut open) = (Vec::new(), None);
         while self.eat(b'[') {
             one.is_array = true;
             if self.eat(b']') {
-                is_open = true;
-                break;
+                open = Some(dimensions.len());
+                dimensions.push(1);
+                continue;
             }
-            dimensions.push(self.integer(start)?);
+            dimensions.push(self.constant(start)?);
             self.expect(b']', start)?;
         }
         let product = dimensions.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
@@ -145,7 +147,10 @@ impl<'a> Parser<'a> {
         if dimensions.len() > MOST_DIMENSIONS || size.is_none_or(|size| size > LARGEST_VARIABLE) {
             return Err(self.error(start, "the array is too large"));
         }
-        one.elements = product.filter(|_| !is_open);
+        if open.is_some_and(|dimension| dimension > 0) {
+            return Err(self.error(start, "only the first length of an array can be left out"));
+        }
+        one.elements = product.filter(|_| open.is_none());
         Ok(dimensions)
     }
 
@@ -154,19 +159,22 @@ impl<'a> Parser<'a> {
         if one.vector > 1 {
             shape.push(u64::from(one.vector));
         }
-        let (mut depth, mut at, mut most) = (0usize, 0u64, 0u64);
+        let (mut depth, mut at) = (0usize, 0u64);
         loop {
             if self.eat(b'{') {
                 depth += 1;
             } else if depth > 0 && self.eat(b'}') {
                 depth -= 1;
-                let row: u64 = shape.get(depth..).unwrap_or_default().iter().product();
-                at = at.next_multiple_of(row.max(1)).max(at);
+                // With a dimension of length 0, the others may be of any length.
+                let row = shape.get(depth..).unwrap_or_default();
+                let row = row.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
+                let end = row.and_then(|row| at.checked_next_multiple_of(row.max(1)));
+                let end = end.filter(|&end| end <= LARGEST_VARIABLE);
+                at = end.ok_or_else(|| self.error(start, "the array is too large"))?;
             } else {
                 one.initial.push((at, self.initial(start)?));
                 at += 1;
             }
-            most = most.max(at);
             if depth == 0 {
                 break;
             }
@@ -177,8 +185,9 @@ impl<'a> Parser<'a> {
             let _ = self.eat(b',');
         }
         if one.elements.is_none() {
-            // The length of `a[] = {…}` is the number of values.
-            one.elements = Some(one.initial.len() as u64);
+            // `a[][2] = {…}` has as many rows as the values need.
+            let row: u64 = shape.iter().product();
+            one.elements = Some(at.next_multiple_of(row.max(1)) / u64::from(one.vector));
         }
         let room = one.elements.unwrap_or(0).saturating_mul(u64::from(one.vector));
         match one.initial.last() {
@@ -211,8 +220,6 @@ impl<'a> Parser<'a> {
             name = self.word(start)?;
             self.expect(b')', start)?;
         }
-        // In a difference, the sign belongs to the number.
-        let adds = self.eat(b'+') || self.kind() == Kind::Mark(b'-');
-        Ok((name, if adds { self.integer(start)? } else { 0 }))
+        Ok((name, self.addend(start)?))
     }
 }

@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
             Kind::Mark(b';') => {
                 self.next();
             }
-            Kind::Dot("loc" | "file") => self.skip_line(),
+            Kind::Dot(name @ ("loc" | "file")) => self.skip_line_information(name, start)?,
             Kind::Dot("pragma") => self.skip_statement()?,
             Kind::Dot("section") => self.skip_section()?,
             Kind::Dot(_) => {

@@ -24,7 +24,7 @@ impl<'a> Parser<'a> {
         let mut operands = Vec::new();
         if !self.eat(b';') {
             loop {
-                operands.push(self.operand(start)?);
+                operands.push(self.operand(opcode, start)?);
                 if !self.eat(b',') {
                     break;
                 }
@@ -45,7 +45,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Guard { name: self.word(start)?, negated }))
     }
 
-    fn operand(&mut self, start: Span) -> Result<Operand<'a>, LoadError> {
+    fn operand(&mut self, opcode: &str, start: Span) -> Result<Operand<'a>, LoadError> {
         match self.kind() {
             Kind::Mark(b'[') => {
                 self.next();
@@ -55,7 +55,8 @@ impl<'a> Parser<'a> {
                 self.next();
                 Ok(Operand::Vector(self.operands(b'}', start)?))
             }
-            Kind::Mark(b'(') => {
+            // Elsewhere, a constant expression begins.
+            Kind::Mark(b'(') if opcode == "call" => {
                 self.next();
                 Ok(Operand::List(self.operands(b')', start)?))
             }
@@ -88,7 +89,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `name`, `name.x`, `name|name`, `name+4`, `name[4]` or `name[%r1+4]`.
+    /// `name`, `name.x`, `name|name`, `name+4*2`, `name[4]` or `name[%r1+4]`.
     fn named(&mut self, start: Span) -> Result<Operand<'a>, LoadError> {
         let name = self.word(start)?;
         if let Kind::Dot(member) = self.kind() {
@@ -98,8 +99,8 @@ impl<'a> Parser<'a> {
         if self.eat(b'|') {
             return Ok(Operand::Pair(name, self.word(start)?));
         }
-        if self.eat(b'+') || self.kind() == Kind::Mark(b'-') {
-            return Ok(Operand::Sum(name, self.integer(start)?));
+        if matches!(self.kind(), Kind::Mark(b'+' | b'-')) {
+            return Ok(Operand::Sum(name, self.addend(start)?));
         }
         if self.eat(b'[') {
             return self.element(name, start);
@@ -107,7 +108,7 @@ impl<'a> Parser<'a> {
         Ok(Operand::Name(name))
     }
 
-    /// After the bracket: an integer, or a register to which `+` may add one.
+    /// After the bracket: a constant, or a register to which `+` may add one.
     fn element(&mut self, name: &'a str, start: Span) -> Result<Operand<'a>, LoadError> {
         let register = match self.kind() {
             Kind::Word(register) => {
@@ -116,7 +117,7 @@ impl<'a> Parser<'a> {
             }
             _ => None,
         };
-        let index = if register.is_none() || self.eat(b'+') { self.integer(start)? } else { 0 };
+        let index = if register.is_none() || self.eat(b'+') { self.constant(start)? } else { 0 };
         self.expect(b']', start)?;
         Ok(Operand::Element { name, register, index })
     }
@@ -130,10 +131,7 @@ impl<'a> Parser<'a> {
             }
             _ => None,
         };
-        let mut offset = if base.is_none() { self.integer(start)? } else { 0 };
-        while self.eat(b'+') || self.kind() == Kind::Mark(b'-') {
-            offset = offset.wrapping_add(self.integer(start)?);
-        }
+        let offset = if base.is_none() { self.constant(start)? } else { self.addend(start)? };
         self.expect(b']', start)?;
         Ok(Operand::Address(base, offset))
     }

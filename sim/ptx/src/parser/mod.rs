@@ -1,5 +1,6 @@
 //! The parser. This file has a module's top level, and the token cursor that the other files share.
 
+mod constant;
 mod declaration;
 mod function;
 mod instruction;
@@ -45,7 +46,7 @@ impl<'a> Parser<'a> {
             "version" => module.version = self.version()?,
             "target" => module.target = self.target()?,
             "address_size" => self.address_size()?,
-            "file" | "loc" => self.skip_line(),
+            "file" | "loc" => self.skip_line_information(name, start)?,
             "section" => self.skip_section()?,
             "pragma" => self.skip_statement()?,
             "entry" | "func" => {
@@ -175,19 +176,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A number with its sign, if one comes next.
-    fn number(&mut self, start: Span) -> Result<Option<Number>, LoadError> {
-        let negative = self.eat(b'-');
-        match self.kind() {
-            Kind::Number(number) => {
-                self.next();
-                Ok(Some(if negative { number.negated() } else { number }))
-            }
-            _ if negative => Err(self.error(start, format!("a number was expected {}", self.place()))),
-            _ => Ok(None),
-        }
-    }
-
     /// A comma-separated list of names, up to the semicolon.
     fn names(&mut self, start: Span) -> Result<Vec<&'a str>, LoadError> {
         let mut names = vec![self.word(start)?];
@@ -206,11 +194,48 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn skip_line(&mut self) {
-        let line = self.span().line;
-        while self.kind() != Kind::End && self.span().line == line {
-            self.next();
+    /// `.file index "name"{, time, size}`, or `.loc file line column{, function_name label{+offset}, inlined_at file line
+    /// column}`, which may go on in the next line.
+    fn skip_line_information(&mut self, directive: &str, start: Span) -> Result<(), LoadError> {
+        self.next();
+        self.integer(start)?;
+        if directive == "file" {
+            if self.next().kind != Kind::Text {
+                return Err(self.error(start, "the name of a file was expected"));
+            }
+            if self.eat(b',') {
+                self.integer(start)?;
+                self.expect(b',', start)?;
+                self.integer(start)?;
+            }
+            return Ok(());
         }
+        self.integer(start)?;
+        self.integer(start)?;
+        if !self.eat(b',') {
+            return Ok(());
+        }
+        self.keyword("function_name", start)?;
+        if !matches!(self.next().kind, Kind::Word(_) | Kind::Dot(_)) {
+            return Err(self.error(start, "a label was expected"));
+        }
+        if self.eat(b'+') {
+            self.integer(start)?;
+        }
+        self.expect(b',', start)?;
+        self.keyword("inlined_at", start)?;
+        for _ in 0..3 {
+            self.integer(start)?;
+        }
+        Ok(())
+    }
+
+    fn keyword(&mut self, word: &str, start: Span) -> Result<(), LoadError> {
+        if self.kind() != Kind::Word(word) {
+            return Err(self.error(start, format!("'{word}' was expected {}", self.place())));
+        }
+        self.next();
+        Ok(())
     }
 
     fn skip_statement(&mut self) -> Result<(), LoadError> {

@@ -79,7 +79,7 @@ fn what_is_no_element_is_refused() {
         ("ld.global.u32 %x, %a[%i]", "%a has no address"),
         ("ld.shared.u32 %x, g[%i]", "g is not in this state space"),
         ("ld.global.u32 %x, g[%i-1]", "']' was expected before '-'"),
-        ("ld.global.u32 %x, g[1+%i]", "']' was expected before '+'"),
+        ("ld.global.u32 %x, g[1+%i]", "an integer was expected before '%i'"),
         ("ld.global.u32 %x, g[%i+%y]", "an integer was expected before '%y'"),
         ("ld.global.u32 %x, rows[1][%i]", "before '['"),
         ("ld.global.u32 %x, [g[%i]]", "']' was expected before '['"),

@@ -8,6 +8,7 @@ mod common;
 mod bits;
 mod cache;
 mod compare;
+mod constant;
 mod convert;
 mod element;
 mod float;

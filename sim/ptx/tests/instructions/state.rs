@@ -110,6 +110,20 @@ fn special_registers_describe_the_thread() {
 }
 
 #[test]
+fn the_first_length_of_an_array_follows_from_its_values() {
+    let declarations = "
+        .global .s32 offset[][2] = { {-1, 0}, {0, -1}, {1, 0}, {0, 1} }; .global .u32 flat[][3] = {1, 2, 3, 4};
+        .global .align 16 .v4 .u32 vectors[] = { {1, 2, 3, 4}, {5, 6} }; .global .align 4 .u8 bytes[] = {7, 8, 9};";
+    let body = "
+        ld.global.u32 %x, [offset+16]; st.global.u32 [%out], %x; ld.global.u32 %x, [flat+12]; st.global.u32 [%out+4], %x;
+        ld.global.u32 %x, [vectors+20]; st.global.u32 [%out+8], %x;";
+    let source = with_body(declarations, body);
+    assert_eq!(run(&source, 3), [1, 4, 6]);
+    let module = Module::load(&source).expect("the module loads");
+    assert_eq!(module.variables().iter().map(|one| one.size).collect::<Vec<_>>(), [32, 24, 32, 3]);
+}
+
+#[test]
 fn a_call_of_a_pointer_does_not_reach_the_shared_memory_of_other_kernels() {
     let source = ".version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 of_function[24];
         .func f() { .reg .u64 %a; mov.u64 %a, of_function; ret; }
