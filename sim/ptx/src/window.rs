@@ -34,6 +34,13 @@ impl Window {
         }
     }
 
+    /// Whether a generic address lies in it. The window of the kernel's parameters is in that of global memory (PTX ISA,
+    /// `isspacep`).
+    pub(crate) fn contains(self, address: u64) -> bool {
+        let inside = Window::of(address).0;
+        inside == self || (inside, self) == (Window::Param, Window::Global)
+    }
+
     /// The state space of a generic address, and the address in it.
     pub(crate) fn of(address: u64) -> (Window, u64) {
         let window = match address & TOP {

@@ -36,8 +36,18 @@ impl View<'_> {
             Window::Local => read(&self.local[lane], at, bytes),
             Window::Param => read(self.parameters, at, bytes),
         };
-        let value = value.ok_or(FaultKind::IllegalAddress)?;
+        let value = value.or_else(|| self.parameter(window, at, bytes)).ok_or(FaultKind::IllegalAddress)?;
         Ok(if access.extend == 0 { value } else { extended(value, access) })
+    }
+
+    /// What is at an address of global memory that lies in the window of the kernel's parameters, which global memory
+    /// contains (PTX ISA, `isspacep`).
+    #[cold]
+    fn parameter(&self, window: Window, address: u64, bytes: u32) -> Option<u64> {
+        match (window, Window::of(address)) {
+            (Window::Global, (Window::Param, at)) => read(self.parameters, at, bytes),
+            _ => None,
+        }
     }
 
     pub(super) fn store(&mut self, lane: usize, address: u64, access: Access, value: u64) -> Result<(), FaultKind> {
@@ -62,23 +72,22 @@ impl View<'_> {
         values: &mut Lanes,
     ) -> Result<(), Failed> {
         let bytes = u32::from(access.bytes);
-        match located(active, addresses, access) {
+        let done = match located(active, addresses, access) {
+            Some((Window::Global | Window::Generic, _)) if access.weak => {
+                self.memory.load_lanes_weak(addresses, active.set(), bytes, values).is_ok()
+            }
             Some((Window::Global | Window::Generic, _)) => {
-                let done = if access.weak {
-                    self.memory.load_lanes_weak(addresses, active.set(), bytes, values)
-                } else {
-                    self.memory.load_lanes(addresses, active.set(), bytes, values)
-                };
-                done.map_err(|lane| (lane, FaultKind::IllegalAddress))?;
+                self.memory.load_lanes(addresses, active.set(), bytes, values).is_ok()
             }
-            Some((Window::Shared, start)) if gather(self.shared, addresses, start, bytes, values) => {}
-            Some((Window::Param, start)) if gather(self.parameters, addresses, start, bytes, values) => {}
-            _ => {
-                for lane in members(active.set()) {
-                    values[lane] = self.load(lane, addresses[lane], access).map_err(|kind| (lane, kind))?;
-                }
-                return Ok(());
+            Some((Window::Shared, start)) => gather(self.shared, addresses, start, bytes, values),
+            Some((Window::Param, start)) => gather(self.parameters, addresses, start, bytes, values),
+            _ => false,
+        };
+        if !done {
+            for lane in members(active.set()) {
+                values[lane] = self.load(lane, addresses[lane], access).map_err(|kind| (lane, kind))?;
             }
+            return Ok(());
         }
         if access.extend != 0 {
             values.iter_mut().for_each(|value| *value = extended(*value, access));

@@ -14,7 +14,6 @@ use crate::arithmetic::mask;
 use crate::fault::FaultKind;
 use crate::lanes::members;
 use crate::op::{CARRY, LOCAL_BASE, Op};
-use crate::window::Window;
 use std::time::{Duration, Instant};
 
 /// What a warp executes in.
@@ -260,8 +259,7 @@ fn run<A: Active>(
             }
             Op::InWindow { d, a, window } => {
                 // Constants belong to no other space, although they are stored among the global variables.
-                let values: Lanes =
-                    get!(a).map(|a| u64::from(Window::of(a).0 == *window && !grid.program.is_constant(a)));
+                let values: Lanes = get!(a).map(|a| u64::from(window.contains(a) && !grid.program.is_constant(a)));
                 active.write(&mut get!(d), &values);
             }
             Op::InConst { d, a } => {

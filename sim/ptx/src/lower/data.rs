@@ -218,7 +218,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn cvta(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let to = m.take("to");
-        let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
+        let window = take_space(m).ok_or(UNSUPPORTED)?;
         if type_of(m)? != Type::U64 {
             return Err(UNSUPPORTED);
         }
@@ -237,7 +237,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn isspacep(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let is_const = m.first() == Some("const");
-        let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
+        let window = take_space(m).ok_or(UNSUPPORTED)?;
         let [p, a] = operands(i)?;
         let a = self.source(a, Type::U64)?;
         let d = self.destination(p, Type::Pred)?;
@@ -245,28 +245,37 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// The window of the state space that the modifiers name.
-    pub(super) fn take_window(&mut self, m: &mut Modifiers<'a>) -> Option<Window> {
-        const SPACES: [&str; 9] = [
-            "global",
-            "const",
-            "shared",
-            "shared::cta",
-            "shared::cluster",
-            "local",
-            "param",
-            "param::entry",
-            "param::func",
-        ];
-        Some(match m.take_any(&SPACES)? {
-            "global" | "const" => Window::Global,
-            // A cluster has one block.
-            "shared" | "shared::cta" | "shared::cluster" => Window::Shared,
-            "local" => Window::Local,
-            _ if self.is_entry => Window::Param,
-            _ => Window::Local,
-        })
+    /// The window of the state space in which an access is made. In a function, `.param` without a qualifier is the
+    /// function's own parameters, which are in its frame.
+    pub(super) fn take_window(&self, m: &mut Modifiers<'a>) -> Option<Window> {
+        if !self.is_entry && m.take("param") {
+            return Some(Window::Local);
+        }
+        take_space(m)
     }
+}
+
+/// The window of the state space that the modifiers name. `.param` without a qualifier is the kernel's parameters, in
+/// functions too (PTX ISA, `cvta` and `isspacep`).
+fn take_space(m: &mut Modifiers<'_>) -> Option<Window> {
+    const SPACES: [&str; 9] = [
+        "global",
+        "const",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "param",
+        "param::entry",
+        "param::func",
+    ];
+    Some(match m.take_any(&SPACES)? {
+        "global" | "const" => Window::Global,
+        // A cluster has one block.
+        "shared" | "shared::cta" | "shared::cluster" => Window::Shared,
+        "local" | "param::func" => Window::Local,
+        _ => Window::Param,
+    })
 }
 
 /// The comparison that the modifiers select, and the type of its operands.

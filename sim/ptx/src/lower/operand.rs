@@ -221,8 +221,6 @@ impl<'a> Lower<'_, 'a> {
             if type_.bits() < 32 || type_.is_float() {
                 return Err(format!("{name} cannot hold an address").into());
             }
-            // A function's parameters are in its frame.
-            let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
             return Ok(Address { base: slot, offset, window, wraps: type_.bits() == 32 });
         }
         let (slot, start, actual) = self.variable_in(name, window)?;

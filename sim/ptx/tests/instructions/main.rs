@@ -15,6 +15,7 @@ mod float;
 mod integer;
 mod narrow;
 mod pack;
+mod parameters;
 mod state;
 
 use common::{Argument, Bench};
