@@ -78,21 +78,26 @@ impl Convert {
 
     /// Clamps if required, truncates, and extends to the register.
     fn fit(&self, value: i128) -> u64 {
+        self.cut(if self.saturate { clamp(value, self.to) } else { value })
+    }
+
+    /// Truncates, and extends to the register.
+    fn cut(&self, value: i128) -> u64 {
         let bits = self.to.bits();
-        let value = if self.saturate { clamp(value, self.to) } else { value };
         let low = value as u64 & mask(bits);
         let wide = if self.to.is_signed() { sign_extend(low, bits) } else { low };
         wide & mask(u32::from(self.width))
     }
 
-    /// Values out of range are always clamped. NaN becomes zero, or for 64 bits only the highest bit.
+    /// Values out of range are always clamped. NaN becomes zero; from f64 or to 64 bits, only the highest bit, which no clamp
+    /// changes.
     fn integer_from(&self, value: f64) -> u64 {
         if value.is_nan() {
             let wide = self.from == Type::F64 || self.to.bits() == 64;
-            return if wide { self.fit(1 << (self.to.bits() - 1)) } else { 0 };
+            return if wide { self.cut(1 << (self.to.bits() - 1)) } else { 0 };
         }
         // The cast saturates, and holds every 64-bit integer.
-        self.fit(clamp(integral(value, self.round) as i128, self.to))
+        self.cut(clamp(integral(value, self.round) as i128, self.to))
     }
 
     fn float_from(&self, value: i128) -> u64 {

@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The value of a special register that all lanes of a warp share, which starts with thread `first` of its block.
 pub(super) fn common(what: Special, grid: &Grid<'_>, block: [u32; 3], first: u32) -> Option<u64> {
-    let axis = |of: [u32; 3], axis: u8, beyond: u32| of.get(usize::from(axis)).copied().unwrap_or(beyond);
+    // The fourth element, `.w`, is always zero.
+    let axis = |of: [u32; 3], axis: u8| of.get(usize::from(axis)).copied().unwrap_or(0);
     let narrow = match what {
         Special::Thread(_)
         | Special::Lane
@@ -17,9 +18,9 @@ pub(super) fn common(what: Special, grid: &Grid<'_>, block: [u32; 3], first: u32
         | Special::LanesLessEqual
         | Special::LanesGreater
         | Special::LanesGreaterEqual => return None,
-        Special::BlockSize(which) => axis(grid.block_size, which, 1),
-        Special::Block(which) => axis(block, which, 0),
-        Special::GridSize(which) => axis(grid.size, which, 1),
+        Special::BlockSize(which) => axis(grid.block_size, which),
+        Special::Block(which) => axis(block, which),
+        Special::GridSize(which) => axis(grid.size, which),
         Special::Warp => first / 32,
         Special::WarpCount => grid.block_size.iter().product::<u32>().div_ceil(32),
         Special::DynamicShared => grid.dynamic_shared,

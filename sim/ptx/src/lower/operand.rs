@@ -142,12 +142,15 @@ impl<'a> Lower<'_, 'a> {
             Number::Integer(value) if type_ == Type::Pred => Ok(self.value(u64::from(value != 0))),
             Number::Integer(value) if !type_.is_float() => Ok(self.value(value & mask(type_.bits()))),
             Number::Integer(_) => Err(misfit(type_)),
+            // Not as a number, which would make signalling NaNs quiet.
+            Number::Single(bits) if type_ == Type::F32 => Ok(self.value(bits.into())),
+            Number::Double(bits) if type_ == Type::F64 => Ok(self.value(bits)),
             Number::Single(bits) => self.float_value(f64::from(f32::from_bits(bits)), u64::from(bits), type_),
             Number::Double(bits) => self.float_value(f64::from_bits(bits), bits, type_),
         }
     }
 
-    /// The low bits of a special register.
+    /// The low bits of a value.
     fn cut(&mut self, slot: Slot, type_: Type) -> Slot {
         let b = self.value(mask(type_.bits()));
         self.applied(lanewise!(|a, b| a & b), slot, b)
@@ -174,21 +177,25 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
-    /// The address of a variable or function in its own space.
+    /// The address of a variable or function in its own space; in 32 bits, its lower half.
     fn symbol_address(&mut self, name: &'a str, addend: u64, type_: Type) -> Lowered<Slot> {
         if type_.bits() < 32 || type_.is_float() {
             return Err(format!("{name} is an address, which does not fit the type").into());
         }
-        let (base, offset, _) = self.symbol_place(name)?;
+        let (base, offset, window) = self.symbol_place(name)?;
         let offset = offset.wrapping_add(addend);
-        if offset == 0 {
-            return Ok(base);
-        }
         if let Constant::Value(value) = self.function.constants[base as usize] {
-            return Ok(self.value(value.wrapping_add(offset)));
+            return Ok(self.value(value.wrapping_add(offset) & mask(type_.bits())));
         }
-        let b = self.value(offset);
-        Ok(self.applied(lanewise!(2, u64::wrapping_add), base, b))
+        let address = if offset == 0 {
+            base
+        } else {
+            let b = self.value(offset);
+            self.applied(lanewise!(2, u64::wrapping_add), base, b)
+        };
+        // The other spaces are much smaller than 4 GiB: only a negative addend leads out of their 32 bits.
+        let fits = window != Window::Global && offset <= mask(31);
+        Ok(if fits || type_.bits() == 64 { address } else { self.cut(address, type_) })
     }
 
     /// A variable's base slot, the offset from it and its window.
@@ -316,6 +323,7 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
             "%ctaid" | "%clusterid" => Special::Block(axis),
             "%nctaid" | "%nclusterid" => Special::GridSize(axis),
             "%cluster_ctaid" => Special::Zero,
+            "%cluster_nctaid" if axis == 3 => Special::Zero,
             "%cluster_nctaid" => Special::One,
             _ => return None,
         });

@@ -56,3 +56,23 @@ fn what_is_no_constant_is_refused() {
     }
 }
 
+#[test]
+fn a_signalling_nan_keeps_its_bits() {
+    let body = "
+        mov.f32 %f, 0f7F800001; st.global.f32 [%out], %f; mov.b32 %x, 0fFF812345; st.global.u32 [%out+4], %x;
+        mov.f64 %d, 0d7FF0000000000001; st.global.f64 [%out+8], %d;";
+    assert_eq!(run(body, 4), [0x7f80_0001, 0xff81_2345, 1, 0x7ff0_0000]);
+}
+
+#[test]
+fn an_address_in_a_register_of_32_bits_is_its_lower_half() {
+    let body = "
+        mov.u32 %x, g; mov.b64 %a, {%x, %x}; st.global.u64 [%out], %a; shr.u32 %y, %x, 16; st.global.u32 [%out+8], %y;
+        mov.u32 %x, g+4; mov.b64 %a, {%x, %x}; st.global.u64 [%out+16], %a;
+        mov.u32 %x, s-4; mov.u32 %y, s; sub.u32 %y, %y, 4; mov.b64 %a, {%x, %y}; st.global.u64 [%out+24], %a;
+        mov.u64 %a, g; shr.u64 %a, %a, 32; st.global.u64 [%out+32], %a;";
+    let words = run(body, 10);
+    let g = words[0];
+    assert_eq!(words[..3], [g, g, g >> 16]);
+    assert_eq!(words[4..], [g + 4, g + 4, u32::MAX - 3, u32::MAX - 3, 0x7f00, 0]);
+}

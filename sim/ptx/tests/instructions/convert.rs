@@ -120,6 +120,17 @@ agrees!(
             types: &["s32", "f64"],
             model: |a, _, _| if f64(a).is_nan() { 1 << 31 } else { u64::from((f64(a) as i32).cast_unsigned()) }
         },
+        // `.sat` changes nothing, not even for NaN.
+        Case {
+            text: "cvt.rzi.sat.s32.f64 %d, %a;",
+            types: &["s32", "f64"],
+            model: |a, _, _| if f64(a).is_nan() { 1 << 31 } else { u64::from((f64(a) as i32).cast_unsigned()) }
+        },
+        Case {
+            text: "cvt.rzi.sat.s64.f32 %d, %a;",
+            types: &["s64", "f32"],
+            model: |a, _, _| if f32(a).is_nan() { 1 << 63 } else { (f32(a) as i64).cast_unsigned() }
+        },
     ]
 );
 
