@@ -42,7 +42,8 @@ pub enum FaultKind {
     InvalidPc,
     /// A call of a pointer to a function that is not supported.
     Unsupported,
-    /// A barrier number above 15, or a wrong use of an mbarrier or of the cluster's barrier.
+    /// A barrier number above 15, a number of threads that is not a multiple of 32, or a wrong use of an mbarrier or of the
+    /// cluster's barrier.
     InvalidBarrier,
     /// Calls that nest too deeply, or whose local memory does not fit.
     StackOverflow,

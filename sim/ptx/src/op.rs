@@ -244,6 +244,8 @@ pub(crate) enum Constant {
 #[derive(Clone, Debug)]
 pub(crate) struct Atomic {
     pub(crate) f: Ternary,
+    /// The function outside global memory, where it is another one and the address is generic.
+    pub(crate) elsewhere: Option<Ternary>,
     pub(crate) d: Option<Slot>,
     pub(crate) base: Slot,
     pub(crate) offset: u64,
@@ -275,6 +277,15 @@ pub(crate) struct Barrier {
     pub(crate) id: Slot,
     /// The number of threads; `None` for all.
     pub(crate) count: Option<Slot>,
+}
+
+/// What is wrong with a barrier's number of threads (PTX ISA, `barrier`).
+pub(crate) fn wrong_count(count: u64, arrives: bool) -> Option<&'static str> {
+    match count {
+        0 if arrives => Some("an arrival needs a number of threads other than 0"),
+        count if count % 32 != 0 => Some("a barrier's number of threads is a multiple of 32"),
+        _ => None,
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -136,6 +136,20 @@ fn a_barrier_beyond_the_sixteen_is_a_fault() {
 }
 
 #[test]
+fn a_barrier_with_a_wrong_number_of_threads_is_a_fault() {
+    for (body, instruction) in [
+        ("mov.u32 %x, 8; bar.sync 1, %x;", "bar.sync 1, %x"),
+        ("add.u32 %x, %t, 31; bar.arrive 1, %x;", "bar.arrive 1, %x"),
+        ("mov.u32 %x, 0; bar.arrive 1, %x;", "bar.arrive 1, %x"),
+        ("mov.u32 %x, 48; setp.eq.u32 %p, %x, 0; bar.red.popc.u32 %y, 1, %x, %p;", "bar.red.popc.u32 %y, 1, %x, %p"),
+    ] {
+        let fault = fault(body, 32);
+        assert_eq!((fault.kind, fault.instruction.as_str()), (FaultKind::InvalidBarrier, instruction), "{fault}");
+    }
+    run("mov.u32 %x, 64; bar.sync 1, %x;", 64);
+}
+
+#[test]
 fn branches_of_a_warp_come_together_at_its_barrier() {
     let body = "
         and.b32 %x, %t, 1; setp.eq.u32 %p, %x, 0; @%p bra even;
@@ -217,6 +231,30 @@ fn atomic_operations_reach_every_space_and_width() {
     let out = bench.array(&[0u32, 2f32.to_bits()]);
     bench.run("k", 1, 1, &[Argument::P(out)]);
     assert_eq!(bench.ram.read::<u32>(out, 2), [0x0012_340d, 3.5f32.to_bits()]);
+}
+
+/// PTX ISA, `atom`: in global memory, `atom.add.f32` flushes subnormal numbers; in shared memory, it does not.
+#[test]
+fn an_atomic_sum_flushes_subnormal_numbers_in_global_memory_only() {
+    let body = "
+        mov.u32 %x, 5; st.shared.u32 [s], %x; mov.u64 %a, s; cvta.shared.u64 %a, %a; red.add.f32 [%a], 0f00000003;
+        atom.add.f32 %y, [%a], 0f00000002; atom.shared.add.f32 %z, [s], 0f00000001; ld.shared.u32 %x, [s];
+        st.global.u32 [%out+4], %x; st.global.u32 [%out+8], %y; st.global.u32 [%out+12], %z;
+        red.add.f32 [%out], 0f00000003; red.global.add.f32 [%out], 0f00000003;";
+    let mut bench = Bench::new(&kernel(body));
+    let out = bench.array(&[5u32, 0, 0, 0]);
+    bench.run("k", 1, 1, &[Argument::P(out)]);
+    assert_eq!(bench.ram.read::<u32>(out, 4), [0, 11, 8, 10]);
+}
+
+#[test]
+fn an_atomic_sum_of_lanes_in_two_spaces_flushes_those_in_global_memory() {
+    // Odd threads add to their word of shared memory, even ones to that of global memory.
+    let body = "
+        shl.b32 %x, %t, 2; mov.u32 %y, s; add.u32 %y, %y, %x; mov.u32 %x, 5; st.shared.u32 [%y], %x; st.global.u32 [%out], %x;
+        cvt.u64.u32 %a, %y; cvta.shared.u64 %a, %a; and.b32 %z, %t, 1; setp.eq.u32 %p, %z, 0; @%p mov.u64 %a, %out;
+        red.add.f32 [%a], 0f00000003; @%p bra end; ld.shared.u32 %x, [%y]; st.global.u32 [%out], %x; end:";
+    assert_eq!(run(body, 32), [0, 8].repeat(16));
 }
 
 #[test]

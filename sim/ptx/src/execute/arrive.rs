@@ -5,7 +5,7 @@ use crate::arithmetic::lanewise::LANES;
 use crate::fault::FaultKind;
 use crate::lanes::members;
 use crate::link::Linked;
-use crate::op::{BarrierKind, CLUSTER_BARRIER};
+use crate::op::{BarrierKind, CLUSTER_BARRIER, wrong_count};
 
 /// The low 32 bits of a register.
 pub(super) fn low(value: u64) -> u32 {
@@ -16,6 +16,14 @@ pub(super) fn low(value: u64) -> u32 {
 pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) -> Result<(), LaneTrouble> {
     let leader = set.trailing_zeros() as usize % LANES;
     let barrier = warp.function_of(program, leader).function.barriers[index];
+    if let Some(count) = barrier.count {
+        let arrives = matches!(barrier.kind, BarrierKind::Arrive);
+        for lane in members(set) {
+            if let Some(problem) = wrong_count(low(warp.slot(lane, count)).into(), arrives) {
+                return Err(invalid(warp, lane, problem.to_owned()));
+            }
+        }
+    }
     let ids = &warp.registers[(warp.base[leader] + barrier.id) as usize];
     let id = ids[leader];
     if matches!(barrier.kind, BarrierKind::Sync) && id <= 15 && members(set).all(|lane| ids[lane] == id) {
@@ -57,10 +65,15 @@ pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) 
                 continue;
             }
         };
-        warp.pc[lane] -= 1;
-        return Err((lane, Trouble { detail: problem, ..FaultKind::InvalidBarrier.into() }));
+        return Err(invalid(warp, lane, problem));
     }
     Ok(())
+}
+
+/// The trouble of a lane whose program counter is after the barrier.
+fn invalid(warp: &mut Warp, lane: usize, detail: String) -> LaneTrouble {
+    warp.pc[lane] -= 1;
+    (lane, Trouble { detail, ..FaultKind::InvalidBarrier.into() })
 }
 
 /// Waits at a barrier's instruction.

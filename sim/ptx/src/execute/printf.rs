@@ -13,26 +13,34 @@ use crate::window::Window;
 /// The largest width and precision, in characters: larger ones are taken for this.
 const MAX_WIDTH: i64 = 4096;
 
-/// The text, and the number of arguments that went into it.
-pub(super) fn formatted(view: &View<'_>, lane: usize, format: &str, buffer: u64) -> Result<(String, u64), FaultKind> {
+/// The text, in which bytes that are not UTF-8 stay as they are, and the number of arguments that went into it.
+pub(super) fn formatted(view: &View<'_>, lane: usize, format: &[u8], buffer: u64) -> Result<(Vec<u8>, u64), FaultKind> {
     let mut arguments = Arguments { view, lane, at: buffer, count: 0 };
-    let mut printed = String::new();
+    let mut printed = Vec::new();
     let mut rest = format;
-    while let Some((before, after)) = rest.split_once('%') {
-        printed.push_str(before);
-        rest = after;
-        if let Some(after) = rest.strip_prefix('%') {
-            printed.push('%');
+    while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
+        printed.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(b"%") {
+            printed.push(b'%');
             rest = after;
         } else if let Some((placeholder, after)) = Placeholder::parse(rest) {
-            printed.push_str(&placeholder.filled(&mut arguments)?);
+            printed.extend(placeholder.filled(&mut arguments)?);
             rest = after;
         } else {
-            printed.push('%');
+            printed.push(b'%');
         }
     }
-    printed.push_str(rest);
+    printed.extend_from_slice(rest);
     Ok((printed, arguments.count))
+}
+
+/// The leading bytes that are among `these`, as text, and the rest.
+fn split<'a>(text: &'a [u8], these: &str) -> (&'a str, &'a [u8]) {
+    let count = text.iter().take_while(|byte| these.as_bytes().contains(byte)).count();
+    let (start, rest) = text.split_at(count);
+    // They are ASCII.
+    (std::str::from_utf8(start).unwrap_or_default(), rest)
 }
 
 /// The values of the buffer, each aligned to its size.
@@ -69,12 +77,11 @@ enum Number {
 
 impl Number {
     /// The number at the start of a text, and what follows.
-    fn parse(text: &str) -> (Option<Self>, &str) {
-        if let Some(rest) = text.strip_prefix('*') {
+    fn parse(text: &[u8]) -> (Option<Self>, &[u8]) {
+        if let Some(rest) = text.strip_prefix(b"*") {
             return (Some(Self::Argument), rest);
         }
-        let rest = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
-        let digits = &text[..text.len() - rest.len()];
+        let (digits, rest) = split(text, "0123456789");
         // All digits: too many of them are the largest width.
         ((!digits.is_empty()).then(|| Self::Written(digits.parse().unwrap_or(MAX_WIDTH))), rest)
     }
@@ -98,25 +105,24 @@ struct Placeholder<'a> {
 
 impl<'a> Placeholder<'a> {
     /// Parses the placeholder after a `%`: returns it and the rest of the text, or `None` if the text begins with none.
-    fn parse(text: &'a str) -> Option<(Self, &'a str)> {
-        let after_flags = text.trim_start_matches(|flag| "-+ #0".contains(flag));
-        let (width, after_width) = Number::parse(after_flags);
-        let (precision, after_precision) = match after_width.strip_prefix('.') {
+    fn parse(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (flags, rest) = split(text, "-+ #0");
+        let (width, rest) = Number::parse(rest);
+        let (precision, rest) = match rest.strip_prefix(b".") {
             Some(rest) => {
                 let (precision, rest) = Number::parse(rest);
                 (Some(precision.unwrap_or(Number::Written(0))), rest)
             }
-            None => (None, after_width),
+            None => (None, rest),
         };
-        let after_size = after_precision.trim_start_matches(|size| "hlLzjt".contains(size));
-        let letter = after_size.chars().next().filter(|&letter| "cdiouxXpeEfFgGaAs".contains(letter))?;
-        let flags = &text[..text.len() - after_flags.len()];
-        let size = &after_precision[..after_precision.len() - after_size.len()];
-        Some((Self { flags, width, precision, size, letter }, &after_size[1..]))
+        let (size, rest) = split(rest, "hlLzjt");
+        let (&letter, rest) = rest.split_first()?;
+        let letter = Some(char::from(letter)).filter(|&letter| "cdiouxXpeEfFgGaAs".contains(letter))?;
+        Some((Self { flags, width, precision, size, letter }, rest))
     }
 
     /// The text of the placeholder with its arguments.
-    fn filled(&self, arguments: &mut Arguments<'_>) -> Result<String, FaultKind> {
+    fn filled(&self, arguments: &mut Arguments<'_>) -> Result<Vec<u8>, FaultKind> {
         let mut format = format!("%{}", self.flags);
         if let Some(width) = self.width {
             let width = width.value(arguments)?;
@@ -163,7 +169,7 @@ enum Value<'a> {
 }
 
 /// One value, by a placeholder of exactly its type.
-fn printed(format: &str, letter: char, value: Value<'_>) -> String {
+fn printed(format: &str, letter: char, value: Value<'_>) -> Vec<u8> {
     let format = CString::new(format!("{format}{letter}")).unwrap_or_default();
     let call = |buffer: *mut c_char, room: usize| {
         let format = format.as_ptr();
@@ -187,5 +193,5 @@ fn printed(format: &str, letter: char, value: Value<'_>) -> String {
     let mut bytes = vec![0_u8; len + 1];
     call(bytes.as_mut_ptr().cast(), bytes.len());
     bytes.truncate(len);
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }

@@ -9,8 +9,9 @@ use crate::op::{Access, Place};
 use crate::window::Window;
 use std::io::Write;
 
-/// The maximum length of a text.
-const LONGEST_TEXT: u64 = 4096;
+/// The length after which a text is cut, in bytes: the size of the buffer in which CUDA collects what is printed
+/// (`cudaLimitPrintfFifoSize`).
+const LONGEST_TEXT: u64 = 1 << 20;
 
 /// Prints at once. CUDA would buffer the output until the device is synchronised. The result is the number of arguments that
 /// were printed, and -1 without a format.
@@ -32,7 +33,7 @@ pub(super) fn print(
     let (printed, count) = formatted(&view, lane, &format, buffer)?;
     let mut output = std::io::stdout().lock();
     // There is no way to report that the output is closed.
-    let _ = output.write_all(printed.as_bytes()).and_then(|()| output.flush());
+    let _ = output.write_all(&printed).and_then(|()| output.flush());
     give(warp, lane, result, 4, count);
     Ok(())
 }
@@ -78,7 +79,10 @@ pub(super) fn assertion(
     let [message, file, _, function] = arguments.map(|place| argument(warp, lane, place, 8));
     let line = argument(warp, lane, arguments[2], 4);
     let view = View { memory: grid.memory, shared, local: &mut warp.local, parameters: &grid.parameters };
-    let read = |address| text(&view, lane, address).unwrap_or_else(|| "?".to_owned());
+    let read = |address| match text(&view, lane, address) {
+        Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        None => "?".to_owned(),
+    };
     let detail = format!("{}:{line}: {}: assertion `{}` failed", read(file), read(function), read(message));
     Trouble { detail, ..FaultKind::Assert.into() }
 }
@@ -90,8 +94,8 @@ fn argument(warp: &Warp, lane: usize, place: Place, bytes: u32) -> u64 {
     }
 }
 
-/// The text at a generic address, up to its zero byte.
-pub(super) fn text(view: &View<'_>, lane: usize, address: u64) -> Option<String> {
+/// The bytes of the text at a generic address, up to its zero byte.
+pub(super) fn text(view: &View<'_>, lane: usize, address: u64) -> Option<Vec<u8>> {
     let byte = Access { window: Window::Generic, bytes: 1, align: 1, extend: 0, weak: false, wraps: false };
     let mut bytes = Vec::new();
     for at in 0..LONGEST_TEXT {
@@ -100,5 +104,5 @@ pub(super) fn text(view: &View<'_>, lane: usize, address: u64) -> Option<String>
             value => bytes.push(u8::try_from(value).unwrap_or(b'?')),
         }
     }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    Some(bytes)
 }

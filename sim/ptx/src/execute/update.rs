@@ -21,7 +21,17 @@ pub(super) fn atomic(
     let (b, c) = (&registers[atomic.b as usize], &registers[atomic.c as usize]);
     let mut addresses = sums(&registers[atomic.base as usize], atomic.offset);
     let mut old = [0; LANES];
-    view.update_all(active, &mut addresses, atomic.access, |lane, old| (atomic.f)(old, b[lane], c[lane]), &mut old)?;
+    if let Some(elsewhere) = atomic.elsewhere {
+        let asked = addresses;
+        let change = |lane: usize, old| {
+            let f = if Window::of(asked[lane]).0 == Window::Global { atomic.f } else { elsewhere };
+            f(old, b[lane], c[lane])
+        };
+        view.update_all(active, &mut addresses, atomic.access, change, &mut old)?;
+    } else {
+        let change = |lane: usize, old| (atomic.f)(old, b[lane], c[lane]);
+        view.update_all(active, &mut addresses, atomic.access, change, &mut old)?;
+    }
     if let Some(scope) = atomic.fence_after {
         view.memory.fence(scope);
     }

@@ -3,10 +3,12 @@
 use super::arithmetic::type_of;
 use super::cache::drop_cache_hints;
 use super::memory::{access_of, scope};
+use super::operand::Address;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append};
 use crate::arithmetic::atomic;
 use crate::memory::Scope;
 use crate::op::{Atomic, Op};
+use crate::types::Type;
 use crate::window::Window;
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
@@ -20,9 +22,11 @@ impl<'a> Lower<'_, 'a> {
         m.take("noftz");
         drop_cache_hints(m);
         let type_ = type_of(m)?;
-        // In shared memory, subnormal numbers are kept.
-        let flush = window != Window::Shared;
-        let f = atomic::change(operation, type_, flush).ok_or(UNSUPPORTED)?;
+        // Only in global memory, subnormal numbers are flushed.
+        let flushes = matches!(window, Window::Global | Window::Generic);
+        let f = atomic::change(operation, type_, flushes).ok_or(UNSUPPORTED)?;
+        let differs = window == Window::Generic && (operation, type_) == ("add", Type::F32);
+        let elsewhere = if differs { atomic::change(operation, type_, false) } else { None };
         let returns = i.opcode == "atom";
         let values = if operation == "cas" { 2 } else { 1 };
         if i.operands.len() != usize::from(returns) + 1 + values || !returns && matches!(operation, "cas" | "exch") {
@@ -42,8 +46,8 @@ impl<'a> Lower<'_, 'a> {
         let access = access_of(address, type_, 0, 1);
         let fence_before = matches!(order, "release" | "acq_rel").then_some(scope);
         let fence_after = matches!(order, "acquire" | "acq_rel").then_some(scope);
-        let atomic =
-            Atomic { f, d, base: address.base, offset: address.offset, b, c, access, fence_before, fence_after };
+        let Address { base, offset, .. } = address;
+        let atomic = Atomic { f, elsewhere, d, base, offset, b, c, access, fence_before, fence_after };
         let atomic = append(&mut self.function.atomics, atomic);
         self.emit(Op::Atomic { atomic });
         Ok(())

@@ -6,7 +6,7 @@ use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operand
 use crate::ast::Operand;
 use crate::lexer::Number;
 use crate::memory::Scope;
-use crate::op::{Barrier, BarrierKind, Op, Reduction, WarpKind};
+use crate::op::{Barrier, BarrierKind, Op, Reduction, WarpKind, wrong_count};
 use crate::types::Type;
 
 impl<'a> Lower<'_, 'a> {
@@ -56,6 +56,11 @@ impl<'a> Lower<'_, 'a> {
         };
         if matches!(id, Operand::Number(Number::Integer(id)) if *id > 15) {
             return Err("a block has the barriers 0 to 15".into());
+        }
+        if let Some(Operand::Number(Number::Integer(count))) = count
+            && let Some(problem) = wrong_count(*count, what == "arrive")
+        {
+            return Err(problem.into());
         }
         let id = self.source(id, Type::U32)?;
         let count = match count {

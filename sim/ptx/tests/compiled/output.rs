@@ -31,7 +31,6 @@ fn a_trap_ends_the_launch() {
     }
 }
 
-/// Starts this test again as a child, whose output it reads.
 /// Runs a test in a process of its own, which prints.
 fn printed_by(test: &str) -> std::process::Output {
     let program = std::env::current_exe().expect("the test has a path");
@@ -97,4 +96,28 @@ fn printf_takes_all_of_cs_flags_and_returns_the_number_of_arguments() {
     let text = String::from_utf8_lossy(&output.stdout);
     let expected = "0.1|1e+20|   42|7   |+5|0xff|ha|4464|nan|0x1p+0\n100%\n";
     assert!(output.status.success() && text.contains(expected), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Prints bytes that are not UTF-8, in the format and as an argument, and an argument that is long.
+#[test]
+fn printf_leaves_bytes_as_they_are() {
+    const LONG: usize = 5000;
+    if std::env::var_os("PTX_PRINT").is_some() {
+        let long = vec!["120"; LONG].join(", ");
+        let bench = Bench::new(&format!(
+            ".version 7.0\n.target sm_70\n.address_size 64\n.extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);
+            .global .b8 format[] = {{60, 0xff, 0x25, 0x73, 0xc3, 0x25, 0x73, 62, 10, 0}};
+            .global .b8 word[] = {{0xe9, 0x80, 0}}; .global .b8 long[] = {{{long}, 0}};
+            .visible .entry p() {{ .local .align 8 .b8 buffer[16]; .reg .b64 %f, %a; .param .b64 f; .param .b64 a; .param .b32 r;
+            cvta.global.u64 %a, word; st.local.u64 [buffer], %a; cvta.global.u64 %a, long; st.local.u64 [buffer+8], %a;
+            cvta.global.u64 %f, format; st.param.b64 [f], %f; cvta.local.u64 %a, buffer; st.param.b64 [a], %a;
+            call (r), vprintf, (f, a); ret; }}"
+        ));
+        bench.run("p", 1, 1, &[]);
+        return;
+    }
+    let output = printed_by("output::printf_leaves_bytes_as_they_are");
+    let expected = [b"<\xff\xe9\x80\xc3".as_slice(), &[b'x'; LONG], b">\n"].concat();
+    let found = output.stdout.windows(expected.len()).any(|window| window == expected);
+    assert!(output.status.success() && found, "{}", String::from_utf8_lossy(&output.stdout));
 }
