@@ -48,6 +48,30 @@ fn a_statement_that_is_not_supported_refuses_its_kernel_alone() {
     assert!(found.ends_with("clusters of more than one block are not supported"), "{found}");
 }
 
+/// Their operands seem wrong to who does not know the modifier.
+#[test]
+fn forms_with_other_operands_refuse_their_kernel_alone() {
+    for (statement, modifier) in [
+        (
+            "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f, %f, %f, %f}, {%r, %r}, {%r, %r}, {%f, %f, %f, %f}, %r, 0x0",
+            "sp",
+        ),
+        ("lop3.or.b32 %r|%p, %r, %r, %r, 0x3f, %p", "or"),
+        ("red.global.add.v2.f32 [%d], {%f, %f}", "v2"),
+        ("red.global.v2.f32.add [%d], {%f, %f}", "v2"),
+        ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r], %r, [%r]", "async"),
+        ("ld.global.v8.f32 {%f, %f, %f, %f, %f, %f, %f, %f}, [%d]", "v8"),
+        ("cvt.rs.f16x2.f32 %r, %f, %f, %r", "rs"),
+    ] {
+        let registers = ".reg .b32 %r; .reg .f32 %f; .reg .b64 %d; .reg .pred %p;";
+        let found = refused(&format!(".entry k() {{ {registers}\n{statement};\nret; }}"));
+        assert!(found.contains(&format!("modifier .{modifier} is not supported")), "{found}");
+    }
+    for statement in ["min.f32 %f, %f, %f, %f", "max.NaN.f32 %f, %f, %f, %f"] {
+        refused(&format!(".entry k() {{ .reg .f32 %f; {statement}; ret; }}"));
+    }
+}
+
 #[test]
 fn a_kernel_is_refused_for_the_functions_that_it_calls() {
     let functions = ".func inner() { foo; ret; } .func outer() { call inner; ret; }";

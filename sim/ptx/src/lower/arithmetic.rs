@@ -9,70 +9,86 @@ use crate::op::Op;
 use crate::types::Type;
 
 impl<'a> Lower<'_, 'a> {
+    /// Each operation takes the modifiers that PTX has for it and its type; the others are left, and so refused.
     pub(super) fn arithmetic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        let style = style(m);
         let with_carry = m.take("cc") || matches!(i.opcode, "addc" | "subc" | "madc");
-        let part = m.take_any(&["lo", "hi", "wide"]);
-        let nan = m.take("NaN");
-        let relu = i.opcode == "fma" && m.take("relu");
-        let xor_sign = m.take("xorsign");
-        if xor_sign && !m.take("abs") {
-            return Err("modifier .xorsign needs .abs".into());
-        }
-        let speed = m.take_any(&["approx", "full"]);
         let type_ = type_of(m)?;
         if with_carry {
+            let part = m.take_any(&["lo", "hi"]);
             return self.with_carry(i, type_, part);
         }
-        let says_more = part.is_some() || nan || xor_sign || speed.is_some();
-        let plain = style.round == rounding::NEAREST && !style.flush && !style.saturate;
         match type_ {
-            Type::F32 | Type::F64 => {
-                if relu || part.is_some() || type_ == Type::F64 && (style.flush || style.saturate || nan || xor_sign) {
-                    return Err(UNSUPPORTED);
-                }
-                let how = Extreme { larger: i.opcode == "max", flush: style.flush, nan, xor_sign };
-                self.float_arithmetic(i, type_, style, how)
+            Type::F32 | Type::F64 => self.float_arithmetic(i, m, type_),
+            Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 => self.half_arithmetic(i, m, type_),
+            _ => {
+                let (part, saturate) = (m.take_any(&["lo", "hi", "wide"]), m.take("sat"));
+                self.integer_arithmetic(i, type_, part, saturate)
             }
-            Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 => {
-                if part.is_some() || xor_sign || speed.is_some() || style.round != rounding::NEAREST {
-                    return Err(UNSUPPORTED);
-                }
-                let style = half::Style { flush: style.flush, saturate: style.saturate || nan };
-                if relu {
-                    return self.ternary(i, [type_; 4], half::fma_relu(type_, style));
-                }
-                self.half_arithmetic(i, type_, style)
-            }
-            _ if says_more && part.is_none() || !plain && !style.saturate => Err(UNSUPPORTED),
-            _ => self.integer_arithmetic(i, type_, part, style.saturate),
         }
     }
 
-    fn float_arithmetic(&mut self, i: &Instruction<'a>, type_: Type, style: Style, how: Extreme) -> Lowered<()> {
+    fn float_arithmetic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, type_: Type) -> Lowered<()> {
+        let single = type_ == Type::F32;
+        let flush = single && m.take("ftz");
         match i.opcode {
-            "add" => self.binary(i, type_, float::add(type_, style)),
-            "sub" => self.binary(i, type_, float::sub(type_, style)),
-            "mul" => self.binary(i, type_, float::mul(type_, style)),
-            "div" => self.binary(i, type_, float::div(type_, style)),
-            "fma" | "mad" => self.ternary(i, [type_; 4], float::fma(type_, style)),
-            "min" | "max" => self.binary(i, type_, float::extreme(type_, how)),
-            "neg" => self.unary(i, type_, float::neg(type_, style.flush)),
-            "abs" => self.unary(i, type_, float::abs(type_, style.flush)),
+            "add" | "sub" | "mul" | "fma" | "mad" => {
+                let style = Style { round: rounding_of(m), flush, saturate: single && m.take("sat") };
+                match i.opcode {
+                    "add" => self.binary(i, type_, float::add(type_, style)),
+                    "sub" => self.binary(i, type_, float::sub(type_, style)),
+                    "mul" => self.binary(i, type_, float::mul(type_, style)),
+                    _ => self.ternary(i, [type_; 4], float::fma(type_, style)),
+                }
+            }
+            "div" => {
+                // Both are exact here.
+                let is_fast = single && m.take_any(&["approx", "full"]).is_some();
+                let round = if is_fast { rounding::NEAREST } else { rounding_of(m) };
+                self.binary(i, type_, float::div(type_, Style { round, flush, saturate: false }))
+            }
+            // `min` and `max` of three, which PTX has since 8.8.
+            "min" | "max" if single && i.operands.len() == 4 => Err(UNSUPPORTED),
+            "min" | "max" => {
+                let (nan, xor_sign) = (single && m.take("NaN"), single && m.take("xorsign"));
+                if xor_sign && !m.take("abs") {
+                    return Err("modifier .xorsign needs .abs".into());
+                }
+                let how = Extreme { larger: i.opcode == "max", flush, nan, xor_sign };
+                self.binary(i, type_, float::extreme(type_, how))
+            }
+            "neg" => self.unary(i, type_, float::neg(type_, flush)),
+            "abs" => self.unary(i, type_, float::abs(type_, flush)),
             _ => Err(UNSUPPORTED),
         }
     }
 
-    fn half_arithmetic(&mut self, i: &Instruction<'a>, type_: Type, style: half::Style) -> Lowered<()> {
+    fn half_arithmetic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, type_: Type) -> Lowered<()> {
+        // bf16 has neither `.ftz` nor `.sat`.
+        let is_f16 = matches!(type_, Type::F16 | Type::F16x2);
+        let flush = is_f16 && m.take("ftz");
         match i.opcode {
-            "add" => self.binary(i, type_, half::add(type_, style)),
-            "sub" => self.binary(i, type_, half::sub(type_, style)),
-            "mul" => self.binary(i, type_, half::mul(type_, style)),
-            "fma" => self.ternary(i, [type_; 4], half::fma(type_, style)),
-            "min" => self.binary(i, type_, half::min(type_, style)),
-            "max" => self.binary(i, type_, half::max(type_, style)),
-            "neg" => self.unary(i, type_, half::neg(type_, style)),
-            "abs" => self.unary(i, type_, half::abs(type_, style)),
+            "add" | "sub" | "mul" | "fma" => {
+                m.take("rn");
+                let style = half::Style { flush, saturate: is_f16 && m.take("sat") };
+                match i.opcode {
+                    "add" => self.binary(i, type_, half::add(type_, style)),
+                    "sub" => self.binary(i, type_, half::sub(type_, style)),
+                    "mul" => self.binary(i, type_, half::mul(type_, style)),
+                    _ if m.take("relu") => self.ternary(i, [type_; 4], half::fma_relu(type_, style)),
+                    _ => self.ternary(i, [type_; 4], half::fma(type_, style)),
+                }
+            }
+            "min" | "max" => {
+                // `saturate` stands for `.NaN`.
+                let style = half::Style { flush, saturate: m.take("NaN") };
+                let f = if i.opcode == "min" { half::min(type_, style) } else { half::max(type_, style) };
+                self.binary(i, type_, f)
+            }
+            "neg" | "abs" => {
+                let style = half::Style { flush, saturate: false };
+                let f = if i.opcode == "neg" { half::neg(type_, style) } else { half::abs(type_, style) };
+                self.unary(i, type_, f)
+            }
             _ => Err(UNSUPPORTED),
         }
     }
@@ -200,13 +216,18 @@ impl<'a> Lower<'_, 'a> {
 
 /// `.rn`, `.ftz` and `.sat`
 pub(super) fn style(m: &mut Modifiers<'_>) -> Style {
-    let round = match m.take_any(&["rn", "rz", "rm", "rp"]) {
+    let round = rounding_of(m);
+    Style { round, flush: m.take("ftz"), saturate: m.take("sat") }
+}
+
+/// A mode of [`rounding`].
+fn rounding_of(m: &mut Modifiers<'_>) -> u8 {
+    match m.take_any(&["rn", "rz", "rm", "rp"]) {
         Some("rz") => rounding::ZERO,
         Some("rm") => rounding::DOWN,
         Some("rp") => rounding::UP,
         _ => rounding::NEAREST,
-    };
-    Style { round, flush: m.take("ftz"), saturate: m.take("sat") }
+    }
 }
 
 pub(super) fn type_of(m: &mut Modifiers<'_>) -> Lowered<Type> {

@@ -232,26 +232,28 @@ impl<'a> Lower<'_, 'a> {
         }
         let mut modifiers = Modifiers::new(&i.modifiers);
         let m = &mut modifiers;
-        match Group::of(i.opcode).ok_or(UNSUPPORTED)? {
-            Group::Arithmetic => self.arithmetic(i, m)?,
-            Group::Logic => self.logic(i, m)?,
-            Group::Float => self.float(i, m)?,
-            Group::Data => self.data(i, m)?,
-            Group::Memory => self.memory(i, m)?,
-            Group::Cache => self.cache(i, m)?,
-            Group::Atomic => self.atomic(i, m)?,
-            Group::Synchronise => self.synchronise(i, m)?,
-            Group::Warp => self.warp(i, m)?,
-            Group::Control => self.control(i, m)?,
-            Group::Call => self.call(i, m)?,
-            Group::Matrix => self.matrix(i, m)?,
-            Group::Mbarrier => self.mbarrier(i, m)?,
-            Group::Cluster => self.cluster(i, m)?,
-            Group::Stack => self.stack(i, m)?,
-        }
-        match m.first() {
-            Some(left) => Err(Reason::unsupported_modifier(left)),
-            None => Ok(()),
+        let lowered = match Group::of(i.opcode).ok_or(UNSUPPORTED)? {
+            Group::Arithmetic => self.arithmetic(i, m),
+            Group::Logic => self.logic(i, m),
+            Group::Float => self.float(i, m),
+            Group::Data => self.data(i, m),
+            Group::Memory => self.memory(i, m),
+            Group::Cache => self.cache(i, m),
+            Group::Atomic => self.atomic(i, m),
+            Group::Synchronise => self.synchronise(i, m),
+            Group::Warp => self.warp(i, m),
+            Group::Control => self.control(i, m),
+            Group::Call => self.call(i, m),
+            Group::Matrix => self.matrix(i, m),
+            Group::Mbarrier => self.mbarrier(i, m),
+            Group::Cluster => self.cluster(i, m),
+            Group::Stack => self.stack(i, m),
+        };
+        // A modifier that is left may be why the operands seem wrong.
+        match (lowered, m.first()) {
+            (Ok(()), Some(left)) => Err(Reason::unsupported_modifier(left)),
+            (Err(reason), Some(left)) if !reason.is_unsupported => Err(Reason::unsupported_modifier(left)),
+            (lowered, _) => lowered,
         }
     }
 
