@@ -45,7 +45,8 @@ impl Declaration<'_> {
         u64::from(self.type_.bytes()) * u64::from(self.vector)
     }
 
-    /// The bytes by which an index moves in an array, whose vectors count element by element; 0 for what is no array.
+    /// The bytes by which an index moves in an array, whose vectors count element by element; 0 for anything that is not an
+    /// array.
     pub(crate) fn index_step(&self) -> u64 {
         if self.is_array { u64::from(self.type_.bytes()) } else { 0 }
     }

@@ -1,9 +1,10 @@
 //! An interpreter of PTX kernels over memory that the caller provides.
 //!
-//! The stages: the lexer splits the text into tokens, the parser builds statements, lowering checks every statement and
-//! turns each function into flat operations over register slots, linking fills in the addresses of variables, and
-//! [`run`] executes. [`Module::load`] refuses what is invalid, with its line. What is not supported refuses the kernels that
-//! need it, and the module if no kernel is left.
+//! The stages: the lexer splits the text into tokens, the parser builds statements, lowering checks them and turns each
+//! function into flat operations over register slots, linking fills in the addresses of variables, and [`run`] executes.
+//! [`Module::load`] refuses what is invalid, with its line. A statement of a function that is not supported refuses the kernels
+//! that need the function, and the module if no kernel is left; what comes after it in the function is not checked. Outside
+//! functions, what is not supported refuses the module.
 //!
 //! The crate is independent of CUDA's driver API, which is in `sim/cuda`. It has a parser of its own because the
 //! published ones are unsuitable: `ptx-syntax` is 126,000 generated lines with a type for each variant of each

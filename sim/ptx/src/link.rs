@@ -190,8 +190,8 @@ pub(crate) fn first_unsupported(module: &Module, kernel: usize) -> Option<&LoadE
     reached(module, kernel, false).into_iter().find_map(|function| function.unsupported.as_ref())
 }
 
-/// A kernel and the functions that it calls; `by_pointers`: including all that a call of a pointer may reach, which other kernels
-/// are not.
+/// A kernel and the functions that it calls. With `by_pointers`, a call of a pointer counts as one of every function of the
+/// module that is not a kernel.
 fn reached(module: &Module, kernel: usize, by_pointers: bool) -> Vec<&Function> {
     let mut seen = vec![false; module.functions.len()];
     module.kernels.iter().filter(|other| other.function != kernel).for_each(|other| seen[other.function] = true);

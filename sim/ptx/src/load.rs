@@ -23,8 +23,9 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The first statement that is invalid; if there is none and no kernel can be launched, the first that is not
-    /// supported. Never panics, whatever the text.
+    /// A statement that is invalid: of several, the first that breaks the syntax, otherwise the first whose meaning is wrong,
+    /// where those of a function after one that is not supported do not count. If there is none and no kernel can be launched,
+    /// the first that is not supported. Never panics, whatever the text.
     pub fn load(text: &str) -> Result<Module, LoadError> {
         let mut source = parse(text)?;
         choose_weak(&mut source);

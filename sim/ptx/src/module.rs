@@ -51,7 +51,7 @@ pub(crate) struct KernelHead {
     pub(crate) required_block: Option<[u32; 3]>,
 }
 
-/// Non-zero initial bytes of a variable.
+/// The initial value of an element of a variable. Bytes without one are zero.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstValue {
     pub(crate) offset: u64,

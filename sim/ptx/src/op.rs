@@ -26,7 +26,7 @@ pub(crate) type Slot = u32;
 pub(crate) const CARRY: Slot = 0;
 /// The offset of the frame's local memory in the thread's.
 pub(crate) const LOCAL_BASE: Slot = 1;
-/// The number of the cluster's barrier, behind those of the block. A cluster has one block.
+/// The number of the cluster's barrier, after those of the block. A cluster has one block.
 pub(crate) const CLUSTER_BARRIER: u32 = 16;
 /// The slots before the first register.
 pub(crate) const FIRST_SLOT: Slot = 2;

@@ -53,8 +53,8 @@ impl Kernel {
         &self.linked().head.name
     }
 
-    /// The statement for which it cannot be launched: its first, or that of a function that it calls, which is not
-    /// supported.
+    /// The statement that is not supported, for which it cannot be launched: the first of the kernel, otherwise of a function
+    /// that it calls. `None` if it can be launched.
     pub fn unsupported(&self) -> Option<&LoadError> {
         self.linked().unsupported.as_ref()
     }

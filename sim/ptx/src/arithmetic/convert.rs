@@ -21,7 +21,7 @@ pub(crate) struct Convert {
     pub(crate) integral: bool,
     pub(crate) flush: bool,
     pub(crate) saturate: bool,
-    /// Negative results and NaN become zero.
+    /// Negative results become zero, and NaN the canonical one.
     pub(crate) relu: bool,
     /// The width of the destination's register, to which signed results are extended.
     pub(crate) width: u8,

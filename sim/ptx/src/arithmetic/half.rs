@@ -74,7 +74,7 @@ fn finish<N: Narrow, const FLUSH: bool, const SATURATE: bool>(bits: u16) -> u16 
     }
 }
 
-/// `f(a, b, c)` on each half. A single value has a zero upper half, whose result is ignored.
+/// `f(a, b, c)` on each half of a pair, or on a single value, above which the result is zero.
 fn each(pair: bool, f: impl Fn(u16, u16, u16) -> u16, a: u64, b: u64, c: u64) -> u64 {
     let low = u64::from(f(a as u16, b as u16, c as u16));
     if !pair {

@@ -1,8 +1,8 @@
 //! The state of an mbarrier in its 64 bits, which PTX leaves open, and the operations on it.
 //!
 //! Bits 0 to 19 have the pending count of arrivals, bits 20 to 39 the expected count of the next phase, bits 40 to 60 the
-//! count of expected bytes as a signed number, bit 61 the parity of the phase; bit 63 tells an initialised one. PTX ISA,
-//! "Contents of the mbarrier object" and "Phase Completion of the mbarrier object".
+//! count of expected bytes as a signed number, bit 61 the parity of the phase. Bit 63 is 1 in an initialised mbarrier. PTX
+//! ISA, "Contents of the mbarrier object" and "Phase Completion of the mbarrier object".
 
 use super::{mask, sign_extend};
 
@@ -36,7 +36,8 @@ pub(crate) enum Operation {
     Test,
     /// Operand: the parity of the phase.
     TestParity,
-    /// Nothing but a check: copies that are complete arrive for an arrival that they add.
+    /// Only checks that an mbarrier is there. `cp.async.mbarrier.arrive` expects one more arrival, which is made when the
+    /// thread's copies are complete, as they are at once.
     Check,
 }
 

@@ -91,7 +91,7 @@ impl<'l> Grid<'l> {
     }
 
     /// The shared memory of a block. The reserved part is last and only there for kernels that ask for its address: for the
-    /// others, an access behind the end of their own is a fault.
+    /// others, an access past the end of their own is a fault.
     pub(super) fn allocated_shared(&self) -> u64 {
         if self.has_reserved_shared {
             self.reserved_shared_base + u64::from(RESERVED_SHARED)
@@ -101,7 +101,7 @@ impl<'l> Grid<'l> {
     }
 }
 
-/// The start of dynamic shared memory, behind the kernel's variables.
+/// The start of dynamic shared memory, after the kernel's variables.
 fn dynamic_shared_base(kernel: &Kernel) -> u64 {
     kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align)
 }

@@ -1,7 +1,7 @@
 //! The diverged lanes of a warp, in groups that are at the same instruction of one frame.
 //!
 //! The group with the lowest program counter runs, until it reaches the next one, which it joins. So lanes come together
-//! again where their ways do, since compilers place what follows a branch or a loop behind it.
+//! again where their ways do, since compilers place what follows a branch or a loop after it.
 
 /// Lanes at the same instruction.
 #[derive(Clone, Copy, Debug)]

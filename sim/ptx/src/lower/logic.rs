@@ -75,7 +75,7 @@ impl<'a> Lower<'_, 'a> {
         self.ternary(i, [Type::B32; 4], Some(f))
     }
 
-    /// Without selectors and masks, which are written behind operands, nor saturation.
+    /// Without selectors and masks, which are written after operands, nor saturation.
     fn differences(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let add = m.take("add");
         let (d, a, b) = (type_of(m)?, type_of(m)?, type_of(m)?);

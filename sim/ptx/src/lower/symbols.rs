@@ -36,7 +36,7 @@ pub(crate) struct SharedVariable {
 pub(crate) struct Symbols<'a> {
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
-    /// The bytes by which an index moves in each variable; 0 for what is no array.
+    /// The bytes by which an index moves in each variable; 0 for anything that is not an array.
     pub(crate) steps: HashMap<&'a str, u64>,
     /// The alignment of dynamic shared memory.
     pub(crate) dynamic_align: u64,
