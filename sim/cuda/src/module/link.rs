@@ -24,8 +24,8 @@ const KNOWN: u32 = CUjitInputType::CU_JIT_NUM_INPUT_TYPES as u32;
 struct Linker {
     options: Options,
     inputs: Mutex<Vec<String>>,
-    // The output, which lives as long as the linker.
-    output: Mutex<Option<CString>>,
+    // The outputs, which live as long as the linker.
+    outputs: Mutex<Vec<CString>>,
 }
 
 static LINKERS: LazyLock<Mutex<HashMap<usize, Arc<Linker>>>> = LazyLock::new(Mutex::default);
@@ -44,7 +44,7 @@ fn create(count: u32, keys: In<u32>, values: Out<usize>, out: Out<usize>) -> Out
     context::usable()?;
     let options = Options::read(count, keys, values)?;
     let handle = handle::next();
-    let linker = Linker { options, inputs: Mutex::default(), output: Mutex::default() };
+    let linker = Linker { options, inputs: Mutex::default(), outputs: Mutex::default() };
     lock(&LINKERS).insert(handle, Arc::new(linker));
     out.set(handle)
 }
@@ -96,8 +96,9 @@ fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
     linker.options.report_success();
     let text = CString::new(text).map_err(|_| INVALID_VALUE)?;
     size.set_if_wanted(text.as_bytes_with_nul().len());
-    let mut output = lock(&linker.output);
-    out.set(output.insert(text).as_ptr().expose_provenance())
+    let address = text.as_ptr().expose_provenance();
+    lock(&linker.outputs).push(text);
+    out.set(address)
 }
 
 fn destroy(linker: usize) -> Outcome {

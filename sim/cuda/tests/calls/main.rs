@@ -7,6 +7,7 @@ mod dma_buf;
 mod forks;
 mod graphs;
 mod ipc;
+mod kernels;
 mod memory;
 mod missing;
 mod peers;
