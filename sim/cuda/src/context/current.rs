@@ -10,9 +10,8 @@ use crate::owner::Owner;
 /// The calling thread's current context. `CUDA_ERROR_INVALID_CONTEXT` without one,
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` when it was destroyed.
 pub(crate) fn current() -> Result<Arc<Context>, Code> {
-    let owner = stack::top().ok_or(INVALID_CONTEXT)?;
     // Another context may have the address by now.
-    table::find(owner.context).filter(|context| context.owner() == owner).ok_or(CONTEXT_IS_DESTROYED)
+    of(stack::top().ok_or(INVALID_CONTEXT)?).ok_or(CONTEXT_IS_DESTROYED)
 }
 
 /// The current context, if no asynchronous work failed in it.
@@ -22,10 +21,19 @@ pub(crate) fn usable() -> Result<Arc<Context>, Code> {
     Ok(context)
 }
 
+/// As [`usable`], of the context of a handle; null means the current one.
+pub(crate) fn given(handle: usize) -> Result<Arc<Context>, Code> {
+    let context = if handle == 0 { current()? } else { table::get(handle)? };
+    context.health.check()?;
+    Ok(context)
+}
+
+/// The live context of an owner.
+pub(crate) fn of(owner: Owner) -> Option<Arc<Context>> {
+    table::find(owner.context).filter(|context| context.owner() == owner)
+}
+
 /// The error that asynchronous work left in the owner's context, if that still lives.
 pub(crate) fn check_owner(owner: Owner) -> Outcome {
-    match table::find(owner.context) {
-        Some(context) if context.owner() == owner => context.health.check(),
-        _ => Ok(()),
-    }
+    of(owner).map_or(Ok(()), |context| context.health.check())
 }

@@ -16,12 +16,10 @@ use crate::stream::HostCall;
 use crate::stream::event::{self, Record, Wait};
 
 pub(super) fn kernel(parameters: In<KernelParameters>) -> Result<Operation, Code> {
-    context::usable()?;
     Ok(Operation::new(Prepared::from_parameters(&parameters.get()?)?))
 }
 
 fn kernel_v1(parameters: In<KernelParametersV1>) -> Result<Operation, Code> {
-    context::usable()?;
     Ok(Operation::new(Prepared::from_parameters(&parameters.get()?.widened())?))
 }
 

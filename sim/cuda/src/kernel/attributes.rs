@@ -91,15 +91,13 @@ fn set(function: usize, attribute: u32, value: i32) -> Outcome {
 
 fn get_of_kernel(out: Out<i32>, attribute: u32, kernel: usize, device: i32) -> Outcome {
     out.required()?;
-    device::check(device)?;
     let kernel = library::kernel(kernel)?;
-    out.set(value(attribute, &kernel.kernel, &kernel.settings)?)
+    out.set(value(attribute, &kernel.kernel, kernel.settings(device)?)?)
 }
 
 fn set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32) -> Outcome {
-    device::check(device)?;
     let kernel = library::kernel(kernel)?;
-    set_value(attribute, value, &kernel.kernel, &kernel.settings)
+    set_value(attribute, value, &kernel.kernel, kernel.settings(device)?)
 }
 
 // Cache preference and bank size have no effect here.

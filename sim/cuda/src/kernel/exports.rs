@@ -52,7 +52,7 @@ fn parameter_count(function: usize, out: Out<usize>) -> Outcome {
 
 fn kernel_function(out: Out<usize>, kernel: usize) -> Outcome {
     out.required()?;
-    out.set(library::kernel(kernel)?.function()?.handle)
+    out.set(library::kernel(kernel)?.function(&*context::usable()?)?.handle)
 }
 
 fn kernel_name(out: Out<*const c_char>, kernel: usize) -> Outcome {

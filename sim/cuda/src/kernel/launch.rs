@@ -10,8 +10,8 @@ use super::{fault, occupancy, parameters};
 
 use crate::boundary::say;
 use crate::code::{
-    COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
-    OUT_OF_MEMORY, Outcome,
+    CONTEXT_IS_DESTROYED, COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES,
+    NOT_SUPPORTED, OUT_OF_MEMORY, Outcome,
 };
 use crate::context;
 use crate::control::behind_kernels;
@@ -136,23 +136,25 @@ impl Drop for Workspace {
 
 // The heap of the context that a launch runs in. A context that was just destroyed has none, and runs nothing.
 fn kernel_heap(owner: Owner) -> Arc<KernelHeap> {
-    let context = context::table::find(owner.context).filter(|context| context.owner() == owner);
-    context.map(|context| context.kernel_heap()).unwrap_or_default()
+    context::of(owner).map(|context| context.kernel_heap()).unwrap_or_default()
 }
 
-/// Queues a launch. `parameters` is called after all other checks.
+/// Queues a launch. The handle of a library's kernel denotes its function in the stream's context. `parameters` is called after
+/// all other checks.
 pub(super) fn launch(
-    function: &Arc<Function>,
+    function: usize,
     shape: Shape,
     cooperative: bool,
     stream: usize,
     parameters: impl FnOnce(&ptx::Kernel) -> Result<Vec<u8>, Code>,
 ) -> Outcome {
     let stream = streams::capturable(stream)?;
+    let context = context::of(stream.owner).ok_or(CONTEXT_IS_DESTROYED)?;
+    let function = library::function_in(function, &context)?;
     if stream.owner != function.owner {
         return Err(INVALID_HANDLE);
     }
-    let launch = Prepared::new(function, shape, cooperative, parameters)?;
+    let launch = Prepared::new(&function, shape, cooperative, parameters)?;
     if capture::add(&stream, || Operation::new(launch.clone()))? {
         return Ok(());
     }
@@ -199,8 +201,12 @@ impl Prepared {
 
     /// Reads and checks the parameters of a node.
     pub(crate) fn from_parameters(node: &KernelParameters) -> Result<Prepared, Code> {
-        let KernelParameters { function, kernel, grid, block, dynamic_shared, pointers, extra, .. } = *node;
-        let function = library::function(if function == 0 { kernel } else { function })?;
+        let KernelParameters { function, kernel, grid, block, dynamic_shared, pointers, extra, context } = *node;
+        // As documented, the kernel and its context matter only where there is no function.
+        let function = match function {
+            0 => library::kernel(kernel)?.function(&*context::given(context)?)?,
+            _ => library::function_in(function, &*context::usable()?)?,
+        };
         let shape = Shape { grid, block, dynamic_shared };
         Prepared::new(&function, shape, false, |kernel| parameters::read(kernel, pointers, extra))
     }

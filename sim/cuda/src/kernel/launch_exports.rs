@@ -4,10 +4,8 @@ use super::launch::{Shape, launch};
 use super::parameters;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::context;
 use crate::ffi::In;
 use crate::layout::{LaunchAttribute, LaunchConfig};
-use crate::module::library;
 
 #[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
 fn plain(
@@ -23,10 +21,8 @@ fn plain(
     pointers: In<In<u8>>,
     extra: In<In<u8>>,
 ) -> Outcome {
-    context::usable()?;
-    let function = library::function(function)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], dynamic_shared };
-    launch(&function, shape, false, stream, |kernel| parameters::read(kernel, pointers, extra))
+    launch(function, shape, false, stream, |kernel| parameters::read(kernel, pointers, extra))
 }
 
 #[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
@@ -42,23 +38,19 @@ fn cooperative(
     stream: usize,
     pointers: In<In<u8>>,
 ) -> Outcome {
-    context::usable()?;
-    let function = library::function(function)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], dynamic_shared };
-    launch(&function, shape, true, stream, |kernel| parameters::from_pointers(kernel, pointers))
+    launch(function, shape, true, stream, |kernel| parameters::from_pointers(kernel, pointers))
 }
 
 fn extended(config: In<LaunchConfig>, function: usize, pointers: In<In<u8>>, extra: In<In<u8>>) -> Outcome {
     let config = config.get()?;
-    context::usable()?;
-    let function = library::function(function)?;
     let mut cooperative = false;
     for index in 0..usize::try_from(config.attribute_count).map_err(|_| INVALID_VALUE)? {
         cooperative |= attribute(&config.attributes.element(index)?)?;
     }
     let LaunchConfig { grid, block, dynamic_shared, stream, .. } = config;
     let shape = Shape { grid, block, dynamic_shared };
-    launch(&function, shape, cooperative, stream, |kernel| parameters::read(kernel, pointers, extra))
+    launch(function, shape, cooperative, stream, |kernel| parameters::read(kernel, pointers, extra))
 }
 
 // Whether the attribute makes the launch cooperative. Attributes that only affect speed are accepted and ignored;

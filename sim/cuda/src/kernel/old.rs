@@ -78,7 +78,7 @@ fn run_grid_on(function: usize, width: i32, height: i32, stream: usize) -> Outco
     let function = library::function(function)?;
     let Prepared { block, dynamic_shared, parameters } = lock(&function.prepared).clone();
     let shape = Shape { grid: [positive(width)?, positive(height)?, 1], block, dynamic_shared };
-    launch(&function, shape, false, stream, |kernel| {
+    launch(function.handle, shape, false, stream, |kernel| {
         if parameters.len() < kernel.parameter_bytes() { Err(INVALID_VALUE) } else { Ok(parameters) }
     })
 }

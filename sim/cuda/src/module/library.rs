@@ -13,8 +13,9 @@ use super::options::Options;
 use super::{exports as modules, table};
 
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
-use crate::context;
+use crate::code::{Code, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
+use crate::context::{self, Context};
+use crate::device;
 use crate::ffi::{In, Out, Text};
 use crate::handle;
 use crate::owner::Owner;
@@ -30,16 +31,21 @@ pub(crate) struct Kernel {
     pub(crate) library: usize,
     pub(crate) kernel: Arc<ptx::Kernel>,
     pub(crate) name: CString,
-    /// Shared by its functions in all contexts.
-    pub(crate) settings: Arc<Settings>,
+    /// By device, shared by its functions in all contexts of the device.
+    settings: Vec<Arc<Settings>>,
     owner: Weak<Library>,
 }
 
 impl Kernel {
-    /// Its function in the current context.
-    pub(crate) fn function(&self) -> Result<Arc<Function>, Code> {
-        let module = self.owner.upgrade().ok_or(INVALID_HANDLE)?.module()?;
+    /// Its function in a context.
+    pub(crate) fn function(&self, context: &Context) -> Result<Arc<Function>, Code> {
+        let module = self.owner.upgrade().ok_or(INVALID_HANDLE)?.module(context)?;
         module.function(self.kernel.name()).cloned().ok_or(NOT_FOUND)
+    }
+
+    /// Its settings on a device.
+    pub(crate) fn settings(&self, device: i32) -> Result<&Arc<Settings>, Code> {
+        usize::try_from(device).ok().and_then(|device| self.settings.get(device)).ok_or(INVALID_DEVICE)
     }
 }
 
@@ -47,7 +53,8 @@ struct Library {
     handle: usize,
     text: String,
     kernels: Vec<Arc<Kernel>>,
-    modules: Mutex<Vec<Arc<Module>>>,
+    /// None is loaded once there is no list: the library was unloaded.
+    modules: Mutex<Option<Vec<Arc<Module>>>>,
 }
 
 static LIBRARIES: LazyLock<Mutex<HashMap<usize, Arc<Library>>>> = LazyLock::new(Mutex::default);
@@ -65,14 +72,19 @@ pub(crate) fn kernel(handle: usize) -> Result<Arc<Kernel>, Code> {
 
 /// The function of a handle. The handle of a library's kernel denotes its function in the current context.
 pub(crate) fn function(handle: usize) -> Result<Arc<Function>, Code> {
-    function::find(handle).map_or_else(|| kernel(handle)?.function(), Ok)
+    function::find(handle).map_or_else(|| kernel(handle)?.function(&*context::usable()?), Ok)
+}
+
+/// As `function`, where the handle of a library's kernel denotes its function in that context.
+pub(crate) fn function_in(handle: usize, context: &Context) -> Result<Arc<Function>, Code> {
+    function::find(handle).map_or_else(|| kernel(handle)?.function(context), Ok)
 }
 
 /// Removes the libraries' modules in a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
     let libraries: Vec<Arc<Library>> = lock(&LIBRARIES).values().cloned().collect();
     for library in libraries {
-        lock(&library.modules).retain(|module| module.owner != owner);
+        lock(&library.modules).iter_mut().for_each(|modules| modules.retain(|module| module.owner != owner));
     }
 }
 
@@ -92,12 +104,12 @@ impl Library {
                 handle: handle::next(),
                 library: handle,
                 name: CString::new(kernel.name()).unwrap_or_default(),
-                settings: Settings::of(&kernel),
+                settings: (0..device::how_many()).map(|_| Settings::of(&kernel)).collect(),
                 kernel,
                 owner: owner.clone(),
             };
             let kernels = program.kernels().map(|found| Arc::new(kernel(found))).collect();
-            Library { handle, text, kernels, modules: Mutex::default() }
+            Library { handle, text, kernels, modules: Mutex::new(Some(Vec::new())) }
         }))
     }
 
@@ -105,20 +117,21 @@ impl Library {
         self.kernels.iter().map(Arc::as_ref).find(|kernel| kernel.kernel.name() == name)
     }
 
-    // Its module in the current context, loaded on first use.
-    fn module(&self) -> Result<Arc<Module>, Code> {
-        let context = context::usable()?;
-        let mut modules = lock(&self.modules);
+    // Its module in a context, loaded on first use.
+    fn module(&self, context: &Context) -> Result<Arc<Module>, Code> {
+        let mut guard = lock(&self.modules);
+        let modules = guard.as_mut().ok_or(INVALID_HANDLE)?;
         if let Some(module) = modules.iter().find(|module| module.owner == context.owner()) {
             return Ok(Arc::clone(module));
         }
-        let settings = |name: &str| self.kernel(name).map(|kernel| Arc::clone(&kernel.settings));
-        let module = Module::load(&self.text, &context, Some(self.handle), settings, modules.first());
+        let device = context.owner().device;
+        let settings = |name: &str| self.kernel(name)?.settings(device).ok().cloned();
+        let module = Module::load(&self.text, context, Some(self.handle), settings, modules.first());
         let module = match module {
             Ok(module) => module,
             Err(refusal) => {
                 // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
-                drop(modules);
+                drop(guard);
                 return Err(modules::report(&Options::default(), refusal));
             }
         };
@@ -188,8 +201,8 @@ fn load_file(
 fn unload(library: usize) -> Outcome {
     let library = lock(&LIBRARIES).remove(&library).ok_or(INVALID_HANDLE)?;
     lock(&KERNELS).retain(|_, kernel| kernel.library != library.handle);
-    let modules = std::mem::take(&mut *lock(&library.modules));
-    for module in modules {
+    let modules = lock(&library.modules).take();
+    for module in modules.into_iter().flatten() {
         // The destruction of its context may have removed it already.
         let _ = table::remove(module.handle);
     }
@@ -214,16 +227,16 @@ fn kernels(out: Out<usize>, count: u32, library: usize) -> Outcome {
 
 fn get_module(out: Out<usize>, library: usize) -> Outcome {
     out.required()?;
-    out.set(get(library)?.module()?.handle)
+    out.set(get(library)?.module(&*context::usable()?)?.handle)
 }
 
 fn get_global(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
-    modules::variable(&get(library)?.module()?, name, out, size)
+    modules::variable(&get(library)?.module(&*context::usable()?)?, name, out, size)
 }
 
 // One for all contexts, in memory of the first that loaded the library.
 fn get_managed(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
-    let module = get(library)?.module()?;
+    let module = get(library)?.module(&*context::usable()?)?;
     modules::give(module.managed(name.read().ok_or(INVALID_VALUE)?), out, size)
 }
 

@@ -55,6 +55,21 @@ macro_rules! call {
 }
 use call;
 
+/// A library with that kernel.
+fn library() -> usize {
+    given(|out| {
+        call!(cuLibraryLoadData(
+            out => *mut usize, PUT.as_ptr() => *const i8, 0 => usize, 0 => usize, 0 => u32, 0 => usize, 0 => usize,
+            0 => u32
+        ))
+    })
+}
+
+/// The kernel of that library.
+fn put_of(library: usize) -> usize {
+    given(|out| call!(cuLibraryGetKernel(out => *mut usize, library => usize, c"put".as_ptr() => *const i8)))
+}
+
 /// Looks up a function of the driver.
 ///
 /// # Safety
