@@ -26,7 +26,7 @@ use crate::memory::table::{insert_variables, remove_variables};
 use crate::memory::view::View;
 use crate::memory::weak;
 use crate::memory::window::Window;
-use crate::module::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
+use crate::module::function::{Function, MAX_THREADS, most_threads};
 use crate::module::library;
 use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
@@ -78,9 +78,8 @@ impl Shape {
         if threads > most_threads(kernel) {
             return Err(INVALID_VALUE);
         }
-        // More than 48 KiB only where the program asked for it.
-        let dynamic = u64::from(self.dynamic_shared);
-        if dynamic > usual_dynamic_shared(kernel).max(function.settings.get().max_dynamic_shared) {
+        // What is usual, or what the program asked for: more than 48 KiB, or less.
+        if u64::from(self.dynamic_shared) > function.settings.get().max_dynamic_shared {
             return Err(INVALID_VALUE);
         }
         Ok(())

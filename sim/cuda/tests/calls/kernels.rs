@@ -1,13 +1,13 @@
-//! Kernels of libraries in several contexts and on several devices.
+//! Kernels of libraries in several contexts and on several devices, and the limits of launches.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use support::codes::INVALID_HANDLE;
+use support::codes::{INVALID_HANDLE, INVALID_VALUE};
 use support::cuda::{Context, PrimaryContext, Stream};
 use support::{Result, child, simcuda};
 
-use crate::{call, given, good, library, put_of};
+use crate::{PUT, call, given, good, library, put_of};
 
 const INVALID_DEVICE: i32 = 101;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
@@ -49,6 +49,23 @@ fn a_librarys_kernel_runs_in_the_context_of_the_stream() {
     own.synchronize();
     other.destroy();
     good(call!(cuLibraryUnload(library => usize)));
+}
+
+#[test]
+fn dynamic_shared_memory_is_limited_by_the_functions_attribute() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
+    let put: usize =
+        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
+    let address = allocate();
+    let limit = |bytes: i32| good(call!(cuFuncSetAttribute(put => usize, MAX_DYNAMIC_SHARED => u32, bytes => i32)));
+    assert_eq!([launch(put, address, 48 << 10, 0), launch(put, address, (48 << 10) + 1, 0)], [0, INVALID_VALUE]);
+    limit(1000);
+    assert_eq!([launch(put, address, 1000, 0), launch(put, address, 1001, 0)], [0, INVALID_VALUE]);
+    limit(64 << 10);
+    assert_eq!(launch(put, address, 64 << 10, 0), 0);
+    good(call!(cuCtxSynchronize()));
+    good(call!(cuModuleUnload(module => usize)));
 }
 
 #[test]
