@@ -93,7 +93,8 @@
 //!   kernels of the context that run or are queued before the awaited point, without an error. On a GPU the wait goes on.
 //! * A cooperative launch whose blocks need more than 1 GiB together for registers and local and shared memory is
 //!   `CUDA_ERROR_NOT_SUPPORTED`.
-//! * The nodes of a graph run one after the other, on the stream of the launch. Copies of pageable memory can be captured.
+//! * The nodes of a graph run one after the other, on the stream of the launch, kernels of another context in that one. Copies
+//!   of pageable memory can be captured.
 //! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
 //!   calling thread, for the frees that are queued.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.

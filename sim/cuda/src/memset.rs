@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
 use crate::copy::plan::{End, Memory, Rows, Shape, Side};
-use crate::graph::{Kind, Operation, Work, capture};
+use crate::graph::{Difference, Kind, Operation, Work, capture};
 use crate::layout::FillParameters;
 use crate::memory::bytes::{self, Pattern};
 use crate::memory::table::Queued;
@@ -132,6 +132,15 @@ impl Work for Filling {
 
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         self.queue(stream).map(drop)
+    }
+
+    /// Address and value can change, and in one dimension also the width and the size of the elements.
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        let new = new.get::<Filling>()?;
+        let rows = |filling: &Filling| (filling.width, filling.pattern.size(), filling.target.rows.pitch);
+        let one = self.shape.height == 1;
+        let same = self.shape.height == new.shape.height && (one || rows(self) == rows(new));
+        (!same || !self.target.is_like(&new.target)).then_some(Difference::Parameters)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
-use crate::graph::{self, Operation, Work, capture};
+use crate::graph::{self, Difference, Operation, Work, capture};
 use crate::health::Health;
 use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
 use crate::owner::Owner;
@@ -116,6 +116,11 @@ impl Points {
         Ok(Points { points, given: Arc::new((handles, values)) })
     }
 
+    /// What keeps new points from taking their place in an executable graph: their number cannot change.
+    fn difference(&self, new: &Points) -> Option<Difference> {
+        (new.points.len() != self.points.len()).then_some(Difference::Parameters)
+    }
+
     /// The arrays, which live as long as this value or a clone of it.
     pub(crate) fn parameters(&self) -> SemaphoreNode {
         let (handles, values) = &*self.given;
@@ -170,6 +175,10 @@ impl Work for Signal {
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         self.0.signal(stream)
     }
+
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        self.0.difference(&new.get::<Signal>()?.0)
+    }
 }
 
 /// The waits as a node of a graph.
@@ -182,6 +191,10 @@ impl Work for Await {
 
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         self.0.wait(stream)
+    }
+
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        self.0.difference(&new.get::<Await>()?.0)
     }
 }
 

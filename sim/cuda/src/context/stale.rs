@@ -44,9 +44,9 @@ pub(crate) fn orphan(handles: impl IntoIterator<Item = usize>) {
     }
 }
 
-/// Called with a context that was destroyed.
+/// Called with a handle that is not a live context's, but may be another object's.
 pub(super) fn context(address: usize) {
-    if settings().stale_aborts {
+    if settings().stale_aborts && lock(&FREE).contains(&address) {
         abort("context", address);
     }
 }

@@ -87,6 +87,13 @@ impl End {
         self.span.is_some_and(|span| span.kind.is_device() && !span.synchronous)
     }
 
+    /// Whether memory of the same type, host's or device's or managed, and of the same context.
+    pub(crate) fn is_like(&self, other: &End) -> bool {
+        let kind = |end: &End| end.span.map_or((false, false), |span| (span.kind.is_device(), span.kind.is_managed()));
+        let owners = self.span.zip(other.span);
+        kind(self) == kind(other) && owners.is_none_or(|(own, other)| own.owner == other.owner)
+    }
+
     pub(crate) fn is_pageable(&self) -> bool {
         self.span.is_none()
     }

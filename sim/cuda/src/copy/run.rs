@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::plan::{End, Rows, Shape, Side};
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
-use crate::graph::{Kind, Operation, Work, capture};
+use crate::graph::{Difference, Kind, Operation, Work, capture};
 use crate::memory::bytes;
 use crate::memory::table::Queued;
 use crate::queue::{Marker, Placement, Stream};
@@ -91,6 +91,17 @@ impl Work for Transfer {
 
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         self.queue(stream).map(drop)
+    }
+
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        let new = new.get::<Transfer>()?;
+        let same = self.target.is_like(&new.target) && self.source.is_like(&new.source);
+        (!same).then_some(Difference::Parameters)
+    }
+
+    /// `cuGraphExecMemcpyNodeSetParams` is for one dimension.
+    fn is_settable(&self) -> bool {
+        self.shape.height == 1 && self.shape.depth == 1
     }
 }
 

@@ -17,6 +17,9 @@ use crate::stream::event::{self, Record, Wait};
 /// The offset of the union in `CUgraphNodeParams`, and of the copy in `CUDA_MEMCPY_NODE_PARAMS`, in bytes.
 const UNION: usize = 16;
 const COPY: usize = 16;
+/// The words of the union with the contexts of `CUDA_MEMCPY_NODE_PARAMS` and `CUDA_MEMSET_NODE_PARAMS_v2`.
+const COPY_CONTEXT: usize = 1;
+const FILL_CONTEXT: usize = 5;
 /// Allocations, frees, batches of memory operations, conditions.
 const NOT_SIMULATED: std::ops::RangeInclusive<u32> = 10..=13;
 
@@ -36,16 +39,18 @@ fn child(child: usize, graph: usize) -> Result<Operation, Code> {
     Ok(Operation::new(Child(state::get(child)?.copy()?)))
 }
 
-/// `graph` is the one that has the node, 0 if the node is an executable graph's.
-fn operation(parameters: In<NodeParameters>, graph: usize) -> Result<Operation, Code> {
-    let NodeParameters { kind, union: [first, second, ..], .. } = parameters.get()?;
-    let handle = usize::try_from(first).map_err(|_| INVALID_VALUE)?;
+/// `graph` is the one that has the node, 0 if the node is an executable graph's, and `replaced` what the node did before.
+fn operation(parameters: In<NodeParameters>, graph: usize, replaced: Option<&Operation>) -> Result<Operation, Code> {
+    let NodeParameters { kind, union, .. } = parameters.get()?;
+    let [first, second, ..] = union;
+    let word = |index: usize| usize::try_from(union[index]).map_err(|_| INVALID_VALUE);
+    let handle = word(0)?;
     match kind {
-        0 => kernel(parameters.behind(UNION)),
+        0 => kernel(parameters.behind(UNION), replaced),
         // Flags, which must be zero.
         1 if first != 0 => Err(INVALID_VALUE),
-        1 => transfer(parameters.behind(UNION + COPY)),
-        2 => fill(parameters.behind(UNION)),
+        1 => transfer(parameters.behind(UNION + COPY), word(COPY_CONTEXT)?),
+        2 => fill(parameters.behind(UNION), word(FILL_CONTEXT)?),
         3 => host(parameters.behind(UNION)),
         // The ownership, in the low half: a move needs a graph that no one else has.
         4 if second & u64::from(u32::MAX) != 0 => Err(NOT_SUPPORTED),
@@ -63,7 +68,7 @@ fn operation(parameters: In<NodeParameters>, graph: usize) -> Result<Operation, 
 fn add_any(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<NodeParameters>) -> Outcome {
     out.required()?;
     state::get(graph)?;
-    add(out, graph, after, count, operation(parameters, graph)?)
+    add(out, graph, after, count, operation(parameters, graph, None)?)
 }
 
 fn add_any_v2(
@@ -80,11 +85,13 @@ fn add_any_v2(
 
 fn set_any(node: usize, parameters: In<NodeParameters>) -> Outcome {
     let graph = state::of_node(node)?;
-    graph.replace(node, operation(parameters, graph.handle)?)
+    let replaced = graph.operation(node)?;
+    graph.replace(node, operation(parameters, graph.handle, Some(&replaced))?)
 }
 
 fn set_any_in(executable: usize, node: usize, parameters: In<NodeParameters>) -> Outcome {
-    executable::replace(executable, node, operation(parameters, 0)?)
+    let replaced = executable::operation(executable, node)?;
+    executable::replace(executable, node, operation(parameters, 0, Some(&replaced))?)
 }
 
 fn set_child_in(executable: usize, node: usize, graph: usize) -> Outcome {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::operation::{Kind, Operation, Work};
+use super::operation::{Difference, Kind, Operation, Work};
 use super::state::Graph;
+use super::step;
 use crate::code::{Code, Outcome};
 use crate::queue::Stream;
 
@@ -15,8 +16,16 @@ impl Work for Child {
         Kind::Graph
     }
 
+    fn check(&self) -> Outcome {
+        self.0.operations()?.iter().try_for_each(Operation::check)
+    }
+
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         self.0.operations()?.iter().try_for_each(|operation| operation.submit(stream))
+    }
+
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        step::difference_of_graphs(&self.0, &new.get::<Child>()?.0)
     }
 
     fn copied(&self) -> Result<Option<Operation>, Code> {

@@ -3,7 +3,7 @@
 use super::exports::list;
 use super::state;
 use crate::boundary::exports;
-use crate::code::{NOT_SUPPORTED, Outcome};
+use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::ffi::{In, Out};
 
 fn add(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Outcome {
@@ -32,7 +32,11 @@ fn remove_v2(graph: usize, from: In<usize>, to: In<usize>, data: In<u64>, count:
     remove(graph, from, to, count)
 }
 
+/// The ends of the edges are wanted together, or their number alone.
 fn edges(graph: usize, from: Out<usize>, to: Out<usize>, count: Out<usize>) -> Outcome {
+    if from.required() != to.required() {
+        return Err(INVALID_VALUE);
+    }
     let edges = state::get(graph)?.edges();
     let (starts, ends): (Vec<usize>, Vec<usize>) = edges.into_iter().unzip();
     let room = count.as_input().get()?;
@@ -44,11 +48,17 @@ fn edges(graph: usize, from: Out<usize>, to: Out<usize>, count: Out<usize>) -> O
 }
 
 fn edges_v2(graph: usize, from: Out<usize>, to: Out<usize>, data: Out<u64>, count: Out<usize>) -> Outcome {
+    check_data(data, from)?;
     edges(graph, from, to, count)?;
     clear(data, count)
 }
 
-// The data of the edges that were listed.
+/// Data is wanted of edges that are listed only: there the number of edges does not exceed the room of the caller's arrays.
+fn check_data(data: Out<u64>, listed: Out<usize>) -> Outcome {
+    if data.required().is_ok() { listed.required() } else { Ok(()) }
+}
+
+/// Writes the data of the edges that were listed.
 fn clear(data: Out<u64>, count: Out<usize>) -> Outcome {
     if data.required().is_ok() {
         (0..count.as_input().get()?).for_each(|index| data.element(index).set_if_wanted(0));
@@ -61,6 +71,7 @@ fn before(node: usize, out: Out<usize>, count: Out<usize>) -> Outcome {
 }
 
 fn before_v2(node: usize, out: Out<usize>, data: Out<u64>, count: Out<usize>) -> Outcome {
+    check_data(data, out)?;
     before(node, out, count)?;
     clear(data, count)
 }
@@ -72,6 +83,7 @@ fn behind(node: usize, out: Out<usize>, count: Out<usize>) -> Outcome {
 }
 
 fn behind_v2(node: usize, out: Out<usize>, data: Out<u64>, count: Out<usize>) -> Outcome {
+    check_data(data, out)?;
     behind(node, out, count)?;
     clear(data, count)
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use super::capture;
 use super::child::Child;
 use super::held::Held;
-use super::operation::{Kind, Operation};
+use super::operation::{Difference, Kind, Operation};
 use super::state::{self, Graph};
+use super::step::{self, Step, copied_steps};
 use crate::boundary::exports;
 use crate::code::{Code, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -22,19 +23,11 @@ const FREE_ON_LAUNCH: u64 = 1;
 const FLAGS: u64 = FREE_ON_LAUNCH | 2 | 8;
 const DEVICE_LAUNCH: u64 = 4;
 
-#[derive(Clone)]
-struct Step {
-    node: usize,
-    operation: Operation,
-    enabled: bool,
-}
-
 struct Executable {
     // Operations are dropped with the steps unlocked, as those of a graph.
     steps: Mutex<Vec<Step>>,
-    edges: Vec<(usize, usize)>,
     flags: u64,
-    #[expect(dead_code, reason = "held for its drop")]
+    /// The program's objects that it keeps alive.
     objects: Held,
     // Launches of one graph do not overlap.
     last: Mutex<Option<Marker>>,
@@ -51,18 +44,12 @@ fn get(handle: usize) -> Result<Arc<Executable>, Code> {
     lock(&EXECUTABLES).get(&handle).cloned().ok_or(INVALID_VALUE)
 }
 
-fn steps(graph: &Graph) -> Result<Vec<Step>, Code> {
-    let step = |node| Ok(Step { node, operation: graph.operation(node)?.copied()?, enabled: true });
-    graph.order()?.into_iter().map(step).collect()
-}
-
-// Edges by their nodes' places in the order, so that graphs can be compared.
-fn places(graph: &Graph) -> Result<Vec<(usize, usize)>, Code> {
-    let order = graph.order()?;
-    let place = |node: usize| order.iter().position(|other| *other == node).unwrap_or_default();
-    let mut edges: Vec<_> = graph.edges().into_iter().map(|(from, to)| (place(from), place(to))).collect();
-    edges.sort_unstable();
-    Ok(edges)
+impl Executable {
+    /// The work of the node of the graph that was instantiated.
+    fn operation(&self, node: usize) -> Result<Operation, Code> {
+        let steps = lock(&self.steps);
+        steps.iter().find(|step| step.node == node).map(|step| step.operation.clone()).ok_or(INVALID_VALUE)
+    }
 }
 
 fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
@@ -78,10 +65,10 @@ fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
         return Err(NOT_SUPPORTED);
     }
     let graph = state::get(graph)?;
-    let (steps, edges) = (Mutex::new(steps(&graph)?), places(&graph)?);
+    let steps = Mutex::new(copied_steps(&graph)?);
     let handle = handle::next();
     let objects = lock(&graph.objects).clone();
-    let executable = Executable { steps, edges, flags, objects, last: Mutex::default() };
+    let executable = Executable { steps, flags, objects, last: Mutex::default() };
     lock(&EXECUTABLES).insert(handle, Arc::new(executable));
     out.set(handle)
 }
@@ -121,13 +108,14 @@ fn destroy(executable: usize) -> Outcome {
     Ok(())
 }
 
-/// A capture gets the graph as one node.
+/// A launch is submitted as a whole or not at all. A capture gets the graph as one node.
 fn launch(executable: usize, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
     let executable = get(executable)?;
     let steps: Vec<_> = lock(&executable.steps).iter().filter(|step| step.enabled).cloned().collect();
     let as_node = || {
         let graph = Graph::new();
+        *lock(&graph.objects) = executable.objects.clone();
         let mut after = Vec::new();
         for step in &steps {
             after = vec![graph.add(step.operation.clone(), after)?];
@@ -138,14 +126,15 @@ fn launch(executable: usize, stream: usize) -> Outcome {
         return Ok(());
     }
     let mut last = lock(&executable.last);
-    // Stays noted until the launch has succeeded.
+    steps.iter().try_for_each(|step| step.operation.check())?;
     let before = Vec::from_iter(last.clone());
-    stream.submit_after(before, Placement::Anywhere, Box::new(|_| ()))?;
-    steps.iter().try_for_each(|step| step.operation.submit(&stream))?;
+    *last = Some(stream.submit_after(before, Placement::Anywhere, Box::new(|_| ()))?);
+    // May still fail where a thread cannot be started, or for an event that changed meanwhile.
+    let outcome = steps.iter().try_for_each(|step| step.operation.submit(&stream));
     // The program may destroy the graph before its work is done.
     let kept = Arc::clone(&executable);
     *last = Some(stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(move |_| drop(kept)))?);
-    Ok(())
+    outcome
 }
 
 /// Nothing is to be prepared.
@@ -159,41 +148,37 @@ fn flags(executable: usize, out: Out<u64>) -> Outcome {
     out.set(get(executable)?.flags)
 }
 
-// CUgraphExecUpdateResult: success, another topology, another type of node.
-const SAME: u32 = 0;
-const TOPOLOGY_CHANGED: u32 = 2;
-const TYPE_CHANGED: u32 = 3;
-
-fn compare(executable: &Executable, graph: &Graph) -> Result<(u32, usize), Code> {
-    let new = steps(graph)?;
-    let mut old = lock(&executable.steps);
-    if new.len() != old.len() || places(graph)? != executable.edges {
-        return Ok((TOPOLOGY_CHANGED, 0));
-    }
-    let changed = new.iter().zip(old.iter()).find(|(new, old)| new.operation.kind() != old.operation.kind());
-    if let Some((new, _)) = changed {
-        return Ok((TYPE_CHANGED, new.node));
+/// Takes over what the nodes of the graph do; otherwise the difference for which that is refused, and the node that has it.
+fn update(executable: usize, graph: usize) -> Result<Option<(Difference, usize)>, Code> {
+    let executable = get(executable)?;
+    let new = copied_steps(&*state::get(graph)?)?;
+    let old = lock(&executable.steps).clone();
+    let difference = step::difference(&old, &new);
+    if difference.is_some() {
+        return Ok(difference);
     }
     let new = new.into_iter().map(|new| new.operation);
-    let before: Vec<_> = old.iter_mut().zip(new).map(|(old, new)| std::mem::replace(&mut old.operation, new)).collect();
-    drop(old);
+    let mut steps = lock(&executable.steps);
+    let before: Vec<_> =
+        steps.iter_mut().zip(new).map(|(step, new)| std::mem::replace(&mut step.operation, new)).collect();
+    drop(steps);
     drop(before);
-    Ok((SAME, 0))
+    Ok(None)
 }
 
-fn update(executable: usize, graph: usize) -> Result<(u32, usize), Code> {
-    compare(&*get(executable)?, &*state::get(graph)?)
-}
-
-fn outcome(result: u32) -> Outcome {
-    if result == SAME { Ok(()) } else { Err(GRAPH_EXEC_UPDATE_FAILURE) }
+/// The `CUgraphExecUpdateResult`, 0 for success, the node, and the code to return.
+fn result_of(difference: Option<(Difference, usize)>) -> (u32, usize, Outcome) {
+    match difference {
+        None => (0, 0, Ok(())),
+        Some((difference, node)) => (difference as u32, node, Err(GRAPH_EXEC_UPDATE_FAILURE)),
+    }
 }
 
 fn update_v1(executable: usize, graph: usize, node: Out<usize>, out: Out<u32>) -> Outcome {
-    let (result, changed) = update(executable, graph)?;
+    let (result, changed, outcome) = result_of(update(executable, graph)?);
     node.set_if_wanted(changed);
     out.set_if_wanted(result);
-    outcome(result)
+    outcome
 }
 
 /// `CUgraphExecUpdateResultInfo`.
@@ -206,16 +191,24 @@ struct UpdateResult {
 
 fn update_v2(executable: usize, graph: usize, out: Out<UpdateResult>) -> Outcome {
     out.required()?;
-    let (result, node) = update(executable, graph)?;
+    let (result, node, outcome) = result_of(update(executable, graph)?);
     out.set(UpdateResult { result, node, from: 0 })?;
-    outcome(result)
+    outcome
+}
+
+/// The work of the node of the graph that was instantiated.
+pub(super) fn operation(executable: usize, node: usize) -> Result<Operation, Code> {
+    get(executable)?.operation(node)
 }
 
 /// Replaces the work of the node of the graph that was instantiated.
 pub(super) fn replace(executable: usize, node: usize, operation: Operation) -> Outcome {
     let executable = get(executable)?;
+    if !executable.operation(node)?.accepts(&operation) {
+        return Err(INVALID_VALUE);
+    }
     let mut steps = lock(&executable.steps);
-    let step = steps.iter_mut().find(|step| step.node == node && step.operation.kind() == operation.kind());
+    let step = steps.iter_mut().find(|step| step.node == node);
     let before = std::mem::replace(&mut step.ok_or(INVALID_VALUE)?.operation, operation);
     drop(steps);
     drop(before);

@@ -15,8 +15,9 @@ mod held;
 mod node_exports;
 mod operation;
 mod state;
+mod step;
 mod user_object;
 
 pub(crate) use executable::count as executables;
-pub(crate) use operation::{Kind, Operation, Work};
+pub(crate) use operation::{Difference, Kind, Operation, Work};
 pub(crate) use state::count;

@@ -1,5 +1,5 @@
 //! Nodes with parameters: kernels, copies, fills, host functions, events. What a node does is checked and read when it is
-//! added, in the current context.
+//! added, in the context that is given for it, or the current one.
 
 use super::exports::add;
 use super::operation::Operation;
@@ -15,21 +15,27 @@ use crate::memset::Filling;
 use crate::stream::HostCall;
 use crate::stream::event::{self, Record, Wait};
 
-pub(super) fn kernel(parameters: In<KernelParameters>) -> Result<Operation, Code> {
-    Ok(Operation::new(Prepared::from_parameters(&parameters.get()?)?))
+/// `replaced` is what the node did before, if it did anything: its attributes stay.
+pub(super) fn kernel(parameters: In<KernelParameters>, replaced: Option<&Operation>) -> Result<Operation, Code> {
+    launch(&parameters.get()?, replaced)
 }
 
-fn kernel_v1(parameters: In<KernelParametersV1>) -> Result<Operation, Code> {
-    Ok(Operation::new(Prepared::from_parameters(&parameters.get()?.widened())?))
+fn kernel_v1(parameters: In<KernelParametersV1>, replaced: Option<&Operation>) -> Result<Operation, Code> {
+    launch(&parameters.get()?.widened(), replaced)
 }
 
-pub(super) fn transfer(parameters: In<Copy3D>) -> Result<Operation, Code> {
-    context::usable()?;
+fn launch(parameters: &KernelParameters, replaced: Option<&Operation>) -> Result<Operation, Code> {
+    let replaced = replaced.and_then(Operation::get::<Prepared>);
+    Ok(Operation::new(Prepared::from_parameters(parameters, replaced)?))
+}
+
+pub(super) fn transfer(parameters: In<Copy3D>, context: usize) -> Result<Operation, Code> {
+    context::given(context)?;
     Ok(Operation::new(copy::transfer(&parameters.get()?)?))
 }
 
-pub(super) fn fill(parameters: In<FillParameters>) -> Result<Operation, Code> {
-    context::usable()?;
+pub(super) fn fill(parameters: In<FillParameters>, context: usize) -> Result<Operation, Code> {
+    context::given(context)?;
     Ok(Operation::new(Filling::from_parameters(&parameters.get()?)?))
 }
 
@@ -45,7 +51,7 @@ fn add_kernel_v1(
     count: usize,
     parameters: In<KernelParametersV1>,
 ) -> Outcome {
-    add(out, graph, after, count, kernel_v1(parameters)?)
+    add(out, graph, after, count, kernel_v1(parameters, None)?)
 }
 
 fn add_kernel(
@@ -55,7 +61,7 @@ fn add_kernel(
     count: usize,
     parameters: In<KernelParameters>,
 ) -> Outcome {
-    add(out, graph, after, count, kernel(parameters)?)
+    add(out, graph, after, count, kernel(parameters, None)?)
 }
 
 fn add_copy(
@@ -64,9 +70,9 @@ fn add_copy(
     after: In<usize>,
     count: usize,
     parameters: In<Copy3D>,
-    _context: usize,
+    context: usize,
 ) -> Outcome {
-    add(out, graph, after, count, transfer(parameters)?)
+    add(out, graph, after, count, transfer(parameters, context)?)
 }
 
 fn add_fill(
@@ -75,9 +81,9 @@ fn add_fill(
     after: In<usize>,
     count: usize,
     parameters: In<FillParameters>,
-    _context: usize,
+    context: usize,
 ) -> Outcome {
-    add(out, graph, after, count, fill(parameters)?)
+    add(out, graph, after, count, fill(parameters, context)?)
 }
 
 fn add_host(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<HostParameters>) -> Outcome {
@@ -140,19 +146,19 @@ fn get_event(node: usize, out: Out<usize>) -> Outcome {
 }
 
 fn set_kernel(node: usize, parameters: In<KernelParameters>) -> Outcome {
-    replace(node, kernel(parameters)?)
+    replace(node, kernel(parameters, Some(&operation(node)?))?)
 }
 
 fn set_kernel_v1(node: usize, parameters: In<KernelParametersV1>) -> Outcome {
-    replace(node, kernel_v1(parameters)?)
+    replace(node, kernel_v1(parameters, Some(&operation(node)?))?)
 }
 
 fn set_copy(node: usize, parameters: In<Copy3D>) -> Outcome {
-    replace(node, transfer(parameters)?)
+    replace(node, transfer(parameters, 0)?)
 }
 
 fn set_fill(node: usize, parameters: In<FillParameters>) -> Outcome {
-    replace(node, fill(parameters)?)
+    replace(node, fill(parameters, 0)?)
 }
 
 fn set_host(node: usize, parameters: In<HostParameters>) -> Outcome {
@@ -170,19 +176,21 @@ fn set_wait(node: usize, event: usize) -> Outcome {
 }
 
 fn set_kernel_in(executable: usize, node: usize, parameters: In<KernelParameters>) -> Outcome {
-    executable::replace(executable, node, kernel(parameters)?)
+    let replaced = executable::operation(executable, node)?;
+    executable::replace(executable, node, kernel(parameters, Some(&replaced))?)
 }
 
 fn set_kernel_v1_in(executable: usize, node: usize, parameters: In<KernelParametersV1>) -> Outcome {
-    executable::replace(executable, node, kernel_v1(parameters)?)
+    let replaced = executable::operation(executable, node)?;
+    executable::replace(executable, node, kernel_v1(parameters, Some(&replaced))?)
 }
 
-fn set_copy_in(executable: usize, node: usize, parameters: In<Copy3D>, _context: usize) -> Outcome {
-    executable::replace(executable, node, transfer(parameters)?)
+fn set_copy_in(executable: usize, node: usize, parameters: In<Copy3D>, context: usize) -> Outcome {
+    executable::replace(executable, node, transfer(parameters, context)?)
 }
 
-fn set_fill_in(executable: usize, node: usize, parameters: In<FillParameters>, _context: usize) -> Outcome {
-    executable::replace(executable, node, fill(parameters)?)
+fn set_fill_in(executable: usize, node: usize, parameters: In<FillParameters>, context: usize) -> Outcome {
+    executable::replace(executable, node, fill(parameters, context)?)
 }
 
 fn set_host_in(executable: usize, node: usize, parameters: In<HostParameters>) -> Outcome {

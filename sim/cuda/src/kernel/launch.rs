@@ -13,11 +13,11 @@ use crate::code::{
     CONTEXT_IS_DESTROYED, COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES,
     NOT_SUPPORTED, OUT_OF_MEMORY, Outcome,
 };
-use crate::context;
+use crate::context::{self, Context};
 use crate::control::behind_kernels;
 use crate::device;
 use crate::ffi::In;
-use crate::graph::{Kind, Operation, Work, capture};
+use crate::graph::{Difference, Kind, Operation, Work, capture};
 use crate::heap::Block;
 use crate::layout::KernelParameters;
 use crate::memory::bytes;
@@ -29,7 +29,7 @@ use crate::memory::window::Window;
 use crate::module::function::{Function, MAX_THREADS, most_threads};
 use crate::module::library;
 use crate::owner::Owner;
-use crate::queue::{Placement, Stream};
+use crate::queue::{LEAST_PRIORITY, NON_BLOCKING, Placement, Stream};
 use crate::stream::table as streams;
 
 // Device attributes.
@@ -198,8 +198,9 @@ impl Prepared {
         Ok(Prepared { function: Arc::clone(function), shape, cooperative, parameters, pointers })
     }
 
-    /// Reads and checks the parameters of a node.
-    pub(crate) fn from_parameters(node: &KernelParameters) -> Result<Prepared, Code> {
+    /// Reads and checks the parameters of a node. Whether the launch is cooperative is an attribute of the node, which stays
+    /// that of `replaced`, what the node did before.
+    pub(crate) fn from_parameters(node: &KernelParameters, replaced: Option<&Prepared>) -> Result<Prepared, Code> {
         let KernelParameters { function, kernel, grid, block, dynamic_shared, pointers, extra, context } = *node;
         // As documented, the kernel and its context matter only where there is no function.
         let function = match function {
@@ -207,7 +208,33 @@ impl Prepared {
             _ => library::function_in(function, &*context::usable()?)?,
         };
         let shape = Shape { grid, block, dynamic_shared };
-        Prepared::new(&function, shape, false, |kernel| parameters::read(kernel, pointers, extra))
+        let cooperative = replaced.is_some_and(|replaced| replaced.cooperative);
+        Prepared::new(&function, shape, cooperative, |kernel| parameters::read(kernel, pointers, extra))
+    }
+
+    /// The context that the kernel runs in.
+    fn context(&self) -> Result<Arc<Context>, Code> {
+        let context = context::of(self.function.owner).ok_or(CONTEXT_IS_DESTROYED)?;
+        context.health.check()?;
+        Ok(context)
+    }
+
+    /// Queues the launch on a stream of the kernel's context.
+    fn queue(&self, stream: &Arc<Stream>) -> Outcome {
+        let barrier = self.cooperative.then(|| Workspace::new(stream.owner)).transpose()?;
+        submit(&self.function, self.shape, stream, self.parameters.to_vec(), barrier)
+    }
+
+    /// Queues the launch on `own`, a stream of the kernel's context, between the work of another context's stream so far and
+    /// its later work. Closes `own` afterwards.
+    fn queue_between(&self, stream: &Arc<Stream>, own: &Arc<Stream>) -> Outcome {
+        let before = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(|_| ()))?;
+        own.submit_after(vec![before], Placement::Anywhere, Box::new(|_| ()))?;
+        self.queue(own)?;
+        let after = own.submit_after(Vec::new(), Placement::Anywhere, Box::new(|_| ()))?;
+        let closed = Arc::clone(own);
+        stream.submit_after(vec![after], Placement::Anywhere, Box::new(move |_| closed.close()))?;
+        Ok(())
     }
 
     pub(crate) fn parameters(&self) -> KernelParameters {
@@ -223,12 +250,29 @@ impl Work for Prepared {
         Kind::Kernel
     }
 
+    fn check(&self) -> Outcome {
+        self.context().map(drop)
+    }
+
+    /// A node of a graph runs in the kernel's context, which need not be that of the stream that the graph is launched on.
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
-        if stream.owner != self.function.owner {
-            return Err(INVALID_HANDLE);
+        if stream.owner == self.function.owner {
+            return self.queue(stream);
         }
-        let barrier = self.cooperative.then(|| Workspace::new(stream.owner)).transpose()?;
-        submit(&self.function, self.shape, stream, self.parameters.to_vec(), barrier)
+        let own = self.context()?.streams.create(NON_BLOCKING, LEAST_PRIORITY);
+        let outcome = self.queue_between(stream, &own);
+        if outcome.is_err() {
+            own.close();
+        }
+        outcome
+    }
+
+    fn difference(&self, new: &Operation) -> Option<Difference> {
+        let new = new.get::<Prepared>()?;
+        if new.function.owner != self.function.owner {
+            return Some(Difference::Function);
+        }
+        (new.cooperative != self.cooperative).then_some(Difference::Attributes)
     }
 }
 

@@ -76,6 +76,7 @@ pub(crate) struct Span {
     pub(crate) address: usize,
     len: usize,
     pub(crate) kind: Kind,
+    pub(crate) owner: Owner,
     /// The first one.
     window: u64,
     /// Whether a window of it is [`Window::synchronous`].
@@ -241,13 +242,14 @@ pub(super) fn overlaps(address: usize, len: usize, wanted: impl Fn(Kind) -> bool
 /// The range as a span, if one window contains all of it, or mappings of virtual memory without a gap.
 pub(crate) fn span(address: usize, len: usize) -> Option<Span> {
     let regions = lock(&REGIONS);
-    if let Some((Region { kind, .. }, Window { id, synchronous, .. })) = look_up(&regions, address, len) {
-        return Some(Span { address, len, kind: *kind, window: id, synchronous });
+    if let Some((Region { kind, .. }, Window { id, owner, synchronous, .. })) = look_up(&regions, address, len) {
+        return Some(Span { address, len, kind: *kind, owner, window: id, synchronous });
     }
     let parts = side_by_side(&regions, address, len)?;
     let first = parts.first()?;
+    let window = first.windows.first()?;
     let synchronous = parts.iter().flat_map(|part| &part.windows).any(|window| window.synchronous);
-    Some(Span { address, len, kind: first.kind, window: first.windows.first()?.id, synchronous })
+    Some(Span { address, len, kind: first.kind, owner: window.owner, window: window.id, synchronous })
 }
 
 /// The regions of virtual memory that have all of a range, without a gap.

@@ -254,6 +254,10 @@ impl Work for Record {
         graph::Kind::Record
     }
 
+    fn check(&self) -> Outcome {
+        check(self.0)
+    }
+
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         record_on(self.0, stream)
     }
@@ -265,6 +269,10 @@ pub(crate) struct Wait(pub(crate) usize);
 impl Work for Wait {
     fn kind(&self) -> graph::Kind {
         graph::Kind::Wait
+    }
+
+    fn check(&self) -> Outcome {
+        check(self.0)
     }
 
     fn submit(&self, stream: &Arc<Stream>) -> Outcome {

@@ -180,26 +180,35 @@ fn nodes_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_launch_that_fails_leaves_the_order_of_launches() {
+fn a_launch_that_fails_does_nothing_and_leaves_the_order_of_launches() {
     let _context = PrimaryContext::retain_and_push(0);
     let streams = [(); 3].map(|()| support::cuda::Stream::create());
     let [first, second, third] = [0, 1, 2].map(|index: usize| streams[index].raw().expose_provenance());
     let event: usize = given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32)));
-    let graph: usize = given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)));
-    let _: usize = given(
-        |out| call!(cuGraphAddEventRecordNode(out => *mut usize, graph => usize, 0 => usize, 0 => usize, event => usize)),
-    );
+    let (graph, a) = (graph(), allocate());
+    good(call!(cuMemsetD8_v2(a => u64, 0 => u8, 4 => usize)));
+    let first_node = add(graph, &[], Parameters::fill(a, 5));
+    let record = add(graph, &[first_node], Parameters::new(7, &[event as u64]));
     let executable: usize =
         given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)));
     let launch = |stream: usize| call!(cuGraphLaunch(executable => usize, stream => usize));
     let gate = streams[0].hold();
     good(launch(first));
     good(call!(cuEventDestroy_v2(event => usize)));
-    assert_ne!((launch(second), launch(third)), (0, 0), "the event is gone");
+    assert_ne!(launch(second), 0, "the event is gone");
+    good(call!(cuStreamQuery(second => usize)));
+    let event: usize = given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32)));
+    good(call!(cuGraphExecEventRecordNodeSetEvent(executable => usize, record => usize, event => usize)));
+    good(launch(third));
     // It waits for the first launch all the same.
     assert_eq!(call!(cuStreamQuery(third => usize)), support::codes::NOT_READY);
     drop(gate);
     good(call!(cuStreamSynchronize(third => usize)));
+    good(call!(cuMemsetD8_v2(a => u64, 0 => u8, 4 => usize)));
+    good(call!(cuEventDestroy_v2(event => usize)));
+    assert_ne!(launch(second), 0, "the event is gone");
+    good(call!(cuCtxSynchronize()));
+    assert_eq!(read(a), [0; 4], "not even the fill before is done");
     good(call!(cuGraphExecDestroy(executable => usize)));
     good(call!(cuGraphDestroy(graph => usize)));
 }

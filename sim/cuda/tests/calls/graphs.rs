@@ -1,6 +1,8 @@
 //! Graphs that a program builds.
 
+mod contexts;
 mod random;
+mod updates;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -80,6 +82,21 @@ impl Kernel {
     }
 }
 
+/// The kernel `put` in the current context.
+fn function() -> usize {
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
+    given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)))
+}
+
+/// `CUDA_MEMCPY3D`: rows of a width between two memories, each a type and an address.
+fn copy(from: (usize, u64), to: (usize, u64), width: usize, height: usize) -> Vec<usize> {
+    let side = |(kind, address): (usize, u64)| {
+        let address = usize::try_from(address).unwrap_or_default();
+        [0, 0, 0, 0, kind, address, address, 0, 0, 16, 0]
+    };
+    [&side(from)[..], &side(to), &[width, height, 1]].concat()
+}
+
 fn allocate() -> u64 {
     given(|out| call!(cuMemAlloc_v2(out => *mut u64, 64 => usize)))
 }
@@ -109,10 +126,7 @@ fn nodes_run_in_the_order_of_their_edges() {
     let value = 7_u32;
     let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
     // The copy is added first, and comes last by its edges.
-    // CUDA_MEMCPY3D: 4 bytes from a to b.
-    let side = |address: u64| [0, 0, 0, 0, 2, 0, usize::try_from(address).unwrap_or_default(), 0, 0, 0, 0];
-    let mut copy = [side(a), side(b)].concat();
-    copy.extend([4, 1, 1]);
+    let copy = copy((2, a), (2, b), 4, 1);
     let last: usize = given(|out| {
         call!(cuGraphAddMemcpyNode(
             out => *mut usize, graph => usize, 0 => usize, 0 => usize, copy.as_ptr() => *const usize, 0 => usize
@@ -269,6 +283,34 @@ fn edges_are_listed_and_changed() {
         graph => usize, from.as_mut_ptr() => *mut usize, to.as_mut_ptr() => *mut usize, &raw mut room => *mut usize
     )));
     assert_eq!((from, to, room), ([first, first, left, right, 0, 0], [left, right, last, last, 0, 0], 4));
+    // Both ends or none, and no data without them.
+    let mut data = [9_u64; 2];
+    room = 1;
+    let (null, from_one, to_one) = (std::ptr::null_mut(), from.as_mut_ptr(), to.as_mut_ptr());
+    for (starts, ends) in [(from_one, null), (null, to_one)] {
+        let code = call!(cuGraphGetEdges(
+            graph => usize, starts => *mut usize, ends => *mut usize, &raw mut room => *mut usize
+        ));
+        assert_eq!((code, room), (INVALID_VALUE, 1));
+    }
+    let mut with_data = |starts: *mut usize, ends: *mut usize, room: &mut usize| {
+        let code = call!(cuGraphGetEdges_v2(
+            graph => usize, starts => *mut usize, ends => *mut usize, data.as_mut_ptr() => *mut u64,
+            room => *mut usize
+        ));
+        (code, data)
+    };
+    assert_eq!(with_data(null, null, &mut room), (INVALID_VALUE, [9, 9]));
+    assert_eq!((with_data(from_one, to_one, &mut room), room), ((0, [0, 9]), 1));
+    let listing = [
+        call!(cuGraphNodeGetDependencies_v2(
+            last => usize, 0 => usize, data.as_mut_ptr() => *mut u64, &raw mut room => *mut usize
+        )),
+        call!(cuGraphNodeGetDependentNodes_v2(
+            first => usize, 0 => usize, data.as_mut_ptr() => *mut u64, &raw mut room => *mut usize
+        )),
+    ];
+    assert_eq!((listing, data), ([INVALID_VALUE; 2], [0, 9]));
     let mut roots = [0_usize; 2];
     room = 2;
     good(call!(cuGraphGetRootNodes(graph => usize, roots.as_mut_ptr() => *mut usize, &raw mut room => *mut usize)));

@@ -92,6 +92,18 @@ fn nodes_signal_and_wait() {
     good(call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
         executable => usize, signal => usize, &raw const three => *const Node
     )));
+    // Their number cannot change.
+    let none = Node { count: 0, ..one };
+    for code in [
+        call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
+            executable => usize, signal => usize, &raw const none => *const Node
+        )),
+        call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(
+            executable => usize, wait => usize, &raw const none => *const Node
+        )),
+    ] {
+        assert_eq!(code, INVALID_VALUE);
+    }
     good(call!(cuGraphLaunch(executable => usize, 0 => usize)));
     synchronize(0);
     assert_eq!(vulkan.counter(timeline), 3);
