@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, Outcome, UNKNOWN};
+use crate::graph::capture;
 use crate::handle;
 use crate::health::Health;
 use crate::interrupt;
@@ -378,9 +379,10 @@ impl Streams {
 }
 
 impl OwnStreams for Streams {
-    /// Until the stream's work is done, it is among the created ones.
+    /// A capture ends with the stream where it started. Until the stream's work is done, it is among the created ones.
     fn end_own(&self, thread: ThreadId) {
         let Some(stream) = lock(&self.per_thread).get(&thread).cloned() else { return };
+        capture::destroyed(&stream);
         stream.close();
         let mut created = lock(&self.created);
         created.retain(|stream| !stream.finished());

@@ -14,9 +14,9 @@ use std::thread::{self, ThreadId};
 use super::operation::Operation;
 use super::state::{self, Graph};
 use crate::code::{
-    Code, ILLEGAL_STATE, Outcome, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_ISOLATION,
-    STREAM_CAPTURE_MERGE, STREAM_CAPTURE_UNJOINED, STREAM_CAPTURE_UNMATCHED, STREAM_CAPTURE_UNSUPPORTED,
-    STREAM_CAPTURE_WRONG_THREAD,
+    Code, ILLEGAL_STATE, NOT_SUPPORTED, Outcome, STREAM_CAPTURE_IMPLICIT, STREAM_CAPTURE_INVALIDATED,
+    STREAM_CAPTURE_ISOLATION, STREAM_CAPTURE_MERGE, STREAM_CAPTURE_UNJOINED, STREAM_CAPTURE_UNMATCHED,
+    STREAM_CAPTURE_UNSUPPORTED, STREAM_CAPTURE_WRONG_THREAD,
 };
 use crate::control::site::Site;
 use crate::handle;
@@ -103,6 +103,15 @@ pub(crate) fn refuse(stream: &Stream) -> Outcome {
     invalidate(&Vec::from_iter(of(stream)), STREAM_CAPTURE_UNSUPPORTED)
 }
 
+/// Refuses work that CUDA captures in a node that is not simulated. The capture stays valid.
+pub(crate) fn refuse_node(stream: &Stream) -> Outcome {
+    match of(stream) {
+        None => Ok(()),
+        Some(capture) if capture.is_invalid() => Err(STREAM_CAPTURE_INVALIDATED),
+        Some(_) => Err(NOT_SUPPORTED),
+    }
+}
+
 /// The captures of streams that wait for this one, which is the legacy stream.
 fn captures_behind(stream: &Stream) -> Vec<Arc<Capture>> {
     if stream.is_legacy() {
@@ -165,20 +174,23 @@ pub(crate) fn add_result(stream: &Stream, operation: impl FnOnce() -> Result<Ope
 }
 
 /// Takes a stream into a capture, the first of which starts it. False if the stream takes part in one already, or if the
-/// capture has ended.
-fn join(stream: &Stream, capture: &Arc<Capture>, nodes: Vec<usize>) -> bool {
+/// capture has ended; an invalid capture takes in none.
+fn join(stream: &Stream, capture: &Arc<Capture>, nodes: Vec<usize>) -> Result<bool, Code> {
     let (owner, blocking) = (stream.owner, stream.flags & NON_BLOCKING == 0);
     let mut members = lock(&MEMBERS);
     let mut state = lock(&capture.state);
     let lives = state.tips.is_empty() || members.values().any(|member| Arc::ptr_eq(&member.capture, capture));
     if !lives || members.contains_key(&stream.id) {
-        return false;
+        return Ok(false);
+    }
+    if state.invalid {
+        return Err(STREAM_CAPTURE_INVALIDATED);
     }
     state.tips.insert(stream.id, nodes);
     drop(state);
     members.insert(stream.id, Member { capture: Arc::clone(capture), owner, blocking });
     COUNT.store(members.len(), Ordering::Release);
-    true
+    Ok(true)
 }
 
 /// Starts a capture into a new graph, or behind `after` in a given one.
@@ -200,7 +212,7 @@ pub(super) fn begin(stream: &Stream, mode: u32, graph: Option<Arc<Graph>>, after
         graph,
         state: Mutex::default(),
     });
-    if join(stream, &capture, after) {
+    if join(stream, &capture, after)? {
         return Ok(());
     }
     capture.discard();
@@ -297,15 +309,16 @@ pub(crate) fn point(stream: &Stream) -> Result<Option<Point>, Code> {
 /// Lets a stream wait for an event: one that was recorded in a capture takes the stream into it. Whether that was all.
 pub(crate) fn wait(stream: &Stream, point: Option<Point>) -> Result<bool, Code> {
     let own = of(stream);
+    if own.as_ref().is_some_and(|own| own.is_invalid()) {
+        return Err(STREAM_CAPTURE_INVALIDATED);
+    }
     let Some(Point { capture, nodes }) = point else {
         // Only an external event may come from outside.
         return own.map_or(Ok(false), |own| invalidate(&[own], STREAM_CAPTURE_ISOLATION).map(|()| true));
     };
     match own {
         Some(own) if Arc::ptr_eq(&own, &capture) => {
-            let mut tips = own.tips(stream)?;
-            tips.extend(nodes.iter().filter(|node| !tips.contains(node)).copied().collect::<Vec<_>>());
-            own.set_tips(stream, tips);
+            own.change_tips(stream, |tips| add_missing(tips, nodes))?;
         }
         Some(own) => return invalidate(&[own, capture], STREAM_CAPTURE_MERGE).map(|()| true),
         None if captures_where(|member| Arc::ptr_eq(&member.capture, &capture)).is_empty() => {
@@ -313,10 +326,19 @@ pub(crate) fn wait(stream: &Stream, point: Option<Point>) -> Result<bool, Code> 
         }
         None if stream.is_legacy() => return invalidate(&[capture], STREAM_CAPTURE_IMPLICIT).map(|()| true),
         // The stream or the capture is no longer as it was.
-        None if !join(stream, &capture, nodes.clone()) => return wait(stream, Some(Point { capture, nodes })),
+        None if !join(stream, &capture, nodes.clone())? => return wait(stream, Some(Point { capture, nodes })),
         None => {}
     }
     Ok(true)
+}
+
+/// Adds those nodes that are not there.
+pub(super) fn add_missing(tips: &mut Vec<usize>, nodes: Vec<usize>) {
+    for node in nodes {
+        if !tips.contains(&node) {
+            tips.push(node);
+        }
+    }
 }
 
 impl Capture {
@@ -333,7 +355,13 @@ impl Capture {
         Ok(state.tips.get(&stream.id).cloned().unwrap_or_default())
     }
 
-    pub(super) fn set_tips(&self, stream: &Stream, nodes: Vec<usize>) {
-        lock(&self.state).tips.insert(stream.id, nodes);
+    /// Changes the nodes that the stream's next one comes after. Other threads capture none meanwhile.
+    pub(super) fn change_tips(&self, stream: &Stream, change: impl FnOnce(&mut Vec<usize>)) -> Outcome {
+        let mut state = lock(&self.state);
+        if state.invalid {
+            return Err(STREAM_CAPTURE_INVALIDATED);
+        }
+        change(state.tips.entry(stream.id).or_default());
+        Ok(())
     }
 }

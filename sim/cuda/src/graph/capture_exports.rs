@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use super::edges::plain;
 use super::{capture, state};
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
@@ -27,7 +28,8 @@ fn begin_to_graph(stream: usize, graph: usize, after: In<usize>, data: In<u64>, 
     begin_in(stream, graph, after, data, count, mode)
 }
 
-fn begin_in(stream: usize, graph: usize, after: In<usize>, _data: In<u64>, count: usize, mode: u32) -> Outcome {
+fn begin_in(stream: usize, graph: usize, after: In<usize>, data: In<u64>, count: usize, mode: u32) -> Outcome {
+    plain(data, count)?;
     let stream = streams::capturable(stream)?;
     if mode > capture::RELAXED {
         return Err(INVALID_VALUE);
@@ -119,24 +121,20 @@ fn info_v3(
 fn update(stream: usize, nodes: In<usize>, count: usize, flags: u32) -> Outcome {
     let stream = streams::get(stream)?;
     let capture = capture::of(&stream).ok_or(crate::code::ILLEGAL_STATE)?;
-    let mut tips = capture.tips(&stream)?;
     let new: Vec<usize> = (0..count).map(|index| nodes.element(index)).collect::<Result<_, _>>()?;
     if flags > 1 || !new.iter().all(|node| capture.graph.operation(*node).is_ok()) {
         return Err(INVALID_VALUE);
     }
-    if flags == 1 {
-        tips.clear();
-    }
-    for node in new {
-        if !tips.contains(&node) {
-            tips.push(node);
+    capture.change_tips(&stream, |tips| {
+        if flags == 1 {
+            tips.clear();
         }
-    }
-    capture.set_tips(&stream, tips);
-    Ok(())
+        capture::add_missing(tips, new);
+    })
 }
 
-fn update_v2(stream: usize, nodes: In<usize>, _data: In<u64>, count: usize, flags: u32) -> Outcome {
+fn update_v2(stream: usize, nodes: In<usize>, data: In<u64>, count: usize, flags: u32) -> Outcome {
+    plain(data, count)?;
     update(stream, nodes, count, flags)
 }
 

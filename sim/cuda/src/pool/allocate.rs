@@ -17,18 +17,18 @@ const GRAIN: usize = 512;
 
 pub(super) fn allocate(out: Out<usize>, size: usize, stream: usize) -> Outcome {
     out.required()?;
-    let device = streams::usable(stream)?.owner.device;
+    let device = streams::outside_captures(stream)?.owner.device;
     allocate_from(out, size, &pools::current_of(device)?, stream)
 }
 
 pub(super) fn allocate_from_pool(out: Out<usize>, size: usize, pool: usize, stream: usize) -> Outcome {
     out.required()?;
-    streams::usable(stream)?;
+    streams::outside_captures(stream)?;
     allocate_from(out, size, &pools::get(pool)?, stream)
 }
 
 fn allocate_from(out: Out<usize>, size: usize, pool: &Arc<Pool>, stream: usize) -> Outcome {
-    let stream = streams::usable(stream)?;
+    let stream = streams::outside_captures(stream)?;
     // No memory, unlike from cuMemAlloc: cudarc allocates and frees its null slices in this way (`CudaStream::null`).
     if size == 0 {
         return out.set(0);
@@ -58,7 +58,7 @@ fn lend(pool: &Arc<Pool>, size: usize) -> Result<Chunk, Code> {
 
 /// Work that is submitted later cannot use the memory. What was submitted before keeps it.
 pub(super) fn free(pointer: usize, stream: usize) -> Outcome {
-    let stream = streams::usable(stream)?;
+    let stream = streams::outside_captures(stream)?;
     if pointer == 0 {
         return Ok(());
     }

@@ -45,6 +45,14 @@ pub(crate) fn usable(handle: usize) -> Result<Arc<Stream>, Code> {
     Ok(stream)
 }
 
+/// As [`usable`], for work that CUDA captures in nodes that are not simulated: `CUDA_ERROR_NOT_SUPPORTED` on a stream that
+/// captures.
+pub(crate) fn outside_captures(handle: usize) -> Result<Arc<Stream>, Code> {
+    let stream = capturable(handle)?;
+    capture::refuse_node(&stream)?;
+    Ok(stream)
+}
+
 /// As [`usable`], for work that can be captured.
 pub(crate) fn capturable(handle: usize) -> Result<Arc<Stream>, Code> {
     context::current()?;

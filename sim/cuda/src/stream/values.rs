@@ -50,7 +50,7 @@ fn word(address: usize, width: usize) -> Result<Span, Code> {
 }
 
 fn write(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> Outcome {
-    let stream = table::usable(stream)?;
+    let stream = table::outside_captures(stream)?;
     if flags & !NO_MEMORY_BARRIER != 0 {
         return Err(INVALID_VALUE);
     }
@@ -68,7 +68,7 @@ fn write(stream: usize, address: usize, value: u64, width: usize, flags: u32) ->
 }
 
 fn wait(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> Outcome {
-    let stream = table::usable(stream)?;
+    let stream = table::outside_captures(stream)?;
     if flags & FLUSH != 0 {
         return Err(NOT_SUPPORTED);
     }
