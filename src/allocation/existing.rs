@@ -4,7 +4,7 @@
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a program
 //! that maps one part of it is likely to map others; of a larger one, which may not fit the BAR, only the pages of the
-//! range are.
+//! range are. A range of virtual memory (`cuMemMap`) may lie in several mappings side by side.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use crate::device::dma_buf;
-use crate::driver::cuda::{AllocationAt, Placement, cuda};
+use crate::driver::cuda::{MemoryAt, Placement, cuda};
 use crate::driver::dma_buf::MappedDmaBuf;
 use crate::lock::Lock;
 use crate::{Error, NoMapping, Result};
@@ -28,10 +28,21 @@ const WHOLE: usize = 32 << 20;
 /// The mappings in use, including mappings of memory that was freed since.
 static MAPPED: Lock<Vec<Weak<MappedPages>>> = Lock::new(Vec::new());
 
-/// Whole pages of one allocation, mapped.
+/// An allocation, or a mapping of virtual memory.
+#[derive(Debug, Clone, Copy)]
+struct Backing {
+    memory: MemoryAt,
+    start: CUdeviceptr,
+    len: usize,
+    /// The address in it that the driver was asked about.
+    asked: CUdeviceptr,
+}
+
+/// Whole pages, mapped.
 #[derive(Debug)]
 struct MappedPages {
-    allocation: AllocationAt,
+    /// Those of the range for which the pages were mapped, in ascending order.
+    backings: Vec<Backing>,
     first: CUdeviceptr,
     len: usize,
     pcie: bool,
@@ -42,6 +53,7 @@ struct MappedPages {
 #[derive(Debug)]
 pub(crate) struct ExistingRange {
     pages: Arc<MappedPages>,
+    backings: Vec<Backing>,
     address: CUdeviceptr,
     len: usize,
 }
@@ -49,19 +61,19 @@ pub(crate) struct ExistingRange {
 impl ExistingRange {
     /// Maps the pages around a range of device memory in the current context, unless they are mapped already.
     pub(super) fn map(device: CUdevice, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
-        let allocation = find(device, address, len)?;
-        let (start, end) = (allocation.start, allocation.start + allocation.len as u64);
-        let whole = pages_around(start, end - start)?;
+        let backings = find(device, address, len)?;
+        let start = backings.first().map_or(address, |first| first.start);
+        let whole = pages_around(start, backings.iter().map(|backing| backing.len as u64).sum())?;
         let part = pages_around(address, len as u64)?;
-        let pages = match shared(&allocation, part, pcie) {
+        let pages = match shared(&backings, part, pcie) {
             Some(pages) => pages,
             None if whole.1 <= WHOLE && whole != part => {
                 // A BAR that is nearly full may have room for the pages of the range.
-                MappedPages::map(allocation, whole, pcie).or_else(|_| MappedPages::map(allocation, part, pcie))?
+                MappedPages::map(&backings, whole, pcie).or_else(|_| MappedPages::map(&backings, part, pcie))?
             }
-            None => MappedPages::map(allocation, part, pcie)?,
+            None => MappedPages::map(&backings, part, pcie)?,
         };
-        Ok(Self { pages, address, len })
+        Ok(Self { pages, backings, address, len })
     }
 
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
@@ -78,9 +90,15 @@ impl ExistingRange {
         pages_around(self.address, self.len as u64).unwrap_or((self.pages.first, self.pages.len))
     }
 
-    /// Whether the driver has the same allocation at the address as when it was mapped.
+    /// Whether the driver has the same memory at the addresses as when it was mapped.
     pub(crate) fn is_current(&self) -> Result<bool> {
-        self.pages.is_current()
+        let cuda = cuda()?;
+        for backing in &self.backings {
+            if cuda.memory_at(backing.asked)? != backing.memory {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A new descriptor of the pages around the range, and the range's offset in it. A context of the device must be
@@ -96,33 +114,53 @@ impl ExistingRange {
 
 impl MappedPages {
     /// Exports and maps pages, and lists them.
-    fn map(allocation: AllocationAt, (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
+    fn map(backings: &[Backing], (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
         let dma_buf = cuda()?.dma_buf(first, len, pcie)?;
         let host = MappedDmaBuf::new(dma_buf.as_fd(), len)?;
-        let pages = Arc::new(Self { allocation, first, len, pcie, host });
+        let pages = Arc::new(Self { backings: backings.to_vec(), first, len, pcie, host });
         let mut mapped = MAPPED.lock();
         mapped.retain(|other| other.strong_count() > 0);
         mapped.push(Arc::downgrade(&pages));
         Ok(pages)
     }
+}
 
-    fn is_current(&self) -> Result<bool> {
-        Ok(cuda()?.allocation_at(self.allocation.start)? == self.allocation)
+impl Backing {
+    /// The memory at an address of `device`, in the current context.
+    fn at(device: CUdevice, asked: CUdeviceptr) -> Result<Self> {
+        let cuda = cuda()?;
+        let memory = cuda.memory_at(asked)?;
+        let refuse = |reason| Err(no_mapping(asked, reason));
+        match memory.placement {
+            Placement::Unknown => refuse(NoMapping::Unknown),
+            Placement::Managed => refuse(NoMapping::Managed),
+            Placement::Host => refuse(NoMapping::Host),
+            Placement::Device if memory.device != device => {
+                refuse(NoMapping::OtherDevice { device: memory.device, expected: device })
+            }
+            Placement::Device => {
+                let (start, len) = cuda.address_range(asked)?;
+                Ok(Self { memory, start, len, asked })
+            }
+        }
+    }
+
+    fn end(&self) -> CUdeviceptr {
+        self.start.saturating_add(self.len as u64)
+    }
+
+    /// Whether it is the same memory. Without an id, memory that was allocated again at the address cannot be told apart.
+    fn is(&self, other: &Self) -> bool {
+        self.memory.buffer_id != 0 && (self.memory, self.start, self.len) == (other.memory, other.start, other.len)
     }
 }
 
-/// Mapped pages that contain all of a range of pages of an allocation.
-fn shared(allocation: &AllocationAt, (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
-    // Without an id, memory that was allocated again at the address cannot be told apart.
-    if allocation.buffer_id == 0 {
-        return None;
-    }
+/// Mapped pages that contain all of a range of pages.
+fn shared(backings: &[Backing], (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
     let end = first + len as u64;
     let fits = |pages: &Arc<MappedPages>| {
-        pages.allocation == *allocation
-            && pages.pcie == pcie
-            && pages.first <= first
-            && end <= pages.first + pages.len as u64
+        let has = |wanted: &Backing| pages.backings.iter().any(|backing| backing.is(wanted));
+        backings.iter().all(has) && pages.pcie == pcie && pages.first <= first && end <= pages.first + pages.len as u64
     };
     // All are kept until the lock is released: the last reference unmaps.
     let live: Vec<_> = MAPPED.lock().iter().filter_map(Weak::upgrade).collect();
@@ -138,33 +176,30 @@ fn pages_around(address: CUdeviceptr, len: u64) -> Result<(CUdeviceptr, usize)> 
     len.map(|len| (first, len)).ok_or_else(|| no_mapping(address, NoMapping::Unknown))
 }
 
-/// The allocation that contains all of a range, if it is memory of `device`.
-fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<AllocationAt> {
-    let cuda = cuda()?;
-    let found = cuda.allocation_at(address)?;
-    let refuse = |reason| Err(no_mapping(address, reason));
-    match found.placement {
-        Placement::Unknown => return refuse(NoMapping::Unknown),
-        Placement::Managed => return refuse(NoMapping::Managed),
-        Placement::Host => return refuse(NoMapping::Host),
-        Placement::Device if found.device != device => {
-            return refuse(NoMapping::OtherDevice { device: found.device, expected: device });
-        }
-        Placement::Device => {}
-    }
+/// The memory of all of a range, if it is memory of `device`: one allocation, or mappings of virtual memory side by side.
+fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backing>> {
+    let mut last = Backing::at(device, address)?;
     if len == 0 {
-        return refuse(NoMapping::Empty);
+        return Err(no_mapping(address, NoMapping::Empty));
     }
     dma_buf::check_mapping(device).map_err(|error| match error {
         Error::NoMapping { reason, .. } => no_mapping(address, reason),
         other => other,
     })?;
-    let offset = usize::try_from(address.saturating_sub(found.start)).unwrap_or(usize::MAX);
-    if offset <= found.len && len <= found.len - offset {
-        Ok(found)
-    } else {
-        Err(Error::OutOfRange { offset, len, size: found.len })
+    let MemoryAt { start, len: size, .. } = last.memory;
+    let offset = usize::try_from(address.saturating_sub(start)).unwrap_or(usize::MAX);
+    if offset > size || len > size - offset {
+        return Err(Error::OutOfRange { offset, len, size });
     }
+    let mut backings = vec![last];
+    while last.end() < address + len as u64 {
+        // Of virtual memory, the rest of the range may have no memory.
+        let next = Backing::at(device, last.end()).ok().filter(|next| next.start == last.end());
+        let size = usize::try_from(last.end() - start).unwrap_or(usize::MAX);
+        last = next.ok_or(Error::OutOfRange { offset, len, size })?;
+        backings.push(last);
+    }
+    Ok(backings)
 }
 
 /// A new descriptor of the pages around a range of device memory of this crate, and the range's offset in it. A context of

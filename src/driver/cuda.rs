@@ -82,6 +82,7 @@ driver_functions! {
         cuExternalMemoryGetMappedBuffer(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         cuDestroyExternalMemory(CUexternalMemory);
         cuMemAlloc_v2(*mut CUdeviceptr, usize);
+        cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr);
         cuMemFree_v2(CUdeviceptr);
         cuMemGetInfo_v2(*mut usize, *mut usize);
         cuPointerGetAttributes(c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr);
@@ -132,7 +133,7 @@ macro_rules! call {
     };
 }
 use call;
-pub(crate) use existing::{AllocationAt, DeviceAttribute, Placement};
+pub(crate) use existing::{DeviceAttribute, MemoryAt, Placement};
 pub(crate) use memory::PointerAttributes;
 use memory::{MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST};
 

@@ -1,6 +1,7 @@
 //! Host views of CUDA memory that others allocated: which there are, and what they show.
 
 mod life;
+mod virtual_memory;
 
 use std::os::fd::AsRawFd;
 

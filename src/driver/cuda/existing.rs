@@ -32,14 +32,16 @@ pub(crate) enum Placement {
     Managed,
 }
 
-/// A live allocation, as the driver describes it.
+/// Live memory, as the driver describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AllocationAt {
+pub(crate) struct MemoryAt {
     pub(crate) placement: Placement,
     pub(crate) device: CUdevice,
     /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
     pub(crate) buffer_id: c_ulonglong,
+    /// The first address of the allocation; of mapped virtual memory (`cuMemMap`), that of the reserved addresses.
     pub(crate) start: CUdeviceptr,
+    /// The bytes from `start`; of virtual memory, some of them may have no memory.
     pub(crate) len: usize,
 }
 
@@ -51,8 +53,8 @@ impl Cuda {
         Ok(value)
     }
 
-    /// The allocation that contains an address.
-    pub(crate) fn allocation_at(&self, address: CUdeviceptr) -> Result<AllocationAt> {
+    /// The memory at an address.
+    pub(crate) fn memory_at(&self, address: CUdeviceptr) -> Result<MemoryAt> {
         use sys::CUpointer_attribute as Attribute;
         // Whether the driver writes one byte or four for a boolean is not documented.
         let (mut memory_type, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
@@ -80,7 +82,15 @@ impl Cuda {
             MEMORY_TYPE_HOST => Placement::Host,
             _ => Placement::Unknown,
         };
-        Ok(AllocationAt { placement, device, buffer_id, start, len })
+        Ok(MemoryAt { placement, device, buffer_id, start, len })
+    }
+
+    /// The allocation that contains an address, or the mapping of virtual memory: its first address and its bytes. A context
+    /// must be current.
+    pub(crate) fn address_range(&self, address: CUdeviceptr) -> Result<(CUdeviceptr, usize)> {
+        let (mut start, mut len) = (0, 0);
+        call!(self, cuMemGetAddressRange_v2(&raw mut start, &raw mut len, address))?;
+        Ok((start, len))
     }
 
     /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A
