@@ -209,7 +209,10 @@ impl Report {
         let folder = env::var_os("VKGDR_BENCH_DIR").map_or_else(target, PathBuf::from);
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{name}.json"));
-        fs::write(&path, json::of(self, machine))?;
+        // Whole at any time: written beside and renamed, since a bench may be killed while it writes.
+        let partial = folder.join(format!("{name}.json.new"));
+        fs::write(&partial, json::of(self, machine))?;
+        fs::rename(&partial, &path)?;
         Ok(path)
     }
 }

@@ -9,6 +9,7 @@ case $driver in
     *) die "VKGDR_CUDA_DRIVER is '$driver'; it must be real or sim" ;;
 esac
 
+own=${VK_DRIVER_FILES:-${VK_ICD_FILENAMES-}} # the loader's order; the latter is the older name
 unset CARGO_TARGET_DIR VKGDR_REQUIRE_GPU VKGDR_TEST_LAYERS VK_INSTANCE_LAYERS VK_LAYER_PATH VK_ICD_FILENAMES
 export VKGDR_BUNDLE=$here VKGDR_SCRATCH=$scratch
 export VKGDR_CUDA_DRIVER=$driver VKGDR_SIM_DIR=$scratch/sim
@@ -20,26 +21,32 @@ export NO_COLOR=1 CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 [ -n "${XDG_RUNTIME_DIR-}" ] || export XDG_RUNTIME_DIR=$scratch # vulkaninfo complains without one
 
 # Whether vulkaninfo finds devices and all are NVIDIA's (PCI vendor 0x10de), so that Mesa's CPU driver is never taken
-# for the GPU. $1 names the driver's manifest; if empty, the loader searches.
+# for the GPU. $1 names drivers' manifests; if empty, the loader searches.
 sees_only_nvidia() {
     local -a with=(env -u VK_DRIVER_FILES)
     [ -z "$1" ] || with=(env "VK_DRIVER_FILES=$1")
+    local left=$((deadline - SECONDS))
+    [ $left -gt 0 ] || { echo 'error: no time was left' >"$scratch/summary" && return 1; }
     # The first call after boot may load kernel modules and compile caches.
-    "${with[@]}" timeout 30 "$scratch/bin/vulkaninfo" --summary >"$scratch/summary" 2>&1
+    "${with[@]}" timeout --kill-after=2 $((left < 30 ? left : 30)) "$scratch/bin/vulkaninfo" --summary \
+        >"$scratch/summary" 2>&1
+    case $? in 124 | 137) echo 'error: out of time' >>"$scratch/summary" ;; esac
     awk '/vendorID/ { if ($NF == "0x10de") yes++; else no++ } END { exit !(yes && !no) }' "$scratch/summary"
 }
 
-# NVIDIA's manifest may be outside the loader's search path. On a machine without X11 the library it names
-# (libGLX_nvidia) may not load, while the EGL one does: hence the two manifests written here.
+# Tries the user's own setting first, as it is, all within 45 seconds. NVIDIA's manifest may be outside the loader's search
+# path. On a machine without X11 the library it names (libGLX_nvidia) may not load, while the EGL one does: hence the two
+# manifests written here.
 choose_vulkan_driver() {
-    local manifest library
+    local manifest library deadline=$((SECONDS + 45))
     for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
         printf '{"file_format_version": "1.0.1", "ICD": {"library_path": "%s", "api_version": "1.3.0"}}\n' \
             "$library" >"$scratch/$library.json"
     done
-    for manifest in ${VK_DRIVER_FILES:+"$VK_DRIVER_FILES"} '' {/usr/share,/etc,/usr/local/nvidia/share}/vulkan/icd.d/nvidia_icd*.json \
+    [ -z "$own" ] || own=$(absolute "$own")
+    for manifest in ${own:+"$own"} '' {/usr/share,/etc,/usr/local/nvidia/share}/vulkan/icd.d/nvidia_icd*.json \
         "$scratch"/lib{GLX,EGL}_nvidia.so.0.json; do
-        [ -z "$manifest" ] || [ -e "$manifest" ] || continue
+        [ -z "$manifest" ] || [ "$manifest" = "$own" ] || [ -e "$manifest" ] || continue
         if sees_only_nvidia "$manifest"; then
             vulkan="Vulkan driver: ${manifest:-found by the loader}"
             if [ -n "$manifest" ]; then export VK_DRIVER_FILES=$manifest; else unset VK_DRIVER_FILES; fi
@@ -62,7 +69,7 @@ if [ "$driver" = real ]; then
     PATH=$PATH:/usr/local/nvidia/bin
     choose_vulkan_driver
     # A GPU that admits one process at a time.
-    if timeout 20 nvidia-smi --query-gpu=compute_mode --format=csv,noheader 2>/dev/null | grep -qi exclusive; then
+    if timeout --kill-after=2 10 nvidia-smi --query-gpu=compute_mode --format=csv,noheader 2>/dev/null | grep -qi exclusive; then
         export NEXTEST_TEST_THREADS=1
     fi
 else

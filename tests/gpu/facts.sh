@@ -7,7 +7,7 @@ section() { printf '\n---- %s\n' "$*"; }
 
 try() { # a command that may be missing or hang
     section "$*"
-    timeout 10 "$@" 2>&1 || echo "(exit code $?)"
+    timeout --kill-after=2 10 "$@" 2>&1 || echo "(exit code $?)"
 }
 
 files() { # FILE...: prints names and contents of existing files
@@ -39,9 +39,8 @@ cat "$VKGDR_BUNDLE/bundle.txt" "$VKGDR_SCRATCH/vulkan.txt"
 section 'environment'
 env | grep -E '^(VK|VKGDR|CUDA|NVIDIA|LD_)' | sort
 
-try nvidia-smi -L
+# What the report needs comes first, since the stage may run out of time.
 try nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv
-try nvidia-smi -q -d MEMORY
 files /proc/driver/nvidia/version /proc/driver/nvidia/gpus/*/information /proc/driver/nvidia/params
 section 'device nodes'
 ls -l /dev/nvidia* 2>&1
@@ -54,7 +53,6 @@ cpu_flags=$(grep -m1 '^flags' /proc/cpuinfo)
 for flag in sse4_1 avx avx2 avx512f avx512vl movdiri movdir64b clflushopt clwb constant_tsc hypervisor; do
     printf '%s: %s\n' "$flag" "$(grep -qw "$flag" <<<"$cpu_flags" && echo yes || echo no)"
 done
-try lscpu
 
 section 'system'
 uname -a
@@ -67,7 +65,14 @@ echo "modules: $(grep -oE '^(nvidia|gdrdrv|ib_uverbs)[a-z_]*' /proc/modules 2>/d
 echo "infiniband: $(find /sys/class/infiniband -mindepth 1 -printf '%f ' 2>/dev/null)"
 ulimit -a
 
-try nvidia-smi -q
-try lspci -vv -d 10de:
 # shellcheck source-path=SCRIPTDIR source=vulkan.sh
 . "$VKGDR_BUNDLE/vulkan.sh"
+found=$?
+
+try nvidia-smi -L
+try nvidia-smi -q
+try lscpu
+try lspci -vv -d 10de:
+# Last, since run.sh shows the end of a failed stage's log.
+[ $found -eq 0 ] || section 'no Vulkan device was found on the GPU'
+exit $found

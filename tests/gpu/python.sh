@@ -2,54 +2,94 @@
 # packages: numpy, perhaps PyTorch and CuPy.
 # shellcheck shell=bash disable=SC2154 # set by stage.sh
 
-# Starts pytest in the background. After three quarters of the stage's time it is interrupted, and reports the failures so
-# far.
-jobs=()
-pytest() { # PYTHON FILE...
-    # A shell without job control makes background processes ignore interrupts.
-    VKGDR_TEST_LAYERS=faults timeout --foreground --signal=INT --kill-after=5 $((${VKGDR_STAGE_SECONDS:-500} * 3 / 4)) \
-        env --default-signal=INT "$run" "$1" -X dev -W error -m pytest -p pytest_timeout --durations 5 \
-        "${@:2}" >"$scratch/pytest.${#jobs[@]}" 2>&1 &
-    jobs+=($!)
+# Starts pytest in the background. After SECONDS it is interrupted, and reports the failures so far.
+pids=()
+titles=()
+pytest() { # SECONDS TITLE PYTHON FILE...
+    # One interrupt each, since a second one ends pytest's report: `--foreground` sends none to the whole process group, and
+    # in a session of its own it gets none of the stage's signals, but from `stop`. A shell without job control makes
+    # background processes ignore interrupts. Verbose, since a killed process leaves no more than the line of each test.
+    VKGDR_TEST_LAYERS=faults setsid env --default-signal=INT timeout --foreground --signal=INT --kill-after=5 "$1" \
+        "$run" "$3" -X dev -W error -m pytest -v -p pytest_timeout --durations 5 "${@:4}" \
+        >"$scratch/pytest.${#pids[@]}" 2>&1 &
+    pids+=($!)
+    titles+=("$2")
+}
+
+printed=0 # the number of pytest processes whose output was printed
+print_next() {
+    printf '\n---- pytest, %s\n' "${titles[printed]}"
+    cat "$scratch/pytest.$printed"
+    printed=$((printed + 1))
+}
+
+# Waits for the pytest processes, and prints the output of each.
+collect() {
+    local code log
+    while [ "$printed" -lt ${#pids[@]} ]; do
+        wait "${pids[printed]}"
+        code=$?
+        log=$scratch/pytest.$printed
+        print_next
+        # 5: no tests were selected.
+        if [ $code -eq 0 ] || [ $code -eq 5 ]; then continue; fi
+        printf '\npytest, %s: exit code %d\n' "${titles[printed - 1]}" $code
+        # One that was killed has printed no summary.
+        grep -q '= short test summary' "$log" ||
+            awk '$1 ~ /::/ { last = $1; if (/ FAILED /) print "FAILED", $1 }
+                END { print "ERROR", last, "was the last to start" }' "$log"
+        status=1
+    done
+}
+
+# Replaces stage.sh's, which waits until it is killed; prints what the pytest processes have found.
+# shellcheck disable=SC2329 # called by stage.sh's trap
+stop() {
+    local tenths
+    # shellcheck disable=SC2046 # numbers
+    kill -INT $(jobs -p) 2>/dev/null
+    for ((tenths = 0; tenths < 30; tenths++)); do
+        [ -n "$(jobs -rp)" ] || break
+        sleep 0.1
+    done
+    while [ "$printed" -lt ${#pids[@]} ]; do print_next; done
 }
 
 # Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
 # driver long. The files whose tests destroy contexts that have memory run last, in a process each: a driver may crash.
+# Time to report, and to be killed, is left of the stage's. Each of the latter gets a part, so that one that hangs leaves time
+# for the others.
 pytests() { # PYTHON
-    local files risky count number part
+    local files risky count number part seconds
     count=${NEXTEST_TEST_THREADS:-$(($(nproc) < 8 ? $(nproc) : 8))}
     files=$(find ffi/python/tests -name 'test_*.py' -exec grep -LE '\.(destroy|detach)\(\)' {} + | sort)
     mapfile -t risky < <(find ffi/python/tests -name 'test_*.py' -exec grep -lE '\.(destroy|detach)\(\)' {} + | sort)
+    seconds=$(($(left 8) * 3 / 4))
     for ((number = 0; number < count; number++)); do
         mapfile -t part < <(awk -v number="$number" -v count="$count" 'NR % count == number' <<<"$files")
-        pytest "$1" "${part[@]}"
+        pytest $((seconds > 5 ? seconds : 5)) "part $((number + 1)) of $count" "$1" "${part[@]}"
     done
-    for number in "${!jobs[@]}"; do
-        wait "${jobs[number]}" || { echo "pytest $number: exit code $?" && status=1; }
-    done
+    collect
     for part in "${risky[@]}"; do
-        pytest "$1" "$part"
-        # 5: no tests were selected.
-        wait "${jobs[-1]}" || { number=$? && [ $number -eq 5 ] || { echo "pytest of $part: exit code $number" && status=1; }; }
-    done
-    for number in "${!jobs[@]}"; do
-        printf '\n---- pytest %d of %d\n' $((number + 1)) "${#jobs[@]}"
-        cat "$scratch/pytest.$number"
+        seconds=$(($(left 8) * 3 / 5))
+        [ $seconds -ge 5 ] || { echo "no time was left for pytest, $part" && status=1 && continue; }
+        pytest $seconds "$part" "$1" "$part"
+        collect
     done
 }
 
 python=${PYTHON:-python3}
-"$python" -c 'import sys, numpy; print("Python", sys.version, "numpy", numpy.__version__);
+timeout 20 "$python" -c 'import sys, numpy; print("Python", sys.version, "numpy", numpy.__version__);
 sys.exit(sys.version_info < (3, 11))' || { echo "skipped: $python is not Python 3.11 or newer with numpy" && exit 0; }
 # Wheels are unpacked, not installed, which needs neither pip nor venv.
 for wheel in "$scratch"/python/*.whl; do "$python" -m zipfile -e "$wheel" "$scratch/site" || exit 1; done
 export PYTHONPATH=$scratch/site PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
-program 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
+program 15 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
 pytests "$python"
 for file in examples/python/*.py; do
-    [[ $file != *pycuda* ]] || "$python" -c 'import pycuda' || { echo "skipped: $file" && continue; }
+    [[ $file != *pycuda* ]] || timeout 20 "$python" -c 'import pycuda' || { echo "skipped: $file" && continue; }
     [[ $file != */@(ring_packets|send_memory).py ]] || { echo "skipped: $file waits for another program" && continue; }
-    # Warnings of CuPy and PyTorch are not errors.
-    program "$file" "$python" -X dev "$file"
+    # Warnings of CuPy and PyTorch are not errors. Their first import may take long.
+    program 30 "$file" "$python" -X dev "$file"
 done
 exit "$status"

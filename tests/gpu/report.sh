@@ -6,6 +6,8 @@ out=$1
 stages=$2
 bundle=$VKGDR_BUNDLE
 facts=$out/facts.log
+# shellcheck source-path=SCRIPTDIR source=hide.sh
+. "$bundle/hide.sh"
 
 section() { # TITLE: of facts.log, without its heading
     [ ! -e "$facts" ] || awk -v title="---- $1" '$0 == title { on = 1; next } /^---- / { on = 0 } on && NF' "$facts"
@@ -21,20 +23,21 @@ block() { # TITLE: a code block of standard input, if there is any
 results() { # LOG: the numbers of a stage, its failures, and what those say
     local log=$out/$1.log name
     [ -e "$log" ] || return
-    grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^skipped: .* is not Python|^pytest' "$log" | sed 's/^ *//' | cut -c1-200
+    grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^no time was left|^skipped: .* is not Python|^pytest' "$log" |
+        sed 's/^ *//' | short 200
     grep -aE '^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK) \[|^(FAILED|ERROR) ' "$log" | sed 's/^ *//' | sort -u | head -60
     # A panic's message follows the line that names the test's thread.
     grep -aoE '^ +(FAIL|SIG[A-Z]+) \[.*' "$log" | awk '{ print $NF }' | sort -u | head -40 | while IFS= read -r name; do
-        grep -aF -A3 "thread '$name'" "$log" | grep -avE 'stack backtrace|^--$' | head -4 | cut -c1-220
+        grep -aF -A3 "thread '$name'" "$log" | grep -avE 'stack backtrace|^--$' | head -4 | short 220
     done
-    grep -aE '^E  ' "$log" | head -60 | cut -c1-220
+    grep -aE '^E  ' "$log" | head -60 | short 220
 }
 
 # The reasons for which tests were left out, the most frequent first.
 left_out() {
     cat "$out"/tests.log "$out"/validation.log "$out"/python.log 2>/dev/null |
         grep -aoE '(skipped|left out): .*|^SKIPPED \[.*' |
-        sed -E 's/^(skipped|left out): /1 /; s/^SKIPPED \[([0-9]+)\] [^ ]+: /\1 /' | cut -c1-160 |
+        sed -E 's/^(skipped|left out): /1 /; s/^SKIPPED \[([0-9]+)\] [^ ]+: /\1 /' | short 160 |
         awk '{ count = $1; sub(/^[0-9]+ /, ""); tests[$0] += count } END { for (why in tests) printf "%5d %s\n", tests[why], why }' |
         sort -rn | head -n 40
 }
@@ -42,23 +45,27 @@ left_out() {
 # Combines the benches' reports and criterion's estimates into one JSON object, keyed by file name.
 collect_bench() {
     local file json=$VKGDR_SCRATCH/bench.json
-    find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' 2>/dev/null | sort |
+    find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' -size +0 2>/dev/null | sort |
         grep -E '/bench/|/new/estimates.json$' | while IFS= read -r file; do
         printf ',\n"%s": ' "${file#"$VKGDR_SCRATCH"/}" && cat "$file"
     done >"$json"
-    [ ! -s "$json" ] || { printf '{' && tail -c +2 "$json" && printf '\n}\n'; } >"$out/bench.json"
+    [ -s "$json" ] || return
+    { printf '{' && tail -c +2 "$json" && printf '\n}\n'; } >"$out/bench.json.new" &&
+        mv "$out/bench.json.new" "$out/bench.json"
 }
 
 # Whether every stage so far succeeded.
 verdict() {
-    awk '$1 == "stage" || $1 == "total:" { next }
+    awk 'BEGIN { why[124] = " (out of time)"; why[137] = " (killed)"; why[143] = " (interrupted)" }
+        $1 == "stage" || $1 == "total:" { next }
         { count++ }
-        $2 != 0 { failed = failed (failed ? ", " : "") $1 ($2 == 124 ? " (out of time)" : "") }
+        $2 != 0 { failed = failed (failed ? ", " : "") $1 why[$2] }
         END { print failed ? "FAILED: " failed : "Passed: all of the " count " stages that ran" }' "$stages"
 }
 
 collect_bench
-exec >"$out/report.md"
+# Whole at any time: written elsewhere and renamed, since this script may be killed.
+exec >"$VKGDR_SCRATCH/report.md"
 title='A SIMULATED GPU: nothing here is about a GPU'
 if [ "$VKGDR_CUDA_DRIVER" = real ]; then
     title=$(section 'nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv' |
@@ -69,7 +76,7 @@ cat <<EOF
 
 Made by the GPU bundle on $(date -u +%F), $(sed -n 2p "$bundle/bundle.txt" | tr -s ' '). Please attach this file to an issue.
 EOF
-head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | cut -c1-300 | block 'Vulkan driver'
+head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | short 300 | block 'Vulkan driver'
 { verdict && cat "$stages"; } | block 'Stages'
 {
     uname -srm
@@ -81,9 +88,10 @@ head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | cut -c1-300 | block 'Vulkan driver'
 section 'Vulkan memory types and heaps' | block 'Vulkan memory types and heaps'
 section 'Vulkan limits' | block 'Vulkan limits'
 section 'libraries of the Vulkan driver' | block 'Libraries of the Vulkan driver'
-section 'loader' | tail -n 80 | cut -c1-300 | block 'Messages of the Vulkan loader'
-sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | cut -c1-600 | block 'Answers'
+section 'loader' | tail -n 80 | short 300 | block 'Messages of the Vulkan loader'
+sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | short 600 | block 'Answers'
 for log in tests validation python examples; do results "$log" | block "Results of $log"; done
 left_out | block 'Left out, with the number of tests'
 # The benches' tables.
-[ ! -e "$out/bench.log" ] || grep -avE '^(Benchmarking|Found|  [0-9]+ \()' "$out/bench.log" | cut -c1-160 | head -n 150 | block 'Benches'
+[ ! -e "$out/bench.log" ] || grep -avE '^(Benchmarking|Found|  [0-9]+ \()' "$out/bench.log" | head -n 150 | short 160 | block 'Benches'
+hide <"$VKGDR_SCRATCH/report.md" >"$out/report.md.new" && mv "$out/report.md.new" "$out/report.md"

@@ -20,6 +20,7 @@
 # VKGDR_CUDA_DRIVER=sim makes it a dry run on the simulated driver (Mesa's lavapipe must be installed).
 set -u -o pipefail
 
+unset CDPATH # by which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { printf '%s\n' "$*" >&2 && exit 2; }
 [ $# -ge 1 ] || die "usage: $0 OUTPUT-FOLDER [STAGE...]"
@@ -31,7 +32,6 @@ budget=515
 stages=(facts probe tests validation python examples bench)
 declare -A due=([facts]=40 [probe]=105 [tests]=115 [validation]=100 [python]=55 [examples]=30 [bench]=60)
 declare -A log_of=([probe]=facts)
-max_log=$((8 << 20))
 shift
 for stage in "$@"; do
     [ -n "${due[$stage]:-}" ] || die "there is no stage '$stage'; there are: ${stages[*]}"
@@ -40,39 +40,36 @@ done
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/vkgdr-gpu.XXXXXX") || exit 2
 running=
-trap '[ -z "$running" ] || kill "$running" 2>/dev/null; rm -rf "$scratch"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source-path=SCRIPTDIR source=results.sh
+. "$here/results.sh"
 
 tar -C "$scratch" -xzf "$here/programs.tar.gz" || die "cannot unpack $here/programs.tar.gz"
+# shellcheck source-path=SCRIPTDIR source=requirements.sh
+. "$here/requirements.sh"
+remove_earlier
 # shellcheck source-path=SCRIPTDIR source=environment.sh
 . "$here/environment.sh"
 
-# The time limit of a stage: the time left, less the shares of the stages after it.
+# The time limit of a stage: the time left, less the shares of the stages after it, but at least half of its own share
+# while there is time. On a machine that is slow to start, later stages run out of time.
 seconds_for() {
-    local left=$((budget - SECONDS)) name after=
+    local all=$((budget - SECONDS)) left name after='' half=$((due[$1] / 2))
+    left=$all
     for name in "${stages[@]}"; do
         [ -n "$after" ] && left=$((left - due[$name]))
         [ "$name" = "$1" ] && after=yes
     done
+    left=$((left > half ? left : half))
+    left=$((left < all ? left : all))
     echo $((left > 5 ? left : 5))
 }
 
-trim_log() { # keeps both ends of a log that is too large
-    [ "$(stat -c %s "$1")" -gt $max_log ] || return
-    { head -c $((max_log / 2)) "$1" && printf '\n[... cut ...]\n' && tail -c $((max_log / 2)) "$1"; } >"$scratch/cut"
-    cat "$scratch/cut" >"$1"
-}
-
-report() { bash "$here/report.sh" "$out" "$scratch/stages"; }
-
-rm -f "$out/bench.json"
 sed -n 2,3p "$here/bundle.txt"
 echo "$vulkan"
 printf '%-11s %5s %8s\n' stage exit seconds | tee "$scratch/stages"
 failed=0
 for stage in "${stages[@]}"; do
     log=$out/${log_of[$stage]:-$stage}.log
-    [ -n "${log_of[$stage]:-}" ] || : >"$log"
     from=$SECONDS
     seconds=$(seconds_for "$stage")
     VKGDR_STAGE_SECONDS=$seconds timeout --kill-after=5 "$seconds" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
@@ -80,13 +77,11 @@ for stage in "${stages[@]}"; do
     wait "$running"
     status=$?
     running=
-    [ $status -eq 137 ] && status=124
+    # Killed at its time limit, rather than for want of memory.
+    [ $status -eq 137 ] && [ $((SECONDS - from)) -ge "$seconds" ] && status=124
     trim_log "$log"
-    printf '%-11s %5d %8d\n' "$stage" $status $((SECONDS - from)) | tee -a "$scratch/stages"
+    record "$stage" $status $((SECONDS - from))
     [ $status -eq 0 ] || { failed=1 && tail -n 12 "$log" | cut -c1-200 | sed 's/^/    /'; }
     report
 done
-echo "total: $SECONDS s" | tee -a "$scratch/stages"
-report
-echo "the report: $out/report.md"
 exit $failed

@@ -8,8 +8,16 @@ run=$scratch/workspace/sim/run
 # Programs find their files relative to their package's folder, as under cargo; nextest finds the runner there.
 cd "$scratch/workspace" || exit 1
 
-# At the time limit running programs are interrupted first, and bash waits for their last output.
-trap 'exit 143' TERM
+# At the time limit, and when run.sh is interrupted, running programs are ended first, and bash waits for their last output.
+# Those of `program` are in process groups of their own.
+stop() {
+    # shellcheck disable=SC2046 # numbers
+    kill $(jobs -p) 2>/dev/null
+    wait
+}
+trap 'stop; exit 143' TERM
+
+left() { echo $((${VKGDR_STAGE_SECONDS:-500} - SECONDS - $1)); } # LESS: the seconds left of the stage's time
 
 # Runs the tests. Reasons of skips are in the output of passed tests, from which most lines of the test harness are
 # removed.
@@ -22,25 +30,30 @@ nextest() { # VKGDR_TEST_LAYERS
             '^ *$|^ *std(out|err) [^ a-z]*$|^ *running 1 test$|^ *test .* \.\.\. ok$|^ *test result: ok\.')
 }
 
+# Runs a program for at most SECONDS, and not beyond the stage's time.
 status=0
-program() { # TITLE COMMAND...
-    printf '\n---- %s\n' "$1"
-    "$run" "${@:2}" || { echo "exit code $?" && status=1; }
+program() { # SECONDS TITLE COMMAND...
+    local limit=$1 left
+    left=$(left 4)
+    [ "$limit" -le "$left" ] || limit=$left
+    [ "$limit" -ge 5 ] || { echo "no time was left for $2" && status=1 && return; }
+    printf '\n---- %s\n' "$2"
+    # In the background, since bash handles a signal only when the program in the foreground has ended.
+    timeout --kill-after=2 "$limit" "$run" "${@:3}" &
+    wait $! || { echo "exit code $?" && status=1; }
 }
 
 # Runs the benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results at its end, `gpu` and
 # `copies` also in between.
 benches() {
-    local seconds=${VKGDR_STAGE_SECONDS:-500} left name
+    local seconds=${VKGDR_STAGE_SECONDS:-500} name
     # In full each may take two minutes; on the simulator all take one.
     if [ "$seconds" -lt 400 ]; then export VKGDR_BENCH_QUICK=1; fi
     export VKGDR_BENCH_SECONDS=$((seconds / 4))
     for name in gpu allocation c_calls gdr_copies pool copies; do
-        # A time limit each, so that one that hangs leaves time for the others.
-        left=$(((seconds - SECONDS - 4) * 3 / 5))
-        [ "$left" -ge 5 ] || { echo "no time was left for the bench $name" && status=1 && continue; }
-        # With criterion's own measurements in quick mode.
-        program "$name" timeout --kill-after=2 "$left" "$scratch/bench/$name" --bench --quick
+        # A part of the time each, so that one that hangs leaves time for the others. With criterion's own measurements in
+        # quick mode.
+        program $(($(left 4) * 3 / 5)) "$name" "$scratch/bench/$name" --bench --quick
     done
     exit $status
 }
@@ -58,10 +71,10 @@ case $1 in
         for file in "$scratch"/examples/*; do
             [[ $file != */gpu_probe ]] || continue
             [[ $file != */receive_* ]] || { echo "skipped: ${file##*/} waits for another program" && continue; }
-            program "${file##*/}" "$file"
+            program 15 "${file##*/}" "$file"
         done
         head -c 256M /dev/urandom >"$scratch/large.bin"
-        program 'share_file, 256 MiB' "$scratch/examples/share_file" "$scratch/large.bin"
+        program 15 'share_file, 256 MiB' "$scratch/examples/share_file" "$scratch/large.bin"
         exit $status
         ;;
     bench) benches ;;

@@ -14,11 +14,11 @@ files /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json /usr/local/nvidia/
 
 if grep -q 'NONE FOUND' "$VKGDR_SCRATCH/vulkan.txt"; then
     section 'loader'
-    VK_LOADER_DEBUG=all timeout 20 "$VKGDR_SCRATCH/bin/vulkaninfo" --summary 2>&1
+    VK_LOADER_DEBUG=all timeout --kill-after=2 12 "$VKGDR_SCRATCH/bin/vulkaninfo" --summary 2>&1
 fi
 
 info=$VKGDR_SCRATCH/vulkaninfo
-timeout 20 "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
+timeout --kill-after=2 15 "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
 status=$?
 section 'Vulkan devices'
 grep -E 'apiVersion|driverVersion|vendorID|deviceID|deviceType|deviceName|deviceUUID|driverName|driverInfo' "$info"
