@@ -6,6 +6,7 @@
 use crate::allocation::{self, Allocation};
 use crate::device::{MemoryType, Source};
 use crate::driver::context::PrimaryContext;
+use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, MemoryInfo, MemoryKind, Result, Vkgdr};
@@ -59,7 +60,8 @@ impl Vkgdr {
         if let Some(result) = results.result(kind, &listed) {
             return result.map(|()| listed);
         }
-        let (tried, result) = match self.in_some_context(|| Allocation::trial(self, kind)) {
+        let (tried, result) = match self.in_some_context(|| cuda()?.outside_captures(|| Allocation::trial(self, kind)))
+        {
             Ok(tried) => (tried, Ok(())),
             Err(error) if allocation::is_refusal(&error) => (listed, Err(error)),
             Err(error) => {

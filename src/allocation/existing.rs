@@ -7,6 +7,7 @@
 //! range are. A range of virtual memory (`cuMemMap`) may lie in several mappings side by side.
 #![forbid(unsafe_code)]
 
+use std::ffi::c_ulonglong;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -32,6 +33,8 @@ static MAPPED: Lock<Vec<Weak<MappedPages>>> = Lock::new(Vec::new());
 #[derive(Debug, Clone, Copy)]
 struct Backing {
     memory: MemoryAt,
+    /// Of virtual memory, `memory` may describe the addresses, whichever memory they have.
+    block_id: c_ulonglong,
     start: CUdeviceptr,
     len: usize,
     /// The address in it that the driver was asked about.
@@ -94,7 +97,8 @@ impl ExistingRange {
     pub(crate) fn is_current(&self) -> Result<bool> {
         let cuda = cuda()?;
         for backing in &self.backings {
-            if cuda.memory_at(backing.asked)? != backing.memory {
+            let Backing { memory, block_id, asked, .. } = *backing;
+            if cuda.memory_at(asked)? != memory || cuda.memory_block_id(asked)? != block_id {
                 return Ok(false);
             }
         }
@@ -125,24 +129,27 @@ impl MappedPages {
     }
 }
 
-impl Backing {
-    /// The memory at an address of `device`, in the current context.
-    fn at(device: CUdevice, asked: CUdeviceptr) -> Result<Self> {
-        let cuda = cuda()?;
-        let memory = cuda.memory_at(asked)?;
-        let refuse = |reason| Err(no_mapping(asked, reason));
-        match memory.placement {
-            Placement::Unknown => refuse(NoMapping::Unknown),
-            Placement::Managed => refuse(NoMapping::Managed),
-            Placement::Host => refuse(NoMapping::Host),
-            Placement::Device if memory.device != device => {
-                refuse(NoMapping::OtherDevice { device: memory.device, expected: device })
-            }
-            Placement::Device => {
-                let (start, len) = cuda.address_range(asked)?;
-                Ok(Self { memory, start, len, asked })
-            }
+/// The memory at an address of `device`.
+fn device_memory(device: CUdevice, asked: CUdeviceptr) -> Result<MemoryAt> {
+    let memory = cuda()?.memory_at(asked)?;
+    let refuse = |reason| Err(no_mapping(asked, reason));
+    match memory.placement {
+        Placement::Unknown => refuse(NoMapping::Unknown),
+        Placement::Managed => refuse(NoMapping::Managed),
+        Placement::Host => refuse(NoMapping::Host),
+        Placement::Device if memory.device != device => {
+            refuse(NoMapping::OtherDevice { device: memory.device, expected: device })
         }
+        Placement::Device => Ok(memory),
+    }
+}
+
+impl Backing {
+    /// The backing of device memory, in the current context.
+    fn of(memory: MemoryAt, asked: CUdeviceptr) -> Result<Self> {
+        let cuda = cuda()?;
+        let (start, len) = cuda.address_range(asked)?;
+        Ok(Self { memory, block_id: cuda.memory_block_id(asked)?, start, len, asked })
     }
 
     fn end(&self) -> CUdeviceptr {
@@ -151,7 +158,8 @@ impl Backing {
 
     /// Whether it is the same memory. Without an id, memory that was allocated again at the address cannot be told apart.
     fn is(&self, other: &Self) -> bool {
-        self.memory.buffer_id != 0 && (self.memory, self.start, self.len) == (other.memory, other.start, other.len)
+        let known = |of: &Self| (of.memory, of.block_id, of.start, of.len);
+        self.memory.buffer_id != 0 && known(self) == known(other)
     }
 }
 
@@ -178,7 +186,7 @@ fn pages_around(address: CUdeviceptr, len: u64) -> Result<(CUdeviceptr, usize)> 
 
 /// The memory of all of a range, if it is memory of `device`: one allocation, or mappings of virtual memory side by side.
 fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backing>> {
-    let mut last = Backing::at(device, address)?;
+    let memory = device_memory(device, address)?;
     if len == 0 {
         return Err(no_mapping(address, NoMapping::Empty));
     }
@@ -186,15 +194,17 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
         Error::NoMapping { reason, .. } => no_mapping(address, reason),
         other => other,
     })?;
-    let MemoryAt { start, len: size, .. } = last.memory;
+    let MemoryAt { start, len: size, .. } = memory;
     let offset = usize::try_from(address.saturating_sub(start)).unwrap_or(usize::MAX);
     if offset > size || len > size - offset {
         return Err(Error::OutOfRange { offset, len, size });
     }
+    let mut last = Backing::of(memory, address)?;
     let mut backings = vec![last];
     while last.end() < address + len as u64 {
         // Of virtual memory, the rest of the range may have no memory.
-        let next = Backing::at(device, last.end()).ok().filter(|next| next.start == last.end());
+        let next = device_memory(device, last.end()).and_then(|memory| Backing::of(memory, last.end()));
+        let next = next.ok().filter(|next| next.start == last.end());
         let size = usize::try_from(last.end() - start).unwrap_or(usize::MAX);
         last = next.ok_or(Error::OutOfRange { offset, len, size })?;
         backings.push(last);

@@ -172,8 +172,8 @@ impl Allocation {
                     let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
                     Stages::share(counted, request, kind, exported)
                 };
-                // Read once: another thread may change it meanwhile.
-                let dedicated = gpu.is_dedicated(memory_type.info.index);
+                // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
+                let dedicated = gpu.device().sharing().dedicated_only || gpu.is_dedicated(memory_type.info.index);
                 let shared = match share(dedicated) {
                     Err(error) if !dedicated && is_refusal(&error) => {
                         try_dedicated(gpu, &memory_type, error, || share(true))
@@ -330,7 +330,7 @@ fn try_dedicated(
     share: impl FnOnce() -> Result<Stages>,
 ) -> Result<Stages> {
     let index = memory_type.info.index;
-    if !(refusal.asks_for_dedicated() || gpu.device().sharing().dedicated_only) {
+    if !refusal.asks_for_dedicated() {
         return Err(refusal);
     }
     match share() {

@@ -26,13 +26,13 @@ impl Error {
     }
 
     /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
-    /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
+    /// a shortage of memory, the state of the context, or a stream capture. A refusal that is an exhaustion as well may be either.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Vulkan { operation: "vkGetMemoryFdKHR", code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE } => true,
             Self::Vulkan { operation: "vkAllocateMemory" | "vkGetMemoryFdKHR", .. } => !self.is_exhaustion(),
             Self::Cuda { operation: "cuImportExternalMemory" | "cuExternalMemoryGetMappedBuffer", code } => {
-                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work()
+                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work() && !self.is_of_capture()
             }
             _ => false,
         }
@@ -124,6 +124,13 @@ mod tests {
         }
         assert!(!by_cuda("cuMemAlloc", CudaCode::INVALID_VALUE).is_out_of_memory());
         assert!(!Error::System { operation: "dup", code: libc::EMFILE }.is_out_of_memory());
+    }
+
+    #[test]
+    fn what_a_capture_forbids_is_no_refusal_of_the_kind() {
+        let import = |code| Error::Cuda { operation: "cuImportExternalMemory", code: CudaCode::new(code, None) };
+        assert!(import(CudaCode::INVALID_VALUE).is_refusal());
+        assert!((900..=908).all(|code| !import(code).is_refusal() && !import(code).concerns_the_kind()));
     }
 
     #[test]

@@ -193,6 +193,8 @@ fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
         assert_eq!((dma_buf.offset, dma_buf.len), (70_000, 1000));
         let access = libc::PROT_READ;
         let fd = dma_buf.fd.as_raw_fd();
+        // SAFETY: an open descriptor.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, libc::FD_CLOEXEC, "closed in other programs");
         // SAFETY: a new mapping at an address that the system chooses.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), 3 * PAGE, access, libc::MAP_SHARED, fd, 0) };
         assert_ne!(at, libc::MAP_FAILED);

@@ -45,15 +45,16 @@ fn cuda_refuses_system_memory_if_the_profile_says_so() -> Result {
     under("host-import-refused", name, check(CUresult::CUDA_ERROR_NOT_SUPPORTED))
 }
 
-/// CUDA's answers to imports of memory that is plain, dedicated, and dedicated without the flag.
-fn dedicated_imports(raw: &Raw) -> Result<[CUresult; 3]> {
+/// CUDA's answers to imports of memory that is dedicated, that is dedicated without the flag, and, where Vulkan allows it, that
+/// is plain.
+fn dedicated_imports(raw: &Raw, plain: bool) -> Result<Vec<CUresult>> {
     let (buffer, size) = raw.shared_buffer(SIZE)?;
-    let mut answers = [CUresult::CUDA_SUCCESS; 3];
-    for (answer, (buffer, flag)) in answers.iter_mut().zip([(NO_BUFFER, true), (buffer, true), (buffer, false)]) {
+    let imports = [(buffer, true), (buffer, false), (NO_BUFFER, true)];
+    let answer = |(buffer, flag)| {
         let fd = raw.export(raw.allocate_to_export(VIDEO, size, buffer)?)?;
-        *answer = Imported::new(fd, size, flag).err().unwrap_or(CUresult::CUDA_SUCCESS);
-    }
-    Ok(answers)
+        Ok(Imported::new(fd, size, flag).err().unwrap_or(CUresult::CUDA_SUCCESS))
+    };
+    imports.into_iter().take(if plain { 3 } else { 2 }).map(answer).collect()
 }
 
 #[test]
@@ -61,18 +62,18 @@ fn cuda_takes_only_dedicated_memory_if_the_profile_says_so() -> Result {
     let name = "imports::cuda_takes_only_dedicated_memory_if_the_profile_says_so";
     const GOOD: CUresult = CUresult::CUDA_SUCCESS;
     const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let check = |expected: [CUresult; 3], told: bool| {
+    let check = |expected: &'static [CUresult], told: bool| {
         move || {
             let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
             let features = raw.external_properties().external_memory_features;
             assert_eq!(features.contains(Features::DEDICATED_ONLY), told);
-            assert_eq!(dedicated_imports(&raw)?, expected);
+            assert_eq!(dedicated_imports(&raw, !told)?, expected);
             Ok(())
         }
     };
-    under("rebar", name, check([GOOD; 3], false))?;
-    under("needs-dedicated", name, check([BAD, GOOD, BAD], false))?;
-    under("dedicated-only", name, check([BAD, GOOD, BAD], true))
+    under("rebar", name, check(&[GOOD; 3], false))?;
+    under("needs-dedicated", name, check(&[GOOD, BAD, BAD], false))?;
+    under("dedicated-only", name, check(&[GOOD, BAD], true))
 }
 
 #[test]
@@ -183,20 +184,20 @@ fn an_imported_descriptor_stays_open_until_the_import_is_destroyed() -> Result {
     })
 }
 
-/// The rules of Vulkan that end the process when they are broken, by the last part of their names. The second had
-/// another number in earlier versions of Vulkan.
-const RULES: [&str; 2] = ["handleType-00671", "buffer-0"];
+/// The rules of Vulkan that end the process when they are broken, by the last part of their names, each with a profile that
+/// has it. The second had another number in earlier versions of Vulkan.
+const RULES: [(&str, &str); 3] =
+    [("handleType-00671", "rebar"), ("buffer-0", "rebar"), ("pNext-00639", "dedicated-only")];
 
 fn break_a_rule(role: &str) -> Result {
     let raw = Raw::open()?;
     let (buffer, size) = raw.shared_buffer(SIZE)?;
     eprintln!("now");
-    if role == RULES[0] {
-        raw.export(raw.allocate(VIDEO, SIZE)?)?;
-    } else {
-        raw.allocate_to_export(VIDEO, size + 64, buffer)?;
+    match role {
+        "handleType-00671" => raw.export(raw.allocate(VIDEO, SIZE)?).map(drop),
+        "buffer-0" => raw.allocate_to_export(VIDEO, size + 64, buffer).map(drop),
+        _ => raw.allocate_to_export(VIDEO, size, NO_BUFFER).map(drop),
     }
-    Ok(())
 }
 
 #[test]
@@ -205,8 +206,12 @@ fn an_export_or_a_dedication_that_breaks_vulkans_rules_ends_the_process_with_the
         return break_a_rule(&role);
     }
     let name = "imports::an_export_or_a_dedication_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
-    for rule in RULES {
-        let Some(mut command) = command("rebar", name, rule)? else { return Ok(()) };
+    for (rule, profile) in RULES {
+        // The validation layer does not know that the profile's device asks for it.
+        if validated() && profile != "rebar" {
+            continue;
+        }
+        let Some(mut command) = command(profile, name, rule)? else { return Ok(()) };
         let output = command.output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");

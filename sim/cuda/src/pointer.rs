@@ -85,6 +85,11 @@ struct Known {
     /// The range of addresses that the address is in: the reservation, where there is one, and not what is mapped.
     address: usize,
     size: usize,
+    /// `CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID`: 0 without memory.
+    block_id: u64,
+    /// `CU_POINTER_ATTRIBUTE_BUFFER_ID`. Whether drivers give reserved addresses one id, or each of their mappings, is not
+    /// documented: here the addresses have one, which tells a program less.
+    buffer_id: u64,
 }
 
 impl Known {
@@ -94,23 +99,28 @@ impl Known {
         if let Some(Found { kind, window }) = found
             && kind != Kind::Virtual
         {
-            return Some(Known { found, accessible: true, address: window.address, size: window.size });
+            let Window { id, address, size, .. } = window;
+            return Some(Known { found, accessible: true, address, size, block_id: id, buffer_id: id });
         }
         let reserved = virtual_memory::reserved(address)?;
         let accessible = reserved.mapped.is_some_and(|mapped| mapped.accessible);
+        let block_id = reserved.mapped.map_or(0, |mapped| mapped.block_id);
         let mapping = |Mapped { id, address, size, device, .. }| {
             let synchronous = found.is_some_and(|found| found.window.synchronous);
             let owner = Owner { device, ..Owner::NONE };
             Found { kind: Kind::Virtual, window: Window { id, address, size, owner, synchronous } }
         };
         let found = reserved.mapped.map(mapping);
-        Some(Known { found, accessible, address: reserved.address, size: reserved.size })
+        let virtual_memory::Reserved { address, size, id: buffer_id, .. } = reserved;
+        Some(Known { found, accessible, address, size, block_id, buffer_id })
     }
 
     fn value(&self, attribute: u32, address: usize) -> Result<Value, Code> {
         match (attribute, &self.found) {
             (RANGE_START_ADDR, _) => Ok(Value::Pointer(self.address)),
             (RANGE_SIZE, _) => Ok(Value::Pointer(self.size)),
+            (BUFFER_ID, Some(_)) => Ok(Value::Wide(self.buffer_id)),
+            (MEMORY_BLOCK_ID, Some(_)) => Ok(Value::Wide(self.block_id)),
             (MAPPED, found) => Ok(Value::Bool(found.is_some())),
             (DEVICE_POINTER, _) if !self.accessible => Err(INVALID_VALUE),
             (ACCESS_FLAGS, Some(found)) => Ok(Value::Uint(self.access(found))),
@@ -151,7 +161,6 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         HOST_POINTER => Value::Pointer(address),
         P2P_TOKENS => return Err(NOT_SUPPORTED),
         SYNC_MEMOPS => Value::Uint(window.synchronous.into()),
-        BUFFER_ID => Value::Wide(window.id),
         IS_MANAGED => Value::Bool(found.kind.is_managed()),
         DEVICE_ORDINAL => Value::Int(window.owner.device),
         IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(found.kind == Kind::Device),
@@ -163,7 +172,6 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
             Kind::Pooled { pool } => Value::Pointer(pool),
             _ => Value::Pointer(0),
         },
-        MEMORY_BLOCK_ID => Value::Wide(window.id),
         LOCALITY_DOMAIN_ORDINAL => Value::Int(NOT_LOCALIZED),
         _ => return Err(INVALID_VALUE),
     })

@@ -34,7 +34,8 @@
 //! * The CPU's mapping of non-coherent memory has pages of its own (`profile/shadow.rs`). Exactly the bytes that are
 //!   flushed or invalidated are copied between the two sides, and only then.
 //! * A range to flush or invalidate that violates Vulkan's rules ends the process, also for coherent memory. So does an
-//!   export of memory that was not allocated for it, and a dedicated allocation of another size than the buffer's.
+//!   export of memory that was not allocated for it, a dedicated allocation of another size than the buffer's, and one to
+//!   export that is not dedicated where Vulkan asks for it.
 //! * An import of memory of another GPU fails with `VK_ERROR_INVALID_EXTERNAL_HANDLE`.
 //!
 //! Profiles of two GPUs need a driver that lists two devices, such as one that `VK_DRIVER_FILES` names twice.

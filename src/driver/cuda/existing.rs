@@ -7,6 +7,7 @@ use std::ptr;
 
 use cudarc::driver::sys::{self, CUdevice, CUdeviceptr};
 
+use super::super::descriptor;
 use super::{Cuda, LIBRARY, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, call};
 use crate::{Error, Result};
 
@@ -85,6 +86,15 @@ impl Cuda {
         Ok(MemoryAt { placement, device, buffer_id, start, len })
     }
 
+    /// The id of the physical allocation at an address of device memory, unique in the process.
+    pub(crate) fn memory_block_id(&self, address: CUdeviceptr) -> Result<c_ulonglong> {
+        let mut id = 0_u64;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID as c_uint;
+        let mut value: *mut c_void = (&raw mut id).cast();
+        call!(self, cuPointerGetAttributes(1, &raw const attribute, &raw mut value, address))?;
+        Ok(id)
+    }
+
     /// The allocation that contains an address, or the mapping of virtual memory: its first address and its bytes. A context
     /// must be current.
     pub(crate) fn address_range(&self, address: CUdeviceptr) -> Result<(CUdeviceptr, usize)> {
@@ -112,6 +122,9 @@ impl Cuda {
         // SAFETY: the output is a live integer, as this type of handle wants it, and the driver checks the range.
         self.check(NAME, unsafe { get_handle(ptr::from_mut(&mut fd).cast(), start, len, kind, flags) })?;
         // SAFETY: a new descriptor, which the driver gave to the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // No driver promises it.
+        descriptor::close_on_exec(&fd)?;
+        Ok(fd)
     }
 }

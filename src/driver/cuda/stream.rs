@@ -30,19 +30,8 @@ impl Cuda {
     /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        let exchange = |mode: &mut c_uint| {
-            let exchange = self.table.cuThreadExchangeStreamCaptureMode?;
-            // SAFETY: `mode` is a live local, and the mode is this thread's alone.
-            let code = unsafe { exchange(mode) };
-            self.check("cuThreadExchangeStreamCaptureMode", code).ok()
-        };
-        let relaxed = exchange(&mut mode).is_some();
-        let value = work();
-        if relaxed {
-            exchange(&mut mode);
-        }
-        value
+        let _before = CaptureMode::exchange(self, CAPTURE_MODE_RELAXED);
+        work()
     }
 
     /// Runs `release`, and again outside of captures if one forbids it: nothing is leaked, although the first call has made that
@@ -50,9 +39,7 @@ impl Cuda {
     #[inline]
     pub(super) fn despite_captures(&self, release: impl Fn() -> Result<()>) -> Result<()> {
         match release() {
-            Err(error) if error.cuda_code() == Some(CudaCode::STREAM_CAPTURE_UNSUPPORTED) => {
-                self.outside_captures(release)
-            }
+            Err(error) if error.is_of_capture() => self.outside_captures(release),
             result => result,
         }
     }
@@ -237,5 +224,31 @@ impl Cuda {
     /// The contract of [`Self::fill_u8`].
     pub(crate) unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> Result<()> {
         call!(self, cuMemsetD32Async(to, value, count, stream))
+    }
+}
+
+/// The capture mode that the thread had before; restored on drop.
+struct CaptureMode<'a> {
+    cuda: &'a Cuda,
+    mode: c_uint,
+}
+
+impl<'a> CaptureMode<'a> {
+    /// Sets the thread's mode; `None` where the driver has no modes, or refuses.
+    fn exchange(cuda: &'a Cuda, mut mode: c_uint) -> Option<Self> {
+        let exchange = cuda.table.cuThreadExchangeStreamCaptureMode?;
+        // SAFETY: `mode` is a live local, and the mode is this thread's alone.
+        let code = unsafe { exchange(&mut mode) };
+        cuda.check("cuThreadExchangeStreamCaptureMode", code).ok()?;
+        Some(Self { cuda, mode })
+    }
+}
+
+impl Drop for CaptureMode<'_> {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.cuda.table.cuThreadExchangeStreamCaptureMode {
+            // SAFETY: as in `exchange`. A failure leaves the relaxed mode, which forbids nothing.
+            let _ = unsafe { exchange(&mut self.mode) };
+        }
     }
 }

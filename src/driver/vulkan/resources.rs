@@ -81,8 +81,17 @@ impl Device {
         // SAFETY: the handle comes from this instance, whose version has the function.
         unsafe { instance.get_physical_device_image_format_properties2(physical, &asked, &mut found) }
             .named(OPERATION)?;
+        // Of images that can be shared: those may be smaller than the others.
+        let limits = found.image_format_properties;
         let features = shared.external_memory_properties.external_memory_features;
-        if !features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE) {
+        let within = |asked: vk::Extent3D, most: vk::Extent3D| {
+            asked.width <= most.width && asked.height <= most.height && asked.depth <= most.depth
+        };
+        let allowed = within(info.extent, limits.max_extent)
+            && info.mip_levels <= limits.max_mip_levels
+            && info.array_layers <= limits.max_array_layers
+            && limits.sample_counts.contains(info.samples);
+        if !allowed || !features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE) {
             return Err(Error::Vulkan { operation: OPERATION, code: vk::Result::ERROR_FORMAT_NOT_SUPPORTED });
         }
         Ok(ImageSharing { dedicated_only: features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY) })

@@ -27,6 +27,8 @@ const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEA
 /// An allocation's memory.
 pub(crate) struct Physical {
     handle: usize,
+    /// Unique in the process, also among windows.
+    pub(super) id: u64,
     pub(super) file: OwnedFd,
     /// In bytes.
     pub(super) size: usize,
@@ -92,7 +94,14 @@ impl Physical {
         if sized != 0 || sealed != 0 {
             return Err(OUT_OF_MEMORY);
         }
-        Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: Some(charge) }))
+        Ok(Arc::new(Physical {
+            handle: handle::next(),
+            id: handle::next_id(),
+            file,
+            size,
+            properties,
+            _charge: Some(charge),
+        }))
     }
 
     /// The memory behind a descriptor, which the caller keeps. Refused are a descriptor of anything but an exported
@@ -113,7 +122,7 @@ impl Physical {
         }
         let file = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;
         let properties = Properties { device, handle_types: POSIX_FD };
-        Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: None }))
+        Ok(Arc::new(Physical { handle: handle::next(), id: handle::next_id(), file, size, properties, _charge: None }))
     }
 
     /// A descriptor for another process.

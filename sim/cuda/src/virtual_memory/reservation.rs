@@ -17,6 +17,8 @@ use crate::owner::Owner;
 use crate::sync::lock;
 
 struct Reservation {
+    /// Unique in the process, also among windows.
+    id: u64,
     size: usize,
     /// By address. They do not overlap.
     mappings: BTreeMap<usize, Mapping>,
@@ -45,7 +47,7 @@ pub(super) fn reserve(size: usize, alignment: usize, wanted: usize) -> Result<us
     let alignment = alignment.max(GRANULARITY);
     let mut reservations = lock(&RESERVATIONS);
     let address = addresses::reserve(size, alignment, wanted).ok_or(OUT_OF_MEMORY)?;
-    reservations.insert(address, Reservation { size, mappings: BTreeMap::new() });
+    reservations.insert(address, Reservation { id: handle::next_id(), size, mappings: BTreeMap::new() });
     Ok(address)
 }
 
@@ -170,6 +172,7 @@ pub(super) fn at(address: usize) -> Result<Arc<Physical>, Code> {
 /// A reservation, and what is mapped at one of its addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Reserved {
+    pub(crate) id: u64,
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) mapped: Option<Mapped>,
@@ -179,6 +182,8 @@ pub(crate) struct Reserved {
 #[derive(Clone, Copy)]
 pub(crate) struct Mapped {
     pub(crate) id: u64,
+    /// The id of the allocation, which may be mapped elsewhere, too.
+    pub(crate) block_id: u64,
     pub(crate) address: usize,
     pub(crate) size: usize,
     pub(crate) device: i32,
@@ -192,12 +197,13 @@ pub(crate) fn reserved(address: usize) -> Option<Reserved> {
     let (&start, found) = reservations.range(..=address).next_back()?;
     let mapped = found.mapping(address).map(|(address, mapping)| Mapped {
         id: mapping.id,
+        block_id: mapping.physical.id,
         address,
         size: mapping.size,
         device: mapping.physical.properties.device,
         accessible: mapping.accessible,
     });
-    (address - start < found.size).then_some(Reserved { address: start, size: found.size, mapped })
+    (address - start < found.size).then_some(Reserved { id: found.id, address: start, size: found.size, mapped })
 }
 
 /// The handle types for which the memory at an address was created.

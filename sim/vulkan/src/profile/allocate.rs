@@ -104,6 +104,9 @@ pub(super) unsafe extern "system" fn allocate_memory(
     // SAFETY: the chain of the caller's structure.
     let wishes = unsafe { Wishes::of(info.p_next) };
     known.check_dedicated_size(wishes.buffer, size);
+    if profile().dedicated_only && wishes.exportable && !wishes.dedicated() {
+        broken("vkAllocateMemory", "memory to export is not dedicated, as the device asks for (pNext-00639)");
+    }
     let label = match known.label_of(&wishes, memory_type.is_system_memory()) {
         Ok(label) => label,
         Err(result) => return result,
