@@ -7,7 +7,8 @@
  * success, and write their results through pointers, only on success. Every function accepts NULL for every pointer:
  * it then does nothing, returns VKGDR_ERROR_INVALID_ARGUMENT, or, where it returns a value, 0, NULL, true
  * (is_coherent) or 1 (the atom size). All functions may be called on any thread; a handle or memory may be used by
- * several threads at a time, but not while it is closed or freed.
+ * several threads at a time, but not while it is closed or freed. A thread must not be cancelled (pthread_cancel())
+ * during a call: that ends the process.
  *
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
  * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with
@@ -33,7 +34,7 @@
 #include <stdint.h>
 
 /* CUDA's types, from its header where there is one. */
-#if !defined(__cuda_cuda_h__) && !defined(CUDA_VERSION)
+#ifndef __cuda_cuda_h__
 #  if defined(__has_include)
 #    if __has_include(<cuda.h>)
 #      include <cuda.h>
@@ -47,8 +48,13 @@ typedef struct CUstream_st *CUstream;
 #  endif
 #endif
 
+/* Visible, also where a program hides what it does not declare so. */
 #ifndef VKGDR_API
-#  define VKGDR_API
+#  ifdef __GNUC__
+#    define VKGDR_API __attribute__((visibility("default")))
+#  else
+#    define VKGDR_API
+#  endif
 #endif
 
 /**
@@ -512,7 +518,7 @@ extern "C" {
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
- * @param size    Bytes.
+ * @param size    Bytes; SIZE_MAX, which is Vulkan's VK_WHOLE_SIZE, for all up to the end.
  *
  * `mem` must be NULL or live.
  */
@@ -523,7 +529,7 @@ VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, size_t offset, size_t size
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
- * @param size    Bytes.
+ * @param size    Bytes, as of vkgdr_memory_flush().
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL or live.
@@ -536,7 +542,7 @@ VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, size_t offset, 
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
- * @param size    Bytes.
+ * @param size    Bytes; SIZE_MAX, which is Vulkan's VK_WHOLE_SIZE, for all up to the end.
  *
  * `mem` must be NULL or live.
  */
@@ -547,7 +553,7 @@ VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, size_t offset, size_t
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
- * @param size    Bytes.
+ * @param size    Bytes, as of vkgdr_memory_invalidate().
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL or live.
@@ -1257,7 +1263,8 @@ VKGDR_API int32_t vkgdr_ring_push(vkgdr_ring_t ring, const void *message, size_t
  * @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
  * @param pushed    Where the number of messages that were pushed is written; the first ones.
  * @return A `vkgdr_status`: VKGDR_SUCCESS also if there was no room, with 0 in `pushed`; otherwise as of vkgdr_ring_push() for
- *         the first message. A later one that is too long ends the batch, and those before it are pushed.
+ *         the first message. A later one that is too long, or NULL with a size, ends the batch, and those before it are
+ *         pushed.
  *
  * `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for reading its bytes,
  * `pushed` NULL or good for writing.

@@ -14,13 +14,17 @@
 #  error "vkgdr.hpp needs C++17"
 #endif
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #if __has_include(<version>)
 #  include <version>
@@ -60,8 +64,10 @@ struct vkgdr {
         /// @param status  Of `enum vkgdr_status`.
         /// @param cuda    A `CUresult`, or 0.
         /// @param vulkan  A `VkResult`, or 0.
-        error(const std::string &what, std::int32_t status, std::int32_t cuda = 0, std::int32_t vulkan = 0)
-            : std::runtime_error(what), status_(status), cuda_(cuda), vulkan_(vulkan) {}
+        /// @param system  An error number of errno.h, or 0.
+        error(const std::string &what, std::int32_t status, std::int32_t cuda = 0, std::int32_t vulkan = 0,
+              int system = 0)
+            : std::runtime_error(what), status_(status), cuda_(cuda), vulkan_(vulkan), system_(system) {}
 
         /// Of `enum vkgdr_status`, never VKGDR_SUCCESS.
         std::int32_t status() const noexcept { return status_; }
@@ -69,19 +75,20 @@ struct vkgdr {
         std::int32_t cuda() const noexcept { return cuda_; }
         /// The `VkResult`, if a Vulkan call failed while opening or allocating, else 0.
         std::int32_t vulkan() const noexcept { return vulkan_; }
+        /// The error number of a system call, such as EAGAIN, with VKGDR_ERROR_SYSTEM; else 0. `errno` itself may have
+        /// changed by the time that the exception is caught.
+        int system() const noexcept { return system_; }
 
     private:
         std::int32_t status_;
         std::int32_t cuda_;
         std::int32_t vulkan_;
+        int system_;
     };
 
-#ifdef __cpp_lib_span
-    /// The bytes of memory as the CPU sees them.
-    using byte_span = std::span<std::byte>;
-#else
     /// The bytes of memory as the CPU sees them: the part of C++20's `std::span<std::byte>` that is needed to pass
-    /// them on. Does not own them.
+    /// them on. Does not own them. One class in every version of C++, so that files compiled as different ones fit
+    /// together; from C++20 on it converts to and from `std::span<std::byte>`.
     class byte_span {
     public:
         using element_type = std::byte;          ///< As in `std::span`.
@@ -96,6 +103,11 @@ struct vkgdr {
         /// @param data  The first byte.
         /// @param size  Bytes.
         constexpr byte_span(std::byte *data, std::size_t size) noexcept : data_(data), size_(size) {}
+        /// @param view  What does not own its bytes, such as `std::span<std::byte>`: a container that is constant has
+        ///              no bytes to write.
+        template <typename View, typename Pointer = decltype(std::data(std::declval<const View &>())),
+                  typename = std::enable_if_t<std::is_convertible_v<Pointer, std::byte *>>>
+        constexpr byte_span(const View &view) noexcept : data_(std::data(view)), size_(std::size(view)) {}
 
         constexpr std::byte *data() const noexcept { return data_; }                ///< The first byte.
         constexpr std::size_t size() const noexcept { return size_; }               ///< The number of bytes.
@@ -109,7 +121,6 @@ struct vkgdr {
         std::byte *data_ = nullptr;
         std::size_t size_ = 0;
     };
-#endif
 
     /// A pointer to the bytes of memory that frees the memory.
     using unique_bytes = std::unique_ptr<std::uint8_t[], std::function<void(std::uint8_t *)>>;
@@ -152,6 +163,8 @@ private:
 
     /// Throws the last error of this thread.
     [[noreturn]] static void throw_last_error(const char *operation) {
+        // First: everything else may change it.
+        const int system = errno;
         struct free_string {
             void operator()(char *text) const noexcept { std::free(text); }
         };
@@ -159,8 +172,14 @@ private:
         vkgdr_last_error_codes(&status, &cuda, &vulkan);
         const std::unique_ptr<char, free_string> text(vkgdr_last_error());
         if (text == nullptr) throw_status(operation, status != VKGDR_SUCCESS ? status : VKGDR_ERROR_INTERNAL);
-        throw error(text.get(), status, cuda, vulkan);
+        throw error(text.get(), status, cuda, vulkan, status == VKGDR_ERROR_SYSTEM ? system : 0);
     }
 };
+
+#ifdef __cpp_lib_span
+/// Lets `std::span` take a temporary byte_span: the bytes are the memory's.
+template <>
+inline constexpr bool std::ranges::enable_borrowed_range<vkgdr::byte_span> = true;
+#endif
 
 #endif  // VKGDR_BASE_HPP

@@ -131,8 +131,8 @@ public:
     /// known not to access the range, as after a synchronisation; flush() and invalidate() as with any access.
     /// write() and read() are safe at any time. Reading mapped memory in this way is slow.
     ///
-    /// @tparam Span  A type that is constructed from a `std::byte *` and a size; by default byte_span, which is
-    ///               `std::span<std::byte>` from C++20 on.
+    /// @tparam Span  A type that is constructed from a `std::byte *` and a size; by default byte_span, which converts
+    ///               to `std::span<std::byte>`.
     /// @throw error  VKGDR_ERROR_NOT_SUPPORTED for device memory.
     template <typename Span = byte_span>
     Span bytes() const {
@@ -145,7 +145,7 @@ public:
     /// Makes the CPU's writes to a range visible to the device. The range is rounded outwards to whole atoms.
     ///
     /// @param offset  The first byte.
-    /// @param size    Bytes.
+    /// @param size    Bytes; SIZE_MAX for all up to the end.
     /// @throw error   VKGDR_ERROR_OUT_OF_RANGE if the range is not within the memory, or the driver's error.
     void flush(std::size_t offset, std::size_t size) const {
         check("vkgdr_memory_flush", vkgdr_memory_flush_checked(get(), offset, size));
@@ -156,7 +156,7 @@ public:
     /// Makes the device's writes to a range visible to the CPU. The range is rounded outwards to whole atoms.
     ///
     /// @param offset  The first byte.
-    /// @param size    Bytes.
+    /// @param size    Bytes; SIZE_MAX for all up to the end.
     /// @throw error   As flush().
     void invalidate(std::size_t offset, std::size_t size) const {
         check("vkgdr_memory_invalidate", vkgdr_memory_invalidate_checked(get(), offset, size));
@@ -273,7 +273,7 @@ public:
     /// Sends the memory to the process at the other end of a Unix socket.
     ///
     /// @param socket  A connected socket of family AF_UNIX.
-    /// @throw error   See vkgdr_memory_send(): VKGDR_ERROR_SYSTEM with `errno` if the socket refused.
+    /// @throw error   See vkgdr_memory_send(): VKGDR_ERROR_SYSTEM if the socket refused, with error::system().
     void send(int socket) const {
         if (vkgdr_memory_send(socket, get()) != VKGDR_SUCCESS) throw_last_error("vkgdr_memory_send");
     }
@@ -283,7 +283,7 @@ public:
     /// @param owner   The same GPU as the sender's, opened with the same flags.
     /// @param socket  A connected socket of family AF_UNIX.
     /// @param flags   Of `enum vkgdr_receive_flags`.
-    /// @throw error   See vkgdr_memory_receive().
+    /// @throw error   See vkgdr_memory_receive(): VKGDR_ERROR_SYSTEM as of send().
     static memory receive(const device &owner, int socket, std::uint32_t flags = 0) {
         vkgdr_memory_t received = nullptr;
         if (vkgdr_memory_receive(socket, owner.get(), flags, &received) != VKGDR_SUCCESS)

@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::slice;
 
-use vkgdr_rs::Error;
+use vkgdr_rs::{Error, Region};
 
 use crate::boundary;
 use crate::failure::{Failure, Outcome};
@@ -15,7 +16,7 @@ use crate::memory_handle::{range, region, vkgdr_memory_t, with};
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
-/// @param size    Bytes.
+/// @param size    Bytes; SIZE_MAX, which is Vulkan's VK_WHOLE_SIZE, for all up to the end.
 ///
 /// # Safety
 ///
@@ -30,7 +31,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, 
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
-/// @param size    Bytes.
+/// @param size    Bytes, as of vkgdr_memory_flush().
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset:
 #[inline]
 unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    unsafe { with(mem, |region| Ok(region.flush(offset..offset.saturating_add(size))?)) }
+    unsafe { with(mem, |region| Ok(region.flush(range_or_rest(region, offset, size))?)) }
 }
 
 /// Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
@@ -56,7 +57,7 @@ unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
-/// @param size    Bytes.
+/// @param size    Bytes; SIZE_MAX, which is Vulkan's VK_WHOLE_SIZE, for all up to the end.
 ///
 /// # Safety
 ///
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: us
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
-/// @param size    Bytes.
+/// @param size    Bytes, as of vkgdr_memory_invalidate().
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -89,7 +90,15 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, of
 #[inline]
 unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    unsafe { with(mem, |region| Ok(region.invalidate(offset..offset.saturating_add(size))?)) }
+    unsafe { with(mem, |region| Ok(region.invalidate(range_or_rest(region, offset, size))?)) }
+}
+
+/// The range of a flush: `usize::MAX` bytes are those up to the end of the memory, as `VK_WHOLE_SIZE` is in Vulkan, which
+/// vkgdr 0.1 hands its arguments to.
+#[inline]
+fn range_or_rest(region: &Region, offset: usize, size: usize) -> Range<usize> {
+    let end = if size == usize::MAX { region.len().max(offset) } else { offset.saturating_add(size) };
+    offset..end
 }
 
 /// Copies `size` bytes to the memory. Does not flush.

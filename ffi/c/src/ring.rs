@@ -172,7 +172,8 @@ pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_v
 /// @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
 /// @param pushed    Where the number of messages that were pushed is written; the first ones.
 /// @return A `vkgdr_status`: VKGDR_SUCCESS also if there was no room, with 0 in `pushed`; otherwise as of vkgdr_ring_push() for
-///         the first message. A later one that is too long ends the batch, and those before it are pushed.
+///         the first message. A later one that is too long, or NULL with a size, ends the batch, and those before it are
+///         pushed.
 ///
 /// # Safety
 ///
@@ -194,9 +195,16 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
         let messages = unsafe { elements(messages, count) }?;
         // SAFETY: by this function's contract.
         let sizes = unsafe { elements(sizes, count) }?;
-        // SAFETY: by this function's contract.
-        let all = messages.iter().zip(sizes).map(|(message, size)| unsafe { bytes(*message, *size) });
-        let all = all.collect::<Outcome<Vec<_>>>()?;
+        let mut all = Vec::with_capacity(count);
+        for (message, size) in messages.iter().zip(sizes) {
+            // SAFETY: by this function's contract.
+            match unsafe { bytes(*message, *size) } {
+                Ok(message) => all.push(message),
+                Err(failure) if all.is_empty() => return Err(failure),
+                // As one that is too long for the ring: it fails as the first of the next batch.
+                Err(_) => break,
+            }
+        }
         let count = ring.try_push_all(&all)?;
         // SAFETY: by this function's contract.
         unsafe { put(pushed, count) }

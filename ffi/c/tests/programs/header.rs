@@ -19,7 +19,7 @@ CUdeviceptr pointer_of(vkgdr_memory_t mem, CUdevice *device, CUstream stream) {
 ";
 
 /// Includes, and whether a folder with `cuda.h` is searched.
-const PLACES: [(&str, &str, bool); 7] = [
+const PLACES: [(&str, &str, bool); 8] = [
     ("absent", "#include <vkgdr.h>", false),
     ("twice", "#include <vkgdr.h>\n#include <vkgdr.h>", false),
     ("present", "#include <vkgdr.h>", true),
@@ -28,6 +28,8 @@ const PLACES: [(&str, &str, bool); 7] = [
     ("between", "#include <vkgdr.h>\n#include <cuda.h>\n#include <vkgdr.h>", true),
     // Found by the program under a name that the header does not look for.
     ("elsewhere", "#include \"cuda/cuda.h\"\n#include <vkgdr.h>", false),
+    // Build systems define this macro without the header.
+    ("version", "#define CUDA_VERSION 12000\n#include <vkgdr.h>", false),
 ];
 
 /// Every dialect of the installed compilers.
@@ -67,6 +69,27 @@ fn prototypes_values_and_layouts_are_what_programs_have_compiled_into_them() -> 
         finish(check_only(shop.compile(compiler, standard).arg(fixture("abi.c"))))?;
         let with_cuda = &mut shop.compile(compiler, standard);
         finish(check_only(with_cuda.arg("-I").arg(fixture("cuda")).arg(fixture("abi.c"))))?;
+    }
+    Ok(())
+}
+
+/// What a program and a library see that hide all that they do not declare visible.
+const HIDDEN: &str = "
+#pragma GCC visibility push(hidden)
+#include <vkgdr.h>
+#pragma GCC visibility pop
+const char *version_of_vkgdr(void);
+const char *version_of_vkgdr(void) { return vkgdr_version(); }
+";
+
+#[test]
+fn the_functions_are_visible_where_programs_hide_their_own() -> Result {
+    let Some(shop) = Workshop::open("hidden")? else { return Ok(()) };
+    fs::write(shop.path("hidden.c"), HIDDEN)?;
+    for compiler in installed(&[GCC, CLANG, GXX, CLANGXX]) {
+        let mut command = shop.compile(compiler, if compiler.language == "c" { "c99" } else { "c++11" });
+        command.args(["-shared", "-fPIC", "-Wl,-z,defs"]).arg(shop.path("hidden.c")).args(["-x", "none", "-L"]);
+        finish(command.arg(shop.path("dev")).args(["-lvkgdr", "-o"]).arg(shop.path("libhidden.so")))?;
     }
     Ok(())
 }

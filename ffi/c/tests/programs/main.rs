@@ -8,6 +8,7 @@
 //! | `bad_input` | programs that misuse every function |
 //! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
 //! | `sharing` | a program that shares memory with this process |
+//! | `install` | the files by which pkg-config and CMake find the library |
 //! | `symbols` | the library's exports, soname and dependencies |
 //! | `boundary` | every export in the sources goes through the boundary |
 //! | `workshop` | compilers, temporary folders, and running the programs |
@@ -21,6 +22,7 @@ mod boundary;
 mod clients;
 mod compatibility;
 mod header;
+mod install;
 mod sharing;
 mod symbols;
 mod workshop;
