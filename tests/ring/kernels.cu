@@ -22,15 +22,15 @@ static __device__ unsigned char byte_of(u64 number, u64 size, u64 at)
 // after `most` messages without closing. Spends `time` nanoseconds with each, or less if the next one comes `early`.
 static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
 {
-    struct vkgdr_ring ring;
+    struct vkgdr_device_ring ring;
     u64 size, wrong = 0, count = 0, bytes = 0;
-    if (!vkgdr_ring_open(&ring, address))
+    if (!vkgdr_device_ring_open(&ring, address))
         return;
     while (count < most) {
-        const unsigned char *message = vkgdr_ring_pop(&ring, &size);
+        const unsigned char *message = vkgdr_device_ring_pop(&ring, &size);
         if (!message)
             break;
-        u64 number = vkgdr_ring_number(&ring);
+        u64 number = vkgdr_device_ring_number(&ring);
         bool right = ((u64)message & 15) == 0;
         for (u64 at = 0; at < size; at++)
             right &= message[at] == byte_of(number, size, at);
@@ -38,19 +38,19 @@ static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
         bytes += size;
         count++;
         for (u64 begin = now(); time && now() - begin < time;)
-            if (early && (vkgdr_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
+            if (early && (vkgdr_device_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
                 break;
     }
-    u64 *answer = (u64 *)vkgdr_ring_reserve(&ring, 24);
+    u64 *answer = (u64 *)vkgdr_device_ring_reserve(&ring, 24);
     if (answer) {
         answer[0] = wrong;
         answer[1] = count;
         answer[2] = bytes;
     }
     if (count < most)
-        vkgdr_ring_close(&ring);
+        vkgdr_device_ring_close(&ring);
     else
-        vkgdr_ring_release(&ring);
+        vkgdr_device_ring_release(&ring);
 }
 
 extern "C" __global__ void check(u64 address, u64 most, u64 time)
@@ -66,16 +66,16 @@ extern "C" __global__ void linger(u64 address, u64 most, u64 time)
 // Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring.
 extern "C" __global__ void produce(u64 address, u64 most, u64 longest)
 {
-    struct vkgdr_ring ring;
-    if (!vkgdr_ring_open(&ring, address))
+    struct vkgdr_device_ring ring;
+    if (!vkgdr_device_ring_open(&ring, address))
         return;
     for (u64 number = 0; number < most; number++) {
         u64 size = (number * 2654435761u >> 7) % (longest + 1);
-        unsigned char *answer = vkgdr_ring_reserve(&ring, size);
+        unsigned char *answer = vkgdr_device_ring_reserve(&ring, size);
         if (!answer)
             return;
         for (u64 at = 0; at < size; at++)
             answer[at] = byte_of(number, size, at);
     }
-    vkgdr_ring_close(&ring);
+    vkgdr_device_ring_close(&ring);
 }

@@ -1231,7 +1231,7 @@ VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
 VKGDR_API int32_t vkgdr_ring_bind_stream(vkgdr_ring_t ring, CUstream stream);
 
 /**
- * The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.
+ * The kernel's argument: the device address of a ring, for vkgdr_device_ring_open() in `vkgdr_ring.cuh`.
  *
  * @param ring  The ring.
  * @return The address; 0 for NULL.

@@ -127,7 +127,7 @@ pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUst
     })
 }
 
-/// The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.
+/// The kernel's argument: the device address of a ring, for vkgdr_device_ring_open() in `vkgdr_ring.cuh`.
 ///
 /// @param ring  The ring.
 /// @return The address; 0 for NULL.

@@ -1,6 +1,7 @@
-//! `include/vkgdr.h` in every dialect, and with `cuda.h` in every place.
+//! `include/vkgdr.h` in every dialect, with `cuda.h` in every place, and beside the header for kernels.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use super::Result;
@@ -90,6 +91,26 @@ fn the_functions_are_visible_where_programs_hide_their_own() -> Result {
         let mut command = shop.compile(compiler, if compiler.language == "c" { "c99" } else { "c++11" });
         command.args(["-shared", "-fPIC", "-Wl,-z,defs"]).arg(shop.path("hidden.c")).args(["-x", "none", "-L"]);
         finish(command.arg(shop.path("dev")).args(["-lvkgdr", "-o"]).arg(shop.path("libhidden.so")))?;
+    }
+    Ok(())
+}
+
+/// The CPU's end of a ring and the kernel's, as in a file that nvcc compiles. The assembly is of the GPU: clang looks at it.
+#[test]
+fn the_headers_of_the_cpu_and_of_kernels_compile_together() -> Result {
+    let Some(shop) = Workshop::open("both")? else { return Ok(()) };
+    const KEYWORDS: &str = "#define __device__\n#define __forceinline__ inline\n";
+    const KERNEL: &str = "#include \"vkgdr_ring.cuh\"\n";
+    for (standard, header) in [("c++11", "vkgdr.h"), ("c++17", "vkgdr.hpp")] {
+        let include = format!("#include <{header}>\n");
+        for (name, includes) in [("first", [&include, KERNEL]), ("second", [KERNEL, &include])] {
+            fs::write(shop.path(name), format!("{KEYWORDS}{}\n{USE}", includes.concat()))?;
+        }
+        for compiler in installed(&[GXX]) {
+            let mut command = shop.compile(compiler, standard);
+            command.arg("-I").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src/ring"));
+            finish(check_only(command.arg(shop.path("first")).arg(shop.path("second"))))?;
+        }
     }
     Ok(())
 }

@@ -152,7 +152,7 @@ def test_a_ring_that_is_collected_ends_its_kernel(gpu, echo):
 
 
 def test_the_header_for_kernels_is_there():
-    assert "vkgdr_ring_pop" in CUDA_HEADER
+    assert "vkgdr_device_ring_pop" in CUDA_HEADER
 
 
 @pytest.mark.parametrize("size", [2**62, 2**63 - 1, 2**63, 2**64 - 1])
