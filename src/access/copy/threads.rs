@@ -4,9 +4,12 @@
 //! several times as fast.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
+use std::io;
+use std::mem::MaybeUninit;
 use std::num::NonZero;
+use std::ptr;
 use std::sync::OnceLock;
-use std::thread;
+use std::thread::{self, Scope};
 
 use super::fences;
 use crate::allocation::LINE;
@@ -69,7 +72,7 @@ unsafe fn spread(threads: usize, piece: unsafe fn(*const u8, &mut [u8]), source:
                 // SAFETY: the shared bytes of that share, by this function's contract.
                 unsafe { piece(at.0, theirs) };
             };
-            if let Err(error) = thread::Builder::new().spawn_scoped(scope, read) {
+            if let Err(error) = spawn_without_signals(scope, read) {
                 report!(Debug, "a thread for a read could not be started: {error}");
                 read();
             }
@@ -77,6 +80,44 @@ unsafe fn spread(threads: usize, piece: unsafe fn(*const u8, &mut [u8]), source:
         // SAFETY: the first share, by this function's contract.
         unsafe { piece(source, mine) };
     });
+}
+
+/// Signals that the kernel sends to the thread that caused them: blocked there, they end the process without its handlers.
+const SYNCHRONOUS: [libc::c_int; 6] =
+    [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
+
+/// Starts a thread that takes no signals sent to the process: they belong to the program's threads. A thread inherits the mask of
+/// the one that starts it.
+fn spawn_without_signals<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() + Send + 'scope,
+) -> io::Result<()> {
+    let previous = set_mask(&asynchronous());
+    let thread = thread::Builder::new().spawn_scoped(scope, work);
+    set_mask(&previous);
+    thread.map(drop)
+}
+
+/// All signals but the synchronous ones.
+fn asynchronous() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the call writes a whole set.
+    unsafe { libc::sigfillset(set.as_mut_ptr()) };
+    // SAFETY: the set was written.
+    let mut set = unsafe { set.assume_init() };
+    for signal in SYNCHRONOUS {
+        // SAFETY: the set is initialized.
+        unsafe { libc::sigdelset(&raw mut set, signal) };
+    }
+    set
+}
+
+/// Sets the signals that the calling thread blocks, and returns those that it blocked before.
+fn set_mask(set: &libc::sigset_t) -> libc::sigset_t {
+    let mut previous = *set;
+    // SAFETY: both sets are initialized and live through the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::from_ref(set), &raw mut previous) };
+    previous
 }
 
 #[cfg(test)]
@@ -122,6 +163,58 @@ mod tests {
                 let inner = pieces.iter().filter(|piece| piece.1 != 0).count();
                 assert!(inner <= usize::from(at % LINE != 0), "{what}: a line was split");
             }
+        }
+    }
+
+    /// Whether a thread blocks a signal to the program, one that it causes itself, and one that this test's thread blocks.
+    static MASKS: Mutex<Vec<(thread::ThreadId, [bool; 3])>> = Mutex::new(Vec::new());
+
+    /// What the calling thread blocks.
+    fn mask() -> [bool; 3] {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: the call writes the set and changes nothing.
+        let code = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), set.as_mut_ptr()) };
+        assert_eq!(code, 0);
+        // SAFETY: the set was written.
+        let set = unsafe { set.assume_init() };
+        // SAFETY: the set is initialized.
+        [libc::SIGINT, libc::SIGBUS, libc::SIGUSR1]
+            .map(|signal| unsafe { libc::sigismember(&raw const set, signal) } == 1)
+    }
+
+    /// # Safety
+    ///
+    /// As of the portable routine.
+    unsafe fn masked(source: *const u8, target: &mut [u8]) {
+        if let Ok(mut masks) = MASKS.lock() {
+            masks.push((thread::current().id(), mask()));
+        }
+        // SAFETY: by this function's contract.
+        unsafe { (Table::PORTABLE.read)(source, target) };
+    }
+
+    #[test]
+    fn a_thread_for_a_read_takes_no_signal_of_the_programs() {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: the call writes an empty set.
+        unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+        // SAFETY: the set was written.
+        let mut set = unsafe { set.assume_init() };
+        // SAFETY: the set is initialized.
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGUSR1) };
+        // SAFETY: the set is initialized; the thread ends with this test.
+        let code = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+        assert_eq!(code, 0);
+        let before = mask();
+        let (source, mut target) = (Aligned::new(&pattern(4096)), vec![0; 4096]);
+        // SAFETY: the buffer is whole lines and has these bytes.
+        unsafe { spread(4, masked, source.at(0), &mut target) };
+        assert_eq!((mask(), before), (before, [false, false, true]), "this thread's own");
+        let masks = MASKS.lock().map(|masks| masks.clone()).unwrap_or_default();
+        assert_eq!(masks.len(), 4);
+        for (id, mask) in masks {
+            let expected = if id == thread::current().id() { before } else { [true, false, true] };
+            assert_eq!(mask, expected, "{id:?}");
         }
     }
 
