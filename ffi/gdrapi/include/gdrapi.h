@@ -3,7 +3,8 @@
  *
  * Functions that return int give 0 or an error number of errno.h. Every function accepts NULL and handles that are closed, and
  * then returns EINVAL. All may be called on any thread; memory must not be unpinned, nor its gdr_t closed, while another thread
- * copies it. With GDRCOPY_ENABLE_LOGGING in the environment, errors are explained on standard error.
+ * copies it. A thread must not be cancelled (pthread_cancel()) during a call: that ends the process. With
+ * GDRCOPY_ENABLE_LOGGING in the environment at the first error, errors are explained on standard error.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -89,7 +90,10 @@ typedef gdr_info_v2_t gdr_info_t;
 /* The library's own gdr_get_info is for programs built with gdrcopy before 2.4, whose gdr_info_t ends before mapping_type. */
 #define gdr_get_info gdr_get_info_v2
 
-/* NULL, and an error number in errno, without a CUDA driver and in a child that was forked from a process that had loaded it. */
+/* Initialises CUDA (cuInit), so that children that are forked later cannot use it. NULL, and an error number in errno, without a
+ * CUDA driver, in a child that was forked from a process that had loaded it, and where nothing can be pinned (ENOTSUP): no GPU
+ * lets the CPU map CUDA's memory, and neither the program nor a library that is loaded by then contains vkgdr. With
+ * VKGDR_GDR_OPEN=always in the environment that is no error: for programs that load such a library later. */
 gdr_t gdr_open(void);
 /* Unpins what is still pinned. */
 int gdr_close(gdr_t g);
@@ -97,7 +101,7 @@ int gdr_close(gdr_t g);
 /* Pins the pages that contain size bytes at a device address. Memory of vkgdr, from whichever of its libraries, is kept alive;
  * existing memory of CUDA is pinned where the driver can map it, else EOPNOTSUPP, as for vkgdr's device memory, and is not kept
  * alive. EINVAL for an address that the driver does not know, for host and managed memory, and for sizes beyond the last page of
- * the memory. p2p_token and va_space are ignored. */
+ * the memory, and for flags that are not declared here. p2p_token and va_space are ignored. */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space, gdr_mh_t *handle);
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
 /* Ends the mapping as well, if there is one. */
@@ -113,8 +117,9 @@ int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
-/* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. On memory that
- * is not coherent they flush and invalidate; loads and stores through the mapping do neither. */
+/* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. 0 bytes are copied from and to
+ * any address once the memory is mapped. On memory that is not coherent they flush and invalidate; loads and stores through the
+ * mapping do neither. Long ones from memory that the CPU does not cache start threads, which take no signals. */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 
@@ -122,6 +127,7 @@ int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, s
 void gdr_runtime_get_version(int *major, int *minor);
 int gdr_driver_get_version(gdr_t g, int *major, int *minor);
 
+/* EINVAL for an unknown attribute. *v is 0 where the call fails. */
 int gdr_get_attribute(gdr_t g, gdr_attr_t attr, int *v);
 /* A static string; EINVAL for an unknown type. */
 int gdr_get_mapping_type_string(gdr_mapping_type_t mapping_type, const char **text);

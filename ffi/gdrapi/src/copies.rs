@@ -38,6 +38,10 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
 unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
         let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
+        // As gdrcopy: wherever the pointers point.
+        if size == 0 {
+            return Ok(());
+        }
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(h_ptr, size) }?;
         mapped.pin().write(to, source)
@@ -76,6 +80,9 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
 unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
         let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
+        if size == 0 {
+            return Ok(());
+        }
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(h_ptr, size) }?;
         mapped.pin().read(from, target)

@@ -3,8 +3,10 @@
 //! gdrcopy's interface returns nothing but these numbers.
 #![forbid(unsafe_code)]
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use vkgdr_rs::{Error, NoMapping};
 
@@ -48,11 +50,25 @@ pub(crate) fn invalid(reason: &str) -> i32 {
 /// An error number, explained as [`of`] explains failures.
 #[cold]
 pub(crate) fn explained(number: i32, reason: impl Display) -> i32 {
-    if std::env::var_os("GDRCOPY_ENABLE_LOGGING").is_some() {
+    if is_logging() {
         // Not `eprintln`, which panics where standard error is a closed pipe.
         let _ = writeln!(io::stderr(), "ERR:  libgdrapi of vkgdr: {reason}");
     }
     number
+}
+
+/// Whether errors are printed. The environment is read once, as by gdrcopy: a program may change it while other threads run. Not
+/// by a `OnceLock`, which a thread of the parent may hold at a fork.
+fn is_logging() -> bool {
+    const UNKNOWN: u8 = 2;
+    static LOGGING: AtomicU8 = AtomicU8::new(UNKNOWN);
+    let known = LOGGING.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known == 1;
+    }
+    let logging = env::var_os("GDRCOPY_ENABLE_LOGGING").is_some();
+    LOGGING.store(logging.into(), Ordering::Relaxed);
+    logging
 }
 
 fn number(error: &Error) -> i32 {

@@ -79,9 +79,12 @@ fn slot_at(index: usize) -> Option<&'static Slot> {
     slots.get(index % SLOTS)
 }
 
-/// The slot of a handle, if it has one. No handle, 0, may have a vacant slot.
+/// The slot of a handle, if it has one. No handle, 0, has none: it is in vacant slots, which the next handle may take.
 #[inline]
 fn slot(handle: u64) -> Option<&'static Slot> {
+    if handle == 0 {
+        return None;
+    }
     let index = usize::try_from(handle).ok()? & ((1 << INDEX_BITS) - 1);
     let slot = slot_at(index)?;
     (slot.handle.load(Ordering::Acquire) == handle).then_some(slot)
@@ -134,8 +137,9 @@ impl State {
     fn remove(&mut self, g: u64, handle: u64) -> Option<Arc<Pin>> {
         let (pin, _) = self.pins.remove(&(g, handle))?;
         if let Some(slot) = slot(handle) {
-            slot.handle.store(0, Ordering::Release);
+            // In this order: no slot without a handle has a pin, not even for a moment.
             slot.mapped.store(ptr::null_mut(), Ordering::Release);
+            slot.handle.store(0, Ordering::Release);
         }
         self.vacant.push(usize::try_from(handle).unwrap_or(0) & ((1 << INDEX_BITS) - 1));
         Some(pin)
@@ -209,4 +213,16 @@ pub(crate) fn unpin(g: u64, handle: u64) -> Result<(), i32> {
     })?;
     drop(pin);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_handle_has_no_slot_also_where_one_is_vacant() {
+        assert_eq!(with_state(State::take_slot), Ok(0));
+        assert!(slot_at(0).is_some_and(|slot| slot.handle.load(Ordering::Relaxed) == 0));
+        assert!(slot(0).is_none() && mapped(0).is_none());
+    }
 }

@@ -5,6 +5,7 @@
 //! | `boundary` | the boundary around every export: panics, null pointers |
 //! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
+//! | `others` | whether other copies of vkgdr are loaded |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
 //! | `lock` | a mutex that a forked child only tries to lock |
@@ -22,6 +23,7 @@ mod copies;
 mod errno;
 mod handles;
 mod lock;
+mod others;
 mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -81,14 +83,20 @@ pub struct gdr_info_v2_t {
     pub mapping_type: c_uint,
 }
 
-/// Opens a connection. Loads the CUDA driver, which tells forked children apart.
+/// Opens a connection. Initialises CUDA (`cuInit`), which rules CUDA out in children that are forked later.
 ///
-/// NULL, and an error number in `errno`, where there is no CUDA driver.
+/// NULL, and an error number in `errno`, where there is no CUDA driver; as of gdrcopy, `ENOTSUP` where nothing can be pinned:
+/// programs then do without.
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_open() -> gdr_t {
     let mut g = 0;
     let code = status(|| {
         vkgdr_rs::device_count().map_err(|error| errno::of(&error))?;
+        if !pin::is_possible().map_err(|error| errno::of(&error))? {
+            let reason = "no GPU lets the CPU map CUDA's memory, and no other library of vkgdr is loaded; to pin memory of one that \
+                          is loaded later, set VKGDR_GDR_OPEN=always";
+            return Err(errno::explained(libc::ENOTSUP, reason));
+        }
         g = handles::open()?;
         Ok(())
     });
@@ -329,7 +337,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
 }
 
 /// An attribute: 1, mappings outlive the memory; 2, pinning by PCIe can be asked for; 3, existing memory is mapped by a
-/// dma-buf, as opposed to memory of vkgdr alone.
+/// dma-buf, as opposed to memory of vkgdr alone. The value is 0 where the call fails, as gdrcopy's.
 ///
 /// # Safety
 ///
@@ -337,10 +345,11 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int) -> c_int {
     status(|| {
+        // SAFETY: by this function's contract.
+        unsafe { put(v, 0) }?;
         handles::check(number(g))?;
         let value = match attr {
             1 | 2 => true,
-            3 if v.is_null() => false,
             3 => pin::supports_existing().map_err(|error| errno::of(&error))?,
             _ => return Err(errno::invalid("the attribute is unknown")),
         };

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::env;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
@@ -11,8 +12,8 @@ use vkgdr_rs::{
     memory_of, other_memory_of, pointer_device,
 };
 
-use crate::errno;
 use crate::lock::lock;
+use crate::{errno, others};
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
@@ -198,6 +199,13 @@ fn gpu(device: i32) -> Result<Vkgdr> {
     let gpu = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
     gpus.insert(device, gpu.clone());
     Ok(gpu)
+}
+
+/// Whether there may be memory to pin: that of another copy of vkgdr in the process, and CUDA's where the CPU can map it. With
+/// `VKGDR_GDR_OPEN=always` also that of a copy that is loaded later.
+pub(crate) fn is_possible() -> Result<bool> {
+    let always = || env::var_os("VKGDR_GDR_OPEN").is_some_and(|value| value == "always");
+    if always() || others::are_loaded() { Ok(true) } else { supports_existing() }
 }
 
 /// Whether the CPU can map CUDA's memory on any GPU. Retains no context; a GPU that cannot be asked is an error where no other

@@ -135,20 +135,25 @@ fn a_program_that_loads_gdrcopy_by_any_name_runs() -> Result {
 fn memory_of_cuda_is_pinned_where_the_driver_maps_it_and_refused_elsewhere() -> Result {
     let Some(shop) = Workshop::open("existing")? else { return Ok(()) };
     let program = shop.program("gnu99", &[])?;
-    for (profile, whose) in [
-        ("dma-buf", "cuda"),
-        ("dma-buf-cached", "cuda"),
-        ("dma-buf-no-vulkan", "cuda"),
-        ("bar256", "refused"),
-        ("dma-buf", "vkgdr"),
-        ("non-coherent", "non-coherent"),
+    for (profile, whose, open) in [
+        ("dma-buf", "cuda", ""),
+        ("dma-buf-cached", "cuda", ""),
+        ("dma-buf-no-vulkan", "cuda", ""),
+        ("bar256", "none", ""),
+        ("bar256", "none", "sometimes"),
+        ("bar256", "refused", "always"),
+        ("bar256", "vkgdr", ""),
+        ("bar256", "later", "always"),
+        ("dma-buf", "later", ""),
+        ("dma-buf", "vkgdr", ""),
+        ("non-coherent", "non-coherent", ""),
     ] {
         let command = shop.command(Some(profile), &program)?;
         let run = done(command.map(|mut command| {
-            command.args(["libgdrapi.so.2", whose]);
+            command.args(["libgdrapi.so.2", whose]).env("VKGDR_GDR_OPEN", open);
             command
         }));
-        run.map_err(|error| format!("{profile}: {error}"))?;
+        run.map_err(|error| format!("{profile}, {whose}, {open}: {error}"))?;
     }
     Ok(())
 }

@@ -139,3 +139,25 @@ fn an_error_that_cannot_be_printed_keeps_no_other_thread_waiting() -> Result {
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
 }
+
+/// A program may change its environment while other threads use the library.
+fn explain_after_the_variable_is_gone() -> Result {
+    call!(close(null_mut()));
+    // SAFETY: this process has one other thread, the test's main thread, which waits.
+    unsafe { std::env::remove_var("GDRCOPY_ENABLE_LOGGING") };
+    call!(close(null_mut()));
+    Ok(())
+}
+
+#[test]
+fn the_variable_for_logging_is_read_once() -> Result {
+    const TEST: &str = "logging::the_variable_for_logging_is_read_once";
+    if child::role().is_some() {
+        return explain_after_the_variable_is_gone();
+    }
+    let output = child::command(TEST, "remove")?.env("GDRCOPY_ENABLE_LOGGING", "1").output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("ERR:  libgdrapi of vkgdr: ").count(), 2, "{text}");
+    Ok(())
+}

@@ -153,6 +153,8 @@ fn gdr_unmap() -> Result {
     assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
     assert_eq!(call!(unmap(g, handle, va, PAGE)), EINVAL, "twice");
     assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL, "not mapped any more");
+    assert_eq!(call!(copy_to(handle, bytes, null(), 0)), EINVAL, "not mapped, and no bytes");
+    assert_eq!(call!(copy_from(handle, null_mut(), bytes, 0)), EINVAL, "not mapped, and no bytes");
     fixture.map()?;
     fixture.close()
 }
@@ -223,7 +225,9 @@ fn gdr_copy_to_mapping() -> Result {
         assert_eq!(call!(copy_to(fixture.handle, bytes.wrapping_byte_add(offset), new.as_ptr().cast(), len)), 0);
         assert!(device_read(fixture.memory.device_ptr() + offset as u64, len) == new);
     }
-    assert_eq!(call!(copy_to(fixture.handle, bytes, null(), 0)), 0, "no bytes");
+    for to in [bytes, null_mut(), bytes.wrapping_byte_sub(1), bytes.wrapping_byte_add(2 * LEN)] {
+        assert_eq!(call!(copy_to(fixture.handle, to, null(), 0)), 0, "no bytes to {to:?}");
+    }
     // What the device wrote beside the bytes stays.
     let mut expected = pattern(LEN, 3);
     support::cuda::memcpy_htod(fixture.memory.device_ptr(), &expected);
@@ -257,7 +261,9 @@ fn gdr_copy_from_mapping() -> Result {
     let (mut few, part) = ([0_u8; 3], bytes.wrapping_byte_add(PAGE + 1));
     assert_eq!(call!(copy_from(fixture.handle, few.as_mut_ptr().cast(), part, 3)), 0);
     assert_eq!(few[..], expected[PAGE + 1..PAGE + 4]);
-    assert_eq!(call!(copy_from(fixture.handle, null_mut(), bytes, 0)), 0, "no bytes");
+    for from in [bytes, null_mut(), bytes.wrapping_byte_sub(1), bytes.wrapping_byte_add(2 * LEN)] {
+        assert_eq!(call!(copy_from(fixture.handle, null_mut(), from, 0)), 0, "no bytes from {from:?}");
+    }
     for (handle, to, from, len) in [
         (NO_HANDLE, target, bytes, 1),
         (fixture.handle, null_mut(), bytes, 1),
@@ -301,7 +307,9 @@ fn gdr_get_attribute() -> Result {
         assert_eq!(call!(attribute(null_mut(), attribute, &raw mut value)), EINVAL);
     }
     for attribute in [-1, 0, 4] {
+        value = 7;
         assert_eq!(call!(attribute(g, attribute, &raw mut value)), EINVAL, "attribute {attribute}");
+        assert_eq!(value, 0, "attribute {attribute}");
     }
     assert_eq!(call!(close(g)), 0);
     Ok(())
