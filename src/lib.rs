@@ -90,6 +90,8 @@ pub use flags::{MappingFlags, OpenFlags};
 pub use interop::array::Array;
 pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
+#[doc(hidden)]
+pub use other_copies::other_copies_are_loaded;
 pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use region::Region;

@@ -118,6 +118,13 @@ struct FoundMemory {
 /// thresholds.
 const SHORT: usize = 4096;
 
+/// Whether another copy of this crate is loaded in the process. Not in forked children.
+#[doc(hidden)]
+#[must_use]
+pub fn other_copies_are_loaded() -> bool {
+    !fork::is_forked() && !table::others().is_empty()
+}
+
 /// Finds the memory that contains a device or host address and belongs to another copy of this crate in this process,
 /// and the offset of the address in it: for addresses that [`memory_of`] does not find. `None` in a forked child.
 ///

@@ -5,7 +5,6 @@
 //! | `boundary` | the boundary around every export: panics, null pointers |
 //! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
-//! | `others` | whether other copies of vkgdr are loaded |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
 //! | `lock` | a mutex that a forked child only tries to lock |
@@ -23,7 +22,6 @@ mod copies;
 mod errno;
 mod handles;
 mod lock;
-mod others;
 mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 
 use vkgdr_rs::{
     CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, device_count,
-    memory_of, other_memory_of, pointer_device,
+    memory_of, other_copies_are_loaded, other_memory_of, pointer_device,
 };
 
+use crate::errno;
 use crate::lock::lock;
-use crate::{errno, others};
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
@@ -205,7 +205,7 @@ fn gpu(device: i32) -> Result<Vkgdr> {
 /// `VKGDR_GDR_OPEN=always` also that of a copy that is loaded later.
 pub(crate) fn is_possible() -> Result<bool> {
     let always = || env::var_os("VKGDR_GDR_OPEN").is_some_and(|value| value == "always");
-    if always() || others::are_loaded() { Ok(true) } else { supports_existing() }
+    if always() || other_copies_are_loaded() { Ok(true) } else { supports_existing() }
 }
 
 /// Whether the CPU can map CUDA's memory on any GPU. Retains no context; a GPU that cannot be asked is an error where no other
