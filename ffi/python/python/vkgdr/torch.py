@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import contextlib
+import functools
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
@@ -42,6 +43,12 @@ def allocator(kind: Kind = "mapped") -> Any:
     """
     if kind not in ("mapped", "host", "device"):
         raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")
+    return _allocator(kind)
+
+
+# Kept: in older releases of PyTorch a pool has only a raw pointer to what is within.
+@functools.cache
+def _allocator(kind: Kind) -> Any:
     found = torch.cuda.memory.CUDAPluggableAllocator(_vkgdr.__file__, f"vkgdr_torch_alloc_{kind}", "vkgdr_torch_free")
     native = found.allocator()
     if hasattr(native, "set_record_stream_fn"):
@@ -52,18 +59,28 @@ def allocator(kind: Kind = "mapped") -> Any:
     return found
 
 
-def mem_pool(kind: Kind = "mapped") -> Any:
-    """Return a ``torch.cuda.MemPool`` of one kind of memory, for ``torch.cuda.use_mem_pool``.
+def mem_pool(kind: Kind = "mapped", *, device: Any = None) -> Any:
+    """Return a ``torch.cuda.MemPool`` of one kind of memory and one device, for ``torch.cuda.use_mem_pool``.
 
     Allocations raise ``torch.OutOfMemoryError`` when memory is exhausted. The segments are given back when neither the
     pool nor a tensor from it is left.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`.
+    device : torch.device or int, optional
+        The device, by default the current one. Tensors of other devices that are allocated with the pool lie in
+        PyTorch's own memory.
     """
-    return torch.cuda.MemPool(allocator(kind).allocator())
+    # PyTorch registers the allocator for the device that is current when the pool is made.
+    with torch.cuda.device(device):
+        return torch.cuda.MemPool(allocator(kind).allocator())
 
 
 @contextlib.contextmanager
 def mapped(kind: Kind = "mapped", *, device: Any = None) -> Iterator[Any]:
-    """Allocate this thread's tensors in memory of this package: ``with vkgdr.torch.mapped():``.
+    """Allocate this thread's tensors of one device in memory of this package: ``with vkgdr.torch.mapped():``.
 
     Parameters
     ----------
@@ -77,6 +94,6 @@ def mapped(kind: Kind = "mapped", *, device: Any = None) -> Iterator[Any]:
     torch.cuda.MemPool
         The pool, for ``torch.cuda.use_mem_pool`` on other threads.
     """
-    pool = mem_pool(kind)
+    pool = mem_pool(kind, device=device)
     with torch.cuda.use_mem_pool(pool, device):
         yield pool
