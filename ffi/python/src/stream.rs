@@ -14,15 +14,15 @@ pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<E
     Event::on(py, &stream, Vec::new())
 }
 
-/// Makes a stream of the view's context wait for an event.
+/// Makes a stream of any context wait for an event.
 #[pyfunction]
 pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: u64, event: &Event) -> Result<()> {
     let Some(event) = event.recorded() else { return Ok(()) };
-    py.detach(|| Ok(view.stream(stream)?.wait(event)?))
+    py.detach(|| Ok(view.stream_of_any_context(stream)?.wait(event)?))
 }
 
-/// Waits for a stream of the view's context.
+/// Waits for a stream of any context.
 #[pyfunction]
 pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<()> {
-    py.detach(|| Ok(view.stream(stream)?.synchronize()?))
+    py.detach(|| Ok(view.stream_of_any_context(stream)?.synchronize()?))
 }

@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from vkgdr import _copies, _layout, _vkgdr
-from vkgdr._device import default_owner
+from vkgdr._device import default_owner, owner_of_device
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._object import Region
 from vkgdr._shapes import described, element_of, read_interface
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import CapsuleType
 
+    from vkgdr._device import Vkgdr
     from vkgdr._object import MemoryObject
     from vkgdr.typing import Order, StreamLike
 
@@ -37,7 +38,8 @@ class Array:
     result of `copy_to_host`. ``copy.copy`` makes a view, ``copy.deepcopy`` and pickle copy the bytes.
 
     Copies, elements and assignments come after the array's stream and wait, and flush and invalidate. ``stream=`` names
-    another stream to come after; None and 0 stand for the array's own, and for the default stream if it has none.
+    a stream to come after instead of the array's own, which is then not waited for; None and 0 stand for the array's
+    own, and for the default stream if it has none. The stream that the memory is bound to is always waited for.
 
     Attributes
     ----------
@@ -45,19 +47,24 @@ class Array:
         The array's own stream; 0 if it has none, in which case the stream that the memory is bound to is used.
     """
 
-    def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:
+    def __init__(
+        self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0, device: int | None = None
+    ) -> None:
         # Within the memory: nothing checks again. So the attributes that follow from it cannot be assigned.
         self._layout = layout
         self._memory = memory
+        # Of an empty array: it has no memory. None is that of the default handle.
+        self._device = device
         self.stream = stream
 
     def _like(self, layout: np.ndarray[Any, Any], stream: StreamLike | None = None) -> Array:
         """Return an array over a part of this one's bytes."""
-        memory = self.memory
+        memory, device = self.memory, self._device
         if memory is not None:
+            device = memory.device
             first = _layout.first(layout) - _layout.first(self._layout)
             memory = memory._region(first, _layout.reach(layout)) if layout.size else None
-        return Array(layout, memory, stream or self.stream)
+        return Array(layout, memory, stream or self.stream, device)
 
     # Attributes
 
@@ -151,7 +158,11 @@ class Array:
         memory = self.memory
         stream = None if memory is None else memory._view.bound_stream
         if self.stream:
-            stream = handle_of(self.stream)
+            own = handle_of(self.stream)
+            if memory is not None and stream is not None:
+                # The consumer waits for the stream that is named, and so for the work on both.
+                _copies.follow(memory._view, own, memory._view, (stream,))
+            stream = own
         if stream is not None:
             stream = stream or LEGACY_STREAM
         address = 0 if memory is None else memory.device_ptr + _layout.start(self._layout)
@@ -189,7 +200,10 @@ class Array:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         memory = self.memory
-        return (2, 0) if memory is None else memory.__dlpack_device__()
+        return (2, self._owner_of_empty().device) if memory is None else memory.__dlpack_device__()
+
+    def _owner_of_empty(self) -> Vkgdr:
+        return default_owner() if self._device is None else owner_of_device(self._device)
 
     def __dlpack__(
         self,
@@ -201,7 +215,7 @@ class Array:
     ) -> CapsuleType:
         element, strides = _layout.dlpack_type(self._layout)
         memory = self.memory
-        view = _vkgdr.MemoryView.empty(default_owner(), "mapped") if memory is None else memory._view
+        view = _vkgdr.MemoryView.empty(self._owner_of_empty(), "mapped") if memory is None else memory._view
         own = handle_of(self.stream) if self.stream else None
         is_ordered = dl_device != (1, 0) and (stream is None or stream > 0)
         if own is not None and memory is not None and is_ordered:
@@ -225,7 +239,12 @@ class Array:
     # Copies
 
     def _queue(self, stream: StreamLike | None) -> StreamLike | None:
-        return stream or self.stream or None
+        """Return the stream to copy on: None, which is the memory's, for one of another context once that is done."""
+        queue, memory = stream or self.stream or None, self.memory
+        if queue is None or memory is None or memory._view.has_stream(handle_of(queue)):
+            return queue
+        _vkgdr.stream_synchronize(memory._view, handle_of(queue))
+        return None
 
     def copy_to_host(
         self, ary: np.ndarray[Any, Any] | None = None, stream: StreamLike | None = None
@@ -257,7 +276,7 @@ class Array:
         return ary
 
     def copy_to_device(self, ary: Any, stream: StreamLike | None = None) -> None:
-        """Copy a host array, or a device array of any library, into this one. Comes after that array's stream, too.
+        """Copy a host array, or a device array of any library, into this one. Comes after the other's stream, too.
 
         Raises
         ------
@@ -287,7 +306,7 @@ class Array:
 
     def bind(self, stream: StreamLike = 0) -> Array:
         """Return a view whose stream is another one."""
-        return Array(self._layout, self.memory, stream)
+        return Array(self._layout, self.memory, stream, self._device)
 
     # Views
 

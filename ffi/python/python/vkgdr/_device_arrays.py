@@ -13,7 +13,17 @@ from vkgdr._array import Array, as_array
 from vkgdr._device import default_owner
 from vkgdr._layout import layout_of
 from vkgdr._memory import Memory
-from vkgdr._shapes import allocatable, check_order, element_alignment, fortran_strides, shaped, strided_size, wholes
+from vkgdr._shapes import (
+    allocatable,
+    check_order,
+    element_alignment,
+    element_of,
+    fortran_strides,
+    read_interface,
+    shaped,
+    strided_size,
+    wholes,
+)
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -85,18 +95,25 @@ def device_array(
     elif order == "F":
         strides = fortran_strides(extents, element.itemsize)
     if not size:
-        return Array(layout_of(extents, strides, element), None, stream)
+        return Array(layout_of(extents, strides, element), None, stream, None if owner is None else owner.device)
     alignment = element_alignment(element)
     memory = Memory(owner or default_owner(), allocatable(size), kind=kind, alignment=alignment)
     return Array(layout_of(extents, strides, element), memory._region(0, size), stream)
 
 
 def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
-    """Allocate an array with the shape and the data type of another one.
+    """Allocate an array with the shape and the data type of another one, of the host or of the device.
 
     It has the other array's order of axes, and is contiguous.
     """
-    layout = ary._layout if isinstance(ary, Array) else np.asarray(ary)
+    if isinstance(ary, Array):
+        layout = ary._layout
+    elif is_cuda_array(ary) and not isinstance(ary, np.ndarray):
+        interface = ary.__cuda_array_interface__
+        read = read_interface(interface, "__cuda_array_interface__")
+        layout = layout_of(read.extents, read.strides, element_of(interface, ary))
+    else:
+        layout = np.asarray(ary)
     _, element, _ = shaped(layout.shape, layout.dtype)
     axes = sorted(range(layout.ndim), key=lambda axis: (-abs(layout.strides[axis]), axis))
     strides, stride = [0] * layout.ndim, element.itemsize

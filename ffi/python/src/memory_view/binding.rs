@@ -7,7 +7,7 @@ use pyo3::types::{PyInt, PyTuple, PyType};
 use vkgdr::Memory;
 
 use super::MemoryView;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::raw_stream::raw_stream;
 use crate::storage::Storage;
 
@@ -73,6 +73,14 @@ impl MemoryView {
 
     fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
         self.with_streams(py, |storage| Ok(Memory::unbind_stream(storage.ours()?)?))
+    }
+
+    /// Whether a stream belongs to the memory's context, or to the current one if the memory is another library's.
+    fn has_stream(&self, py: Python<'_>, stream: u64) -> Result<bool> {
+        match py.detach(|| self.stream(stream).map(drop)) {
+            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => Ok(false),
+            found => found.map(|()| true),
+        }
     }
 
     fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {

@@ -84,6 +84,22 @@ def test_a_consumer_that_waits_for_the_stream_sees_the_work_on_it(memory, cuda):
     assert memory.__cuda_array_interface__["stream"] is None
 
 
+@pytest.mark.parametrize("context_of_own", ["the memory's", "another"])
+def test_the_stream_of_an_array_comes_after_that_of_its_memory(memory, cuda, context_of_own, simulated):
+    with cuda.stream() as bound, cuda.hold(bound) as gate:
+        memory.bind_to_stream(bound)
+        array = vkgdr.arrays.as_cuda_array(memory, sync=False)
+        other = cuda.create_context() if context_of_own == "another" else None
+        with cuda.stream() as own:
+            assert array.bind(own).__cuda_array_interface__["stream"] == own
+            waits = not cuda.is_done(own)
+            gate.open()
+        if other is not None:
+            other.destroy()
+        memory.unbind_stream()
+    assert waits
+
+
 def test_the_legacy_default_stream_is_1_and_never_0(memory, cuda):
     memory.bind_to_stream(0)
     assert memory.__cuda_array_interface__["stream"] == 1

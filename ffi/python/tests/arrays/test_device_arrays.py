@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import vkgdr
 import vkgdr.stream
-from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, every_kind, wait_at
+from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, ByInterface, every_kind, wait_at
 from vkgdr import arrays
 from vkgdr.arrays import Array, as_cuda_array, device_array, device_array_like, is_cuda_array, to_device
 
@@ -70,6 +70,14 @@ def test_device_array_like(gpu):
         assert (array.shape, array.strides, array.dtype) == (expected.shape, expected.strides, expected.dtype)
         again = device_array_like(array, owner=gpu)
         assert (again.shape, again.strides) == (array.shape, array.strides)
+
+
+def test_device_array_like_an_array_of_the_device(gpu):
+    interface = {"shape": (2, 3), "typestr": "<i4", "strides": (4, 8), "version": 3}
+    memory = vkgdr.Memory(gpu, 24, kind="device")
+    array = device_array_like(ByInterface(interface | {"data": (memory.device_ptr, False)}), owner=gpu)
+    assert (array.shape, array.strides, array.dtype) == ((2, 3), (4, 8), np.int32)
+    assert device_array_like(memory, owner=gpu).shape == (24,)
 
 
 @every_kind

@@ -1,10 +1,14 @@
 """Work on memory by streams that it is not bound to, also of other contexts: the release waits for it."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 import simulator
 import vkgdr
 from capsules import Taken
 from neighbours import BorrowedBytes, wait_at
+from vkgdr.arrays import as_cuda_array
 
 SIZE = 4096
 OUT_OF_MEMORY = 2
@@ -134,5 +138,31 @@ def test_the_work_of_a_consumers_default_stream_is_waited_for(cuda, primary, con
             tensor.end()
             wait_at(gate, memory.free)
     cuda.free(pointer)
+    memory.free()
+    other.destroy()
+
+
+USES = {
+    "copy_to_host": lambda array: array.copy_to_host(),
+    "copy_to_host, that stream": lambda array: array.bind(0).copy_to_host(stream=array.stream),
+    "copy_to_device": lambda array: array.copy_to_device(bytearray(SIZE)),
+    "copy_to_device of a device array": lambda array: array[:64].copy_to_device(array[64:128].bind(0)),
+    "an element": lambda array: array[0],
+    "an assignment": lambda array: array.setitem(slice(3, 9, 2), 5),
+    "DLPack on the CPU": lambda array: np.from_dlpack(array, device="cpu"),
+    "pickle": lambda array: array.__reduce__(),
+}
+
+
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_an_array_is_used_after_its_stream_of_another_context(cuda, context, kind, use, simulated):
+    other = cuda.create_context()
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0), SIZE, kind=kind)
+    cuda.pop()
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        array = as_cuda_array(BorrowedBytes(memory.device_ptr, SIZE, stream), sync=False)
+        wait_at(gate, partial(use, array), cuda.current())
+        del array
     memory.free()
     other.destroy()
