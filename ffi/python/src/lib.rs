@@ -36,6 +36,7 @@ mod torch;
 mod totals;
 mod transfer;
 mod vulkan;
+mod within;
 
 use pyo3::prelude::*;
 

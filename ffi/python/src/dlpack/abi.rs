@@ -12,6 +12,8 @@ pub(super) const UINT: u8 = 1;
 pub(super) const READ_ONLY: u64 = 1;
 /// `DLPACK_FLAG_BITMASK_IS_COPIED`
 pub(super) const IS_COPIED: u64 = 2;
+/// `DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`: elements of less than a byte lie in a byte each
+pub(super) const IS_PADDED: u64 = 4;
 
 /// The names of capsules before and after a consumer takes the tensor.
 pub(super) const LEGACY: &CStr = c"dltensor";

@@ -25,6 +25,7 @@ use crate::memory_view::MemoryView;
 use crate::raw_stream::{NULL_STREAM, as_address};
 use crate::storage::{AnyMemory, Storage};
 use crate::transfer::is_idle;
+use crate::within::within;
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -195,15 +196,21 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     Ok(Contents { address, len: view.len(), device, flags, owner })
 }
 
+/// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
     let (from, len) = (view.device_address()?, view.len());
     let used = view.with_streams(py, |storage| {
-        let original = storage.ours()?;
+        let original = storage.memory().ok_or_else(|| {
+            let text = "the memory was allocated by another library: only that can copy it for copy=True";
+            Failure::Buffer(text.into())
+        })?;
         original.wait_for_stream()?;
-        let memory = Memory::allocate(original.owner(), len, original.kind())?;
+        let queue = view.stream(stream)?;
+        // SAFETY: a stream of the context was just found there, which fails once it is destroyed.
+        let memory =
+            unsafe { within(original.context(), || Memory::allocate(original.owner(), len, original.kind())) }?;
         let to = CopySide::linear(Place::Device(memory.device_ptr()));
         let from = CopySide::linear(Place::Device(from));
-        let queue = view.stream(stream)?;
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
         let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
         let copied = queued.and_then(|()| queue.synchronize());

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 
 use super::abi::{
-    CUDA, LEGACY, LEGACY_USED, Managed, ManagedVersioned, READ_ONLY, Tensor, VERSION, VERSIONED, VERSIONED_USED,
+    CUDA, IS_PADDED, LEGACY, LEGACY_USED, Managed, ManagedVersioned, READ_ONLY, Tensor, VERSION, VERSIONED,
+    VERSIONED_USED,
 };
 use super::export;
 use crate::error::{Failure, Result, in_bytes};
@@ -91,7 +92,7 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
 }
 
 fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
-    let (tensor, taken, readonly, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
+    let (tensor, taken, flags, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
         // SAFETY: the tensor lives while the capsule does; the version is the first field in every version.
         let version = unsafe { (*managed).version };
         if version.major != VERSION.major {
@@ -104,11 +105,11 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
         let flags = unsafe { (*managed).flags };
         // SAFETY: as above.
         let tensor = unsafe { &raw const (*managed).tensor };
-        (tensor, Taken::Versioned(managed), flags & READ_ONLY != 0, VERSIONED_USED)
+        (tensor, Taken::Versioned(managed), flags, VERSIONED_USED)
     } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
         // SAFETY: the tensor lives while the capsule does.
         let tensor = unsafe { &raw const (*managed).tensor };
-        (tensor, Taken::Legacy(managed), false, LEGACY_USED)
+        (tensor, Taken::Legacy(managed), 0, LEGACY_USED)
     } else {
         return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
     };
@@ -117,7 +118,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     if tensor.device.kind != CUDA {
         return Err(Failure::Buffer(format!("the tensor is on DLPack device type {}, not CUDA", tensor.device.kind)));
     }
-    let len = contiguous_bytes(tensor)?;
+    let readonly = flags & READ_ONLY != 0;
+    let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
     let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
     let address = start.filter(|start| start.checked_add(len as u64).is_some());
     let address =
@@ -134,8 +136,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
 }
 
-/// The number of bytes of a tensor in C order.
-fn contiguous_bytes(tensor: &Tensor) -> Result<usize> {
+/// The number of bytes of a tensor in C order. Where its elements are `padded`, those of less than a byte have one each.
+fn contiguous_bytes(tensor: &Tensor, padded: bool) -> Result<usize> {
     let ndim = usize::try_from(tensor.ndim).unwrap_or(0);
     let dims = |pointer: *mut i64| match (ndim, pointer.is_null()) {
         (0, _) | (_, true) => &[][..],
@@ -156,9 +158,20 @@ fn contiguous_bytes(tensor: &Tensor) -> Result<usize> {
         }
         elements = elements.saturating_mul(extent);
     }
-    let bits = usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes);
+    let bits = element_bits(tensor, padded)?;
     let bytes = usize::try_from(elements).ok().and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
     bytes.ok_or_else(|| {
         Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits exceeds the address space"))
     })
+}
+
+/// The distance of neighbouring elements in bits.
+fn element_bits(tensor: &Tensor, padded: bool) -> Result<usize> {
+    let (bits, lanes) = (usize::from(tensor.dtype.bits), usize::from(tensor.dtype.lanes));
+    match (padded && bits < 8, lanes) {
+        (false, _) => Ok(bits * lanes),
+        (true, 1) => Ok(8),
+        // dlpack.h does not say whether the lanes are padded, or the vector.
+        (true, _) => Err(Failure::Buffer(format!("padded vectors of {lanes} lanes of {bits} bits are not supported"))),
+    }
 }

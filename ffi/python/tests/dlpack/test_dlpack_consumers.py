@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import CUDA, DELETER, Device, Legacy, Taken, Tensor, name_of
+from capsules import CUDA, DELETER, Device, Legacy, Taken, Tensor, Versioned, name_of
+from vkgdr import _vkgdr
 
 VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
 
@@ -161,7 +162,31 @@ def test_a_capsule_that_was_taken_before_is_refused(gpu, memory):
 
 
 NEW_CAPSULE = ctypes.pythonapi.PyCapsule_New
+GET_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
+GET_POINTER.argtypes, GET_POINTER.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 NEW_CAPSULE.argtypes, NEW_CAPSULE.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+
+
+@pytest.mark.parametrize(("bits", "flags", "nbytes"), [(4, 0, 32), (4, 4, 64), (6, 0, 48), (6, 4, 64), (8, 4, 64)])
+def test_elements_of_less_than_a_byte_may_be_padded(gpu, bits, flags, nbytes):
+    memory = vkgdr.Memory(gpu, 64)
+    capsule = memory.__dlpack__(max_version=(1, 1))
+    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed.tensor.bits, managed.flags = bits, flags
+    assert _vkgdr.dlpack_import(capsule).nbytes == nbytes
+
+
+def test_padded_vectors_are_refused(gpu):
+    capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=(1, 1))
+    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed.tensor.bits, managed.tensor.lanes, managed.flags = 4, 2, 4
+    with pytest.raises(BufferError, match="2 lanes of 4 bits"):
+        _vkgdr.dlpack_import(capsule)
+
+
+def test_a_copy_of_another_librarys_memory_is_a_buffer_error(foreign):
+    with pytest.raises(BufferError, match="another library"):
+        vkgdr.arrays.as_cuda_array(foreign).__dlpack__(copy=True)
 
 
 def test_a_tensor_in_memory_of_this_package_is_kept_by_all_views(gpu):

@@ -166,3 +166,25 @@ def test_an_array_is_used_after_its_stream_of_another_context(cuda, context, kin
         del array
     memory.free()
     other.destroy()
+
+
+@pytest.mark.parametrize("current", ["none", "another"])
+def test_an_exported_copy_is_in_the_context_of_the_memory(cuda, context, gpu, current, simulated):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device")
+    memory.memset(7)
+    before = cuda.pop()
+    other = cuda.create_context() if current == "another" else None
+    now = cuda.current()
+    tensor = Taken(memory.__dlpack__(copy=True))
+    assert cuda.current() == now
+    copied = vkgdr.memory_of(tensor.tensor.data)
+    assert copied.context == memory.context == before
+    cuda.push(before)
+    assert copied.tobytes() == b"\7" * SIZE
+    del copied
+    tensor.end()
+    memory.free()
+    cuda.pop()
+    if other is not None:
+        other.destroy()
+    cuda.push(before)
