@@ -493,7 +493,13 @@ class MemoryObject(_vkgdr.Base):
         self._view.unbind_stream()
 
     def record_stream(self, stream: StreamLike) -> None:
-        """Record that another stream uses the memory: its release waits for that use."""
+        """Record that another stream uses the memory: its release waits for that use.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The memory is another library's, or that of another copy of this one, which release it themselves.
+        """
         self._view.record_stream(handle_of(stream))
 
     def free(self, *, force: bool = False) -> None:
@@ -530,17 +536,24 @@ class MemoryObject(_vkgdr.Base):
         vkgdr.stream.Event
             Complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the pages.
 
+            While other views exist (`pending_views`), they keep the pages and the bound stream, and the release waits
+            for that work, too.
         Raises
         ------
         InvalidArgumentError
             No stream was passed, and none is bound.
         """
-        if stream is not None:
+        last = stream
+        if stream is None:
+            last = self._view.bound_stream
+        elif self._view.pending_views:
+            # The binding is also that of the other views.
+            self.record_stream(stream)
+        else:
             self.bind_to_stream(stream)
-        bound = self._view.bound_stream
-        if bound is None:
+        if last is None:
             raise InvalidArgumentError("no implicit stream available: bind the memory to one, or pass one")
-        event = self._view.free_async(bound)
+        event = self._view.free_async(handle_of(last))
         self.free()
         return event
 

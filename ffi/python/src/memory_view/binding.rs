@@ -84,7 +84,16 @@ impl MemoryView {
     }
 
     fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
-        py.detach(|| self.note_use(*self.stream(stream)?))
+        let storage = self.live()?.storage()?;
+        // Dropped detached: this may be the memory's last reference by then.
+        py.detach(move || {
+            let storage = storage;
+            // Others release their memory without knowing of the use. Nothing is released with an empty range.
+            if !matches!(storage, Storage::Empty) {
+                storage.ours()?;
+            }
+            storage.note_use(*self.stream(stream)?)
+        })
     }
 
     fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {

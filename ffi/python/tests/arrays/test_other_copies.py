@@ -133,6 +133,8 @@ def test_what_only_its_owner_can_do_is_refused(address):
         lambda: found._view.export_fd(),
         lambda: found.bind_to_stream(0),
         lambda: found.unbind_stream(),
+        lambda: found.record_stream(0),
+        lambda: found[:10].free_async(0),
         lambda: found.memory_type_index,
     ):
         with pytest.raises(vkgdr.InvalidArgumentError, match="another copy of vkgdr in this process"):
@@ -140,6 +142,11 @@ def test_what_only_its_owner_can_do_is_refused(address):
     assert found.owner is None
     found.free()
     assert vkgdr.memory_of(address).nbytes == SIZE
+
+
+def test_the_use_of_another_librarys_memory_is_not_recorded(foreign):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="another library"):
+        vkgdr.arrays.as_cuda_array(foreign).memory.record_stream(0)
 
 
 def test_beyond_its_end_there_is_nothing(address):

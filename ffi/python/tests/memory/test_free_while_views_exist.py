@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import wait_at
 
 
 @pytest.fixture
@@ -296,6 +297,18 @@ def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cu
                 assert memory.pending_views >= 1
             gate.open()
             thread.join()
+
+
+def test_a_region_is_freed_on_a_stream_without_binding_the_others_to_it(cuda, gpu):
+    with cuda.stream() as bound, cuda.stream() as other, cuda.hold(other) as gate:
+        memory = vkgdr.Memory(gpu, 4096, kind="device", stream=bound)
+        region = memory[:64]
+        event = region.free_async(other)
+        assert (region.freed, event.is_complete) == (True, False)
+        assert memory.stream == bound
+        # The release waits for the region's last use, too.
+        wait_at(gate, memory.free)
+        assert event.is_complete
 
 
 def test_a_stream_given_as_a_number_may_end_after_a_free_beside_another_thread(gpu, cuda, context, caplog):
