@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from vkgdr import rmm as rmm
     from vkgdr import stream as stream
     from vkgdr import torch as torch
+    from vkgdr import typing as typing
     from vkgdr import vulkan as vulkan
     from vkgdr import warp as warp
     from vkgdr._map import Map
@@ -96,16 +97,19 @@ _SUBMODULES = frozenset(
 _LAZY = {"Buffer": "compat.rmm", "Map": "_map", "device_view": "arrays", "host_view": "arrays"}
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+# Hidden from type checkers, for which any name would exist.
+if not TYPE_CHECKING:
 
-    if name in _SUBMODULES:
-        return import_module(f"vkgdr.{name}")
-    if name in _LAZY:
-        value: object = getattr(import_module(f"vkgdr.{_LAZY[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _SUBMODULES:
+            return import_module(f"vkgdr.{name}")
+        if name in _LAZY:
+            value: object = getattr(import_module(f"vkgdr.{_LAZY[name]}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

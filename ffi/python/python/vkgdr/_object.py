@@ -245,7 +245,8 @@ class MemoryObject(_vkgdr.Base):
         if target.nbytes < size:
             text = f"Destination object is too small: {in_bytes(target.nbytes)}, {size} are needed"
             raise InvalidArgumentError(text)
-        _copies.to_host(self, offset, target, size, stream)
+        if size:
+            _copies.to_host(self, offset, target, size, stream)
         return obj
 
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
@@ -535,9 +536,9 @@ class MemoryObject(_vkgdr.Base):
         -------
         vkgdr.stream.Event
             Complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the pages.
-
             While other views exist (`pending_views`), they keep the pages and the bound stream, and the release waits
             for that work, too.
+
         Raises
         ------
         InvalidArgumentError
@@ -726,6 +727,9 @@ class Region(MemoryObject):
 
 def _unpickle(contents: Buffer, kind: Kind) -> Memory:
     """Allocate memory of the default handle with these contents, for pickle."""
-    memory = MemoryObject._new(default_owner(), memoryview(contents).nbytes, kind=kind)
+    owner, size = default_owner(), memoryview(contents).nbytes
+    if size == 0:
+        return MemoryObject._new._over(MemoryView.empty(owner, kind))
+    memory = MemoryObject._new(owner, size, kind=kind)
     memory.copy_from_host(contents)
     return memory

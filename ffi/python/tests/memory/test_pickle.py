@@ -92,6 +92,20 @@ def test_freed_memory_has_no_pickle(gpu):
             pickle.dumps(memory, protocol)
 
 
+@pytest.mark.parametrize("kind", ["mapped", "host"])
+def test_empty_memory_is_copied(gpu, kind):
+    make = {"mapped": vkgdr.arrays.mapped_array, "host": vkgdr.arrays.host_array}[kind]
+    for array in (make((0, 3), owner=gpu), make(5, owner=gpu)[3:3]):
+        empty = vkgdr.device_view(array)
+        pickled, buffers = dumped(empty)
+        copies = [copy.copy(empty), copy.deepcopy(empty), pickle.loads(pickled, buffers=buffers)]
+        copies += [pickle.loads(pickle.dumps(empty, protocol)) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+        for again in copies:
+            assert (len(again), again.kind, again.tobytes()) == (0, kind, b"")
+            again.free()
+            assert again.freed
+
+
 def test_infos_of_memory_are_compared_hashed_and_pickled_by_value(gpu):
     for info in (gpu.memory_info("host"), gpu.memory_type_of("host")):
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):

@@ -1,9 +1,11 @@
 """The effects of importing the package, and what it defers to first use."""
 
+import ast
 import importlib
 import importlib.metadata
 import os
 import pkgutil
+from pathlib import Path
 
 import pytest
 import vkgdr
@@ -184,6 +186,17 @@ def test_the_package_is_marked_as_typed():
     folder = os.path.dirname(vkgdr.__file__)
     assert os.path.exists(os.path.join(folder, "py.typed"))
     assert os.path.exists(os.path.join(folder, "_vkgdr.pyi"))
+
+
+def test_type_checkers_see_every_submodule_and_no_other_name():
+    tree = ast.parse(Path(vkgdr.__file__).read_text())
+    branches = [node for node in tree.body if isinstance(node, ast.If)]
+    checked = {ast.unparse(branch.test): branch.body for branch in branches}
+    imports = [node for node in checked["TYPE_CHECKING"] if isinstance(node, ast.ImportFrom)]
+    imported = {name.asname for node in imports if node.module == "vkgdr" for name in node.names}
+    assert imported == PUBLIC | ADAPTORS
+    # With it, every name would exist.
+    assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
 
 
 def test_importing_twice_after_a_purge_works(run_python):
