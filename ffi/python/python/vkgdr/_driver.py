@@ -9,6 +9,7 @@ import functools
 from vkgdr import _vkgdr
 from vkgdr._device import default_owner
 from vkgdr._errors import VkgdrError
+from vkgdr._stream_handle import PER_THREAD_STREAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from vkgdr._device import Vkgdr
 
-__all__ = ["NOT_READY", "VkgdrError", "call", "current_context", "query"]
+__all__ = ["NOT_READY", "VkgdrError", "call", "current_context", "query", "stream_context"]
 
 NOT_READY = 600
 _REMEDIES = {
@@ -93,3 +94,19 @@ def current_context(device: int | None = None) -> Iterator[Vkgdr | None]:
             call("cuCtxPopCurrent_v2", ctypes.byref(context))
     finally:
         call("cuDevicePrimaryCtxRelease_v2", device)
+
+
+@contextlib.contextmanager
+def stream_context(stream: int) -> Iterator[None]:
+    """Make the context of a stream current within the block; for the default streams as `current_context`."""
+    if stream <= PER_THREAD_STREAM:
+        with current_context():
+            yield
+        return
+    context = ctypes.c_void_p()
+    call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
+    call("cuCtxPushCurrent_v2", context)
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent_v2", ctypes.byref(context))

@@ -85,8 +85,9 @@ def _raw_handle(stream: Any) -> int:
         return int(handle)
     for name in ("handle", "cuda_stream", "ptr"):
         value = getattr(stream, name, None)
-        # numba's handle is a ctypes integer.
-        value = getattr(value, "value", value)
+        if hasattr(value, "value"):
+            # numba's handle is a ctypes pointer: the value of a null one, the default stream, is None.
+            value = value.value or 0
         if isinstance(value, int):
             return value
     if hasattr(type(stream), "__index__") and not isinstance(stream, bool):

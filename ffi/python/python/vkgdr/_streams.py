@@ -57,7 +57,7 @@ class Stream(_vkgdr.StreamHandle):
 
     def synchronize(self) -> None:
         """Wait for the stream's work."""
-        with _driver.current_context():
+        with _driver.stream_context(self._handle):
             _driver.call("cuStreamSynchronize", self._argument)
 
     @contextlib.contextmanager
@@ -76,44 +76,57 @@ class Stream(_vkgdr.StreamHandle):
         """
         if not callable(callback):
             raise TypeError(f"the callback must be callable, not {type(callback).__name__}")
+
+        def then(error: _driver.VkgdrError | None) -> None:
+            callback(self, 0 if error is None else error.cu_result or -1, arg)
+
+        self._call_when_done(then)
+
+    def _call_when_done(self, then: Callable[[_driver.VkgdrError | None], object]) -> None:
+        """Call a function with the error of the stream's work, if any, on another thread once that is done."""
         # Emptied before the callback, which may be what the context waits for before it is destroyed.
-        done = [event(timing=False)]
+        done = []
+        is_default = self._handle <= PER_THREAD_STREAM
+        # Without a current context, an event for a default stream keeps the one that it is made in alive.
+        with contextlib.nullcontext() if is_default else _driver.stream_context(self._handle):
+            done.append(event(timing=False))
         done[0].record(self)
 
         def wait() -> None:
-            status = 0
+            failure = None
             try:
                 done.pop().synchronize()
             except _driver.VkgdrError as error:
-                status = error.cu_result or -1
-            callback(self, status, arg)
+                # The traceback has this function's variables: a cycle.
+                failure = error.with_traceback(None)
+            then(failure)
 
         threading.Thread(target=wait, name="vkgdr stream callback", daemon=True).start()
 
     def async_done(self) -> asyncio.Future[Self]:
         """Return an awaitable of the running event loop, which is done once the stream's work so far is done.
 
-        Its result is the stream.
+        Its result is the stream, or the error of its work.
         """
         import asyncio
 
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Self] = loop.create_future()
 
-        def resolve(status: int) -> None:
+        def resolve(error: _driver.VkgdrError | None) -> None:
             if future.done():
                 return
-            if status:
-                future.set_exception(_driver.VkgdrError(f"the stream's work failed: CUDA error {status}"))
-            else:
+            if error is None:
                 future.set_result(self)
+            else:
+                future.set_exception(error)
 
-        def tell(_stream: Stream, status: int, _arg: object) -> None:
+        def tell(error: _driver.VkgdrError | None) -> None:
             # The loop may have been closed meanwhile.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(resolve, status)
+                loop.call_soon_threadsafe(resolve, error)
 
-        self.add_callback(tell)
+        self._call_when_done(tell)
         return future
 
     def __reduce__(self) -> tuple[type[Stream], tuple[int]]:
@@ -154,8 +167,9 @@ class TimedEvent(_vkgdr.EventHandle):
 
     def record(self, stream: StreamLike = 0) -> None:
         """Record the event on a stream, after its work so far; by default on the default stream."""
-        with _driver.current_context():
-            _driver.call("cuEventRecord", self._argument, ctypes.c_void_p(handle_of(stream)))
+        handle = handle_of(stream)
+        with _driver.stream_context(handle):
+            _driver.call("cuEventRecord", self._argument, ctypes.c_void_p(handle))
 
     def query(self) -> bool:
         """Return whether the work before the event is done; True if it was never recorded."""
@@ -167,8 +181,9 @@ class TimedEvent(_vkgdr.EventHandle):
 
     def wait(self, stream: StreamLike = 0) -> None:
         """Make a stream's later work wait for the event."""
-        with _driver.current_context():
-            _driver.call("cuStreamWaitEvent", ctypes.c_void_p(handle_of(stream)), self._argument, 0)
+        handle = handle_of(stream)
+        with _driver.stream_context(handle):
+            _driver.call("cuStreamWaitEvent", ctypes.c_void_p(handle), self._argument, 0)
 
     def elapsed_time(self, end: TimedEvent) -> float:
         """Return the milliseconds from this event to a later one; both must be complete."""

@@ -128,6 +128,35 @@ def test_async_done_is_awaited(cuda, stream, simulated):
         asyncio.run(wait(gate))
 
 
+def test_async_done_raises_the_drivers_error(stream, simulated):
+    async def wait():
+        with simulator.fail("cuEventSynchronize"):
+            await asyncio.wait_for(stream.async_done(), 20)
+
+    with pytest.raises(vkgdr.VkgdrError, match="cuEventSynchronize") as caught:
+        asyncio.run(wait())
+    assert (caught.value.operation, caught.value.cu_result) == ("cuEventSynchronize", 999)
+
+
+@pytest.mark.parametrize("current", ["none", "another"])
+def test_a_stream_is_used_in_its_own_context(cuda, stream, current, simulated):
+    context, called, own = cuda.current(), threading.Event(), streams.event()
+    other = cuda.create_context() if current == "another" else None
+    if other is None:
+        cuda.pop()
+    now = cuda.current()
+    own.record(stream)
+    own.wait(stream)
+    stream.add_callback(lambda *_: called.set())
+    assert called.wait(20)
+    stream.synchronize()
+    assert cuda.current() == now
+    if other is None:
+        cuda.push(context)
+    else:
+        other.destroy()
+
+
 def test_async_done_needs_a_loop(stream):
     with pytest.raises(RuntimeError, match="event loop"):
         stream.async_done()

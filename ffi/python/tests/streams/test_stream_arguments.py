@@ -49,6 +49,11 @@ def test_the_stream_of_every_library_is_taken(memory, cuda, kind):
         memory.unbind_stream()
 
 
+def test_a_null_pointer_is_the_default_stream_of_numba(memory):
+    memory.bind_to_stream(as_attribute("handle", ctypes.c_void_p(0)))
+    assert memory.stream == 0
+
+
 class Closed:
     """A stream of another library that was closed."""
 
