@@ -36,7 +36,8 @@ _TIMEOUT = 10.0
 _PAUSE = 0.5
 
 _lock = threading.Lock()
-_listening: tuple[int, bytes] | None = None
+# The process that listens, the name of its socket, and the socket.
+_listening: tuple[int, bytes, socket.socket] | None = None
 
 
 def offer(handle: int) -> bytes:
@@ -66,7 +67,7 @@ def take(data: bytes, owner: Vkgdr) -> Memory:
     Raises
     ------
     vkgdr.InvalidArgumentError
-        The bytes are not an offer, or the memory was freed, or its process has ended.
+        The bytes are not an offer, or the memory was freed, or its process has ended or does not answer.
     vkgdr.VkgdrError
         As for `vkgdr.ipc.recv`.
     """
@@ -81,6 +82,9 @@ def take(data: bytes, owner: Vkgdr) -> Memory:
             return recv(connection, owner)
         except (ConnectionError, EOFError) as error:
             raise InvalidArgumentError("the offered memory was freed, or its process has ended") from error
+        except (TimeoutError, BlockingIOError) as error:
+            # A full queue of connections is a `BlockingIOError`.
+            raise InvalidArgumentError("the process that offered the memory does not answer") from error
 
 
 def _address(name: bytes) -> str:
@@ -98,8 +102,21 @@ def _name() -> bytes:
             listener.bind(_address(name))
             listener.listen()
             threading.Thread(target=_serve, args=(listener,), name="vkgdr offers", daemon=True).start()
-            _listening = os.getpid(), name
+            _listening = os.getpid(), name, listener
         return _listening[1]
+
+
+def _leave_to_parent() -> None:
+    """Close the socket in a forked child, where no thread answers: connections to it would wait in vain."""
+    global _listening, _lock
+    # Another thread may have held it.
+    _lock = threading.Lock()
+    if _listening is not None:
+        _listening[2].close()
+        _listening = None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _serve(listener: socket.socket) -> None:

@@ -1,6 +1,7 @@
 """Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
 
 import errno
+import os
 import socket
 import struct
 import subprocess
@@ -62,6 +63,50 @@ def test_the_offer_of_a_process_that_ended_is_refused(primary):
     other = data[:16] + bytes(16) + data[32:]
     with pytest.raises(vkgdr.InvalidArgumentError, match="its process has ended"):
         _offers.take(other, primary)
+
+
+@pytest.mark.parametrize("waiting", [0, 1], ids=["silent", "full"])
+def test_the_offer_of_a_process_that_does_not_answer_is_refused(primary, monkeypatch, waiting):
+    monkeypatch.setattr(_offers, "_TIMEOUT", 0.1)
+    memory = vkgdr.Memory(primary, 5000)
+    data = _offers.offer(memory.handle)
+    name = os.urandom(16)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(_offers._address(name))
+        # One connection may wait to be accepted.
+        silent.listen(0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first:
+            if waiting:
+                first.connect(_offers._address(name))
+            with pytest.raises(vkgdr.InvalidArgumentError, match="does not answer"):
+                _offers.take(data[:16] + name + data[32:], primary)
+
+
+def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
+    # The parent ends, and its child lives on.
+    code = """
+        import os, signal, vkgdr
+        from vkgdr import _offers
+        offers, offered = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 5000)
+            data = _offers.offer(memory.handle)
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            os.write(offered, data + child.to_bytes(4, "little"))
+            os._exit(0)
+        answer = os.read(offers, 100)
+        os.waitpid(middle, 0)
+        try:
+            _offers.take(answer[:64], vkgdr.Vkgdr.open_primary_context(0))
+        except vkgdr.InvalidArgumentError as error:
+            print(error)
+        finally:
+            os.kill(int.from_bytes(answer[64:], "little"), signal.SIGKILL)
+    """
+    assert "its process has ended" in run_python(code).stdout
 
 
 def test_other_bytes_are_no_offer(primary):
