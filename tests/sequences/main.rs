@@ -88,6 +88,8 @@ fn run_alone(steps: Vec<Step>) -> Result<Tally> {
     let tally = run(&shared, steps)?;
     shared.clear();
     drop(shared);
+    // The sequence may have closed its handles while streams used what it had freed.
+    open()?.collect();
     let after = Live::now();
     if after == before { Ok(tally) } else { Err(format!("left behind: {before:?} became {after:?}").into()) }
 }
