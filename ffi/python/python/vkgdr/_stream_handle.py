@@ -85,7 +85,7 @@ def _raw_handle(stream: Any) -> int:
         return int(handle)
     for name in ("handle", "cuda_stream", "ptr"):
         value = getattr(stream, name, None)
-        if hasattr(value, "value"):
+        if value is not None and hasattr(value, "value"):
             # numba's handle is a ctypes pointer: the value of a null one, the default stream, is None.
             value = value.value or 0
         if isinstance(value, int):
