@@ -11,14 +11,13 @@ mod threads;
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};
-use std::thread;
 
 use api::call;
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE, kind};
 use support::fork::in_quiet_child;
 use support::{Result, device_read, pattern};
 use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t};
-use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 const EINVAL: c_int = 22;
 const EAGAIN: c_int = 11;
@@ -350,38 +349,6 @@ fn memory_of_a_pool_is_pinned_and_kept_from_reuse() -> Result {
     assert!(found[..] == pattern(1000, 5));
     assert_eq!(call!(close(g)), 0);
     assert_eq!(pool.used_chunks(), 0);
-    Ok(())
-}
-
-#[test]
-fn threads_pin_map_copy_and_unpin_at_once() -> Result {
-    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let memory = Memory::allocate(&gpu, 8 * PAGE, kind(&gpu))?;
-    let g = call!(open()).addr();
-    let work = |thread: usize| -> Result {
-        let g = std::ptr::without_provenance_mut(g);
-        let address = memory.device_ptr() + (thread * PAGE) as u64;
-        for round in 0..200 {
-            let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
-            assert_eq!(call!(pin(g, address, PAGE, 0, 0, &raw mut handle)), 0);
-            assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
-            assert_eq!(call!(info(g, handle, &raw mut info)), 0);
-            let bytes = va.wrapping_byte_add(usize::try_from(address - info.v1.va)?);
-            let (expected, mut found) = (pattern(500, (thread * 1000 + round) as u64), [0_u8; 500]);
-            assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), 500)), 0);
-            assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 500)), 0);
-            assert!(found[..] == expected);
-            assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
-            assert_eq!(call!(unpin(g, handle)), 0);
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..8).map(|thread| scope.spawn(move || work(thread).map_err(|e| e.to_string()))).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
-    })?;
-    assert_eq!(call!(close(std::ptr::without_provenance_mut(g))), 0);
     Ok(())
 }
 

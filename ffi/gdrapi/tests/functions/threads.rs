@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use support::Result;
+use support::{Result, pattern};
 use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
@@ -110,5 +110,37 @@ fn closing_unpins_all_also_where_another_thread_unpins_some() -> Result {
         gpu.collect();
         assert_eq!((closed, gpu.live_allocations()), (0, 0));
     }
+    Ok(())
+}
+
+#[test]
+fn threads_pin_map_copy_and_unpin_at_once() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 8 * PAGE, kind(&gpu))?;
+    let g = call!(open()).addr();
+    let work = |thread: usize| -> Result {
+        let g = without_provenance_mut(g);
+        let address = memory.device_ptr() + (thread * PAGE) as u64;
+        for round in 0..200 {
+            let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+            assert_eq!(call!(pin(g, address, PAGE, 0, 0, &raw mut handle)), 0);
+            assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
+            assert_eq!(call!(info(g, handle, &raw mut info)), 0);
+            let bytes = va.wrapping_byte_add(usize::try_from(address - info.v1.va)?);
+            let (expected, mut found) = (pattern(500, (thread * 1000 + round) as u64), [0_u8; 500]);
+            assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), 500)), 0);
+            assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 500)), 0);
+            assert!(found[..] == expected);
+            assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+            assert_eq!(call!(unpin(g, handle)), 0);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..8).map(|thread| scope.spawn(move || work(thread).map_err(|e| e.to_string()))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
+    })?;
+    assert_eq!(call!(close(without_provenance_mut(g))), 0);
     Ok(())
 }
