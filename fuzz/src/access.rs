@@ -113,7 +113,9 @@ impl World<'_> {
         let Some(index) = self.choose() else { return };
         let Item { handle, len, .. } = self.items[index];
         let (offset, size) = (self.input.number(len), self.input.number(len));
-        let expected = if is_inside(offset, size, len) { SUCCESS } else { OUT_OF_RANGE };
+        // `usize::MAX` bytes are those up to the end.
+        let size_to_end = if size == usize::MAX { len.saturating_sub(offset) } else { size };
+        let expected = if is_inside(offset, size_to_end, len) { SUCCESS } else { OUT_OF_RANGE };
         // SAFETY: live.
         let status = unsafe {
             match self.input.byte() % 4 {
