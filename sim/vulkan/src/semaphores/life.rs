@@ -75,19 +75,15 @@ pub(super) unsafe extern "system" fn create_semaphore(
     let p_next = unsafe { (*info).p_next };
     // SAFETY: the chain of the caller's structure.
     let Wishes { kind, value, export } = unsafe { Wishes::of(p_next) };
-    if export != HandleTypes::OPAQUE_FD {
-        // SAFETY: the caller's arguments, passed on.
-        let result = unsafe { (known.next.fp_v1_0().create_semaphore)(device, info, allocator, semaphore) };
-        if result == vk::Result::SUCCESS {
-            // SAFETY: success means that it was written.
-            known.insert(unsafe { *semaphore }, Known::Plain(kind));
-        }
-        return result;
-    }
-    if !known.enabled {
-        // Without the extension no one can export it, and the driver would refuse to create it.
-        // SAFETY: the caller's allocator and output.
-        let result = unsafe { create_plain(&known, kind, value, allocator, semaphore) };
+    if export != HandleTypes::OPAQUE_FD || !known.enabled {
+        let result = if export == HandleTypes::OPAQUE_FD {
+            // Without the extension no one can export it, and the driver would refuse to create it.
+            // SAFETY: the caller's allocator and output.
+            unsafe { create_plain(&known, kind, value, allocator, semaphore) }
+        } else {
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { (known.next.fp_v1_0().create_semaphore)(device, info, allocator, semaphore) }
+        };
         if result == vk::Result::SUCCESS {
             // SAFETY: success means that it was written.
             known.insert(unsafe { *semaphore }, Known::Plain(kind));
