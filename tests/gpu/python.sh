@@ -42,7 +42,7 @@ collect() {
     done
 }
 
-# Replaces stage.sh's, which waits until it is killed; prints what the pytest processes have found.
+# Replaces the function of stage.sh, which would wait for every process. Interrupts them instead, and prints their output.
 # shellcheck disable=SC2329 # called by stage.sh's trap
 stop() {
     local tenths

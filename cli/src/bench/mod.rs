@@ -147,7 +147,8 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
         measured.and(printed)?;
         return Err(Failure::boxed("nothing could be measured", "`vkgdr doctor` looks for the reason"));
     }
-    // A reader of the table that left ended the measurement: that is no failure, and nothing would say what a plot lacks.
+    // The measurement ends early when the reader of the table closes the pipe. That is no failure, but a plot would be
+    // incomplete without saying so.
     let cut_short = measured.as_ref().is_err_and(|error| is_broken_pipe(&**error));
     let drawn = plot.filter(|_| !cut_short).map_or(Ok(()), |plot| draw(screen, &report, plot));
     measured.and(printed).and(drawn)?;

@@ -23,9 +23,9 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// A statement that is invalid: of several, the first that breaks the syntax, otherwise the first whose meaning is wrong,
-    /// where those of a function after one that is not supported do not count. If there is none and no kernel can be launched,
-    /// the first that is not supported. Never panics, whatever the text.
+    /// The first syntax error; without one, the first statement whose meaning is wrong, except those that follow an
+    /// unsupported statement in the same function. If all statements are valid and no kernel can be launched, the first
+    /// unsupported statement. Never panics, whatever the text.
     pub fn load(text: &str) -> Result<Module, LoadError> {
         let mut source = parse(text)?;
         choose_weak(&mut source);

@@ -47,7 +47,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window that nobody had before.
+    /// A window with an id of its own.
     pub(super) fn new(address: usize, size: usize, owner: Owner) -> Window {
         Window { id: handle::next_id(), address, size, owner, synchronous: false }
     }

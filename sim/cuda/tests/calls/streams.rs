@@ -190,7 +190,7 @@ fn an_event_that_measures_no_time_is_refused_before_one_that_is_not_ready() {
     }
 }
 
-/// Under `SIMCUDA_LATE=1`, where nobody asks, each round takes half a second.
+/// Under `SIMCUDA_LATE=1`, a round takes half a second unless the program asks about the work.
 #[test]
 fn the_time_between_events_asks_about_both() -> Result {
     const TEST: &str = "streams::the_time_between_events_asks_about_both";
