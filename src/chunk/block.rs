@@ -9,6 +9,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use log::Level;
+
 use super::FreeChunk;
 use super::pending::{Awaited, Pending, wait_scope_after};
 use crate::access::copy::HostAccess;
@@ -24,7 +26,7 @@ use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::driver::liveness::Witness;
 use crate::driver::raw_event::RawEvent;
-use crate::report::report;
+use crate::report::{self, report};
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -164,7 +166,7 @@ impl Block {
             Ok(Entered::Current(guard)) => self.release_within(guard, binding),
             Ok(Entered::Destroyed(_)) => {
                 binding.other_contexts().iter().for_each(|other| drop(other.finish()));
-                release_orphan(self.take());
+                release_orphan(self.take(), Level::Warn);
                 Ok(())
             }
             Ok(Entered::ShutDown(_)) => {
@@ -306,11 +308,12 @@ pub(crate) enum ContextEntry {
 }
 
 impl ContextEntry {
+    /// Logs the end of a destroyed context at `level`.
     #[inline]
-    pub(crate) fn enter(context: Context, allocation: Allocation) -> Self {
+    pub(crate) fn enter(context: Context, allocation: Allocation, level: Level) -> Self {
         match context.try_enter() {
             Ok(Entered::Current(guard)) => return Self::Entered(guard, allocation),
-            Ok(Entered::Destroyed(_)) => release_orphan(allocation),
+            Ok(Entered::Destroyed(_)) => release_orphan(allocation, level),
             Ok(Entered::ShutDown(_)) => leave_to_the_system(allocation),
             Err(error) => return Self::Refused(error, allocation),
         }
@@ -320,12 +323,15 @@ impl ContextEntry {
 
 /// Releases an allocation whose CUDA context was destroyed, and CUDA's side with it.
 #[cold]
-fn release_orphan(allocation: Allocation) {
+fn release_orphan(allocation: Allocation, level: Level) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
-    report!(
-        Warn,
-        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
+    report::line(
+        level,
+        module_path!(),
+        format_args!(
+            "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
+        ),
     );
 }
 
@@ -365,7 +371,8 @@ impl Deferred for DeferredFree {
         let Self { pending: Pending { mut awaited, context }, allocation, witness } = *self;
         // Kept until the context was left: the handle may be the last owner of that context.
         let _owner = allocation.owner().clone();
-        let entry = ContextEntry::enter(context, allocation);
+        // No warning: the memory was freed before the context was destroyed.
+        let entry = ContextEntry::enter(context, allocation, Level::Debug);
         drop(witness);
         match entry {
             ContextEntry::Entered(_guard, allocation) => Self::release_now(awaited, allocation),

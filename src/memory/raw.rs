@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
+use log::Level;
 
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -77,7 +78,7 @@ impl RawMemory {
         // Dropped after the context is left, since it may be the last owner of the context.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
-        let (guard, released) = match ContextEntry::enter(context, allocation) {
+        let (guard, released) = match ContextEntry::enter(context, allocation, Level::Warn) {
             ContextEntry::Entered(guard, mut allocation) => (Ok(guard), allocation.release()),
             ContextEntry::Gone => return Ok(()),
             ContextEntry::Refused(error, mut allocation) => (Err(error), allocation.release()),

@@ -137,7 +137,9 @@ fn child_in_order() -> Result {
     let add_one = good(module.function("add_one"))?;
     let (values, sum) = (good(Buffer::new(4000))?, good(Buffer::new(4))?);
     for round in 0..50_u32 {
-        cuda::memcpy_htod(values.0, &bytes_of(&vec![round; 1000]));
+        // Does not wait, unlike the function of the support crate.
+        let bytes = bytes_of(&vec![round; 1000]);
+        good(call!(cuMemcpyHtoD_v2(values.0 => u64, bytes.as_ptr() => *const u8, bytes.len() => usize)))?;
         cuda::memset_d8(sum.0, 0, 4);
         good(add_one.launch(Shape::threads(1000), 0, &[values.0, 1000]))?;
         good(good(module.function("total"))?.launch(Shape::threads(1000), 0, &[sum.0, values.0, 1000]))?;

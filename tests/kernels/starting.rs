@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::cuda::Stream;
-use support::simcuda;
+use support::cuda::{self, Stream};
+use support::{host_read, host_write, simcuda};
+use vkgdr::{Memory, MemoryKind};
 
 use crate::driver::{Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, child, good, open};
@@ -69,6 +70,38 @@ fn late_work_starts_when_it_is_waited_for_or_asked_about_or_later() -> Result {
     let mut command = child::command(TEST, "late")?;
     command.env("SIMCUDA_LATE", "1");
     assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+#[test]
+fn a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late() -> Result {
+    const TEST: &str = "starting::a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late";
+    if child::role().is_some() {
+        late_copy()?;
+        child::say("done");
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver writes them when it likes");
+        return Ok(());
+    }
+    let mut command = child::command(TEST, "late")?;
+    command.env("SIMCUDA_LATE", "1");
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+/// As CUDA does with `cuMemcpyHtoD`, although it is synchronous by name: the CPU sees that in memory of which it has a view.
+fn late_copy() -> Result {
+    let (_context, gpu) = open()?;
+    let memory = Memory::allocate(&gpu, 100, MemoryKind::Mapped)?;
+    host_write(&memory, 0, &[1; 100])?;
+    let mut source = vec![2_u8; 100];
+    good(call!(cuMemcpyHtoD_v2(memory.device_ptr() => u64, source.as_ptr() => *const u8, 100 => usize)))?;
+    source.fill(3);
+    assert_eq!(host_read(&memory, 0, 100)?, [1; 100], "the copy is late");
+    cuda::synchronize();
+    assert_eq!(host_read(&memory, 0, 100)?, [2; 100]);
     Ok(())
 }
 

@@ -68,8 +68,10 @@ fn a_chunk_whose_event_cannot_be_asked_is_not_lost() -> Result {
         assert_ne!(memory.device_ptr(), 0);
         simcuda.fail(function, 1, code);
         with_a_panic(|| {
-            stream.synchronize();
             drop(memory);
+            // Records the event, which the stream may not have passed yet, and asks for it.
+            pool.trim(0);
+            stream.synchronize();
             pool.trim(0);
         });
         simcuda.clear_faults();

@@ -5,7 +5,7 @@ mod virtual_memory;
 
 use std::os::fd::AsRawFd;
 
-use support::cuda::{Context, CudaMemory, PrimaryContext, memcpy_htod, memset_d8, no_context};
+use support::cuda::{Context, CudaMemory, PrimaryContext, memcpy_htod, memset_d8, no_context, synchronize};
 use support::ledger::Calls;
 use support::profile::command;
 use support::{Random, Result, assert_says, child, device_read, host_read, host_write, pattern, refused};
@@ -31,6 +31,7 @@ fn follow_the_model() -> Result {
     let (_context, gpu) = open()?;
     let memory = CudaMemory::device(LEN);
     memset_d8(memory.address(), 0, LEN);
+    synchronize();
     let mut model = vec![0; LEN];
     let mut random = Random::new(18);
     let mut views: Vec<(usize, Mapping)> = Vec::new();

@@ -10,8 +10,11 @@ use crate::stages::{Stages, python_again, rust};
 /// The tests that depend on whether memory is coherent: most of the crate's.
 const COHERENCE: &str = "(package(vkgdr) - kind(lib)) + package(vkgdr-gdrapi)";
 
+/// The tests that wait for the device: under the profile late, it has not done its work when a call returns, as on a GPU.
+const ORDER: &str = "package(vkgdr) + package(vkgdr-c) + package(vkgdr-gdrapi)";
+
 /// The tests that depend on what another profile changes, as test binaries of the crate, or modules of them.
-const PROFILES: [(&str, &str); 13] = [
+const PROFILES: [(&str, &str); 12] = [
     ("rebar", "memory::access memory::map memory::memory copy::routines copy::engine copy::policy"),
     ("bar256", "memory::cycles failures pool"),
     ("host-import-refused", "memory device failures pool stream copy::engine copy::policy interop vulkan sequences"),
@@ -24,7 +27,6 @@ const PROFILES: [(&str, &str); 13] = [
     ("dma-buf-no-vulkan", "sequences"),
     ("no-export-of-imports", "memory::export memory::sharing sequences"),
     ("pointer-type-host", "interop copy::pinned"),
-    ("late", "failures memory pool stream copy ring sequences"),
 ];
 
 /// Runs everything.
@@ -35,15 +37,19 @@ pub(crate) fn run(context: &Context) -> Result {
     }
     context.need_nextest()?;
     let mut stages = Stages::default();
-    let tests = rust(context).args(["-E", COHERENCE]).env("VKGDR_TEST_PROFILE", "non-coherent");
-    stages.layered("tests under the profile non-coherent", "faults", tests);
+    for (profile, filter) in [("non-coherent", COHERENCE), ("late", ORDER)] {
+        let tests = rust(context).args(["-E", filter]).env("VKGDR_TEST_PROFILE", profile);
+        stages.layered(&format!("tests under the profile {profile}"), "faults", tests);
+    }
     for (profile, names) in PROFILES {
         let tests = selected(context, names).env("VKGDR_TEST_PROFILE", profile);
         stages.layered(&format!("tests under the profile {profile}"), "faults", tests);
     }
     stages.run("tests detect a broken flush", || mutations::run(context));
-    let python = python_again(context).env("VKGDR_TEST_PROFILE", "non-coherent");
-    stages.layered("Python: tests under the profile non-coherent", "faults", python);
+    for profile in ["non-coherent", "late"] {
+        let python = python_again(context).env("VKGDR_TEST_PROFILE", profile);
+        stages.layered(&format!("Python: tests under the profile {profile}"), "faults", python);
+    }
     stages.end()?;
     say("all passed");
     Ok(())

@@ -3,6 +3,7 @@
 Start pytest through ``sim/run``, which chooses the CUDA driver; ``make python`` prints the whole command.
 """
 
+import contextlib
 import gc
 import importlib.util
 import json
@@ -148,6 +149,14 @@ def pycuda_context(no_context: None) -> Iterator[Any]:
 # ---- leaks ----------------------------------------------------------------------------------------------------------
 
 
+def release_pending() -> None:
+    """Release the freed memory whose streams have finished, as the next allocation on the GPU would."""
+    import vkgdr
+
+    with contextlib.suppress(vkgdr.VkgdrError):
+        vkgdr.Vkgdr.open_primary_context(0).collect()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Record failed tests: their tracebacks keep objects alive."""
@@ -194,6 +203,7 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
             break
         time.sleep(0.01)
         gc.unfreeze()
+        release_pending()
     lines = [f"{noun}: {counts[0]} -> {counts[1]}" for noun, counts in sorted((leaked | gone).items())]
     pytest.fail("live objects before and after the test: " + ", ".join(lines), pytrace=False)
 

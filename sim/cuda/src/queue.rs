@@ -235,7 +235,7 @@ impl Stream {
         after.retain(|marker| !marker.passed());
         after.append(&mut self.before_next());
         let mut state = lock(&self.state);
-        let at_once = !settings().late && !settings().asynchronous && state.idle() && after.is_empty();
+        let at_once = !settings().never_inline() && state.idle() && after.is_empty();
         let inline = placement == Placement::Anywhere && at_once;
         if !inline {
             self.ensure_worker(&mut state)?;

@@ -30,6 +30,13 @@ pub(crate) struct Settings {
     pub(crate) driver_version: Option<i32>,
 }
 
+impl Settings {
+    /// Whether no work runs in the calling thread.
+    pub(crate) fn never_inline(&self) -> bool {
+        self.late || self.asynchronous
+    }
+}
+
 /// The number of devices of one machine: the GPUs of a large one.
 const DEVICES: RangeInclusive<i32> = 1..=16;
 /// 1000 for each major version, of which the first is 1.

@@ -30,7 +30,9 @@ class Extension:
         return self._library.vkgdr_torch_alloc_mapped(SIZE, 0, None)
 
     def free(self, address):
-        self._library.vkgdr_torch_free(address, SIZE, 0, None)
+        # A free on the per-thread default stream waits for the context; on another one, for the next call of this copy.
+        per_thread = 2
+        self._library.vkgdr_torch_free(address, SIZE, 0, per_thread)
 
 
 class CLibrary:

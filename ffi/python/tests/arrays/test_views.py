@@ -265,6 +265,7 @@ def test_pycuda_takes_the_device_view(pycuda_context):
     on_device = gpuarray.GPUArray((2, 3), "f4", gpudata=device.device_ptr, base=device)
     assert (on_device.get() == 5).all()
     on_device.set(np.full((2, 3), 6, "f4"))
+    pycuda_context.synchronize()
     device.invalidate()
     assert (array == 6).all()
     assert vkgdr.host_view(on_device).ctypes.data == array.ctypes.data
@@ -276,6 +277,7 @@ def test_a_gpuarray_over_this_memory_has_a_host_view(pycuda_context):
 
     gpu = vkgdr.Vkgdr(0)
     array = gpuarray.to_gpu(np.arange(6, dtype="f4"), allocator=vkgdr.pycuda.allocator(gpu))
+    pycuda_context.synchronize()
     array.gpudata.invalidate()
     assert (vkgdr.host_view(array) == np.arange(6)).all()
     assert (vkgdr.host_view(array[2:5]) == [2, 3, 4]).all()

@@ -148,5 +148,6 @@ def test_a_gpuarray_is_copied_from_and_lies_over_a_buffer(pycuda_context):
     assert buffer.tobytes() == np.arange(5, dtype="f4").tobytes()
     view = gpuarray.GPUArray(5, "f4", gpudata=buffer.ptr, base=buffer)
     view.set(np.ones(5, "f4"))
+    pycuda_context.synchronize()
     assert buffer.tobytes() == np.ones(5, "f4").tobytes()
     assert Buffer(ptr=array.ptr, size=array.nbytes).tobytes() == np.arange(5, dtype="f4").tobytes()

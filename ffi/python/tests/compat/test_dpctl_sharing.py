@@ -369,5 +369,6 @@ def test_a_gpuarray_over_the_memory_sees_its_bytes(pycuda_context):
     array = gpuarray.GPUArray((2, 3), "f4", gpudata=memory.device_ptr, base=memory)
     assert (array.get() == np.arange(6).reshape(2, 3)).all()
     array.set(np.full((2, 3), 8, "f4"))
+    pycuda_context.synchronize()
     memory.invalidate()
     assert (np.asarray(memory).view("f4") == 8).all()

@@ -49,6 +49,7 @@ def test_a_stream_that_knows_its_memory_is_collected(gpu, cuda, simulated):
     del stream
     gc.collect()
     assert gone() is None
+    cuda.synchronize()
     gpu.collect()
     assert simulator.ledger() == before
 

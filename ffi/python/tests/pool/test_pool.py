@@ -245,6 +245,7 @@ def test_pycuda_takes_a_pool_for_an_allocator(gpu, pycuda_context):
     array = to_gpu(np.arange(100, dtype="f4"), allocator=take)
     assert isinstance(array.gpudata, vkgdr.pycuda.Memory)
     assert pool.active_blocks == 1
+    pycuda_context.synchronize()
     array.gpudata.invalidate()
     assert np.asarray(array.gpudata).view("f4").tolist() == list(range(100))
     empty = GPUArray((10,), "f4", allocator=take)

@@ -282,8 +282,9 @@ class Cuda:
         return buffer.raw
 
     def write(self, pointer: int, data: bytes) -> None:
-        """Copy to the device (``cuMemcpyHtoD``)."""
+        """Copy to the device (``cuMemcpyHtoD``) and wait for it."""
         self.call("cuMemcpyHtoD_v2", pointer, bytes(data), len(data))
+        self.call("cuStreamSynchronize", 0)
 
     def copy(self, to: int, source: int, size: int, stream: int | None = None) -> None:
         """Copy on the device; with a stream, asynchronously."""
@@ -293,8 +294,11 @@ class Cuda:
             self.call("cuMemcpyDtoDAsync_v2", to, source, size, stream)
 
     def fill(self, pointer: int, value: int, size: int, stream: int | None = None) -> None:
-        """Fill bytes on the device (``cuMemsetD8``); with a stream, asynchronously."""
+        """Fill bytes on the device (``cuMemsetD8``) and wait for it; with a stream, asynchronously."""
         if stream is None:
             self.call("cuMemsetD8_v2", pointer, value, size)
+            # Fills, and copies from pageable memory, may return before they are done ("API synchronization behavior" of
+            # the driver API).
+            self.call("cuStreamSynchronize", 0)
         else:
             self.call("cuMemsetD8Async", pointer, value, size, stream)

@@ -2,7 +2,9 @@
 //!
 //! A synchronous copy runs on the legacy default stream, and the caller waits, except where both sides are
 //! device memory: CUDA does not wait then, and neither does this, unless the program asked for it by
-//! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. An asynchronous copy from pageable memory takes
+//! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. One from pageable to device memory waits for earlier work alone, with
+//! `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1`: CUDA takes the bytes before it returns, and may write them later ("API
+//! synchronization behavior" of the driver API). An asynchronous copy from pageable memory takes
 //! the bytes before it returns, and one to pageable memory returns when it is done.
 
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use crate::graph::{Difference, Kind, Operation, Work, capture};
 use crate::memory::bytes;
 use crate::memory::table::Queued;
 use crate::queue::{Marker, Placement, Stream};
+use crate::settings::settings;
 use crate::stream::table as streams;
 
 /// On the legacy default stream, as the synchronous functions do.
@@ -22,6 +25,10 @@ pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
         return Ok(());
     }
     let (target, source) = (target.check(shape)?, source.check(shape)?);
+    if source.is_pageable() && target.may_be_late() && settings().never_inline() {
+        stream.synchronize()?;
+        return queue_staged(target, &source, shape, &stream).map(drop);
+    }
     let copy = Copy::new(target, source, shape);
     let marker = stream.submit(Placement::Anywhere, move || copy.run())?;
     if target.may_be_late() && source.may_be_late() {
@@ -43,14 +50,7 @@ pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usi
         return Ok(());
     }
     let marker = if source.is_pageable() && !target.is_pageable() {
-        let staged = stage(&source, shape);
-        let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
-        let copy = Copy::new(target, End { rows, span: None }, shape);
-        stream.submit(Placement::Anywhere, move || {
-            let outcome = copy.run();
-            drop(staged);
-            outcome
-        })?
+        queue_staged(target, &source, shape, &stream)?
     } else {
         transfer.queue(&stream)?
     };
@@ -103,6 +103,18 @@ impl Work for Transfer {
     fn is_settable(&self) -> bool {
         self.shape.height == 1 && self.shape.depth == 1
     }
+}
+
+/// Queues a copy of the bytes that the source has now.
+fn queue_staged(target: End, source: &End, shape: Shape, stream: &Arc<Stream>) -> Result<Marker, Code> {
+    let staged = stage(source, shape);
+    let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
+    let copy = Copy::new(target, End { rows, span: None }, shape);
+    stream.submit(Placement::Anywhere, move || {
+        let outcome = copy.run();
+        drop(staged);
+        outcome
+    })
 }
 
 // The source's rows, without the gaps between them.

@@ -26,6 +26,8 @@ pub fn memcpy_htod(to: CUdeviceptr, from: &[u8]) {
     // SAFETY: `from` is readable for its length; the driver checks the device's range.
     let code = unsafe { call::cuMemcpyHtoD_v2(to, from.as_ptr().cast(), from.len()) };
     check("cuMemcpyHtoD_v2", code);
+    // A copy from pageable memory may return before its bytes have arrived ("API synchronization behavior" of the driver API).
+    super::synchronize();
 }
 
 /// Enqueues a copy from one device range to another.
