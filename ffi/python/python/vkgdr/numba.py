@@ -86,7 +86,10 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         portable: bool = False,  # noqa: FBT001, FBT002
         wc: bool = False,  # noqa: FBT001, FBT002
     ) -> Any:
-        """Allocate host memory: mapped memory of this package, of kind "mapped" with `wc` and "host" without."""
+        """Allocate host memory: mapped memory of this package, of kind "mapped" with `wc` and "host" without.
+
+        CUDA's fills of it do not wait, unlike those of page-locked memory: synchronise before the CPU reads.
+        """
         if not mapped or portable:
             return super().memhostalloc(size, mapped, portable, wc)
         source = self._host_sources[bool(wc)]

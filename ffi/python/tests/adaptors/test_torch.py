@@ -2,6 +2,7 @@
 
 import os
 
+import adaptors
 import pytest
 import simulator
 
@@ -9,6 +10,8 @@ import simulator
 def test_a_pool_serves_the_device_that_it_was_made_for(run_python):
     if not os.environ.get("VKGDR_TEST_TORCH"):
         pytest.skip("needs PyTorch with CUDA: `nox -s adaptors`")
+    if not adaptors.can_import("torch.cuda"):
+        pytest.skip("PyTorch is not installed")
     if not simulator.available():
         pytest.skip("needs a simulated GPU with two devices")
     code = """
