@@ -14,6 +14,7 @@ complete, the slot is written again. Checksums verify every byte copied by the s
 from __future__ import annotations
 
 import argparse
+import contextlib
 import queue
 import sys
 import threading
@@ -139,11 +140,18 @@ def receive(gpu: vkgdr.Vkgdr, threads: int, packets: int, size: int) -> tuple[li
     begin = time.perf_counter()
     for receiver in receivers:
         receiver.start()
-    for receiver in receivers:
-        while receiver.is_alive():
-            receiver.join(0.25)
-            if sys.stdout.isatty():
-                print(f"\rreceived  {sum(each.received for each in receivers)}", end="", flush=True)
+    try:
+        for receiver in receivers:
+            while receiver.is_alive():
+                receiver.join(0.25)
+                if sys.stdout.isatty():
+                    print(f"\rreceived  {sum(each.received for each in receivers)}", end="", flush=True)
+    except BaseException:
+        # The threads end once there are no more batches, as after Ctrl-C.
+        with contextlib.suppress(queue.Empty):
+            while True:
+                batches.get_nowait()
+        raise
     if sys.stdout.isatty():
         print("\r", end="")
     return receivers, time.perf_counter() - begin
@@ -200,3 +208,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except vkgdr.VkgdrError as error:
         sys.exit(f"packets.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)  # as the shell reports an end by Ctrl-C

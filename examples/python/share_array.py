@@ -36,28 +36,32 @@ def ask_cupy(memory: vkgdr.Memory) -> str:
     """Let CuPy add the array up."""
     try:
         import cupy  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         return "not installed"
+    except Exception as error:  # noqa: BLE001 - libraries of CUDA may be missing
+        return f"cannot be imported ({reason(error)})"
     try:
         array: Any = cupy.asarray(memory).view(cupy.float32)
         return f"sum {float(array.sum()):.1f}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, CuPy cannot use this driver
-        return f"cannot use this driver ({reason(error)})"
+    except Exception as error:  # noqa: BLE001 - of the driver, or of a compiler that CuPy needs
+        return f"failed ({reason(error)})"
 
 
 def ask_torch(memory: vkgdr.Memory) -> str:
     """Let PyTorch add the array up."""
     try:
         import torch  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
+    except ModuleNotFoundError:
         return "not installed"
+    except Exception as error:  # noqa: BLE001 - libraries of CUDA may be missing
+        return f"cannot be imported ({reason(error)})"
     try:
         if not torch.cuda.is_available():
             return "has no CUDA here"
         tensor: Any = torch.as_tensor(memory, device="cuda").view(torch.float32)
         return f"sum {float(tensor.sum()):.1f}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, PyTorch cannot use this driver
-        return f"cannot use this driver ({reason(error)})"
+    except Exception as error:  # noqa: BLE001 - of the driver, or of PyTorch
+        return f"failed ({reason(error)})"
 
 
 def main() -> int:

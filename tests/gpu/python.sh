@@ -56,11 +56,11 @@ stop() {
 }
 
 # Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
-# driver long. The files whose tests destroy contexts that have memory run last, in a process each: a driver may crash.
-# Time to report, and to be killed, is left of the stage's. Each of the latter gets a part, so that one that hangs leaves time
-# for the others.
+# driver long. The files whose tests destroy contexts run last, in a process each, since a driver may crash: as many at a time.
+# Time to report, and to be killed, is left of the stage's. Each round of the latter gets a part, so that one that hangs leaves
+# time for the others.
 pytests() { # PYTHON
-    local files risky count number part seconds
+    local files risky count number part seconds file
     count=${NEXTEST_TEST_THREADS:-$(($(nproc) < 8 ? $(nproc) : 8))}
     files=$(find ffi/python/tests -name 'test_*.py' -exec grep -LE '\.(destroy|detach)\(\)' {} + | sort)
     mapfile -t risky < <(find ffi/python/tests -name 'test_*.py' -exec grep -lE '\.(destroy|detach)\(\)' {} + | sort)
@@ -70,26 +70,32 @@ pytests() { # PYTHON
         pytest $((seconds > 5 ? seconds : 5)) "part $((number + 1)) of $count" "$1" "${part[@]}"
     done
     collect
-    for part in "${risky[@]}"; do
+    for ((number = 0; number < ${#risky[@]}; number += count)); do
+        part=("${risky[@]:number:count}")
         seconds=$(($(left 8) * 3 / 5))
-        [ $seconds -ge 5 ] || { echo "no time was left for pytest, $part" && status=1 && continue; }
-        pytest $seconds "$part" "$1" "$part"
+        [ $seconds -ge 5 ] || { echo "no time was left for pytest, ${part[*]}" && status=1 && continue; }
+        for file in "${part[@]}"; do pytest $seconds "$file" "$1" "$file"; done
         collect
     done
 }
 
 python=${PYTHON:-python3}
 timeout 20 "$python" -c 'import sys, numpy; print("Python", sys.version, "numpy", numpy.__version__);
-sys.exit(sys.version_info < (3, 11))' || { echo "skipped: $python is not Python 3.11 or newer with numpy" && exit 0; }
+sys.exit(sys.version_info < (3, 11) or tuple(map(int, numpy.__version__.split(".")[:2])) < (2, 1))' ||
+    { echo "skipped: $python is not Python 3.11 or newer with NumPy 2.1 or newer" && exit 0; }
 # Wheels are unpacked, not installed, which needs neither pip nor venv.
 for wheel in "$scratch"/python/*.whl; do "$python" -m zipfile -e "$wheel" "$scratch/site" || exit 1; done
-export PYTHONPATH=$scratch/site PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+export PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 program 15 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
+# Their first import may take longer than a test may.
+for library in torch cupy; do
+    timeout 60 "$python" -c "import $library; print('$library', $library.__version__)" 2>&1 | tail -n 1
+done
 pytests "$python"
 for file in examples/python/*.py; do
     [[ $file != *pycuda* ]] || timeout 20 "$python" -c 'import pycuda' || { echo "skipped: $file" && continue; }
     [[ $file != */@(ring_packets|send_memory).py ]] || { echo "skipped: $file waits for another program" && continue; }
-    # Warnings of CuPy and PyTorch are not errors. Their first import may take long.
+    # Warnings of CuPy and PyTorch are not errors.
     program 30 "$file" "$python" -X dev "$file"
 done
 exit "$status"

@@ -41,7 +41,7 @@ def pytest_configure() -> None:
 def skip_without_gpu(reason: str) -> None:
     """Skip the test for want of a real GPU; with ``VKGDR_REQUIRE_GPU=1``, fail it."""
     if os.environ.get("VKGDR_REQUIRE_GPU") == "1":
-        pytest.fail(f"VKGDR_REQUIRE_GPU=1, but there is no GPU: {reason}", pytrace=False)
+        pytest.fail(f"VKGDR_REQUIRE_GPU=1, but there is no usable GPU: {reason}", pytrace=False)
     pytest.skip(reason)
 
 
@@ -56,6 +56,15 @@ def real_gpu(cuda: libcuda.Cuda) -> None:
 def simulated() -> None:
     """Skip the test unless the CUDA driver is the simulated one."""
     simulator.require()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of the simulated driver on another one, before their fixtures create contexts."""
+    if not simulator.available():
+        skip = pytest.mark.skip(reason="needs the simulated CUDA driver")
+        for item in items:
+            if "simulated" in getattr(item, "fixturenames", ()):
+                item.add_marker(skip)
 
 
 def pytest_report_header() -> str:
@@ -76,6 +85,29 @@ def cuda() -> libcuda.Cuda:
         pytest.fail("there is no CUDA driver: start pytest through sim/run", pytrace=False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def primary_of_the_run() -> Iterator[None]:
+    """Keep device 0's primary context of a real GPU, of which a test would otherwise create and destroy its own."""
+    if simulator.available():
+        yield
+        return
+    cuda = libcuda.Cuda()
+    if cuda.device_count() == 0:
+        yield
+        return
+    cuda.push(cuda.retain_primary())
+    cuda.load_own_kernels()
+    cuda.pop()
+    yield
+    cuda.release_primary()
+
+
+def skip_without_mapped_memory(gpu: Any) -> None:
+    """Skip the test where the driver of a real GPU has no mapped memory, as without Vulkan."""
+    if not simulator.available() and not gpu.supports("mapped"):
+        skip_without_gpu("its driver has no mapped memory: see `python -m vkgdr doctor`")
+
+
 @pytest.fixture
 def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
     """Run the test with no current CUDA context on this thread."""
@@ -91,6 +123,8 @@ def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
 def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
     """Create a context that is current on this thread, and destroy it afterwards."""
     context = cuda.create_context()
+    if not simulator.available():
+        cuda.load_own_kernels()
     yield context
     gc.collect()
     context.destroy()
@@ -102,7 +136,9 @@ def gpu(context: libcuda.Context) -> Any:
     """Open GPU 0 in a new context, which is current on this thread."""
     import vkgdr
 
-    return vkgdr.Vkgdr(0)
+    gpu = vkgdr.Vkgdr(0)
+    skip_without_mapped_memory(gpu)
+    return gpu
 
 
 @pytest.fixture
@@ -131,7 +167,9 @@ def primary(no_context: None) -> Any:
     """Open GPU 0 in its primary context, with no context current on this thread."""
     import vkgdr
 
-    return vkgdr.Vkgdr.open_primary_context(0)
+    gpu = vkgdr.Vkgdr.open_primary_context(0)
+    skip_without_mapped_memory(gpu)
+    return gpu
 
 
 @pytest.fixture

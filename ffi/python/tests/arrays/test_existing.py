@@ -22,6 +22,7 @@ class Array:
 
     def fill(self, value):
         good(cuda.cuMemsetD8_v2(self.pointer, ctypes.c_ubyte(value), ctypes.c_size_t(self.nbytes)))
+        good(cuda.cuCtxSynchronize())
 
     def tobytes(self):
         bytes = ctypes.create_string_buffer(self.nbytes)

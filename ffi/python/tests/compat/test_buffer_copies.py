@@ -182,8 +182,9 @@ def test_copy_from_device_refuses_what_rmm_refuses(cuda, gpu):
 
 def test_copy_from_device_comes_after_the_interfaces_stream(cuda, gpu):
     buffer = Buffer(gpu, size=3)
+    source = Foreign(cuda, b"old")
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        source = Foreign(cuda, b"old", stream=stream)
+        source.__cuda_array_interface__ |= {"stream": stream}
         cuda.fill(source.pointer, ord("n"), 3, stream)
         wait_at(gate, lambda: buffer.copy_from_device(source))
     assert buffer.tobytes() == b"nnn"

@@ -270,8 +270,9 @@ def test_an_interface_in_fortran_order_is_refused(cuda, gpu):
 
 
 def test_the_stream_of_a_shared_object_is_waited_for(cuda, gpu):
+    foreign = Foreign(cuda, b"old")
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        foreign = Foreign(cuda, b"old", stream=stream)
+        foreign.__cuda_array_interface__ |= {"stream": stream}
         cuda.fill(foreign.pointer, ord("n"), 3, stream)
         made = []
         wait_at(gate, lambda: made.append(MemoryDevice(foreign).tobytes()), foreign.context)
@@ -279,8 +280,9 @@ def test_the_stream_of_a_shared_object_is_waited_for(cuda, gpu):
 
 
 def test_the_stream_of_a_copied_object_is_waited_for(cuda, gpu):
+    foreign = Foreign(cuda, b"old")
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        foreign = Foreign(cuda, b"old", stream=stream)
+        foreign.__cuda_array_interface__ |= {"stream": stream}
         cuda.fill(foreign.pointer, ord("n"), 3, stream)
         made = []
 

@@ -140,7 +140,8 @@ def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cu
         except Exception as error:  # noqa: BLE001
             failures.append(error)
 
-    for _ in range(100):
+    # The free may come first, and a real driver may let it wait for the held stream, until the gate's patience ends.
+    for _ in range(100 if simulator.available() else 2):
         memory = vkgdr.Memory(gpu, 4096, kind="device", stream=Stream(cuda))
         with cuda.hold(other) as gate:
             thread = threading.Thread(target=copy, args=[memory])

@@ -17,8 +17,9 @@ SIZE = 4096
 def test_the_source_of_a_pending_copy_is_not_lent_again(cuda, gpu, by):
     pool = Pool(gpu)
     to = vkgdr.Memory(gpu, SIZE, kind="device")
+    # With the pool's block: a driver may let an allocation wait for held work.
+    source = pool.allocate(SIZE)
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        source = pool.allocate(SIZE)
         source.copy_from_host(b"\1" * SIZE)
         event = ops.copy(to, source, stream=stream, is_blocking=False)
         address = source.host_ptr

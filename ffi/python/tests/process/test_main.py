@@ -229,6 +229,8 @@ def test_numpy_is_not_needed(run_python):
 
 def test_the_console_script_is_the_same_command():
     script = Path(sys.executable).parent / "vkgdr"
+    if not script.exists():
+        pytest.skip("the package is not installed beside its interpreter: it has no console script")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=45, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"vkgdr {vkgdr.__version__}\n", "")
 

@@ -237,6 +237,14 @@ class Cuda:
             self.call("cuStreamEndCapture", stream, byref(graph))
         self.call("cuGraphDestroy", graph)
 
+    def load_own_kernels(self) -> None:
+        """Let the driver load what it fills and copies with in the current context: later that may wait for held work."""
+        pointer = self.allocate(8)
+        self.fill(pointer, 0, 4)
+        self.copy(pointer + 4, pointer, 4)
+        self.synchronize()
+        self.free(pointer)
+
     @contextlib.contextmanager
     def hold(self, stream: int) -> Iterator[Gate]:
         """Hold a stream within a ``with`` block: enqueued work runs once the gate is opened, at the latest at the end.
