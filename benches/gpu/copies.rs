@@ -2,8 +2,11 @@
 //! pageable or pinned: ours is compared with the best peer, and a copy of pageable memory never with one of pinned
 //! memory.
 //!
-//! A copy ends when its bytes have arrived: an asynchronous one is waited for, and a `memcpy` into the mapping ends
-//! with a fence, which a running kernel needs and `Memory::write` includes.
+//! Only reads and `cuMemcpyAsync` + wait end when the bytes have arrived. A write by the CPU ends when it has left the CPU:
+//! `memcpy` into the mapping ends with a store fence, which `Memory::write` includes. A small `cuMemcpy` from pageable memory may
+//! return once the driver has staged the bytes (CUDA driver API, "API synchronization behavior").
+//!
+//! The copy engine is prepared and its thresholds are measured first, as a program does for long copies.
 #![expect(unsafe_code, reason = "calls the CUDA driver and libc for comparison")]
 
 use std::hint::black_box;
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use vkgdr::cudarc::driver::sys::CUdeviceptr;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, result};
-use vkgdr::{Memory, MemoryKind, Region};
+use vkgdr::{CopyThresholds, Memory, MemoryKind, Region};
 
 use crate::contest::{self, Times};
 use crate::memory::{Buffer, Pinned};
@@ -60,6 +63,7 @@ struct Way {
 }
 
 pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
+    calibrate(bench);
     let most = SIZES.into_iter().max().unwrap_or(0);
     let pattern: Vec<u8> = (0..most).map(|at| (at * 31 + at / 256 + 7).to_le_bytes()[0]).collect();
     let mut pageable = pattern.clone();
@@ -96,6 +100,19 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
         }
     }
     Ok(())
+}
+
+/// Prepares the copy engine, and adds its thresholds to the report. Without it the CPU makes all copies.
+fn calibrate(bench: &mut Bench) {
+    let from = |len: usize| if len == usize::MAX { "no length".to_owned() } else { size(len) };
+    match bench.gpu.calibrate() {
+        Ok(CopyThresholds { read, write }) => {
+            println!("    the copy engine reads from {}, writes from {}", from(read), from(write));
+            bench.report.fact("copy engine reads from", from(read));
+            bench.report.fact("copy engine writes from", from(write));
+        }
+        Err(error) => bench.report.skip("thresholds of the copy engine", error.to_string()),
+    }
 }
 
 fn note(report: &mut Report, ways: &[Way], direction: Direction, len: usize, times: &Times) {
