@@ -3,9 +3,13 @@
 //! Cached memory: the default copies against libc's `memcpy`.
 //!
 //! Write-combined memory: each routine, forced, against a straightforward loop ([`ramps`]), through `Region` and
-//! through a map guard. A process chooses its routine once, so that each is measured in a process of its own. On the
-//! simulated driver this is ordinary memory treated as write-combined: the result is the cost for the CPU, not for the
-//! bus.
+//! through a map guard. A process chooses its routine once, so that each is measured in a process of its own, the best first:
+//! goals are for that one, and only its results are written to a file. `VKGDR_COPY=portable` measures `portable`, which is left
+//! out on CPUs with another routine: it reads single bytes across the bus. On the simulated driver this is ordinary memory
+//! treated as write-combined: the result is the cost for the CPU, not for the bus.
+//!
+//! If `VKGDR_BENCH_SECONDS` is set, routines for which that number of seconds leaves no time are left out, but never the best. The
+//! results so far are written after each size (see `report`).
 //!
 //! Both sides copy between the same addresses, alternating in one run.
 #![expect(unsafe_code, reason = "calls libc's memcpy and its own loops for comparison")]
@@ -19,7 +23,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pairs::{Effort, Pairs, minimum};
 use ramps::{Copy, Ramps};
@@ -53,14 +57,41 @@ fn main() -> Result {
     if std::env::var_os(VARIABLE).is_some() {
         return write_combined();
     }
+    let limit = limit()?;
+    let start = Instant::now();
     cached()?;
-    for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported()) {
+    let mut last = Duration::ZERO;
+    for routine in routines() {
+        // Each takes about the time of the one before.
+        if !last.is_zero() && limit.is_some_and(|limit| start.elapsed() + last > limit) {
+            println!("\nno time was left for {routine}");
+            continue;
+        }
+        let started = Instant::now();
         let status = again()?.arg("--bench").env(VARIABLE, routine.name()).status()?;
         if !status.success() {
             return Err(format!("with {routine}: {status}").into());
         }
+        last = started.elapsed();
     }
     Ok(())
+}
+
+fn limit() -> Result<Option<Duration>> {
+    let Ok(seconds) = std::env::var("VKGDR_BENCH_SECONDS") else { return Ok(None) };
+    Ok(Some(Duration::try_from_secs_f64(seconds.parse()?)?))
+}
+
+/// The measured routines, the best first.
+fn routines() -> Vec<CopyRoutine> {
+    let is_ordinary = |routine: &CopyRoutine| *routine == CopyRoutine::Ordinary;
+    let supported = CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported());
+    let (ordinary, mut routines): (Vec<_>, Vec<_>) = supported.rev().partition(is_ordinary);
+    if routines.len() > 1 {
+        routines.retain(|routine| *routine != CopyRoutine::Portable);
+    }
+    routines.extend(ordinary);
+    routines
 }
 
 /// The command that runs this program again; on the simulated driver, with uncached mapped memory.
@@ -101,6 +132,7 @@ fn cached() -> Result {
         report.add(format!("write, {len} B, {routine}"), "libc memcpy", written, goal);
         let seen = read(&memory, &mut private[..len], memcpy);
         report.add(format!("read, {len} B, {routine}"), "libc memcpy", seen, goal);
+        report.save("copies", gpu.name());
     }
     report.publish("copies", gpu.name());
     println!("\nCached memory only: these results do not include the PCIe BAR.");
@@ -125,8 +157,7 @@ fn write_combined() -> Result {
     let (mut bytes, start) = private(most);
     let private = &mut bytes[start..][..most];
     let routine = memory.copy_routine();
-    let is_best = CopyRoutine::ALL.into_iter().rfind(|found| found.is_supported() && *found != CopyRoutine::Ordinary);
-    let judged = is_best == Some(routine);
+    let judged = routines().first() == Some(&routine);
     let ramps = Ramps::of(routine);
     let (store, load, in_order, peer) = match ramps {
         Some(Ramps { store, load, load_in_order }) => (store, load, load_in_order, "ramps"),
@@ -149,6 +180,9 @@ fn write_combined() -> Result {
             report.add(format!("{what}, {len} B, {routine}"), peer, pairs, goal);
         }
         println!("{line}");
+        if judged {
+            report.save("copies-write-combined", gpu.name());
+        }
     }
     if judged {
         report.publish("copies-write-combined", gpu.name());

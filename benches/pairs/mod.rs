@@ -15,19 +15,22 @@ pub(crate) fn is_quick() -> bool {
     std::env::var_os("VKGDR_BENCH_QUICK").is_some_and(|value| value == "1")
 }
 
+/// The fewest rounds of a measurement, whatever its time limit: enough for a median.
+const FEWEST_ROUNDS: usize = 5;
+
 /// The extent of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
     /// Operations of each side per round.
     pub(crate) batch: u32,
     pub(crate) rounds: usize,
-    /// No round starts after this time, except for the first tenth of the rounds.
+    /// No round starts after this time, except for the first [`FEWEST_ROUNDS`].
     pub(crate) at_most: Duration,
 }
 
 impl Effort {
-    /// Measures `ours` and `peer`, each one operation per call, after a warm-up of a tenth of the rounds. The first
-    /// side alternates by round.
+    /// Measures `ours` and `peer`, each one operation per call, after a warm-up of a tenth of the rounds or of the time. The
+    /// first side alternates by round.
     pub(crate) fn measure<A, B>(self, ours: impl FnMut() -> A, peer: impl FnMut() -> B) -> Pairs {
         if is_quick() { self.tenth().run(ours, peer) } else { self.run(ours, peer) }
     }
@@ -37,24 +40,30 @@ impl Effort {
     }
 
     fn run<A, B>(self, mut ours: impl FnMut() -> A, mut peer: impl FnMut() -> B) -> Pairs {
-        let mut pairs = Pairs::default();
-        let warm_up = self.rounds / 10;
-        let start = Instant::now();
-        for round in 0..warm_up + self.rounds {
-            let (ours, peer) = if round % 2 == 0 {
+        let mut turn = |round: usize| {
+            if round.is_multiple_of(2) {
                 let first = self.time(&mut ours);
                 (first, self.time(&mut peer))
             } else {
                 let first = self.time(&mut peer);
                 (self.time(&mut ours), first)
-            };
-            if round >= warm_up {
-                pairs.ours.push(ours);
-                pairs.peer.push(peer);
             }
-            if start.elapsed() > self.at_most && pairs.ours.len() >= self.rounds / 10 {
+        };
+        let start = Instant::now();
+        for round in 0..self.rounds / 10 {
+            turn(round);
+            if start.elapsed() > self.at_most / 10 {
                 break;
             }
+        }
+        let mut pairs = Pairs::default();
+        for round in 0..self.rounds {
+            if round >= FEWEST_ROUNDS && start.elapsed() > self.at_most {
+                break;
+            }
+            let (ours, peer) = turn(round);
+            pairs.ours.push(ours);
+            pairs.peer.push(peer);
         }
         pairs
     }
