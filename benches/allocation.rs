@@ -1,7 +1,8 @@
 //! The overhead of this crate over the drivers' own time: allocate and free, later opens, flush, and the getters.
 //!
 //! criterion measures each call alone. The goals apply to ratios and differences, measured here with both sides
-//! alternating in one run, and reported in a table and in `vkgdr.json` (see `report`).
+//! alternating in one run, and reported in a table and in `vkgdr.json`, which has the results so far after each row (see
+//! `report`).
 #![expect(unsafe_code, reason = "frees raw memory by hand, and calls the drivers for comparison")]
 
 mod bare;
@@ -24,6 +25,8 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const SIZES: [(&str, usize); 2] = [("4 KiB", 4 << 10), ("1 MiB", 1 << 20)];
 const LEN: usize = 4096;
+/// The name of the results.
+const NAME: &str = "vkgdr";
 /// Set in the processes that measure the first open.
 const CHILD: &str = "VKGDR_BENCH_CHILD";
 const CHILDREN: usize = 7;
@@ -112,11 +115,12 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
     for (name, len) in SIZES {
         let pairs = SLOW.measure(|| must(cycle(gpu, len)), || must(bare.cycle(len as u64)));
         report.add(format!("RawMemory allocate + free, {name}"), "ash + cudarc", pairs, Goal::Ratio(1.05));
+        report.save(NAME, gpu.name());
     }
     report.add("Vkgdr::open again", "first open", opens()?, Goal::Ratio(0.01));
     compare_calls_of_raw_memory(&mut report, gpu)?;
     compare_calls_of_memory(&mut report, gpu)?;
-    report.publish("vkgdr", gpu.name());
+    report.publish(NAME, gpu.name());
     Ok(())
 }
 
@@ -125,6 +129,7 @@ fn compare_calls_of_raw_memory(report: &mut Report, gpu: &Vkgdr) -> Result {
     let memory = &raw;
     let mut add = |what: &str, call: &mut dyn FnMut() -> Pairs| {
         report.add(format!("RawMemory::{what}"), "empty call", call(), Goal::Nanoseconds(2.0));
+        report.save(NAME, gpu.name());
     };
     let nothing = || empty(black_box(memory));
     add("flush", &mut || FAST.measure(|| must(black_box(memory).flush(0, black_box(LEN))), nothing));
@@ -143,6 +148,7 @@ fn compare_calls_of_memory(report: &mut Report, gpu: &Vkgdr) -> Result {
     let other = &raw;
     let mut add = |what: &str, call: &mut dyn FnMut() -> Pairs| {
         report.add(format!("Memory::{what}"), "empty call", call(), Goal::Nanoseconds(2.0));
+        report.save(NAME, gpu.name());
     };
     let nothing = || empty(black_box(other));
     add("flush", &mut || FAST.measure(|| must(black_box(memory).flush(..black_box(LEN))), nothing));

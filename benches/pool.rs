@@ -273,6 +273,7 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
                 let mut pairs = SLOW.measure(|| (0..OURS_TO_DRIVERS).for_each(|_| ours.run(operation)), drivers);
                 pairs.ours.iter_mut().for_each(|time| *time /= f64::from(OURS_TO_DRIVERS));
                 report.add(&what, "ash + cudarc", pairs, Goal::Ratio(0.002));
+                report.save("pool", gpu.name());
             }
         }
     }

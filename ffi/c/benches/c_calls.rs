@@ -1,7 +1,8 @@
 //! What a call through the C library costs beside the same call in Rust, and beside the same function of vkgdr 0.1.
 //!
 //! The library is loaded as a program would load it. The two sides take turns in one run, on the same driver and in the
-//! same context; the table is also written to `vkgdr-c.json` (see `benches/report`).
+//! same context; the table is also written to `vkgdr-c.json`, which has the results so far after each row (see
+//! `benches/report`).
 #![expect(unsafe_code, reason = "calls C functions")]
 
 #[path = "../../../benches/pairs/mod.rs"]
@@ -25,6 +26,8 @@ use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const LEN: usize = 4096;
+/// The name of the results.
+const NAME: &str = "vkgdr-c";
 /// Calls of a few nanoseconds.
 const FAST: Effort = Effort { batch: 10_000, rounds: 500, at_most: Duration::from_secs(1) };
 /// Calls of some microseconds, or of milliseconds on a GPU.
@@ -133,29 +136,31 @@ fn main() -> Result {
     let handle = c.open()?;
 
     let mut report = Report::default();
-    if let Err(reason) = compare_with_peer(&mut report, &c, handle) {
+    if let Err(reason) = compare_with_peer(&mut report, &c, handle, gpu.name()) {
         for what in [CYCLE, GETTER] {
             report.skip(what, reason.to_string());
         }
     }
     let cycles = SLOW.measure(|| c.cycle(handle, LEN), || cycle_in_rust(&gpu));
     report.add("vkgdr_memory_alloc + free, 4 KiB", "Rust", cycles, Goal::Ratio(1.02));
+    report.save(NAME, gpu.name());
     compare_calls(&mut report, &c, handle, &gpu)?;
     compare_pools(&mut report, &PoolFunctions::find(&library)?, &c, handle, &gpu)?;
-    report.publish("vkgdr-c", gpu.name());
+    report.publish(NAME, gpu.name());
     // SAFETY: nothing uses the handle any more.
     unsafe { (c.close)(handle) };
     Ok(())
 }
 
 /// Compares functions of vkgdr 0.1 with ours of the same name.
-fn compare_with_peer(report: &mut Report, c: &Functions<'_>, handle: Handle) -> Result {
+fn compare_with_peer(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &str) -> Result {
     let library = peer::load()?.into();
     let old = Functions::find(&library)?;
     let old_handle = old.open()?;
     for (name, len) in [("4 KiB", LEN), ("1 MiB", 1 << 20)] {
         let cycles = SLOW.measure(|| c.cycle(handle, len), || old.cycle(old_handle, len));
         report.add(format!("{CYCLE}, {name}"), "0.1", cycles, Goal::Ratio(1.0));
+        report.save(NAME, gpu);
     }
     let (mem, old_mem) = (c.allocate(handle, LEN, 0), old.allocate(old_handle, LEN, 0));
     // SAFETY: the memory is live.
@@ -186,6 +191,7 @@ fn compare_calls(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &V
     let mem = c.allocate(handle, LEN, HOST);
     let mut add = |what: &str, call: &mut dyn FnMut() -> Pairs| {
         report.add(format!("vkgdr_memory_{what}"), "Rust", call(), Goal::Nanoseconds(3.0));
+        report.save(NAME, gpu.name());
     };
     /// Measures a C getter of `mem` beside a Rust expression.
     macro_rules! getter {
@@ -245,6 +251,7 @@ fn compare_pools(
             report.add("vkgdr_pool_alloc + free at its best, 4 KiB", "Rust", pairs.clone(), Goal::Time(20.0));
         }
         report.add(format!("vkgdr_pool_alloc + free, 4 KiB{case}"), "Rust", pairs, Goal::Ratio(1.3));
+        report.save(NAME, gpu.name());
     }
     // SAFETY: nothing uses the pool any more.
     unsafe { (pools.close)(pool) };

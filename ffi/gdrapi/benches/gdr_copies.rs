@@ -98,6 +98,7 @@ fn main() -> Result {
         let target = || unsafe { slice::from_raw_parts_mut(black_box(place), len) };
         let theirs = || memory.read(black_box(0), target()).unwrap_or_else(|error| panic!("{error}"));
         report.add(format!("gdr_copy_from_mapping, {name}"), "Region::read", effort.measure(ours, theirs), goal);
+        report.save("gdrapi", gpu.name());
     }
     report.publish("gdrapi", gpu.name());
     // SAFETY: nothing uses the handle any more.

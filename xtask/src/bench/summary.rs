@@ -10,7 +10,6 @@ use crate::Result;
 
 const SIMULATED: &str = "SIMULATED driver, no GPU: times of drivers and of GPU memory are not times of hardware. \
     Ratios show what this library adds on the CPU.";
-const QUICK: &str = "QUICK run: too few measurements to judge the goals.";
 
 /// The order of the benches in the table; others follow.
 const ORDER: [&str; 7] = ["pool", "copies", "vkgdr", "vkgdr-c", "gdrapi", "python_peer", "gpu"];
@@ -20,7 +19,7 @@ const MACHINE: [&str; 8] = ["driver", "simulated", "nvidia_driver", "cpu", "core
 /// Reports by the names of the benches, in their order in the table.
 pub(super) struct Summary {
     pub(super) machine: Map<String, Value>,
-    pub(super) notes: Vec<&'static str>,
+    pub(super) notes: Vec<String>,
     pub(super) reports: Vec<(String, Value)>,
 }
 
@@ -44,9 +43,17 @@ impl Summary {
             machine.extend(known);
             machine.extend(report["facts"].as_object().cloned().unwrap_or_default());
         }
-        let is = |key: &str| machine.get(key).is_some_and(|value| value == true);
-        let notes = [(is("simulated"), SIMULATED), (is("quick"), QUICK)];
-        let notes = notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note).collect();
+        let mut notes = Vec::new();
+        if machine.get("simulated").is_some_and(|value| value == true) {
+            notes.push(SIMULATED.to_owned());
+        }
+        // A GPU machine's stage.sh measures some benches in full and others quickly.
+        let quick = reports.iter().filter(|(_, report)| report["quick"] == true);
+        let quick: Vec<_> = quick.map(|(name, _)| name.as_str()).collect();
+        if !quick.is_empty() {
+            machine.insert("quick".into(), true.into());
+            notes.push(format!("QUICK run of {}: too few measurements to judge the goals.", quick.join(", ")));
+        }
         Ok(Self { machine, notes, reports })
     }
 
@@ -104,4 +111,17 @@ fn python_report(samples: &Value) -> Value {
     };
     let rows: Vec<Value> = samples["goals"].as_object().into_iter().flatten().map(row).collect();
     json!({ "rows": rows, "samples": [] })
+}
+
+#[test]
+fn a_quick_bench_among_full_ones_is_named() -> Result {
+    let folder = xshell::Shell::new()?.create_temp_dir()?;
+    for (name, quick) in [("pool", true), ("gpu", false), ("copies", false)] {
+        let report = json!({ "quick": quick, "simulated": false, "rows": [], "samples": [] });
+        fs::write(folder.path().join(format!("{name}.json")), report.to_string())?;
+    }
+    let summary = Summary::read(folder.path())?;
+    assert_eq!(summary.notes, ["QUICK run of pool: too few measurements to judge the goals."]);
+    assert_eq!(summary.machine["quick"], true);
+    Ok(())
 }

@@ -138,7 +138,7 @@ fn heading(summary: &Summary) -> String {
     let routine = fact("copy routine").map(|routine| format!("copy routine {routine}"));
     let parts = [fact("driver"), fact("nvidia_driver"), fact("cpu"), cores, routine, fact("date")];
     let first = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" | ");
-    [vec![first.as_str()], summary.notes.clone()].concat().join("\n")
+    [vec![first], summary.notes.clone()].concat().join("\n")
 }
 
 fn table(lines: &[Line]) -> String {
