@@ -1,15 +1,34 @@
 # Sourced by facts.sh: prints what the Vulkan driver is and has. The exit status is 0 if a Vulkan device was found.
 # shellcheck shell=bash disable=SC2154 # functions and folders are facts.sh's
 
+# The places of a library, in the linker's order: $LD_LIBRARY_PATH, in which containers have the driver, then its cache.
+places() { # LIBRARY
+    local folder
+    local -a folders
+    IFS=: read -ra folders <<<"${LD_LIBRARY_PATH-}"
+    for folder in "${folders[@]}"; do
+        [ -z "$folder" ] || [ ! -e "$folder/$1" ] || echo "$folder/$1"
+    done
+    PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF }'
+}
+
 section 'libraries of the Vulkan driver'
 for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
-    file=$(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | awk -v name="$library" '$1 == name { print $NF; exit }')
-    if [ -n "$file" ]; then echo "$file:" && ldd "$file" 2>&1; else echo "$library: not in the linker's cache"; fi
+    mapfile -t paths < <(places "$library")
+    [ ${#paths[@]} -gt 0 ] || echo "$library: neither in LD_LIBRARY_PATH nor in the linker's cache"
+    for file in "${paths[@]}"; do
+        echo "$file:"
+        timeout --kill-after=2 5 ldd "$file" 2>&1
+    done
 done
 
 section 'libraries'
-PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>&1 |
-    grep -E 'libcuda\.|vulkan|nvidia|libX11|libEGL|libgdrapi|libibverbs'
+{
+    PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>&1
+    tr : '\n' <<<"${LD_LIBRARY_PATH-}" | while IFS= read -r folder; do
+        [ -z "$folder" ] || find -H "$folder" -maxdepth 1 -name '*.so*'
+    done
+} | grep -E 'libcuda\.|vulkan|nvidia|libX11|libEGL|libgdrapi|libibverbs'
 files /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json /usr/local/nvidia/share/vulkan/icd.d/*.json
 
 if grep -q 'NONE FOUND' "$VKGDR_SCRATCH/vulkan.txt"; then
