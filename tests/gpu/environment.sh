@@ -59,7 +59,22 @@ choose_vulkan_driver() {
     export VK_DRIVER_FILES=$scratch/libGLX_nvidia.so.0.json
 }
 
+# The number of tests at a time: one where a GPU admits one process at a time; otherwise as many as CPUs, at least 8, at most 16,
+# where the smallest GPU has 2 GiB for each.
+choose_threads() {
+    local gpus mode memory most=16
+    gpus=$(timeout --kill-after=2 10 nvidia-smi --query-gpu=compute_mode,memory.total --format=csv,noheader,nounits 2>/dev/null)
+    while IFS=', ' read -r mode memory; do
+        [[ $mode != Exclusive* ]] || { export NEXTEST_TEST_THREADS=1 && return; }
+        [[ $memory =~ ^[0-9]+$ ]] || memory=0 # unknown
+        [ $((memory / 2048)) -ge $most ] || most=$((memory / 2048))
+    done <<<"$gpus"
+    [ "$(nproc)" -ge $most ] || most=$(nproc)
+    [ "$most" -le 8 ] || VKGDR_TEST_THREADS=$most
+}
+
 tried=
+export VKGDR_TEST_THREADS=8
 if [ "$driver" = real ]; then
     export VKGDR_REQUIRE_GPU=1
     # Where containers mount the driver.
@@ -68,10 +83,7 @@ if [ "$driver" = real ]; then
     done
     PATH=$PATH:/usr/local/nvidia/bin
     choose_vulkan_driver
-    # A GPU that admits one process at a time.
-    if timeout --kill-after=2 10 nvidia-smi --query-gpu=compute_mode --format=csv,noheader 2>/dev/null | grep -qi exclusive; then
-        export NEXTEST_TEST_THREADS=1
-    fi
+    choose_threads
 else
     vulkan='Vulkan driver: lavapipe, DRY RUN on the simulated CUDA driver'
     [ -z "${VKGDR_TEST_PROFILE-}" ] || vulkan+=" with the profile $VKGDR_TEST_PROFILE"

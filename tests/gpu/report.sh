@@ -23,7 +23,7 @@ block() { # TITLE: a code block of standard input, if there is any
 results() { # LOG: the numbers of a stage, its failures, and what those say
     local log=$out/$1.log name
     [ -e "$log" ] || return
-    grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^no time was left|^skipped: .* is not Python|^pytest' "$log" |
+    grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^no time was left|^skipped: (.* is not Python|validation)|^pytest' "$log" |
         sed 's/^ *//' | short 200
     grep -aE '^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK) \[|^(FAILED|ERROR) ' "$log" | sed 's/^ *//' | sort -u | head -60
     # A panic's message follows the line that names the test's thread.
@@ -89,7 +89,7 @@ section 'Vulkan memory types and heaps' | block 'Vulkan memory types and heaps'
 section 'Vulkan limits' | block 'Vulkan limits'
 section 'libraries of the Vulkan driver' | block 'Libraries of the Vulkan driver'
 section 'loader' | tail -n 80 | short 300 | block 'Messages of the Vulkan loader'
-sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | short 600 | block 'Answers'
+sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |stopped |[A-Z][0-9]+[a-z]? )' | short 600 | block 'Answers'
 for log in tests validation python examples; do results "$log" | block "Results of $log"; done
 left_out | block 'Left out, with the number of tests'
 # The benches' tables.

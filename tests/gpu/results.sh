@@ -41,6 +41,8 @@ finish() {
         tail -n 1 "$scratch/stages"
         echo "the report: $out/report.md"
     fi
+    # Of a report that was killed, perhaps a stage's first.
+    rm -f "$out"/{report.md,bench.json}.new
     rm -rf "$scratch"
 }
 

@@ -23,9 +23,9 @@ left() { echo $((${VKGDR_STAGE_SECONDS:-500} - SECONDS - $1)); } # LESS: the sec
 # removed.
 nextest() { # VKGDR_TEST_LAYERS
     mkdir -p "$scratch/$1"
-    VKGDR_TEST_LAYERS=$1 "$scratch/bin/cargo-nextest" nextest run --profile gpu --no-fail-fast \
-        --success-output immediate --archive-file "$bundle/tests.tar.zst" --extract-to "$scratch/$1" \
-        --workspace-remap "$PWD" 2>&1 |
+    NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$VKGDR_TEST_THREADS} VKGDR_TEST_LAYERS=$1 \
+        "$scratch/bin/cargo-nextest" nextest run --profile gpu --no-fail-fast --success-output immediate \
+        --archive-file "$bundle/tests.tar.zst" --extract-to "$scratch/$1" --workspace-remap "$PWD" 2>&1 |
         (trap '' TERM && exec grep --text --line-buffered -vE \
             '^ *$|^ *std(out|err) [^ a-z]*$|^ *running 1 test$|^ *test .* \.\.\. ok$|^ *test result: ok\.')
 }
@@ -43,26 +43,64 @@ program() { # SECONDS TITLE COMMAND...
     wait $! || { echo "exit code $?" && status=1; }
 }
 
-# Runs the benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results at its end, `gpu` and
-# `copies` also in between.
+# Asks the questions, each of which has a time limit. A GPU or driver that hangs would let all of them wait for theirs: after
+# five answers in a row that did not come in time, the others are not asked.
+probe() {
+    local questions line late=0
+    mkfifo "$scratch/answers"
+    # A process group of its own, which `timeout` passes signals on to.
+    timeout --kill-after=2 "$(left 2)" "$run" "$scratch/examples/gpu_probe" >"$scratch/answers" &
+    questions=$!
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        [[ $line =~ ^[A-Z][0-9]+[a-z]?\  ]] || continue # an answer, no detail of one
+        if [[ $line == *'NO ANSWER'*'still running'* ]]; then late=$((late + 1)); else late=0; fi
+        [ $late -lt 5 ] || break
+    done <"$scratch/answers"
+    if [ $late -ge 5 ]; then
+        echo 'stopped after five answers in a row that did not come in time'
+        kill $questions
+    fi
+    wait $questions || status=$?
+    [ $late -lt 5 ] || status=1
+    exit $status
+}
+
+# Runs the benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results so far as it goes.
 benches() {
-    local seconds=${VKGDR_STAGE_SECONDS:-500} name
-    # In full each may take two minutes; on the simulator all take one.
-    if [ "$seconds" -lt 400 ]; then export VKGDR_BENCH_QUICK=1; fi
-    export VKGDR_BENCH_SECONDS=$((seconds / 4))
-    for name in gpu allocation c_calls gdr_copies pool copies; do
-        # A part of the time each, so that one that hangs leaves time for the others. With criterion's own measurements in
-        # quick mode.
-        program $(($(left 4) * 3 / 5)) "$name" "$scratch/bench/$name" --bench --quick
+    local name time full
+    for name in gpu copies gdr_copies allocation pool c_calls; do
+        # A part of the time each, so that one that hangs leaves time for the others.
+        time=$(($(left 4) * 3 / 5))
+        # Seconds of a full measurement; the longer ones are those on a GPU, whose driver takes milliseconds to allocate.
+        case $name in
+            gpu) full=0 ;; # takes VKGDR_BENCH_SECONDS
+            copies) full=90 ;; # with the best routine, without those for which VKGDR_BENCH_SECONDS leave no time
+            gdr_copies) full=40 ;;
+            allocation) full=45 ;;
+            pool) full=150 ;;
+            c_calls) full=30 ;;
+        esac
+        if [ $full -le $time ]; then unset VKGDR_BENCH_QUICK; else export VKGDR_BENCH_QUICK=1; fi
+        # With time to start and to end. More than 120 buys nothing for `gpu`, whose default is 90.
+        export VKGDR_BENCH_SECONDS=$((time * 2 / 3 < 120 ? time * 2 / 3 : 120))
+        # With criterion's own measurements in quick mode.
+        program $time "$name" "$scratch/bench/$name" --bench --quick
     done
     exit $status
 }
 
 case $1 in
     facts) exec bash "$bundle/facts.sh" ;;
-    probe) exec "$run" "$scratch/examples/gpu_probe" ;;
+    probe) probe ;;
     tests) nextest faults ;;
-    validation) nextest validation ;;
+    validation)
+        if grep -q 'NONE FOUND' "$scratch/vulkan.txt"; then
+            echo 'skipped: validation, since Vulkan finds no NVIDIA device'
+        else
+            nextest validation
+        fi
+        ;;
     python)
         # shellcheck source-path=SCRIPTDIR source=python.sh
         . "$bundle/python.sh"

@@ -2,7 +2,7 @@
 //! with an NVIDIA GPU and driver but without Rust, internet access or a Vulkan loader. Usage there:
 //!
 //! ```text
-//! gpu-bundle/run.sh OUTPUT-FOLDER                all tests, and the benches in quick mode
+//! gpu-bundle/run.sh OUTPUT-FOLDER                what fits into 9 minutes, most benches in quick mode
 //! gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches alone, in full (run.sh documents more)
 //! ```
 //!

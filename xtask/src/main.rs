@@ -10,6 +10,8 @@ mod code;
 mod container;
 mod context;
 mod fuzz;
+#[cfg(test)]
+mod gpu_scripts;
 mod guide;
 mod install;
 mod links;
