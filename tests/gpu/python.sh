@@ -85,7 +85,7 @@ sys.exit(sys.version_info < (3, 11) or tuple(map(int, numpy.__version__.split(".
     { echo "skipped: $python is not Python 3.11 or newer with NumPy 2.1 or newer" && exit 0; }
 # Wheels are unpacked, not installed, which needs neither pip nor venv.
 for wheel in "$scratch"/python/*.whl; do "$python" -m zipfile -e "$wheel" "$scratch/site" || exit 1; done
-export PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+export PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 VKGDR_TEST_TORCH=1
 program 15 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
 # Their first import may take longer than a test may.
 for library in torch cupy; do

@@ -9,6 +9,7 @@ from typing import Any
 
 import libcuda
 import numpy as np
+import simulator
 
 
 def can_import(module: str) -> bool:
@@ -203,6 +204,38 @@ class Torch(Library):
         to.copy_(source)
         self.torch.cuda.synchronize()
 
+    def add(self, array: Any, value: int) -> bool:
+        if simulator.available():
+            return False  # PyTorch's kernels are machine code
+        array.add_(value)
+        self.torch.cuda.synchronize()
+        return True
+
+
+class Cupy(Library):
+    """Only on a real GPU: CuPy contains a CUDA runtime of its own."""
+
+    def __init__(self, kind: Any = "mapped", *, pool: bool = False) -> None:
+        import cupy
+
+        self.cupy = cupy
+        if kind is not None:
+            import vkgdr.cupy
+
+            cupy.cuda.set_allocator(vkgdr.cupy.allocator(kind, pool=pool))
+
+    def array(self, count: int) -> Any:
+        return self.cupy.empty(count, dtype="i4")
+
+    def copy(self, to: Any, source: Any) -> None:
+        to[...] = source
+        self.cupy.cuda.Device().synchronize()
+
+    def add(self, array: Any, value: int) -> bool:
+        array += value
+        self.cupy.cuda.Device().synchronize()
+        return True
+
 
 # By the module to import.
 LIBRARIES: dict[str, type[Library]] = {
@@ -211,4 +244,5 @@ LIBRARIES: dict[str, type[Library]] = {
     "rmm": Rmm,
     "warp": Warp,
     "torch.cuda": Torch,
+    "cupy": Cupy,
 }
