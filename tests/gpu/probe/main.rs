@@ -6,33 +6,36 @@
 //! gpu_probe M5 mapped    one part of one question, in this process
 //! ```
 //!
-//! The exit code is 0 if every question was answered, even by "no", or need not be asked here.
+//! The process that asks loads no driver. The exit code is 0 if every question was answered, even by "no", or need not be
+//! asked here.
 
+mod child;
 mod cuda;
 mod host;
 mod questions;
 mod vulkan;
 
-use std::io::Read;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread::JoinHandle;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use std::{env, io, thread};
+use std::{env, fs, thread};
 
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
+use crate::child::Outcome;
 use crate::cuda::{Answer, Cuda};
 use crate::vulkan::Vulkan;
 
 /// The time limit of a question's part, including the start of its process.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// That of the first: the first use of a driver after boot may load kernel modules and compile caches.
+/// That of the introduction: the first use of a driver after boot may load kernel modules and compile caches.
 const FIRST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The prefix of the last line of a question without an answer.
 const NOT_ANSWERED: &str = "not answered: ";
-/// The beginning of the answer for a process that crashed or hung.
-const NO_ANSWER: &str = "NO ANSWER";
+/// The argument that asks for GPU and driver.
+const INTRODUCTION: &str = "introduction";
+/// The number of processes, one after the other, that reach their time limits before the probe stops: the driver hangs.
+const MOST_LATE: u32 = 5;
 
 /// The environment of every question: the driver, with device 0's primary context current on this thread.
 pub(crate) struct Probe {
@@ -60,6 +63,10 @@ pub(crate) fn allocate(vkgdr: &Vkgdr, len: usize, kind: MemoryKind) -> Answer<Me
 fn main() -> ExitCode {
     match env::args().nth(1) {
         None => ask_all(),
+        Some(id) if id == INTRODUCTION => {
+            println!("{}", introduction());
+            ExitCode::SUCCESS
+        }
         Some(id) => ask_one(&id, &env::args().nth(2).unwrap_or_default()),
     }
 }
@@ -83,117 +90,75 @@ fn ask_one(id: &str, part: &str) -> ExitCode {
 }
 
 fn ask_all() -> ExitCode {
-    println!("{}", introduction());
+    keep_initialised();
+    let mut late = 0;
     let mut all_answered = ExitCode::SUCCESS;
-    let mut patience = FIRST_PATIENCE;
+    let started = child::ask([INTRODUCTION, ""], FIRST_PATIENCE);
+    println!("gpu_probe: {}", started.answer);
+    print_details(&started.details);
+    if started.outcome != Outcome::Answered {
+        all_answered = ExitCode::FAILURE;
+        late += u32::from(started.outcome == Outcome::Late);
+    }
     for question in &questions::ALL {
         for part in question.parts() {
             let started = Instant::now();
-            let (details, answer) = answer_of_child(question.id, part, patience);
-            patience = PATIENCE;
+            let asked = child::ask([question.id, part], PATIENCE);
+            let answer = &asked.answer;
             if answer == questions::NO_MORE {
                 break;
             }
             let is_skipped = answer.strip_prefix(NOT_ANSWERED).is_some_and(|why| why.starts_with(questions::SKIPPED));
-            if answer.starts_with(NO_ANSWER) || (answer.starts_with(NOT_ANSWERED) && !is_skipped) {
+            if asked.outcome != Outcome::Answered || (answer.starts_with(NOT_ANSWERED) && !is_skipped) {
                 all_answered = ExitCode::FAILURE;
             }
             let comma = if part.is_empty() { "" } else { ", " };
             let seconds = started.elapsed().as_secs_f64();
             println!("{} {}{comma}{part}: {answer} [{seconds:.1} s]", question.id, question.title);
-            for line in details.lines() {
-                println!("      {line}");
+            print_details(&asked.details);
+            late = if asked.outcome == Outcome::Late { late + 1 } else { 0 };
+            if late == MOST_LATE {
+                println!("gpu_probe: STOPPED: the last {late} processes were still running at their time limits");
+                return ExitCode::FAILURE;
             }
         }
     }
     all_answered
 }
 
-/// The details that a child prints, and the answer in its last line.
-fn answer_of_child(id: &str, part: &str, patience: Duration) -> (String, String) {
-    match ask_in_child(id, part, patience) {
-        Ok(Output { text, ended: Ended::Normally }) => match text.trim_end().rsplit_once('\n') {
-            Some((details, answer)) => (details.to_owned(), answer.to_owned()),
-            None => (String::new(), text.trim_end().to_owned()),
-        },
-        Ok(Output { text, ended }) => (text, format!("{NO_ANSWER}, the process {}", ended.describe(patience))),
-        Err(error) => (String::new(), format!("{NO_ANSWER}, the process did not start: {error}")),
+fn print_details(details: &str) {
+    for line in details.lines() {
+        println!("      {line}");
     }
 }
 
-/// The first line: GPU and driver.
+/// Keeps the device nodes of GPUs open until this process ends. Without persistence mode NVIDIA's kernel module
+/// initialises a GPU when its node is opened first, which takes seconds, and shuts it down when the node is closed last. An open
+/// node is no context, and so allows contexts of other processes in exclusive mode. On a thread, since opening may hang.
+fn keep_initialised() {
+    thread::spawn(|| {
+        let is_gpu = |name: &str| name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok());
+        let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+        let nodes = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_gpu));
+        // A node that may not be opened is not the GPU that is asked about.
+        let _open: Vec<fs::File> = nodes.filter_map(|node| fs::File::open(node.path()).ok()).collect();
+        loop {
+            thread::park();
+        }
+    });
+}
+
+/// GPU and driver.
 fn introduction() -> String {
     let cuda = match Cuda::open() {
         Ok(cuda) => cuda,
-        Err(refusal) => return format!("gpu_probe: NO CUDA DRIVER: {refusal}"),
+        Err(refusal) => return format!("NO CUDA DRIVER: {refusal}"),
     };
     let probe = Probe { cuda };
     let name = probe.vkgdr().map_or_else(|error| format!("(not opened: {error})"), |gpu| gpu.name().to_owned());
     if probe.cuda.is_simulated() {
-        return format!("gpu_probe: SIMULATED CUDA DRIVER on {name}: these answers say nothing about any GPU");
+        return format!("SIMULATED CUDA DRIVER on {name}: these answers say nothing about any GPU");
     }
     let version = probe.cuda.version().map_or_else(|error| error, |v| format!("{}.{}", v / 1000, v % 1000 / 10));
-    format!("gpu_probe: {name}, driver for CUDA {version}")
-}
-
-struct Output {
-    text: String,
-    ended: Ended,
-}
-
-enum Ended {
-    Normally,
-    Late,
-    Badly(std::process::ExitStatus),
-}
-
-impl Ended {
-    fn describe(&self, patience: Duration) -> String {
-        match self {
-            Self::Normally => "ended normally".to_owned(),
-            Self::Late => format!("was still running after {} s", patience.as_secs()),
-            Self::Badly(status) => format!("ended with {status}"),
-        }
-    }
-}
-
-fn ask_in_child(id: &str, part: &str, patience: Duration) -> io::Result<Output> {
-    let mut child = Command::new(env::current_exe()?)
-        .args([id, part])
-        .env("RUST_BACKTRACE", "0")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let stdout = child.stdout.take().map(read_in_thread);
-    let stderr = child.stderr.take().map(read_in_thread);
-    let ended = wait(&mut child, patience)?;
-    let joined = |reader: Option<JoinHandle<String>>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
-    // Messages of drivers and panics are printed before the answer.
-    Ok(Output { text: joined(stderr) + &joined(stdout), ended })
-}
-
-/// Reads a pipe on a thread, so that a full pipe never blocks its writer.
-fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // Text read before an error is printed too.
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Ended> {
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() { Ended::Normally } else { Ended::Badly(status) });
-        }
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(Ended::Late);
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+    format!("{name}, driver for CUDA {version}")
 }
