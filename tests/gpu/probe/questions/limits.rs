@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use vkgdr::{Memory, MemoryKind, Vkgdr};
 
-use super::{SKIPPED, mib};
+use super::{SKIPPED, mib, timed};
 use crate::cuda::Answer;
 use crate::host::Words;
 use crate::{Probe, allocate};
 
+/// Less than the time limit of the process, which also opens the GPU.
 const PATIENCE: Duration = Duration::from_secs(9);
+const MOST_PINNED: u64 = 8 << 30;
 
 pub(super) fn largest_mapped(probe: &Probe) -> Answer<String> {
     let vkgdr = probe.vkgdr()?;
@@ -18,49 +20,56 @@ pub(super) fn largest_mapped(probe: &Probe) -> Answer<String> {
     largest(&vkgdr, MemoryKind::Mapped, u64::MAX)
 }
 
-/// System memory used by the GPU cannot be swapped out: only part of the free memory is tried.
+/// System memory used by the GPU cannot be swapped out, and pinning it takes long: only part of the free memory is tried.
 pub(super) fn largest_host(probe: &Probe) -> Answer<String> {
     let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     });
     let free = free.ok_or("/proc/meminfo does not tell MemAvailable")? << 10;
-    println!("a quarter of the {} that are free is tried at most", mib(free));
-    largest(&probe.vkgdr()?, MemoryKind::Host, free / 4)
+    let most = (free / 4).min(MOST_PINNED);
+    println!("of the {} that are free {} are tried at most", mib(free), mib(most));
+    largest(&probe.vkgdr()?, MemoryKind::Host, most)
 }
 
-/// Doubles the size up to the heap's or `most`, then bisects between success and failure.
+/// Doubles the size up to the heap's or `most`, then bisects between success and failure. An attempt is made only if there is
+/// time for it at the rate of the last one that succeeded.
 fn largest(vkgdr: &Vkgdr, kind: MemoryKind, most: u64) -> Answer<String> {
+    const STEP: u64 = 2 << 20;
     let started = Instant::now();
     let info = vkgdr.memory_info(kind).map_err(|error| error.to_string())?;
     let heap = info.total.min(most);
-    let attempt = |size: u64| -> Answer<()> {
-        let from = Instant::now();
-        let outcome = touch(vkgdr, size, kind);
-        let took = from.elapsed();
-        println!("{}: {} ({took:.1?})", mib(size), super::yes_no(&outcome));
-        outcome
-    };
-    let (mut works, mut fails, mut refusal) = (0, None, String::new());
+    let (mut works, mut refusal, mut seconds_a_byte) = (0, String::new(), 0.0_f64);
+    let mut high = None;
     let mut size = 16 << 20;
-    while size < heap && fails.is_none() && started.elapsed() < PATIENCE / 2 {
-        match attempt(size) {
-            Ok(()) => works = size,
-            Err(error) => (fails, refusal) = (Some(size), error),
+    // Precise to 1/64, and to the sizes that are tried.
+    let precision = (heap / 64).max(STEP);
+    while high.unwrap_or(heap).saturating_sub(works) > precision {
+        let expected = Duration::from_secs_f64((bytes(size) * seconds_a_byte).min(PATIENCE.as_secs_f64()));
+        if started.elapsed() + expected > PATIENCE {
+            println!("{}: no time left", mib(size));
+            break;
         }
-        size *= 2;
-    }
-    let mut high = fails.unwrap_or(heap);
-    // Precise to 1/64.
-    while high - works > heap / 64 && started.elapsed() < PATIENCE {
-        let middle = (works + (high - works) / 2).next_multiple_of(2 << 20);
-        match attempt(middle) {
-            Ok(()) => works = middle,
-            Err(error) => (high, refusal) = (middle, error),
+        let (outcome, took) = timed(|| touch(vkgdr, size, kind));
+        println!("{}: {} ({took:.1?})", mib(size), super::yes_no(&outcome));
+        match outcome {
+            Ok(()) => (works, seconds_a_byte) = (size, took.as_secs_f64() / bytes(size)),
+            Err(error) => (high, refusal) = (Some(size), error),
         }
+        let middle = |high: u64| (works + (high - works) / 2).next_multiple_of(STEP);
+        size = match high {
+            None if size * 2 < heap => size * 2,
+            None => middle(heap),
+            Some(high) => middle(high),
+        };
     }
     let stopped = if refusal.is_empty() { "nothing refused".to_owned() } else { format!("then {refusal}") };
     Ok(format!("{} of a heap of {}, {stopped}", mib(works), mib(info.total)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+const fn bytes(size: u64) -> f64 {
+    size as f64
 }
 
 /// Allocates, writes and reads both ends, frees.
@@ -143,7 +152,7 @@ pub(super) fn count(probe: &Probe) -> Answer<String> {
     };
     let (count, time) = (memories.len(), started.elapsed());
     println!("open file descriptors: {:?}", std::fs::read_dir("/proc/self/fd").map(Iterator::count));
-    let (errors, free_time) = super::timed(|| memories.into_iter().filter_map(|memory| memory.free().err()).count());
+    let (errors, free_time) = timed(|| memories.into_iter().filter_map(|memory| memory.free().err()).count());
     println!("allocating took {time:.1?}, freeing {free_time:.1?}, {errors} errors");
     Ok(format!("{count}, then: {stopped}; {errors} errors when they were freed"))
 }

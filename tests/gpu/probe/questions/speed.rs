@@ -32,23 +32,33 @@ pub(super) fn cpu(probe: &Probe) -> Answer<String> {
             words.read(&mut buffer);
             Ok(())
         })?;
-        let load = best_of(200, || {
+        let load = best_of_many(|| {
             words.get(1000);
-            Ok(())
         })?;
         for len in [4_usize, 64, 4096] {
-            let small = best_of(200, || {
+            let small = best_of_many(|| {
                 words.write(&buffer[..len / 4]);
                 store_fence();
-                Ok(())
             })?;
-            println!("{kind}: write {len} bytes and fence {small:.0?}");
+            println!("{kind}: write {len} bytes and fence {small}");
         }
-        println!("{kind}: one load {load:.0?}");
+        println!("{kind}: one load {load}");
         let guess = if read > write * 4 { "write-combined or uncached" } else { "cached" };
         answers.push(format!("{kind}: write {}, read {}: {guess}", rate(LEN, write), rate(LEN, read)));
     }
     Ok(format!("{}1 MiB, one thread: {}", meaning(probe), answers.join("; ")))
+}
+
+/// The time of one of many operations: two readings of the clock take as long as one of them.
+fn best_of_many(mut work: impl FnMut()) -> Answer<String> {
+    const OPERATIONS: u32 = 256;
+    let all = best_of(50, || {
+        for _ in 0..OPERATIONS {
+            work();
+        }
+        Ok(())
+    })?;
+    Ok(format!("{:.1} ns", all.as_secs_f64() * 1e9 / f64::from(OPERATIONS)))
 }
 
 pub(super) fn copies(probe: &Probe) -> Answer<String> {
