@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt::Write as _;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
 use vkgdr::cudarc::driver::sys::{
@@ -29,9 +30,15 @@ macro_rules! call {
     }};
 }
 
+mod context;
+mod dma_buf;
 mod stream;
+mod virtual_memory;
 
-pub(crate) use stream::{Kernel, Stream};
+pub(crate) use context::OrdinaryContext;
+pub(crate) use dma_buf::dma_buf;
+pub(crate) use stream::{Kernel, Module, Stream};
+pub(crate) use virtual_memory::{Physical, Reservation};
 
 /// Looks up a function of the driver. Without a driver cudarc panics, see [`Cuda::open`].
 ///
@@ -87,8 +94,7 @@ impl Cuda {
     /// True for the simulated driver of sim/cuda.
     #[expect(clippy::unused_self, reason = "a value proves that the driver is loaded")]
     pub(crate) fn is_simulated(&self) -> bool {
-        // SAFETY: the function is looked up, never called.
-        unsafe { symbol::<unsafe extern "C" fn()>("simcuda_live_objects\0") }.is_some()
+        is_simulated()
     }
 
     #[expect(clippy::unused_self, reason = "as above")]
@@ -113,30 +119,18 @@ impl Cuda {
         Ok(value)
     }
 
-    /// The current context's address and id.
-    #[expect(clippy::unused_self, reason = "as above")]
-    pub(crate) fn current_context(&self) -> Answer<(usize, u64)> {
-        let (mut context, mut id): (CUcontext, u64) = (ptr::null_mut(), 0);
-        call!("cuCtxGetCurrent", (*mut CUcontext), (&raw mut context))?;
-        call!("cuCtxGetId", (CUcontext, *mut u64), (ptr::null_mut(), &raw mut id))?;
-        Ok((context.addr(), id))
-    }
-
-    /// Makes no context current.
-    #[expect(clippy::unused_self, reason = "as above")]
-    pub(crate) fn leave_context(&self) -> Answer<()> {
-        call!("cuCtxSetCurrent", (CUcontext), (ptr::null_mut()))
-    }
-
-    /// Destroys the primary context and all that belongs to it.
-    pub(crate) fn reset(&self) -> Answer<()> {
-        call!("cuDevicePrimaryCtxReset_v2", (CUdevice), (self.device))
-    }
-
     #[expect(clippy::unused_self, reason = "as above")]
     pub(crate) fn synchronize(&self) -> Answer<()> {
         call!("cuCtxSynchronize", (), ())
     }
+}
+
+/// True if the driver is there, and is the simulated one of sim/cuda. Initialises nothing.
+pub(crate) fn is_simulated() -> bool {
+    // SAFETY: the initialisers of libcuda have no preconditions.
+    let is_present = unsafe { sys::is_culib_present() };
+    // SAFETY: the function is looked up, never called.
+    is_present && unsafe { symbol::<unsafe extern "C" fn()>("simcuda_live_objects\0") }.is_some()
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -156,19 +150,20 @@ pub(crate) fn pointer_attribute(attribute: c_int, pointer: CUdeviceptr) -> Answe
     Ok(value)
 }
 
-/// Memory type, device and buffer id of any address, asked for together, which the driver answers also for addresses that it
-/// does not know.
+/// Memory type, device, buffer id and context of any address, asked for together, which the driver answers also for
+/// addresses that it does not know. Needs no current context.
 pub(crate) fn pointer_attributes(pointer: CUdeviceptr) -> Answer<String> {
-    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _DEVICE_ORDINAL and _BUFFER_ID.
-    let names: [c_uint; 3] = [2, 9, 7];
-    let (mut kind, mut device, mut buffer): (c_uint, c_int, u64) = (0, 0, 0);
-    let mut values: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut device).cast(), (&raw mut buffer).cast()];
+    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _DEVICE_ORDINAL, _BUFFER_ID and _CONTEXT.
+    let names: [c_uint; 4] = [2, 9, 7, 1];
+    let (mut kind, mut device, mut buffer, mut context): (c_uint, c_int, u64, usize) = (0, 0, 0, 0);
+    let mut values: [*mut c_void; 4] =
+        [(&raw mut kind).cast(), (&raw mut device).cast(), (&raw mut buffer).cast(), (&raw mut context).cast()];
     call!(
         "cuPointerGetAttributes",
         (c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr),
-        (3, names.as_ptr(), values.as_mut_ptr(), pointer)
+        (4, names.as_ptr(), values.as_mut_ptr(), pointer)
     )?;
-    Ok(format!("type {kind}, device {device}, buffer {buffer}"))
+    Ok(format!("type {kind}, device {device}, buffer {buffer}, context {context:#x}"))
 }
 
 pub(crate) fn set_sync_memops(pointer: CUdeviceptr) -> Answer<()> {
@@ -190,23 +185,6 @@ pub(crate) fn address_range(pointer: CUdeviceptr) -> Answer<(CUdeviceptr, usize)
 pub(crate) fn ipc_handle(pointer: CUdeviceptr) -> Answer<()> {
     let mut handle = [0_u8; 64];
     call!("cuIpcGetMemHandle", (*mut [u8; 64], CUdeviceptr), (&raw mut handle, pointer))
-}
-
-/// Gets a dma-buf descriptor of a range and closes it. Flag 1 requests the PCIe BAR mapping.
-pub(crate) fn dma_buf(pointer: CUdeviceptr, len: usize, flags: u64) -> Answer<()> {
-    use std::os::fd::{FromRawFd, OwnedFd};
-    let mut fd: c_int = -1;
-    call!(
-        "cuMemGetHandleForAddressRange",
-        (*mut c_void, CUdeviceptr, usize, c_int, u64),
-        ((&raw mut fd).cast(), pointer, len, 1, flags)
-    )?;
-    if fd < 0 {
-        return Err(format!("cuMemGetHandleForAddressRange: gave descriptor {fd}"));
-    }
-    // SAFETY: the driver created this descriptor for the caller.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    Ok(())
 }
 
 /// A registration of host memory, ended on drop.
@@ -248,6 +226,14 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// Frees it, with the driver's answer.
+    pub(crate) fn free(self) -> Answer<()> {
+        let pointer = ManuallyDrop::new(self).0;
+        call!("cuMemFree_v2", (CUdeviceptr), (pointer))
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         let _ = call!("cuMemFree_v2", (CUdeviceptr), (self.0));
@@ -273,6 +259,12 @@ impl Drop for Pinned {
 
 pub(crate) fn memset(pointer: CUdeviceptr, value: u8, len: usize) -> Answer<()> {
     call!("cuMemsetD8_v2", (CUdeviceptr, u8, usize), (pointer, value, len))
+}
+
+/// From pageable memory.
+pub(crate) fn copy_from_host(target: CUdeviceptr, source: &[u8]) -> Answer<()> {
+    let pointer: *const c_void = source.as_ptr().cast();
+    call!("cuMemcpyHtoD_v2", (CUdeviceptr, *const c_void, usize), (target, pointer, source.len()))
 }
 
 pub(crate) fn copy_to_host<T: bytemuck::Pod>(target: &mut [T], source: CUdeviceptr) -> Answer<()> {

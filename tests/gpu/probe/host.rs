@@ -1,7 +1,9 @@
 //! The host view: words that the device may read and write at the same time.
 #![expect(unsafe_code, reason = "reads and writes through raw pointers")]
 
+use std::io;
 use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use vkgdr::Memory;
@@ -61,6 +63,35 @@ impl<'a> Words<'a> {
         assert!(source.len() <= self.count, "{} words of {}", source.len(), self.count);
         // SAFETY: both hold that many words, as asserted, and cannot overlap.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), self.first, source.len()) };
+    }
+}
+
+/// The first bytes of a file, mapped shared, to read and write, until this value is dropped.
+pub(crate) struct MappedFile {
+    start: *mut u8,
+    len: usize,
+}
+
+impl MappedFile {
+    pub(crate) fn new(file: BorrowedFd<'_>, len: usize) -> Answer<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(format!("mmap: {}", io::Error::last_os_error()));
+        }
+        Ok(Self { start: start.cast(), len })
+    }
+
+    pub(crate) const fn words(&self) -> Words<'_> {
+        Words { first: self.start.cast(), count: self.len / 4, owner: PhantomData }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: mapped when this value was created; users have ended, since they borrow it.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
 

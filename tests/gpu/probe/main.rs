@@ -15,7 +15,9 @@ mod host;
 mod questions;
 mod vulkan;
 
-use std::process::ExitCode;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -23,6 +25,7 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::child::Outcome;
 use crate::cuda::{Answer, Cuda};
+use crate::questions::Question;
 use crate::vulkan::Vulkan;
 
 /// The time limit of a question's part, including the start of its process.
@@ -80,13 +83,30 @@ fn ask_one(id: &str, part: &str) -> ExitCode {
         eprintln!("question {id} has no part {part:?}; there are {:?}", question.parts());
         return ExitCode::FAILURE;
     }
-    let answer = Cuda::open().and_then(|cuda| question.ask(&Probe { cuda }, part));
+    let answer = within_environment(question, part).and_then(|()| Cuda::open()).and_then(|cuda| {
+        let probe = Probe { cuda };
+        question.ask(&probe, part)
+    });
     // The parent reads the last line as the answer and earlier lines as details.
     match answer {
         Ok(answer) => println!("{answer}"),
         Err(refusal) => println!("{NOT_ANSWERED}{refusal}"),
     }
     ExitCode::SUCCESS
+}
+
+/// Replaces this process by another of this program, unless its environment is the question's. Libraries read theirs when
+/// they are loaded.
+fn within_environment(question: &Question, part: &str) -> Answer<()> {
+    if question.environment.iter().all(|(name, value)| env::var_os(name).as_deref() == Some(OsStr::new(value))) {
+        return Ok(());
+    }
+    if cuda::is_simulated() {
+        return Err(format!("{}the simulated driver itself calls the Vulkan loader", questions::SKIPPED));
+    }
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let environment = question.environment.iter().copied();
+    Err(Command::new(program).args([question.id, part]).envs(environment).exec().to_string())
 }
 
 fn ask_all() -> ExitCode {

@@ -2,11 +2,14 @@
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::CStr;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
-use ash::{ext, khr, vk};
+use ash::vk::{self, MemoryPropertyFlags as Property};
+use ash::{ext, khr};
+use vkgdr::MemoryKind;
 
 use crate::cuda::{Answer, hex};
+use crate::questions::SKIPPED;
 
 trait Named<T> {
     fn named(self, call: &str) -> Answer<T>;
@@ -98,27 +101,34 @@ impl Vulkan {
         maintenance.max_memory_allocation_size
     }
 
-    /// The supported uses of buffers whose memory is shared through this type of handle.
-    pub(crate) fn external_buffer(&self, handle: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryFeatureFlags {
+    /// The first memory type that is of this kind by its properties.
+    pub(crate) fn type_of(&self, kind: MemoryKind) -> Answer<u32> {
+        let (with, without) = match kind {
+            MemoryKind::Mapped => (Property::DEVICE_LOCAL | Property::HOST_VISIBLE, Property::empty()),
+            MemoryKind::Host => (Property::HOST_VISIBLE, Property::DEVICE_LOCAL),
+            _ => (Property::DEVICE_LOCAL, Property::HOST_VISIBLE),
+        };
+        let memory = self.memory();
+        let found = (0..).zip(memory.memory_types_as_slice()).find(|(_, memory_type)| {
+            let flags = memory_type.property_flags;
+            flags.contains(with) && !flags.intersects(without)
+        });
+        let without = if without.is_empty() { String::new() } else { format!(" and not {without:?}") };
+        found.map(|(index, _)| index).ok_or_else(|| format!("{SKIPPED}no memory type is {with:?}{without}"))
+    }
+
+    /// How buffers' memory may be shared through this type of handle.
+    pub(crate) fn external_buffer(&self, handle: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryProperties {
         let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(BUFFER_USAGE).handle_type(handle);
         let mut properties = vk::ExternalBufferProperties::default();
         // SAFETY: the physical device comes from this instance.
         unsafe { self.instance.get_physical_device_external_buffer_properties(self.physical, &info, &mut properties) };
-        properties.external_memory_properties.external_memory_features
+        properties.external_memory_properties
     }
 
     /// The memory requirements of an exportable buffer of this size.
     pub(crate) fn buffer_requirements(&self, size: u64) -> Answer<vk::MemoryRequirements> {
-        let mut external =
-            vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let info = vk::BufferCreateInfo::default().size(size).usage(BUFFER_USAGE).push_next(&mut external);
-        // SAFETY: `info` and its pointees live until the call returns.
-        let buffer = unsafe { self.device.create_buffer(&info, None) }.named("vkCreateBuffer")?;
-        // SAFETY: the buffer is live.
-        let requirements = unsafe { self.device.get_buffer_memory_requirements(buffer) };
-        // SAFETY: the buffer was never used.
-        unsafe { self.device.destroy_buffer(buffer, None) };
-        Ok(requirements)
+        Ok(Buffer::new(self, size)?.requirements().memory_requirements)
     }
 
     /// Allocates exportable memory.
@@ -131,7 +141,94 @@ impl Vulkan {
             .push_next(&mut export);
         // SAFETY: `info` and its pointees live until the call returns.
         let memory = unsafe { self.device.allocate_memory(&info, None) }.named("vkAllocateMemory")?;
-        Ok(Allocation { vulkan: self, memory })
+        Ok(Allocation { vulkan: self, memory, size, buffer: None })
+    }
+
+    /// Allocates exportable memory for one buffer of this size, and binds that.
+    pub(crate) fn allocate_dedicated(&self, memory_type: u32, size: u64) -> Answer<Allocation<'_>> {
+        let buffer = Buffer::new(self, size)?;
+        let mut dedicated = vk::MemoryDedicatedRequirements::default();
+        let mut requirements = vk::MemoryRequirements2::default().push_next(&mut dedicated);
+        buffer.ask_requirements(&mut requirements);
+        let requirements = requirements.memory_requirements;
+        println!(
+            "a buffer prefers dedicated memory: {}, requires it: {}",
+            dedicated.prefers_dedicated_allocation, dedicated.requires_dedicated_allocation
+        );
+        if requirements.memory_type_bits & (1 << memory_type) == 0 {
+            return Err(format!("no buffer in memory type {memory_type}"));
+        }
+        let mut export =
+            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let mut only = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer.buffer);
+        let size = requirements.size;
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(memory_type)
+            .push_next(&mut export)
+            .push_next(&mut only);
+        // SAFETY: `info` and its pointees live until the call returns.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }.named("vkAllocateMemory")?;
+        let allocation = Allocation { vulkan: self, memory, size, buffer: Some(buffer) };
+        let buffer = allocation.buffer.as_ref().map_or(vk::Buffer::null(), |buffer| buffer.buffer);
+        // SAFETY: the memory was allocated for this buffer, which is bound once.
+        unsafe { self.device.bind_buffer_memory(buffer, memory, 0) }.named("vkBindBufferMemory")?;
+        Ok(allocation)
+    }
+
+    /// Imports memory of this device, and allows its export if `export` says so.
+    pub(crate) fn import(&self, fd: OwnedFd, memory_type: u32, size: u64, export: bool) -> Answer<Allocation<'_>> {
+        let opaque = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+        let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(opaque).fd(fd.as_raw_fd());
+        let mut exportable = vk::ExportMemoryAllocateInfo::default().handle_types(opaque);
+        let mut info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(memory_type)
+            .push_next(&mut import);
+        if export {
+            info = info.push_next(&mut exportable);
+        }
+        // SAFETY: `info` and its pointees live until the call returns.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }.named("vkAllocateMemory")?;
+        // The driver owns the descriptor now.
+        let _taken = fd.into_raw_fd();
+        Ok(Allocation { vulkan: self, memory, size, buffer: None })
+    }
+}
+
+/// An exportable buffer.
+struct Buffer<'a> {
+    vulkan: &'a Vulkan,
+    buffer: vk::Buffer,
+}
+
+impl<'a> Buffer<'a> {
+    fn new(vulkan: &'a Vulkan, size: u64) -> Answer<Self> {
+        let mut external =
+            vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::BufferCreateInfo::default().size(size).usage(BUFFER_USAGE).push_next(&mut external);
+        // SAFETY: `info` and its pointees live until the call returns.
+        let buffer = unsafe { vulkan.device.create_buffer(&info, None) }.named("vkCreateBuffer")?;
+        Ok(Self { vulkan, buffer })
+    }
+
+    fn requirements(&self) -> vk::MemoryRequirements2<'_> {
+        let mut requirements = vk::MemoryRequirements2::default();
+        self.ask_requirements(&mut requirements);
+        requirements
+    }
+
+    fn ask_requirements(&self, requirements: &mut vk::MemoryRequirements2<'_>) {
+        let info = vk::BufferMemoryRequirementsInfo2::default().buffer(self.buffer);
+        // SAFETY: the buffer is live.
+        unsafe { self.vulkan.device.get_buffer_memory_requirements2(&info, requirements) };
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is live, and no work was submitted that uses it.
+        unsafe { self.vulkan.device.destroy_buffer(self.buffer, None) };
     }
 }
 
@@ -151,6 +248,10 @@ fn device_uuid(instance: &ash::Instance, device: vk::PhysicalDevice) -> String {
 pub(crate) struct Allocation<'a> {
     vulkan: &'a Vulkan,
     memory: vk::DeviceMemory,
+    /// In bytes.
+    pub(crate) size: u64,
+    /// Bound to this memory, which is dedicated to it.
+    buffer: Option<Buffer<'a>>,
 }
 
 impl Allocation<'_> {
@@ -178,6 +279,8 @@ impl Allocation<'_> {
 
 impl Drop for Allocation<'_> {
     fn drop(&mut self) {
+        // Before its memory.
+        drop(self.buffer.take());
         // SAFETY: the memory is live, and its users have ended, since they borrow it.
         unsafe { self.vulkan.device.free_memory(self.memory, None) };
     }

@@ -64,23 +64,48 @@ impl Drop for Stream {
     }
 }
 
-/// One kernel of kernels.ptx. Its module stays loaded.
+/// kernels.ptx, which stays loaded.
+pub(crate) struct Module(CUmodule);
+
+impl Module {
+    pub(crate) fn load() -> Answer<Self> {
+        let text = CString::new(include_str!("../kernels.ptx")).map_err(|error| error.to_string())?;
+        let mut module: CUmodule = ptr::null_mut();
+        call!("cuModuleLoadData", (*mut CUmodule, *const c_void), (&raw mut module, text.as_ptr().cast()))?;
+        Ok(Self(module))
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Answer<Kernel> {
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        let mut function = ptr::null_mut();
+        call!(
+            "cuModuleGetFunction",
+            (*mut CUfunction, CUmodule, *const c_char),
+            (&raw mut function, self.0, name.as_ptr())
+        )?;
+        Ok(Kernel { function })
+    }
+
+    /// Whether the driver loads kernels when they are first used, by `cuModuleGetLoadingMode`.
+    pub(crate) fn loading() -> Answer<&'static str> {
+        let mut mode: c_int = 0;
+        call!("cuModuleGetLoadingMode", (*mut c_int), (&raw mut mode))?;
+        // CU_MODULE_EAGER_LOADING and CU_MODULE_LAZY_LOADING.
+        Ok(match mode {
+            1 => "eager",
+            2 => "lazy",
+            _ => "neither eager nor lazy",
+        })
+    }
+}
+
+/// A kernel of a module.
 pub(crate) struct Kernel {
     function: CUfunction,
 }
 
 impl Kernel {
     pub(crate) fn load(name: &str) -> Answer<Self> {
-        let text = CString::new(include_str!("../kernels.ptx")).map_err(|error| error.to_string())?;
-        let name = CString::new(name).map_err(|error| error.to_string())?;
-        let mut module: CUmodule = ptr::null_mut();
-        call!("cuModuleLoadData", (*mut CUmodule, *const c_void), (&raw mut module, text.as_ptr().cast()))?;
-        let mut function = ptr::null_mut();
-        call!(
-            "cuModuleGetFunction",
-            (*mut CUfunction, CUmodule, *const c_char),
-            (&raw mut function, module, name.as_ptr())
-        )?;
-        Ok(Self { function })
+        Module::load()?.function(name)
     }
 }

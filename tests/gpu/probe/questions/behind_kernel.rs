@@ -7,7 +7,7 @@ use std::time::Duration;
 use vkgdr::{CopyPolicy, MemoryKind};
 
 use super::timed;
-use crate::cuda::{Answer, Buffer, Imported, Kernel, Pinned, Registered, Stream};
+use crate::cuda::{Answer, Buffer, Imported, Kernel, Module, Pinned, Registered, Stream};
 use crate::{Probe, allocate};
 
 const KERNEL: Duration = Duration::from_millis(500);
@@ -21,6 +21,8 @@ pub(super) const CALLS: &[&str] = &[
     "cuMemAlloc",
     "cuStreamCreate",
     "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "a first launch on another stream",
     "vkAllocateMemory",
     "cuImportExternalMemory",
     "cuExternalMemoryGetMappedBuffer",
@@ -50,6 +52,21 @@ pub(super) fn waits(probe: &Probe, call: &str) -> Answer<String> {
         "cuMemAlloc" => behind(&stream, &kernel, || Buffer::new(64 << 20)),
         "cuStreamCreate" => behind(&stream, &kernel, Stream::new),
         "cuModuleLoadData" => behind(&stream, &kernel, || Kernel::load("copy")),
+        "cuModuleGetFunction" => {
+            let module = Module::load()?;
+            behind(&stream, &kernel, || module.function("copy"))
+        }
+        "a first launch on another stream" => {
+            let (first, other) = (Module::load()?.function("copy")?, Stream::new()?);
+            let (source, target) = (Buffer::new(4)?, Buffer::new(4)?);
+            println!("loading of kernels: {:?}", Module::loading());
+            behind(&stream, &kernel, || {
+                let (launched, time) = timed(|| other.launch(&first, &[source.0, target.0, 0]));
+                println!("the launch returned after {time:.1?}");
+                launched?;
+                other.synchronize()
+            })
+        }
         "vkAllocateMemory" => {
             let vulkan = probe.vulkan()?;
             behind(&stream, &kernel, || vulkan.allocate(vulkan.device_local(), LEN as u64))

@@ -113,9 +113,14 @@ pub(super) fn external_features(probe: &Probe) -> Answer<String> {
         ("dma-buf", vk::ExternalMemoryHandleTypeFlags::DMA_BUF_EXT),
         ("host allocation", vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT),
     ]
-    .map(|(name, handle)| match vulkan.external_buffer(handle) {
-        features if features.is_empty() => format!("{name}: none"),
-        features => format!("{name}: {features:?}"),
+    .map(|(name, handle)| {
+        let external = vulkan.external_buffer(handle);
+        println!("{name}: exportFromImportedHandleTypes {:?}", external.export_from_imported_handle_types);
+        println!("{name}: compatibleHandleTypes {:?}", external.compatible_handle_types);
+        match external.external_memory_features {
+            features if features.is_empty() => format!("{name}: none"),
+            features => format!("{name}: {features:?}"),
+        }
     });
     Ok(answers.join("; "))
 }

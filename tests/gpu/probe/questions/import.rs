@@ -20,7 +20,11 @@ pub(super) fn kinds(probe: &Probe, kind: &str) -> Answer<String> {
 }
 
 pub(super) fn types(probe: &Probe, number: &str) -> Answer<String> {
-    let vulkan = probe.vulkan()?;
+    let vulkan = match probe.vulkan() {
+        // The first type has said why.
+        Err(_) if number != "0" => return Ok(NO_MORE.to_owned()),
+        vulkan => vulkan?,
+    };
     let wanted: u32 = number.parse().map_err(|error| format!("{number}: {error}"))?;
     match memory_types(&vulkan).into_iter().find(|(index, _)| *index == wanted) {
         Some((index, flags)) => Ok(format!("{flags:?}: {}", yes_no(&try_type(&vulkan, index, flags)))),
@@ -52,17 +56,10 @@ fn try_type(vulkan: &Vulkan, index: u32, flags: vk::MemoryPropertyFlags) -> Answ
     Ok(())
 }
 
-/// The memory type of mapped memory, by its properties.
-fn mapped_type(vulkan: &Vulkan) -> Answer<u32> {
-    let wanted = vk::MemoryPropertyFlags::DEVICE_LOCAL | vk::MemoryPropertyFlags::HOST_VISIBLE;
-    let found = memory_types(vulkan).into_iter().find(|(_, flags)| flags.contains(wanted));
-    found.map(|(index, _)| index).ok_or_else(|| "no DEVICE_LOCAL and HOST_VISIBLE memory type".to_owned())
-}
-
 pub(super) fn sizes(probe: &Probe) -> Answer<String> {
     let vkgdr = probe.vkgdr()?;
     let vulkan = probe.vulkan()?;
-    let memory_type = mapped_type(&vulkan)?;
+    let memory_type = vulkan.type_of(MemoryKind::Mapped)?;
     let mut through_library = Vec::new();
     for len in [1_usize, 4095, 4096, 4097, 65537] {
         let answer = allocate(&vkgdr, len, MemoryKind::Mapped).map(|memory| {
@@ -104,7 +101,7 @@ pub(super) fn sizes(probe: &Probe) -> Answer<String> {
 pub(super) fn overlap(probe: &Probe) -> Answer<String> {
     const SIZE: u64 = 1 << 20;
     let vulkan = probe.vulkan()?;
-    let allocation = vulkan.allocate(mapped_type(&vulkan)?, SIZE)?;
+    let allocation = vulkan.allocate(vulkan.type_of(MemoryKind::Mapped)?, SIZE)?;
     let imported = Imported::new(allocation.export()?, SIZE, false)?;
     let whole = imported.map(0, SIZE)?;
     for (offset, size) in [(4096, 4096), (1, 10), (256, SIZE - 256), (SIZE - 1, 1), (SIZE, 1)] {
@@ -133,7 +130,7 @@ fn describe(whole: u64, second: u64, offset: u64) -> String {
 pub(super) fn twice(probe: &Probe) -> Answer<String> {
     const SIZE: u64 = 1 << 20;
     let vulkan = probe.vulkan()?;
-    let allocation = vulkan.allocate(mapped_type(&vulkan)?, SIZE)?;
+    let allocation = vulkan.allocate(vulkan.type_of(MemoryKind::Mapped)?, SIZE)?;
     let first = Imported::new(allocation.export()?, SIZE, false)?;
     let first = first.map(0, SIZE)?;
     let second = Imported::new(allocation.export()?, SIZE, false)?;
@@ -146,6 +143,65 @@ pub(super) fn twice(probe: &Probe) -> Answer<String> {
     drop(allocation);
     let survives = cuda::memset(second.0, 0x66, 4096).and_then(|()| cuda::copy_to_host(&mut seen, first.0));
     Ok(format!("accepted, {same}; usable after vkFreeMemory: {}", yes_no(&survives)))
+}
+
+/// Vulkan imports memory that it has exported, and exports it again, whether or not it says that it can.
+pub(super) fn again(probe: &Probe) -> Answer<String> {
+    const SIZE: u64 = 1 << 20;
+    let vulkan = probe.vulkan()?;
+    let opaque = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+    let types = vulkan.external_buffer(opaque).export_from_imported_handle_types;
+    println!("exportFromImportedHandleTypes: {types:?}");
+    let memory_type = vulkan.type_of(MemoryKind::Mapped)?;
+    let original = vulkan.allocate(memory_type, SIZE)?;
+    let first = Imported::new(original.export()?, SIZE, false)?;
+    let first = first.map(0, SIZE)?;
+    let plain = vulkan.import(original.export()?, memory_type, SIZE, false).map(drop);
+    println!("imported by Vulkan: {}", yes_no(&plain));
+    let exportable = vulkan.import(original.export()?, memory_type, SIZE, true);
+    println!("imported to be exported: {}", yes_no(&exportable));
+    let bytes = exportable.and_then(|exportable| {
+        let fd = exportable.export()?;
+        println!("exported again");
+        let second = Imported::new(fd, SIZE, false)?;
+        let second = second.map(0, SIZE)?;
+        cuda::memset(first.0, 0x77, 4096)?;
+        let mut seen = [0_u32];
+        cuda::copy_to_host(&mut seen, second.0)?;
+        Ok(if seen[0] == 0x7777_7777 { "yes, the same bytes" } else { "yes, but NOT THE SAME BYTES" })
+    });
+    let says = if types.contains(opaque) { "it can" } else { "it cannot" };
+    Ok(format!(
+        "Vulkan says {says}; imported at all: {}; exported again and imported by CUDA: {}",
+        yes_no(&plain),
+        match bytes {
+            Ok(bytes) => bytes.to_owned(),
+            Err(refusal) => format!("no ({refusal})"),
+        }
+    ))
+}
+
+/// A kind of memory, and whether CUDA is told that it is dedicated.
+pub(super) const DEDICATED: &[&str] =
+    &["mapped, with the flag", "mapped, without the flag", "host, with the flag", "host, without the flag"];
+
+/// A dedicated allocation of Vulkan, to which its buffer is bound.
+pub(super) fn dedicated(probe: &Probe, part: &str) -> Answer<String> {
+    let (kind, flag) = part.split_once(", ").unwrap_or((part, ""));
+    let vulkan = probe.vulkan()?;
+    let allocation = vulkan.allocate_dedicated(vulkan.type_of(kind_named(kind))?, 1 << 20)?;
+    let outcome = allocation.export().and_then(|fd| {
+        let imported = Imported::new(fd, allocation.size, flag == "with the flag")?;
+        let buffer = imported.map(0, allocation.size)?;
+        cuda::memset(buffer.0, 0x5a, 1 << 20)?;
+        probe.cuda.synchronize()?;
+        Ok(Words::map(&allocation, 1 << 20)?.get((1 << 18) - 1))
+    });
+    Ok(match outcome {
+        Ok(0x5a5a_5a5a) => "yes".to_owned(),
+        Ok(seen) => format!("imported, and the host sees {seen:#x} where the device wrote 0x5a5a5a5a"),
+        Err(refusal) => format!("no ({refusal})"),
+    })
 }
 
 pub(super) fn visibility(probe: &Probe, kind: &str) -> Answer<String> {

@@ -17,32 +17,37 @@ fn waits(time: Duration) -> &'static str {
     if time > SPIN / 2 { "WAITS" } else { "does not wait" }
 }
 
-pub(super) fn free_waits(probe: &Probe) -> Answer<String> {
+/// The memory that is freed.
+pub(super) const FREED: &[&str] = &["ordinary", "imported mapped", "imported host", "imported device"];
+
+pub(super) fn free_waits(probe: &Probe, part: &str) -> Answer<String> {
     const SIZE: u64 = 4 << 20;
     let spin = Kernel::load("spin").map_err(|refusal| format!("needs a kernel that runs for a while: {refusal}"))?;
     let stream = Stream::new()?;
+    let Some(kind) = part.strip_prefix("imported ") else {
+        let buffer = Buffer::new(4 << 20)?;
+        return release(&stream, &spin, "cuMemFree", || drop(buffer));
+    };
     let vulkan = probe.vulkan()?;
-    let plain = Buffer::new(4 << 20)?;
-    let allocation = vulkan.allocate(vulkan.device_local(), SIZE)?;
+    let allocation = vulkan.allocate(vulkan.type_of(kind_named(kind))?, SIZE)?;
     let imported = Imported::new(allocation.export()?, SIZE, false)?;
     let mapped = imported.map(0, SIZE)?;
-
-    // Each behind a separate kernel that does not use the memory.
-    let behind = |name: &str, release: Box<dyn FnOnce() + '_>| -> Answer<String> {
-        stream.synchronize()?;
-        stream.launch(&spin, &[SPIN_NANOSECONDS])?;
-        let ((), time) = timed(release);
-        stream.synchronize()?;
-        println!("{name} behind a kernel of {SPIN:?}: {time:.1?}");
-        Ok(format!("{name} {}", waits(time)))
-    };
     let answers = [
-        behind("cuMemFree of the imported memory", Box::new(|| drop(mapped)))?,
-        behind("cuDestroyExternalMemory", Box::new(|| drop(imported)))?,
-        behind("vkFreeMemory", Box::new(|| drop(allocation)))?,
-        behind("cuMemFree of ordinary memory", Box::new(|| drop(plain)))?,
+        release(&stream, &spin, "cuMemFree", || drop(mapped))?,
+        release(&stream, &spin, "cuDestroyExternalMemory", || drop(imported))?,
+        release(&stream, &spin, "vkFreeMemory", || drop(allocation))?,
     ];
     Ok(answers.join("; "))
+}
+
+/// Makes the call behind a kernel that does not use the memory.
+fn release(stream: &Stream, spin: &Kernel, name: &str, call: impl FnOnce()) -> Answer<String> {
+    stream.synchronize()?;
+    stream.launch(spin, &[SPIN_NANOSECONDS])?;
+    let ((), time) = timed(call);
+    stream.synchronize()?;
+    println!("{name} behind a kernel of {SPIN:?}: {time:.1?}");
+    Ok(format!("{name} {}", waits(time)))
 }
 
 /// The number of rounds in which the device misses the host's last write, with and without a flush.
@@ -150,15 +155,19 @@ pub(super) fn stream_values(probe: &Probe, kind: &str) -> Answer<String> {
     let memory = allocate(&probe.vkgdr()?, 4096, kind_named(kind))?;
     let words = Words::of(&memory)?;
     let stream = Stream::new()?;
+    let flush = || memory.flush(..).map_err(|error| error.to_string());
     words.set(0, 0);
     store_fence();
+    flush()?;
     let write = stream.write_value(memory.device_ptr(), 42).and_then(|()| {
         stream.synchronize()?;
+        memory.invalidate(..).map_err(|error| error.to_string())?;
         if words.get(0) == 42 { Ok(()) } else { Err(format!("the host sees {}", words.get(0))) }
     });
     let wait = stream.wait_value(memory.device_ptr() + 4, 7).and_then(|()| {
         words.set(1, 7);
         store_fence();
+        flush()?;
         stream.synchronize()
     });
     Ok(format!("write {}, wait {}", super::yes_no(&write), super::yes_no(&wait)))

@@ -7,19 +7,22 @@ use std::path::Path;
 use vkgdr::MemoryKind;
 use vkgdr::cudarc::driver::sys::{CUdevice_attribute, CUpointer_attribute};
 
-use super::yes_no;
-use crate::cuda::{self, Answer, Buffer};
+use super::{kind_named, yes_no};
+use crate::cuda::{self, Answer, Buffer, Cuda, Physical, Reservation};
 use crate::{Probe, allocate};
 
 const LEN: usize = 2 << 20;
 const MEMORY_TYPE: i32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as i32;
-const ATTRIBUTES: [(i32, &str); 15] = [
+const BUFFER_ID: i32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32;
+const BLOCK_ID: i32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID as i32;
+const ATTRIBUTES: [(i32, &str); 16] = [
     (MEMORY_TYPE, "memory type"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as i32, "device ordinal"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32, "context"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER as i32, "device pointer"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as i32, "host pointer"),
-    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32, "buffer id"),
+    (BUFFER_ID, "buffer id"),
+    (BLOCK_ID, "memory block id"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as i32, "managed"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as i32, "IPC capable"),
     (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as i32, "range start"),
@@ -55,54 +58,81 @@ fn memory_type(pointer: u64) -> String {
     }
 }
 
-pub(super) fn attributes(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
-    let mut answers = Vec::new();
-    for kind in MemoryKind::ALL {
-        let memory = match allocate(&vkgdr, LEN, kind) {
-            Ok(memory) => memory,
-            Err(refusal) => {
-                println!("{kind}: {refusal}");
-                continue;
-            }
-        };
-        print_attributes(&format!("{kind} device_ptr"), memory.device_ptr());
-        answers.push(format!("{kind} device_ptr is {}", memory_type(memory.device_ptr())));
-        if let Some(host) = memory.host_ptr() {
+/// Memory whose addresses are asked about.
+pub(super) const MEMORY: &[&str] = &["mapped", "host", "device", "cuMemAlloc", "cuMemMap"];
+
+pub(super) fn attributes(probe: &Probe, part: &str) -> Answer<String> {
+    match part {
+        "cuMemAlloc" => {
+            let buffer = Buffer::new(LEN)?;
+            print_attributes("cuMemAlloc", buffer.0);
+            Ok(format!("{}, {}", memory_type(buffer.0), ids(buffer.0)))
+        }
+        "cuMemMap" => virtual_memory(&probe.cuda),
+        kind => {
+            let memory = allocate(&probe.vkgdr()?, LEN, kind_named(kind))?;
+            let device = memory.device_ptr();
+            print_attributes("device_ptr", device);
+            let answer = format!("device_ptr is {}, {}", memory_type(device), ids(device));
+            let Some(host) = memory.host_ptr() else { return Ok(answer) };
             let host = host.as_ptr() as u64;
-            print_attributes(&format!("{kind} host_ptr"), host);
-            answers.push(format!("its host_ptr is {}", memory_type(host)));
+            print_attributes("host_ptr", host);
+            Ok(format!("{answer}; host_ptr is {}", memory_type(host)))
         }
     }
-    if let Ok(buffer) = Buffer::new(LEN) {
-        print_attributes("cuMemAlloc, to compare with:", buffer.0);
-    }
-    Ok(answers.join("; "))
+}
+
+fn ids(pointer: u64) -> String {
+    let id =
+        |attribute| cuda::pointer_attribute(attribute, pointer).map_or_else(|refusal| refusal, |id| id.to_string());
+    format!("buffer {}, block {}", id(BUFFER_ID), id(BLOCK_ID))
+}
+
+/// Which ids tell two pieces of physical memory in one reservation apart, and the second one that is mapped to an address.
+fn virtual_memory(cuda: &Cuda) -> Answer<String> {
+    let len = Physical::granularity(cuda)?;
+    println!("granularity: {len}");
+    let reservation = Reservation::new(2 * len)?;
+    let pieces = [Physical::new(cuda, len)?, Physical::new(cuda, len)?, Physical::new(cuda, len)?];
+    reservation.map(cuda, 0, &pieces[0])?;
+    reservation.map(cuda, len, &pieces[1])?;
+    let second = reservation.start + len as u64;
+    print_attributes("first piece", reservation.start);
+    print_attributes("second piece", second);
+    let before = [ids(reservation.start), ids(second)];
+    reservation.unmap(len, len)?;
+    println!("second address, unmapped: {}", ids(second));
+    reservation.map(cuda, len, &pieces[2])?;
+    let after = ids(second);
+    reservation.unmap(0, len)?;
+    reservation.unmap(len, len)?;
+    let [first, second] = before;
+    Ok(format!("first piece: {first}; second piece: {second}; another piece at its address: {after}"))
 }
 
 pub(super) fn ipc(probe: &Probe) -> Answer<String> {
-    each_kind(probe, |_, pointer| cuda::ipc_handle(pointer))
+    each_kind(probe, cuda::ipc_handle)
 }
 
-pub(super) fn dma_buf(probe: &Probe) -> Answer<String> {
-    const DMA_BUF_SUPPORTED: i32 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as i32;
-    println!("CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: {:?}", probe.cuda.attribute(DMA_BUF_SUPPORTED));
-    each_kind(probe, |name, pointer| {
-        println!("{name}, with the PCIe mapping flag: {}", yes_no(&cuda::dma_buf(pointer, LEN, 1)));
-        cuda::dma_buf(pointer, LEN, 0)
-    })
+pub(super) fn dma_buf(probe: &Probe, kind: &str) -> Answer<String> {
+    let memory = allocate(&probe.vkgdr()?, LEN, kind_named(kind))?;
+    let [plain, pcie] = [0, 1].map(|flags| {
+        let answer = yes_no(&cuda::dma_buf(memory.device_ptr(), LEN, flags));
+        println!("flags {flags}: {answer}");
+        answer
+    });
+    Ok(format!("{plain}; with the PCIe mapping flag: {pcie}"))
 }
 
 /// The same question for imported memory of each kind, then for `cuMemAlloc`.
-fn each_kind(probe: &Probe, ask: impl Fn(&str, u64) -> Answer<()>) -> Answer<String> {
+fn each_kind(probe: &Probe, ask: impl Fn(u64) -> Answer<()>) -> Answer<String> {
     let vkgdr = probe.vkgdr()?;
     let mut answers = Vec::new();
     for kind in MemoryKind::ALL {
-        let name = kind.to_string();
-        let answer = allocate(&vkgdr, LEN, kind).and_then(|memory| ask(&name, memory.device_ptr()));
-        answers.push(format!("{name}: {}", yes_no(&answer)));
+        let answer = allocate(&vkgdr, LEN, kind).and_then(|memory| ask(memory.device_ptr()));
+        answers.push(format!("{kind}: {}", yes_no(&answer)));
     }
-    let answer = Buffer::new(LEN).and_then(|buffer| ask("cuMemAlloc", buffer.0));
+    let answer = Buffer::new(LEN).and_then(|buffer| ask(buffer.0));
     answers.push(format!("cuMemAlloc: {}", yes_no(&answer)));
     Ok(answers.join("; "))
 }
@@ -120,7 +150,7 @@ pub(super) fn peer(probe: &Probe) -> Answer<String> {
     ] {
         println!("{name}: {:?}", probe.cuda.attribute(attribute));
     }
-    let sync_memops = each_kind(probe, |_, pointer| cuda::set_sync_memops(pointer))?;
+    let sync_memops = each_kind(probe, cuda::set_sync_memops)?;
     let cards = fs::read_dir("/sys/class/infiniband").map_or(0, Iterator::count);
     let tried = if cards == 0 || !Path::new("/dev/infiniband").exists() {
         "no RDMA network card here, so ibv_reg_mr was not tried".to_owned()
