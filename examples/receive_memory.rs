@@ -37,7 +37,8 @@ fn main() -> ExitCode {
 
 fn receive(path: &str) -> Result<(), Box<dyn Error>> {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let listener = UnixListener::bind(path).map_err(|error| format!("{path}: {error}; remove it if no program listens there"))?;
+    let listener =
+        UnixListener::bind(path).map_err(|error| format!("{path}: {error}; remove it if no program listens there"))?;
     println!("listening at {path}");
     let (mut socket, _) = listener.accept()?;
     fs::remove_file(path)?;

@@ -43,29 +43,6 @@ program() { # SECONDS TITLE COMMAND...
     wait $! || { echo "exit code $?" && status=1; }
 }
 
-# Asks the questions, each of which has a time limit. A GPU or driver that hangs would let all of them wait for theirs: after
-# five answers in a row that did not come in time, the others are not asked.
-probe() {
-    local questions line late=0
-    mkfifo "$scratch/answers"
-    # A process group of its own, which `timeout` passes signals on to.
-    timeout --kill-after=2 "$(left 2)" "$run" "$scratch/examples/gpu_probe" >"$scratch/answers" &
-    questions=$!
-    while IFS= read -r line; do
-        printf '%s\n' "$line"
-        [[ $line =~ ^[A-Z][0-9]+[a-z]?\  ]] || continue # an answer, no detail of one
-        if [[ $line == *'NO ANSWER'*'still running'* ]]; then late=$((late + 1)); else late=0; fi
-        [ $late -lt 5 ] || break
-    done <"$scratch/answers"
-    if [ $late -ge 5 ]; then
-        echo 'stopped after five answers in a row that did not come in time'
-        kill $questions
-    fi
-    wait $questions || status=$?
-    [ $late -lt 5 ] || status=1
-    exit $status
-}
-
 # Runs the benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results so far as it goes.
 benches() {
     local name time full
@@ -92,7 +69,7 @@ benches() {
 
 case $1 in
     facts) exec bash "$bundle/facts.sh" ;;
-    probe) probe ;;
+    probe) exec timeout --kill-after=2 "$(left 2)" "$run" "$scratch/examples/gpu_probe" ;;
     tests) nextest faults ;;
     validation)
         if grep -q 'NONE FOUND' "$scratch/vulkan.txt"; then
