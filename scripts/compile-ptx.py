@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 r"""Compile CUDA sources to PTX, for machines without the CUDA toolkit: with NVRTC or nvcc from PyPI, run by uv.
 
-NVRTC 12.0 writes PTX 8.0 for drivers from release 525 on; compute_60 (Pascal) runs on every GPU since.
+The output declares PTX 7.4, of CUDA 11.4 and driver R470, the oldest that vkgdr supports; compute_60 (Pascal) runs on
+every GPU since. NVRTC 12.0 writes 8.0: its line is replaced, and ptxas refuses what PTX 7.4 does not have.
 
-    uv run --no-project --with nvidia-cuda-nvrtc-cu12==12.0.140 scripts/compile-ptx.py examples/vector_add.cu
+    packages="--with nvidia-cuda-nvrtc-cu12==12.0.140 --with nvidia-cuda-nvcc-cu12==12.0.140"
+    uv run --no-project $packages scripts/compile-ptx.py examples/vector_add.cu
 
 Those that include vkgdr_ring.cuh need --option=-Isrc/ring.
 
@@ -18,7 +20,7 @@ The kernels of sim/ptx/tests/fixtures are compiled in four ways, one folder each
     nvcc13-sm_90-debug    uv run $new … --arch compute_90 --nvcc --option=-G
     ../nvcc13-sm_75, ../nvcc13-sm_90    the same without options, for nvcc/*.cu
 
-where … is "--no-project scripts/compile-ptx.py --into FOLDER sim/ptx/tests/fixtures/*.cu".
+where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER sim/ptx/tests/fixtures/*.cu".
 """
 
 import argparse
@@ -66,6 +68,20 @@ def output(get_size, get, program: ctypes.c_void_p) -> bytes:
     return text.raw
 
 
+def declare(version: str, ptx: bytes) -> bytes:
+    """Replace the version that the PTX declares, and check that it uses nothing newer."""
+    ptx = re.sub(rb"^\.version .*$", f".version {version}".encode(), ptx, count=1, flags=re.MULTILINE)
+    found = [*PACKAGES.glob("cuda_nvcc/bin/ptxas"), *PACKAGES.glob("cu1*/bin/ptxas")]
+    ptxas = found[0] if found else sys.exit("compile-ptx: ptxas is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "output.ptx"
+        path.write_bytes(ptx)
+        # An architecture of every ptxas from CUDA 10 on.
+        if subprocess.run([ptxas, "--gpu-name=sm_75", "--output-file=/dev/null", path], check=False).returncode:
+            sys.exit(f"compile-ptx: not PTX {version}: --declare names another version")
+    return ptx
+
+
 def with_nvcc(source: pathlib.Path, options: list[str]) -> bytes:
     nvcc = next(PACKAGES.glob("cu1*/bin/nvcc"), None) or sys.exit("compile-ptx: nvcc is not installed")
     with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--into", default=".", help="folder beside the sources (default: the sources' own)")
+    add("--declare", default="7.4", metavar="VERSION", help="of PTX (default: %(default)s); empty: the compiler's")
     add("--arch", default="compute_60", help="default: %(default)s")
     add("--option", action="append", default=[], help="for the compiler")
     add("--nvcc", action="store_true", help="instead of NVRTC")
@@ -92,7 +109,8 @@ def main() -> None:
             options += includes()
         target = source.parent / arguments.into / source.with_suffix(".ptx").name
         target.parent.mkdir(exist_ok=True)
-        target.write_bytes((with_nvcc if arguments.nvcc else with_nvrtc)(source, options))
+        ptx = (with_nvcc if arguments.nvcc else with_nvrtc)(source, options)
+        target.write_bytes(declare(arguments.declare, ptx) if arguments.declare else ptx)
         print(target)
 
 
