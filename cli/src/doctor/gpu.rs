@@ -76,7 +76,7 @@ fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
         checks
             .iter_mut()
             .filter(|check| check.group == Group::Vulkan)
-            .for_each(|check| check.excuse("it can be mapped all the same"));
+            .for_each(|check| check.excuse("it can be mapped nevertheless"));
     }
     let checks = checks.into_iter().map(|check| check.on(number)).collect();
     Device { opened: true, mapped: has_mapped, simulated: is_simulated(gpu.name()), checks }

@@ -79,8 +79,8 @@ impl Findings {
         let all_mapped = opened && gpus.devices.iter().all(|device| device.mapped);
         for check in &mut checks {
             match check.group {
-                Group::Cuda if opened => check.excuse("CUDA works all the same"),
-                Group::Vulkan if all_mapped => check.excuse("memory can be mapped all the same"),
+                Group::Cuda if opened => check.excuse("CUDA works nevertheless"),
+                Group::Vulkan if all_mapped => check.excuse("memory can be mapped nevertheless"),
                 Group::Cuda | Group::Vulkan | Group::Own => {}
             }
         }

@@ -48,8 +48,8 @@ fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
     report.says("bar", "ok", &["all of the GPU's memory"]);
     report.says("host", "ok", &["made by Vulkan"]);
     // What is missing for a real driver does no harm here.
-    report.says("kernel-driver", "note", &["not loaded", "CUDA works all the same"]);
-    report.says("vulkan-driver", "note", &["not installed", "mapped all the same"]);
+    report.says("kernel-driver", "note", &["not loaded", "CUDA works nevertheless"]);
+    report.says("vulkan-driver", "note", &["not installed", "mapped nevertheless"]);
     report.says("dma-buf", "note", &["cannot be exported or mapped"]);
     Ok(())
 }
@@ -263,7 +263,7 @@ fn a_mig_slice_and_a_virtual_gpu_are_known_by_their_names() -> Result {
     let profile = Machine::simulated("vgpu-q", "rebar")?.with_patched_cuda(name, b"GRID T4-8Q simulated  (")?;
     let report = Report::of(&profile)?;
     report.exits(0, "usable");
-    report.says("vgpu", "note", &["mapped all the same"]);
+    report.says("vgpu", "note", &["mapped nevertheless"]);
     Ok(())
 }
 
