@@ -54,9 +54,10 @@ impl AllocateOptions {
     }
 
     /// Memory that network cards can register, by [`Region::dma_buf`](crate::Region::dma_buf). CUDA allocates it, since a card
-    /// may refuse a dma-buf of Vulkan's memory, and mapped memory is a host view of that ([`Mapping`](super::Mapping)): the
-    /// driver and the GPU must allow it ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails
-    /// with [`Error::NoDmaBuf`]: network cards register host memory by its host pointer.
+    /// may refuse a dma-buf of Vulkan's memory. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA
+    /// 11.7). Mapped memory is a host view of that ([`Mapping`](super::Mapping)): the driver and the GPU must allow it
+    /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails with [`Error::NoDmaBuf`]: network
+    /// cards register host memory by its host pointer.
     ///
     /// [`Error::NoDmaBuf`]: crate::Error::NoDmaBuf
     pub const fn with_dma_buf(mut self) -> Self {

@@ -122,8 +122,8 @@ typedef enum vkgdr_memory_flags {
  */
 typedef enum vkgdr_copy_policy {
   /**
-   * The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-   * have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
+   * The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
+   * Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
    * device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
    * ended. Always the copy engine for device memory, which those functions refuse.
    */
@@ -582,7 +582,8 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
  *
  * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
  * not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
- * copies.
+ * copies. A read by the CPU of 256 KiB or more from memory that it does not cache starts up to seven threads, which end
+ * before the call returns.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
@@ -1391,8 +1392,12 @@ VKGDR_API const char *vkgdr_version(void);
 VKGDR_API int32_t vkgdr_open_on(const struct vkgdr_vulkan_handles *handles, uint32_t flags, vkgdr_t *out);
 
 /**
- * The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 without optional features and lives until
- * the process ends; its queue is used by everything in the process that asks for these handles.
+ * The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 with VK_KHR_external_memory_fd and lives
+ * until the process ends. Enabled where present are VK_EXT_memory_budget, and together VK_KHR_timeline_semaphore, its feature
+ * timelineSemaphore and VK_KHR_external_semaphore_fd.
+ *
+ * Its queue is used by everything in the process that asks for these handles, and Vulkan allows one thread at a time. There is
+ * no lock for it in C: the program orders these uses.
  *
  * @param g    The GPU.
  * @param out  Where the handles are written.

@@ -16,8 +16,8 @@ use crate::memory_handle::{range, region, vkgdr_memory_t};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_copy_policy {
-    /// The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-    /// have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
+    /// The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
+    /// Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
     /// device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
     /// ended. Always the copy engine for device memory, which those functions refuse.
     VKGDR_COPY_AUTO = 0,

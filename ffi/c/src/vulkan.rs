@@ -94,8 +94,12 @@ pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, fla
     boundary::code(opened)
 }
 
-/// The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 without optional features and lives until
-/// the process ends; its queue is used by everything in the process that asks for these handles.
+/// The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 with VK_KHR_external_memory_fd and lives
+/// until the process ends. Enabled where present are VK_EXT_memory_budget, and together VK_KHR_timeline_semaphore, its feature
+/// timelineSemaphore and VK_KHR_external_semaphore_fd.
+///
+/// Its queue is used by everything in the process that asks for these handles, and Vulkan allows one thread at a time. There is
+/// no lock for it in C: the program orders these uses.
 ///
 /// @param g    The GPU.
 /// @param out  Where the handles are written.

@@ -52,7 +52,8 @@ class Memory(MemoryObject):
         A name that ``repr`` shows.
     dma_buf : bool, optional
         Whether network cards shall be able to register the memory, by `dma_buf`: for mapped and device memory. CUDA
-        allocates it, and mapped memory needs what `Vkgdr.supports_existing` tells.
+        allocates it. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory
+        what `Vkgdr.supports_existing` tells.
 
     Raises
     ------

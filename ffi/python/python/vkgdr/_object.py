@@ -214,6 +214,10 @@ class MemoryObject(_vkgdr.Base):
     def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
         """Copy the bytes to the host and wait.
 
+        The GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of
+        device memory. Others are the CPU's: of 256 KiB or more, from memory that it does not cache, they use up to
+        seven threads more, which end before the call returns.
+
         Parameters
         ----------
         obj : object, optional
@@ -452,8 +456,9 @@ class MemoryObject(_vkgdr.Base):
     def dma_buf(self) -> DmaBuf:
         """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
 
-        For memory allocated with ``dma_buf=True``, and device memory of a GPU that was opened without Vulkan. End the
-        registration before the memory is freed.
+        For memory allocated with ``dma_buf=True``, and mapped and device memory of a GPU that was opened without
+        Vulkan. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory what
+        `Vkgdr.supports_existing` tells. End the registration before the memory is freed.
 
         Returns
         -------
