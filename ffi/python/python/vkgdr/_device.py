@@ -189,7 +189,7 @@ class Vkgdr:
         return self._handle.memory_type_of(kind)
 
     def stats(self) -> dict[str, int]:
-        """Count the live allocations on the GPU, and the process's copies.
+        """Count this package's live allocations on the GPU in this process, and the process's copies.
 
         Returns
         -------

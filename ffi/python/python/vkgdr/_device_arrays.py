@@ -76,7 +76,7 @@ def device_array(
     stream : object, optional
         The array's stream; 0 is none.
     kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`.
+        As for `vkgdr.Memory`, but ``"device"`` by default: the array then has no host view.
     owner : Vkgdr, optional
         The GPU, as for `mapped_array`.
 
@@ -104,7 +104,7 @@ def device_array(
 def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
     """Allocate an array with the shape and the data type of another one, of the host or of the device.
 
-    It has the other array's order of axes, and is contiguous.
+    It has the other array's order of axes, and is contiguous. Its kind of memory is ``"device"`` by default.
     """
     if isinstance(ary, Array):
         layout = ary._layout
@@ -161,7 +161,7 @@ def to_device(
     to : Array, optional
         The array to copy to, instead of a new one.
     kind, owner : optional
-        As for `device_array`. The CPU writes mapped memory itself.
+        As for `device_array`, but the kind is ``"mapped"`` by default, which the CPU writes itself.
 
     Raises
     ------

@@ -76,7 +76,10 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         self._source.free(int(ptr), stream)
 
     def export_handle(self, buffer: Any) -> bytes:
-        """Return 64 bytes under which other processes of this user open the buffer's memory, any number of times."""
+        """Return 64 bytes under which other processes open the buffer's memory, any number of times.
+
+        They must be of the same user and in the same network namespace.
+        """
         found = memory_of(int(buffer.handle))
         if found.offset:
             raise InvalidArgumentError(

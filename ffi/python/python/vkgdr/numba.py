@@ -137,7 +137,10 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         return cuda.MemoryInfo(free=info.free, total=info.total)
 
     def get_ipc_handle(self, memory: Any) -> Any:
-        """Return a handle of device memory for other processes; it can be opened several times."""
+        """Return a handle of device memory for other processes; it can be opened several times.
+
+        They must be of the same user and in the same network namespace.
+        """
         found = _find(int(memory.device_pointer))
         if found is None:
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)

@@ -77,7 +77,8 @@ class PooledMemory(MemoryObject):
 
     It has the methods of `vkgdr.Memory`, except its constructors, export to other processes, and ``release_raw``. It is
     not reused while the device may still use it: for that the pool waits, later and for many chunks at once, see
-    `Pool`.
+    `Pool`. Memory longer than the pool's ``largest_piece`` is an allocation of its own, and is released as
+    `vkgdr.Memory` is: unless it is bound to a stream, its release waits for all work of the context.
     """
 
     def __init__(self, *_arguments: object) -> None:
