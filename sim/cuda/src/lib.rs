@@ -81,7 +81,8 @@
 //! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
 //! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
 //!   other fault of a kernel does; kernels of the same context that still run are ended.
-//! * An instruction that is not supported is `CUDA_ERROR_INVALID_PTX` at load, with its line in the log and on stderr.
+//! * An instruction that is not supported makes launches of its kernel `CUDA_ERROR_NOT_SUPPORTED`, with its line on stderr. A
+//!   module of which no kernel can be launched is `CUDA_ERROR_INVALID_PTX` at load, with the line in the log, too.
 //! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
 //! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.
 //! * Copies reach memory that a kernel allocated with `malloc`; CUDA's runtime refuses them. Kernels may use more local

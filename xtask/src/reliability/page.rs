@@ -186,7 +186,10 @@ fn sanitizers(log: &Log) -> String {
         ("c", "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs"),
         ("python", "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented"),
         ("miri", "Miri: what needs no driver"),
-        ("loom", "loom: every interleaving of what is lock-free"),
+        (
+            "loom",
+            "loom: every interleaving of what is lock-free, of the ring's ends those with up to three preemptions",
+        ),
     ];
     let result =
         |name: &str| log.all("sanitizer").find(|facts| facts.get("name") == name).map(|facts| facts.get("result"));
