@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
 
 use crate::controls::as_function;
 
@@ -51,10 +51,22 @@ pub fn kind() -> Option<DriverKind> {
     Some(if simulated { DriverKind::Sim } else { DriverKind::Real })
 }
 
+/// Whether the driver is NVIDIA's. Loads it, but does not initialise it.
+#[must_use]
+pub fn is_real() -> bool {
+    kind() == Some(DriverKind::Real)
+}
+
+/// A number of rounds: fewer on a real driver, where a context, an allocation or a process takes milliseconds to seconds.
+#[must_use]
+pub fn rounds<T>(simulated: T, real: T) -> T {
+    if is_real() { real } else { simulated }
+}
+
 /// Whether a real driver is present and has at least one device. Initialises the driver.
 #[must_use]
 pub fn has_gpu() -> bool {
-    kind() == Some(DriverKind::Real) && device_count() > 0
+    is_real() && device_count() > 0
 }
 
 /// The number of the driver's devices; 0 without a driver or if it does not initialise.
@@ -180,6 +192,10 @@ driver_functions! {
     cuStreamDestroy_v2(stream: CUstream);
     cuStreamSynchronize(stream: CUstream);
     cuStreamQuery(stream: CUstream);
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    cuEventCreate(event: *mut CUevent, flags: c_uint);
+    cuEventRecord(event: CUevent, stream: CUstream);
+    cuEventDestroy_v2(event: CUevent);
     cuLaunchHostFunc(stream: CUstream, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
     cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);

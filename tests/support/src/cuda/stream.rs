@@ -6,7 +6,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUstream, CUstream_flags};
+use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
 
 use super::gate::{self, Gate};
 use crate::codes;
@@ -17,6 +17,7 @@ pub const LEGACY_STREAM: CUstream = without_provenance_mut(1);
 /// `CU_STREAM_PER_THREAD`: each thread's own default stream. `((CUstream)0x2)` in cuda.h.
 pub const PER_THREAD_STREAM: CUstream = without_provenance_mut(2);
 const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
 /// The duration of [`Stream::delay`], long enough for many calls by the CPU.
 const MOMENT: Duration = Duration::from_micros(500);
 
@@ -118,6 +119,33 @@ impl Stream {
     pub fn hold(&self) -> Gate {
         // SAFETY: the stream lives as long as `self`.
         unsafe { Self::hold_raw(self.raw()) }
+    }
+
+    /// Blocks this stream behind another, which is blocked already, and for longer: once the other's present work is done, this
+    /// stream reaches a gate of its own.
+    ///
+    /// A driver may run the host functions of all streams on one thread. Two gates that are reached at the same time would then
+    /// open in the order of the driver's choice; these are reached one after the other.
+    ///
+    /// # Panics
+    /// When the driver refuses.
+    ///
+    /// # Safety
+    /// Both streams must be alive, and the context of `first` must be current.
+    #[must_use]
+    #[track_caller]
+    pub unsafe fn hold_raw_behind(raw: CUstream, first: CUstream) -> Gate {
+        let mut event: CUevent = null_mut();
+        // SAFETY: `event` is a valid output.
+        check("cuEventCreate", unsafe { call::cuEventCreate(&raw mut event, DISABLE_TIMING) });
+        // SAFETY: the event is live, and the stream by this function's contract.
+        check("cuEventRecord", unsafe { call::cuEventRecord(event, first) });
+        // SAFETY: as above; 0 is the only flag that streams without a graph take.
+        check("cuStreamWaitEvent", unsafe { call::cuStreamWaitEvent(raw, event, 0) });
+        // SAFETY: the event has one owner. The stream's wait does not need it any longer.
+        check("cuEventDestroy_v2", unsafe { call::cuEventDestroy_v2(event) });
+        // SAFETY: by this function's contract.
+        unsafe { Self::hold_raw(raw) }
     }
 
     /// As [`hold`](Self::hold), for a stream of any owner.
