@@ -78,6 +78,15 @@ pub(crate) fn hold(stream: &CudaStream) -> Result<Gate> {
     Ok(gate)
 }
 
+/// Blocks a stream behind another that is blocked already; see [`Stream::hold_raw_behind`].
+pub(crate) fn hold_behind(stream: &CudaStream, first: &CudaStream) -> Result<Gate> {
+    first.context().bind_to_thread()?;
+    // SAFETY: the references keep both streams alive, and the first one's context is current.
+    let gate = unsafe { Stream::hold_raw_behind(stream.cu_stream(), first.cu_stream()) };
+    stream.context().bind_to_thread()?;
+    Ok(gate)
+}
+
 /// Lets a stream go as far as it can, opens the gate and waits for everything.
 pub(crate) fn finish(setup: &Setup, last: &CudaStream, gate: Gate) -> Result {
     let done = last.record_event(None)?;
@@ -337,9 +346,9 @@ fn a_read_of_memory_that_is_looked_up_during_a_write_is_waited_for() -> Result {
     // The write below waits for one other context that reads the memory, and the read for one that reads its target.
     let first_gate = hold(&first_stream)?;
     first_stream.memcpy_dtod::<u8, _, _>(&memory, &mut first)?;
-    let second_gate = hold(&second_stream)?;
+    let second_gate = hold_behind(&second_stream, &first_stream)?;
     second_stream.memcpy_dtod::<u8, _, _>(seen, &mut second)?;
-    let gate = hold(reader)?;
+    let gate = hold_behind(reader, &second_stream)?;
     let waits = Calls::of("cuCtxSynchronize");
     thread::scope(|scope| -> Result {
         let (memory, ones, seen, writer, reader) = (&mut memory, &*ones, &mut *seen, &*writer, &*reader);

@@ -14,6 +14,11 @@ pub(crate) fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
     Ok((context, gpu, pool))
 }
 
+/// Makes the pool's first block, before a gate is shut: a driver may wait for running work to make memory.
+pub(crate) fn make_block(pool: &Pool) -> vkgdr::Result<()> {
+    pool.allocate(LEN).map(drop)
+}
+
 /// A chunk with its device address requested, and that address.
 pub(crate) fn exposed(pool: &Pool) -> vkgdr::Result<(PoolMemory, u64)> {
     let chunk = pool.allocate(LEN)?;

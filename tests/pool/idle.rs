@@ -5,7 +5,7 @@ use support::Result;
 use support::cuda::Stream;
 use vkgdr::{Memory, PoolMemory};
 
-use crate::chunks::{LEN, addresses, exposed, host_address, open};
+use crate::chunks::{LEN, addresses, exposed, host_address, make_block, open};
 
 /// Frees memory that the device does not use as idle: as a pool's, or as any.
 fn free_idle(chunk: PoolMemory, pooled: bool) -> Result {
@@ -18,6 +18,7 @@ fn free_idle(chunk: PoolMemory, pooled: bool) -> Result {
 fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
+    make_block(&pool)?;
     let gate = stream.hold();
     for (bound, pooled) in [(false, false), (true, false), (false, true), (true, true)] {
         let (chunk, address) = exposed(&pool)?;
@@ -36,6 +37,7 @@ fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
 fn memory_freed_as_idle_is_reused_at_once_after_its_last_region() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
+    make_block(&pool)?;
     let gate = stream.hold();
     for pooled in [false, true] {
         let chunk = pool.allocate(LEN)?;

@@ -12,7 +12,7 @@ use support::{Result, Shortage, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
-use crate::chunks::{BLOCK, LEN, addresses, exposed, host_address, open};
+use crate::chunks::{BLOCK, LEN, addresses, exposed, host_address, make_block, open};
 
 /// A cudarc stream that waits, through an event of another stream, for the returned gate.
 fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
@@ -47,6 +47,7 @@ fn trim_counts_blocks_released_while_events_are_polled() -> Result {
 fn memory_used_by_the_cpu_only_is_reused_at_once() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
+    make_block(&pool)?;
     let gate = stream.hold();
     let chunk = pool.allocate(LEN)?;
     let address = host_address(&chunk);
@@ -117,6 +118,7 @@ fn an_allocation_waits_for_the_context_before_it_reuses_exposed_memory() -> Resu
 fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
+    make_block(&pool)?;
     let (stream, gate) = held_stream(&other)?;
     let chunk = pool.allocate_on(LEN, &stream)?;
     assert_eq!(chunk.bound_stream(), Some(stream.cu_stream()));
@@ -146,6 +148,7 @@ fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Resu
 fn memory_of_a_stream_is_reused_elsewhere_after_its_event() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
+    make_block(&pool)?;
     let (stream, gate) = held_stream(&other)?;
     let count = BLOCK / LEN;
     let bound: Vec<_> = (0..count).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
@@ -174,6 +177,7 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
         // SAFETY: the stream outlives the memory.
         unsafe { pool.allocate_on_raw(LEN, stream.raw()) }
     };
+    make_block(&pool)?;
     let gate = stream.hold();
     let chunk = allocate()?;
     let (address, host) = (chunk.device_ptr(), host_address(&chunk));
@@ -246,6 +250,7 @@ fn memory_used_by_another_stream_waits_for_the_context() -> Result {
 fn memory_with_immediate_release_is_reused_at_once() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
+    make_block(&pool)?;
     let gate = stream.hold();
     let (chunk, address) = exposed(&pool)?;
     // SAFETY: the device does not use it.
@@ -288,6 +293,7 @@ fn a_map_waits_for_the_stream_of_an_earlier_holder_also_after_another_binding() 
 fn a_map_of_a_chunk_waits_for_its_stream() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
+    make_block(&pool)?;
     let (stream, gate) = held_stream(&other)?;
     let chunk = pool.allocate_on(LEN, &stream)?;
     let (was_open, guard) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(chunk.map(MapMode::ReadWrite, ..)?))?;

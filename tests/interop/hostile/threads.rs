@@ -17,7 +17,7 @@ use vkgdr::cudarc::driver::{CudaContext, DevicePtr, DeviceSlice, DriverError};
 use vkgdr::{OpenFlags, Vkgdr};
 
 use super::{let_run_briefly, new_pool};
-use crate::order::{LEN, Setup, assert_all, filled, hold};
+use crate::order::{LEN, Setup, assert_all, filled, hold, hold_behind};
 
 const ROUNDS: usize = 100;
 
@@ -157,10 +157,19 @@ fn a_chunk_that_a_foreign_context_reads_is_not_given_back_by_another_thread() ->
             reader.synchronize().map_err(|error| format!("a read of a chunk that was given back: {error}"))?;
             Ok(())
         };
-        let result = std::iter::repeat_with(read).take(2 * ROUNDS).collect::<Result>();
-        stop.store(true, Ordering::SeqCst);
-        result
+        // Also if a read panics: the scope waits for the thread.
+        let _stop = StopOnDrop(&stop);
+        std::iter::repeat_with(read).take(2 * ROUNDS).collect()
     })
+}
+
+/// Ends a thread that runs until it is set.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The writer waits for the contexts that have read; one of them reads again in the meantime.
@@ -189,7 +198,7 @@ fn a_read_that_begins_while_a_write_waits_for_others_keeps_the_memory() -> Resul
         // Until it waits for the second of the two.
         let_run(|| waits.count().is_some_and(|count| count > 1));
         let mut begin = || -> Result<Gate> {
-            let second_gate = hold(&reader)?;
+            let second_gate = hold_behind(&reader, &slow)?;
             reader.memcpy_dtod(&memory, &mut target)?;
             Ok(second_gate)
         };

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::cuda::Gate;
@@ -9,11 +10,14 @@ use crate::ledger::Calls;
 
 /// The number of turns after which a thread gives up waiting for another.
 const PATIENCE: usize = 10_000;
+/// The time for a call to return that should not wait, where a driver reports no calls. Less than a gate's.
+const TIME_TO_RETURN: Duration = Duration::from_secs(4);
 
 /// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA
 /// driver, in which it should wait. Returns whether the gate was open when `call` returned.
 ///
-/// A real driver does not report its calls; with it, the other thread yields for a while before it opens the gate.
+/// A real driver does not report its calls; with it, the other thread yields for a while before it opens the gate. For
+/// calls that should not wait, [`waits`] is right there too.
 ///
 /// # Errors
 /// Those of `call`.
@@ -22,12 +26,31 @@ pub fn was_open_on_return<T>(
     function: &'static str,
     call: impl FnOnce() -> Result<T>,
 ) -> Result<(bool, T)> {
+    opened_before_return(gate, function, |turn, _| turn > PATIENCE, call)
+}
+
+/// As [`was_open_on_return`], for a call that should not wait: on a real driver, the gate opens only once the call has returned,
+/// or seconds later.
+///
+/// # Errors
+/// Those of `call`.
+pub fn waits<T>(gate: Gate, function: &'static str, call: impl FnOnce() -> Result<T>) -> Result<(bool, T)> {
+    opened_before_return(gate, function, |_, since| since.elapsed() > TIME_TO_RETURN, call)
+}
+
+/// `gives_up` says, of the number of turns and their begin, when to open the gate where the calls are not known.
+fn opened_before_return<T>(
+    gate: Gate,
+    function: &'static str,
+    gives_up: fn(usize, Instant) -> bool,
+    call: impl FnOnce() -> Result<T>,
+) -> Result<(bool, T)> {
     let (opened, returned) = (AtomicBool::new(false), AtomicBool::new(false));
     let calls = Calls::of(function);
     thread::scope(|scope| {
         let set_at_the_end = SetOnDrop(&returned);
         scope.spawn(|| {
-            until_waiting(&calls, &returned);
+            until_waiting(&calls, &returned, gives_up);
             opened.store(true, Ordering::SeqCst);
             gate.open();
         });
@@ -60,9 +83,10 @@ pub fn let_run(condition: impl Fn() -> bool) {
     (0..PATIENCE).take_while(|_| !condition()).for_each(|_| thread::yield_now());
 }
 
-fn until_waiting(calls: &Calls, returned: &AtomicBool) {
+fn until_waiting(calls: &Calls, returned: &AtomicBool, gives_up: fn(usize, Instant) -> bool) {
+    let begin = Instant::now();
     for turn in 0.. {
-        let waiting = calls.count().map_or(turn > PATIENCE, |count| count > 0);
+        let waiting = calls.count().map_or_else(|| gives_up(turn, begin), |count| count > 0);
         if waiting || returned.load(Ordering::SeqCst) {
             return;
         }
