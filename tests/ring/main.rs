@@ -23,9 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// The time for what does not happen.
 const MOMENT: Duration = Duration::from_millis(20);
 
+/// The example's kernel is loaded before any kernel runs: a driver may wait for running kernels to load another.
 struct Setup {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    echo: CudaFunction,
     gpu: Vkgdr,
 }
 
@@ -33,7 +35,14 @@ impl Setup {
     fn new() -> Result<Self> {
         let context = CudaContext::new(0)?;
         let stream = context.new_stream()?;
-        Ok(Self { context, stream, gpu: Vkgdr::open_primary_context(0, OpenFlags::empty())? })
+        let echo = context.load_module(Ptx::from_src(ECHO))?.load_function("echo")?;
+        Ok(Self { context, stream, echo, gpu: Vkgdr::open_primary_context(0, OpenFlags::empty())? })
+    }
+
+    /// The same with another stream.
+    fn with_new_stream(&self) -> Result<Self> {
+        let (context, echo, gpu) = (self.context.clone(), self.echo.clone(), self.gpu.clone());
+        Ok(Self { stream: context.new_stream()?, context, echo, gpu })
     }
 
     fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {
@@ -42,8 +51,8 @@ impl Setup {
 
     /// Starts the example's kernel.
     fn echo(&self, ring: &Ring, threads: u32) -> Result {
-        let (kernel, address) = (self.kernel(ECHO, "echo")?, ring.device_ptr());
-        let mut launch = self.stream.launch_builder(&kernel);
+        let address = ring.device_ptr();
+        let mut launch = self.stream.launch_builder(&self.echo);
         launch.arg(&address);
         // SAFETY: the kernel takes the ring, which is aborted, and the stream waited for, before it is freed.
         unsafe { launch.launch(shape(threads)) }?;
