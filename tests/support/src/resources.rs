@@ -8,20 +8,32 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use crate::driver::is_real;
+
 /// The permitted change in private anonymous mappings, by malloc and thread stacks; ThreadSanitizer, whose runtime splits them,
 /// needs some 130 in a long run.
 fn allocator_slack() -> usize {
     if std::env::var_os("TSAN_OPTIONS").is_some() { 256 } else { 64 }
 }
 
+/// The permitted change in mappings of the driver's own, which it makes and ends at times of its own.
+const DRIVER_MAPPINGS: usize = 16;
+/// The permitted change in descriptors of NVIDIA's device nodes: a context opens a dozen or so.
+const DRIVER_DESCRIPTORS: usize = 64;
+
 /// The process's file descriptors and mappings at one moment.
 ///
 /// `==` compares every count. Leak tests use [`Snapshot::assert_unchanged`], which tolerates changes by malloc and
-/// thread stacks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// thread stacks, and some by a real driver. Where growth in each of many rounds is to be found, their number must be far
+/// above what it tolerates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Open descriptors, by target.
     fds: BTreeMap<String, usize>,
+    /// Open descriptors of NVIDIA's device nodes.
+    device_fds: usize,
+    /// Mappings of a real driver's own.
+    driver_mappings: usize,
     /// Shared or file-backed mappings of `/proc/self/maps`, by file.
     mappings: BTreeMap<String, usize>,
     /// Private anonymous mappings: heap, stacks.
@@ -36,7 +48,8 @@ impl Snapshot {
     /// When `/proc` cannot be read.
     #[must_use]
     pub fn take() -> Self {
-        let mut snapshot = Self { fds: fds(), mappings: BTreeMap::new(), anonymous: 0, shared_bytes: 0 };
+        let (fds, device_fds) = fds();
+        let mut snapshot = Self { fds, device_fds, ..Self::default() };
         let maps = File::open("/proc/self/maps").unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
         for line in BufReader::new(maps).lines() {
             let line = line.unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
@@ -45,7 +58,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// The number of open descriptors.
+    /// The number of open descriptors, without those of NVIDIA's device nodes.
     #[must_use]
     pub fn fd_count(&self) -> usize {
         self.fds.values().sum()
@@ -54,7 +67,7 @@ impl Snapshot {
     /// The number of mappings.
     #[must_use]
     pub fn mapping_count(&self) -> usize {
-        self.mappings.values().sum::<usize>() + self.anonymous
+        self.mappings.values().sum::<usize>() + self.anonymous + self.driver_mappings
     }
 
     /// The bytes of shared mappings, such as exported and imported memory.
@@ -63,8 +76,8 @@ impl Snapshot {
         self.shared_bytes
     }
 
-    /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and the
-    /// number of private anonymous mappings is about the same.
+    /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and that the
+    /// numbers of private anonymous mappings, of a real driver's mappings and of its descriptors are about the same.
     ///
     /// # Panics
     /// When they differ, with a list of the differences.
@@ -79,6 +92,12 @@ impl Snapshot {
         let mut text = String::new();
         compare(&mut text, "descriptors of", &before.fds, &self.fds);
         compare(&mut text, "mappings of", &before.mappings, &self.mappings);
+        if self.device_fds.abs_diff(before.device_fds) > DRIVER_DESCRIPTORS {
+            line(&mut text, "descriptors of NVIDIA's device nodes", before.device_fds, self.device_fds);
+        }
+        if self.driver_mappings.abs_diff(before.driver_mappings) > DRIVER_MAPPINGS {
+            line(&mut text, "mappings of the driver", before.driver_mappings, self.driver_mappings);
+        }
         if self.shared_bytes != before.shared_bytes {
             line(&mut text, "bytes mapped shared", before.shared_bytes, self.shared_bytes);
         }
@@ -95,6 +114,10 @@ impl Snapshot {
         let shared = fields.next().is_some_and(|permissions| permissions.ends_with('s'));
         // A mapped library that has been rebuilt meanwhile counts as the same file.
         let path = fields.nth(3).unwrap_or_default().trim().trim_end_matches(" (deleted)");
+        if is_the_drivers(shared, path) {
+            self.driver_mappings += 1;
+            return;
+        }
         if shared {
             self.shared_bytes += length(range);
         }
@@ -127,26 +150,38 @@ fn length(range: &str) -> u64 {
 /// The file that glibc's malloc opens briefly, to count the CPUs, when a new thread first allocates.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
-fn fds() -> BTreeMap<String, usize> {
+/// The descriptors by target, and the number of those of NVIDIA's device nodes.
+fn fds() -> (BTreeMap<String, usize>, usize) {
     let folder = std::fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}"));
     let own = format!("/proc/{}/fd", std::process::id());
-    let mut fds = BTreeMap::new();
+    let (mut fds, mut device_fds) = (BTreeMap::new(), 0);
     // A descriptor closed by another thread meanwhile has no target and is not counted.
     let targets = folder.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
-    for target in targets.filter(|target| target != Path::new(CPUS) && !is_device_node(target)) {
-        *fds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
+    for target in targets.filter(|target| target != Path::new(CPUS)) {
+        let target = target.to_string_lossy();
+        if is_device_node(&target) {
+            device_fds += 1;
+        } else {
+            *fds.entry(kind_of(&target)).or_default() += 1;
+        }
     }
     // One of the descriptors in this folder is the one that reads it.
     if let Some(count) = fds.get_mut(&own) {
         *count -= 1;
     }
     fds.retain(|_, count| *count > 0);
-    fds
+    (fds, device_fds)
 }
 
 /// Whether this is a node of NVIDIA's driver, which opens and closes them at times of its own.
-fn is_device_node(target: &Path) -> bool {
-    target.to_str().is_some_and(|target| target.starts_with("/dev/nvidia"))
+fn is_device_node(target: &str) -> bool {
+    target.starts_with("/dev/nvidia")
+}
+
+/// Whether a mapping is a real driver's: of its device nodes, or anonymous and shared, which Linux shows as /dev/zero and NVIDIA's
+/// driver uses for its queues and for pinned memory.
+fn is_the_drivers(shared: bool, path: &str) -> bool {
+    is_device_node(path) || (shared && path == "/dev/zero" && is_real())
 }
 
 /// The target without the number of a pipe or socket.
