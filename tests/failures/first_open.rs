@@ -6,6 +6,7 @@
 
 use support::codes;
 use support::cuda::Context;
+use support::driver::is_real;
 use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
@@ -34,7 +35,9 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
     let mut seen = Seen::default();
     for victim in victims() {
         let mut most = 0;
-        for &code in victim.codes {
+        // On a real driver a child takes a second, and the code of a missing driver makes the library open NVIDIA's headless
+        // one, which succeeds there. The first code is no such.
+        for &code in &victim.codes[..if is_real() { 1 } else { victim.codes.len() }] {
             for nth in 1.. {
                 let said = child::run(child::command(name, &format!("{} {nth} {code}", victim.name))?)?;
                 match said.as_slice() {
@@ -118,6 +121,11 @@ fn a_failed_first_open_can_be_repeated() -> Result {
 
 #[test]
 fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
+    if is_real() {
+        return support::skip(
+            "the calls of Vulkan, which alone can fail there, are those of a first open without a context",
+        );
+    }
     let cuda = ["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid", "cuDeviceGetName"];
     let name = "first_open::a_failed_first_open_of_the_current_context_can_be_repeated";
     sweep(name, &cuda, true, || Vkgdr::open_current_context(FLAGS))
@@ -125,6 +133,11 @@ fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
 
 #[test]
 fn a_failed_first_open_of_the_primary_context_can_be_repeated() -> Result {
+    if is_real() {
+        return support::skip(
+            "the calls of Vulkan, which alone can fail there, are those of a first open without a context",
+        );
+    }
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
     let name = "first_open::a_failed_first_open_of_the_primary_context_can_be_repeated";
     sweep(name, &cuda, false, || Vkgdr::open_primary_context(0, FLAGS))
