@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::folder::{Folder, simulator};
-use crate::{OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, USE_WITH_OTHER_ICD, child, is_child, refused};
+use crate::{
+    OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, USE_WITH_OTHER_ICD, child, is_child, refused, refused_or_headless,
+};
 
 const LOADER: &str = "libvulkan.so.1";
 /// A unique name of the same length.
@@ -92,7 +94,7 @@ fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
     }
     let mut command = child::command("vulkan::a_missing_libvulkan_is_an_error_that_says_what_to_install", OPEN)?;
     folder.first_for(&mut command);
-    refused(
+    refused_or_headless(
         command,
         &["libvulkan.so.1 could not be loaded", "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"],
     )
@@ -127,7 +129,7 @@ fn no_vulkan_driver_is_an_error_that_says_what_to_install() -> Result {
     }
     let name = "vulkan::no_vulkan_driver_is_an_error_that_says_what_to_install";
     let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused(with_icd(name, NO_ICD)?, &parts)
+    refused_or_headless(with_icd(name, NO_ICD)?, &parts)
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() ->
         ),
     )?;
     let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused(with_icd(name, &icd)?, &parts)
+    refused_or_headless(with_icd(name, &icd)?, &parts)
 }
 
 #[test]
