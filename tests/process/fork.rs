@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use support::cuda::{self, PrimaryContext, Stream};
 use support::fork::{assert_forked, in_child, in_quiet_child};
 use support::ledger::Live;
-use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused};
+use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
     CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
@@ -120,8 +120,11 @@ fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
         let mut bytes = vec![0; SIZE];
         assert_forked(memory.write_with(CopyPolicy::Dma, 0, &bytes), "write_with");
         assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut bytes), "read_with");
-        memory.read_with(CopyPolicy::Auto, 0, &mut bytes)?;
-        assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
+        // NVIDIA's driver does not support its memory in a forked child.
+        if simcuda().is_some() {
+            memory.read_with(CopyPolicy::Auto, 0, &mut bytes)?;
+            assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
+        }
         assert_eq!(gpu.collect(), 0);
         assert_eq!(gpu.copy_stats(), stats);
         Ok(())
