@@ -21,21 +21,35 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use step::{Step, step};
 use support::Result;
+use support::driver::rounds;
 use support::ledger::Live;
 use support::state::State;
 use tally::Tally;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, World};
 
-/// Steps when run with the other tests.
+/// Steps when run with the other tests, on the simulated driver and on a real one, where steps take milliseconds.
 const STEPS: u64 = 3000;
+const STEPS_ON_A_GPU: u64 = 600;
 /// Steps of the longest sequence. Long sequences keep many objects alive, short ones start from nothing.
 const LONGEST: usize = 400;
 const THREADS: u64 = 16;
+/// Each thread has a context, which takes a GPU hundreds of megabytes.
+const THREADS_ON_A_GPU: u64 = 4;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is '{text}'; it must be a number")))
+}
+
+/// The number of steps of a test.
+fn goal() -> u64 {
+    number("VKGDR_STEPS").unwrap_or_else(|| rounds(STEPS, STEPS_ON_A_GPU))
+}
+
+/// The number of threads that run sequences at once.
+fn threads() -> u64 {
+    rounds(THREADS, THREADS_ON_A_GPU)
 }
 
 fn seed() -> u64 {
@@ -109,7 +123,7 @@ fn report<W: Copy + Debug + Ord>(what: &str, sequences: u64, seed: u64, tally: &
 fn random_sequences_agree_with_the_model() -> Result {
     const BATCH: u32 = 8;
     let gpu = open()?;
-    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let (goal, seed) = (goal(), seed());
     let mut all = Tally::default();
     let mut batches = 0;
     let mut before = None;
@@ -154,9 +168,9 @@ fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
         let start = |number| {
             // Seeds far enough apart that no thread repeats another.
             let seed = seed.wrapping_add(number << 40);
-            scope.spawn(move || work(shared, seed, goal / THREADS).map_err(|error| error.to_string()))
+            scope.spawn(move || work(shared, seed, goal / threads()).map_err(|error| error.to_string()))
         };
-        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        let threads: Vec<_> = (0..threads()).map(start).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
     let (mut all, mut sequences) = (Tally::default(), 0);
@@ -173,7 +187,7 @@ fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
 #[test]
 fn sixteen_threads_of_sequences_agree_with_their_models() -> Result {
     let gpu = open()?;
-    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let (goal, seed) = (goal(), seed());
     let before = Live::now();
     let (tally, sequences) = work_together(seed, goal)?;
     gpu.collect();

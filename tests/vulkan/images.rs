@@ -1,7 +1,8 @@
 //! Images with linear and optimal tiling, side by side with buffers.
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "sequences of calls of Vulkan on live objects")]
 
-use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
+use support::driver::is_real;
+use support::{Result, assert_says, codes, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{
     AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Image, MemoryLocation,
@@ -35,6 +36,11 @@ fn description(tiling: vk::ImageTiling) -> vk::ImageCreateInfo<'static> {
 fn image(allocator: &Allocator, tiling: vk::ImageTiling, location: MemoryLocation) -> vkgdr::Result<Image> {
     // SAFETY: a valid description; tests wait for their queue.
     unsafe { allocator.image(&description(tiling), location) }
+}
+
+/// Whether a real driver shares no memory of such images.
+fn is_not_shared(error: &vkgdr::Error) -> bool {
+    is_real() && error.vulkan_code() == Some(codes::vulkan::FORMAT_NOT_SUPPORTED)
 }
 
 /// Copies pixels from one buffer through an image to another.
@@ -90,7 +96,13 @@ fn images_of_both_tilings_carry_pixels_from_one_buffer_to_another() -> Result {
     ] {
         // Buffers on both sides of the image, which it must not touch.
         let from = buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu)?;
-        let image = image(&allocator, tiling, location)?;
+        let image = match image(&allocator, tiling, location) {
+            Err(error) if tiling == vk::ImageTiling::LINEAR && is_not_shared(&error) => {
+                eprintln!("left out: images with linear tiling: {error}");
+                continue;
+            }
+            made => made?,
+        };
         let to = buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu)?;
         host_write(&from, 0, &pattern(PIXELS, seed))?;
         copy_through(&compute, from.handle(), image.handle(), to.handle())?;

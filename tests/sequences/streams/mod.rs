@@ -25,7 +25,7 @@ use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, Vkgdr};
 
 use crate::tally::Tally;
-use crate::{LONGEST, STEPS, THREADS, number, open, report, runner, seed};
+use crate::{LONGEST, goal, open, report, runner, seed, threads};
 use item::{Item, Site};
 use step::{Step, What, step};
 
@@ -209,7 +209,7 @@ fn work(shared: &Arc<Shared>, seed: u64, goal: u64) -> Result<(Tally<What>, u64)
 #[test]
 fn random_sequences_on_streams_agree_with_a_model_without_streams() -> Result {
     let gpu = open()?;
-    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let (goal, seed) = (goal(), seed());
     logger::install();
     let shared = Arc::new(Shared::open(gpu, true)?);
     let (tally, sequences) = work(&shared, seed, goal).map_err(|error| format!("VKGDR_SEED={seed}: {error}"))?;
@@ -221,16 +221,16 @@ fn random_sequences_on_streams_agree_with_a_model_without_streams() -> Result {
 #[test]
 fn sixteen_threads_of_sequences_on_streams_agree_with_their_models() -> Result {
     let gpu = open()?;
-    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let (goal, seed) = (goal(), seed());
     let shared = Arc::new(Shared::open(gpu, false)?);
     let (mut all, mut sequences) = (Tally::default(), 0);
     thread::scope(|scope| {
         let start = |number| {
             // Seeds far enough apart that no thread repeats another.
             let (shared, seed) = (&shared, seed.wrapping_add(number << 40));
-            scope.spawn(move || work(shared, seed, goal / THREADS).map_err(|error| error.to_string()))
+            scope.spawn(move || work(shared, seed, goal / threads()).map_err(|error| error.to_string()))
         };
-        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        let threads: Vec<_> = (0..threads()).map(start).collect();
         for (number, thread) in threads.into_iter().enumerate() {
             let done = thread.join().map_err(|_| format!("thread {number} panicked, see above"))?;
             let (tally, count) = done.map_err(|error| format!("thread {number}, VKGDR_SEED={seed}: {error}"))?;
