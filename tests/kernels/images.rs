@@ -20,11 +20,11 @@ fn load_image(image: &[u8]) -> Call {
 
 #[test]
 fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() -> Result {
-    let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: a GPU supports it");
         return Ok(());
     }
+    let (_context, _gpu) = open()?;
     // On the seventh line.
     let text = with_body("    .reg .b32 %r<4>;\n    sured.b.1d.add.u32.trap [%r0, {%r1}], %r2;");
     let (result, log) = Module::load_with_log(&text);
@@ -100,11 +100,11 @@ fn data_without_code_is_an_invalid_image() -> Result {
 
 #[test]
 fn compiled_code_is_refused_with_a_hint() -> Result {
-    let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: a GPU runs compiled code");
         return Ok(());
     }
+    let (_context, _gpu) = open()?;
     let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
     assert_eq!(result.map(drop), Err(codes::NO_BINARY_FOR_GPU));
     assert_says(&log, &["a cubin", "--ptx"]);
@@ -133,11 +133,11 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
-    let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
         return Ok(());
     }
+    let (_context, _gpu) = open()?;
     // An entry's offset in the image is 16, and its target's in the entry 28.
     let entry = |target: u8| {
         let text = format!(
@@ -171,11 +171,11 @@ fn wrapper(version: u32, pointers: [&[u8]; 2]) -> Vec<u8> {
 
 #[test]
 fn the_fat_binaries_of_relocatable_code_are_linked() -> Result {
-    let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
         return Ok(());
     }
+    let (_context, _gpu) = open()?;
     let head = ".version 7.0\n.target sm_80\n.address_size 64\n.global .b8 $str[2] = {65, 0};\n";
     let of = |body: &str| fat_binary(1, 0x11, format!("{head}{body}\0").as_bytes());
     let caller = of(".extern .func other();\n.visible .entry one() { call other; ret; }\n");
@@ -202,11 +202,11 @@ fn the_fat_binaries_of_relocatable_code_are_linked() -> Result {
 
 #[test]
 fn the_ptx_of_a_fat_binary_is_used() -> Result {
-    let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
         return Ok(());
     }
+    let (_context, _gpu) = open()?;
     let text = [KERNELS.as_bytes(), b"\0"].concat();
     let fat = fat_binary(1, 0x11, &text);
     good(load_image(&fat))?;

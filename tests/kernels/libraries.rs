@@ -9,7 +9,7 @@ use crate::driver::{Buffer, Call, Function, Module, Shape, c_string, call, given
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
 use support::codes;
 use support::cuda::{self, Context};
-use support::simcuda;
+use support::{simcuda, skip};
 
 struct Library(usize);
 
@@ -204,7 +204,10 @@ fn a_librarys_module_is_the_librarys_to_unload() -> Result {
     let library = good(Library::load(KERNELS))?;
     let module = good(given(|out| call!(cuLibraryGetModule(out => *mut usize, library.0 => usize))))?;
     assert_eq!(call!(cuModuleUnload(module => usize)), Err(codes::NOT_PERMITTED));
-    let Some(sim) = simcuda() else { return Ok(()) };
+    // What is before this line holds on a real driver too.
+    let Some(sim) = simcuda() else {
+        return skip("only the simulated driver counts its objects and takes stale handles");
+    };
     assert_eq!((sim.live_objects_of("library"), sim.live_objects_of("module")), (1, 0));
     let (kernel, raw) = (good(library.kernel("nothing"))?, library.0);
     let function = good(function_of(kernel))?;

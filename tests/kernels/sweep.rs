@@ -72,11 +72,11 @@ const FUNCTIONS: [&str; 61] = [
 
 #[test]
 fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
-    let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
         eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
+    let (_context, _gpu) = open()?;
     let before = sim.live_objects();
     for name in FUNCTIONS {
         // With zeros for the longest list of arguments.
@@ -99,11 +99,11 @@ fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
 
 #[test]
 fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
-    let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
         eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
+    let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     sim.fail("cuModuleUnload", 1, codes::UNKNOWN);
     assert_eq!(module.unload(), Err(codes::UNKNOWN));
@@ -113,11 +113,11 @@ fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
 
 #[test]
 fn a_launch_that_is_made_to_fail_does_nothing() -> Result {
-    let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
         eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
+    let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let stop = good(module.function("stop"))?;
     sim.fail("cuLaunchKernel", 1, codes::UNKNOWN);

@@ -80,8 +80,8 @@ fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
 
 #[test]
 fn the_next_kind_is_taken_where_a_driver_refuses_to_share_one() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
     let Some(sim) = support::simcuda() else { return skip("needs the simulated CUDA driver") };
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
     // As it is and as a dedicated allocation.
     for nth in [1, 2] {
         sim.fail("cuImportExternalMemory", nth, codes::NOT_SUPPORTED);
