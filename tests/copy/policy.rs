@@ -299,9 +299,9 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
 
 #[test]
 fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     uncached("policy::a_fill_begun_by_the_gpu_is_finished_by_the_gpu", || {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
-        let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
         memory.fill(.., 1_u8)?;

@@ -1,5 +1,6 @@
 //! Copies by the CPU through the public methods: every routine, writers, large reads.
 
+use support::driver::is_real;
 use support::{
     HOST_VIEWS, Random, Result, assert_says, child, cuda, device_read, logs, pattern, refused, skip, supported,
 };
@@ -44,8 +45,9 @@ fn read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
 fn every_routine_copies_what_the_device_sees() -> Result {
     if let Some(name) = child::role() {
         let (_context, gpu) = support::open(NONE)?;
-        // Before the capture: a driver that refuses to share a kind is logged.
+        // Before the capture: what the first allocation of a kind finds out about the drivers is logged.
         let kinds = supported(&gpu, &HOST_VIEWS);
+        kinds.iter().try_for_each(|&kind| Memory::allocate(&gpu, 4096, kind)?.free())?;
         logs::capture();
         for kind in kinds {
             let memory = Memory::allocate(&gpu, 400_001, kind)?;
@@ -77,7 +79,9 @@ fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
         for turn in 0..3 {
             memory.write(turn, &[turn; 5])?;
         }
-        let lines = logs::captured();
+        let mut lines = logs::captured();
+        // The first allocation, which chooses the routine, may log what it finds out about a real driver.
+        lines.retain(|line| !is_real() || line.contains(VARIABLE));
         assert_eq!(lines.len(), 1, "{lines:?}");
         child::say(&lines[0]);
         child::say(format!("{} {}", memory.copy_routine(), CopyRoutine::chosen()));
