@@ -117,7 +117,9 @@ fn handles_of_one_device_take_turns_with_its_queue() -> Result {
     // SAFETY: this crate's device is never destroyed.
     let again = unsafe { Vkgdr::open_on(&shared.vulkan_handles()?, OpenFlags::empty()) }?;
     assert!(!overlap(&shared, &again)?, "two handles of this crate's device");
-    assert!(overlap(&shared, &one)?, "two devices");
+    // On a busy machine, one thread may have left before the other begins.
+    let overlaps = (0..100).find_map(|_| overlap(&shared, &one).map(|met| met.then_some(met)).transpose());
+    assert!(overlaps.transpose()?.is_some(), "two devices");
     Ok(())
 }
 
