@@ -96,7 +96,7 @@ fn late_copy() -> Result {
     let (_context, gpu) = open()?;
     let memory = Memory::allocate(&gpu, 100, MemoryKind::Mapped)?;
     host_write(&memory, 0, &[1; 100])?;
-    let mut source = vec![2_u8; 100];
+    let mut source = [2_u8; 100];
     good(call!(cuMemcpyHtoD_v2(memory.device_ptr() => u64, source.as_ptr() => *const u8, 100 => usize)))?;
     source.fill(3);
     assert_eq!(host_read(&memory, 0, 100)?, [1; 100], "the copy is late");
