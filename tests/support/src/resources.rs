@@ -18,7 +18,7 @@ fn allocator_slack() -> usize {
 
 /// The permitted change in mappings of the driver's own, which it makes and ends at times of its own.
 const DRIVER_MAPPINGS: usize = 16;
-/// The permitted change in descriptors of NVIDIA's device nodes: a context opens a dozen or so.
+/// The permitted change in descriptors of NVIDIA's driver: a context opens a dozen or so.
 const DRIVER_DESCRIPTORS: usize = 64;
 
 /// The process's file descriptors and mappings at one moment.
@@ -30,8 +30,8 @@ const DRIVER_DESCRIPTORS: usize = 64;
 pub struct Snapshot {
     /// Open descriptors, by target.
     fds: BTreeMap<String, usize>,
-    /// Open descriptors of NVIDIA's device nodes.
-    device_fds: usize,
+    /// Open descriptors of NVIDIA's driver.
+    driver_fds: usize,
     /// Mappings of a real driver's own.
     driver_mappings: usize,
     /// Shared or file-backed mappings of `/proc/self/maps`, by file.
@@ -48,8 +48,8 @@ impl Snapshot {
     /// When `/proc` cannot be read.
     #[must_use]
     pub fn take() -> Self {
-        let (fds, device_fds) = fds();
-        let mut snapshot = Self { fds, device_fds, ..Self::default() };
+        let (fds, driver_fds) = fds();
+        let mut snapshot = Self { fds, driver_fds, ..Self::default() };
         let maps = File::open("/proc/self/maps").unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
         for line in BufReader::new(maps).lines() {
             let line = line.unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
@@ -58,7 +58,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// The number of open descriptors, without those of NVIDIA's device nodes.
+    /// The number of open descriptors, without those of NVIDIA's driver.
     #[must_use]
     pub fn fd_count(&self) -> usize {
         self.fds.values().sum()
@@ -92,8 +92,8 @@ impl Snapshot {
         let mut text = String::new();
         compare(&mut text, "descriptors of", &before.fds, &self.fds);
         compare(&mut text, "mappings of", &before.mappings, &self.mappings);
-        if self.device_fds.abs_diff(before.device_fds) > DRIVER_DESCRIPTORS {
-            line(&mut text, "descriptors of NVIDIA's device nodes", before.device_fds, self.device_fds);
+        if self.driver_fds.abs_diff(before.driver_fds) > DRIVER_DESCRIPTORS {
+            line(&mut text, "descriptors of the driver", before.driver_fds, self.driver_fds);
         }
         if self.driver_mappings.abs_diff(before.driver_mappings) > DRIVER_MAPPINGS {
             line(&mut text, "mappings of the driver", before.driver_mappings, self.driver_mappings);
@@ -150,17 +150,17 @@ fn length(range: &str) -> u64 {
 /// The file that glibc's malloc opens briefly, to count the CPUs, when a new thread first allocates.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
-/// The descriptors by target, and the number of those of NVIDIA's device nodes.
+/// The descriptors by target, and the number of those of NVIDIA's driver.
 fn fds() -> (BTreeMap<String, usize>, usize) {
     let folder = std::fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}"));
     let own = format!("/proc/{}/fd", std::process::id());
-    let (mut fds, mut device_fds) = (BTreeMap::new(), 0);
+    let (mut fds, mut driver_fds) = (BTreeMap::new(), 0);
     // A descriptor closed by another thread meanwhile has no target and is not counted.
     let targets = folder.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
     for target in targets.filter(|target| target != Path::new(CPUS)) {
         let target = target.to_string_lossy();
-        if is_device_node(&target) {
-            device_fds += 1;
+        if is_driver_file(&target) {
+            driver_fds += 1;
         } else {
             *fds.entry(kind_of(&target)).or_default() += 1;
         }
@@ -170,18 +170,21 @@ fn fds() -> (BTreeMap<String, usize>, usize) {
         *count -= 1;
     }
     fds.retain(|_, count| *count > 0);
-    (fds, device_fds)
+    (fds, driver_fds)
 }
 
-/// Whether this is a node of NVIDIA's driver, which opens and closes them at times of its own.
-fn is_device_node(target: &str) -> bool {
-    target.starts_with("/dev/nvidia")
+/// The paths of NVIDIA's driver, whose files it opens, maps and closes at times of its own: device nodes, and memory files of its
+/// part for graphics, which Vulkan's driver uses (`/proc/*/maps` of programs with libnvidia-glcore 470).
+const DRIVER_PATHS: [&str; 3] = ["/dev/nvidia", "/memfd:/.gl", "/memfd:/.nvidia_drv"];
+
+/// Whether a file is NVIDIA's driver's.
+fn is_driver_file(path: &str) -> bool {
+    DRIVER_PATHS.into_iter().any(|start| path.starts_with(start))
 }
 
-/// Whether a mapping is a real driver's: of its device nodes, or anonymous and shared, which Linux shows as /dev/zero and NVIDIA's
-/// driver uses for its queues and for pinned memory.
+/// Whether a mapping is a real driver's: of its files, or anonymous and shared, which Linux shows as /dev/zero.
 fn is_the_drivers(shared: bool, path: &str) -> bool {
-    is_device_node(path) || (shared && path == "/dev/zero" && is_real())
+    is_driver_file(path) || (shared && path == "/dev/zero" && is_real())
 }
 
 /// The target without the number of a pipe or socket.
