@@ -121,15 +121,15 @@ fn report<W: Copy + Debug + Ord>(what: &str, sequences: u64, seed: u64, tally: &
 
 #[test]
 fn random_sequences_agree_with_the_model() -> Result {
-    const BATCH: u32 = 8;
     let gpu = open()?;
+    let batch = rounds(8, 2);
     let (goal, seed) = (goal(), seed());
     let mut all = Tally::default();
     let mut batches = 0;
     let mut before = None;
     while all.total() < goal {
         let tally = std::cell::RefCell::new(Tally::default());
-        let result = runner(seed + batches, BATCH).run(&prop::collection::vec(step(), 1..LONGEST), |steps| {
+        let result = runner(seed + batches, batch).run(&prop::collection::vec(step(), 1..LONGEST), |steps| {
             let done = run_alone(steps).map_err(|error| TestCaseError::fail(error.to_string()))?;
             tally.borrow_mut().add(&done);
             Ok(())
@@ -144,7 +144,7 @@ fn random_sequences_agree_with_the_model() -> Result {
     if let Some(before) = before {
         State::assert_unchanged(&before, "all the sequences");
     }
-    report("alone", batches * u64::from(BATCH), seed, &all);
+    report("alone", batches * u64::from(batch), seed, &all);
     Ok(())
 }
 
