@@ -238,7 +238,7 @@ class Cuda:
         self.call("cuGraphDestroy", graph)
 
     def load_own_kernels(self) -> None:
-        """Let the driver load what it fills and copies with in the current context: later that may wait for held work."""
+        """Let the driver load what it fills and copies with in the current context: later it may wait for held work."""
         pointer = self.allocate(8)
         self.fill(pointer, 0, 4)
         self.copy(pointer + 4, pointer, 4)
