@@ -321,16 +321,18 @@ impl ContextEntry {
     }
 }
 
-/// Releases an allocation whose CUDA context was destroyed, and CUDA's side with it.
+/// Releases an allocation whose CUDA context was destroyed, and CUDA's side with it. That is a mistake of the program, and a
+/// warning, unless it had freed the memory before, which waited for a stream.
 #[cold]
 fn release_orphan(allocation: Allocation, level: Level) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
+    let what = if level == Level::Warn { "the memory" } else { "its deferred free" };
     report::line(
         level,
         module_path!(),
         format_args!(
-            "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
+            "the CUDA context of {len} bytes of {kind} memory was destroyed before {what}; freed without CUDA"
         ),
     );
 }

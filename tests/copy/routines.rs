@@ -45,16 +45,16 @@ fn read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
 fn every_routine_copies_what_the_device_sees() -> Result {
     if let Some(name) = child::role() {
         let (_context, gpu) = support::open(NONE)?;
-        // Before the capture: what the first allocation of a kind finds out about the drivers is logged.
-        let kinds = supported(&gpu, &HOST_VIEWS);
-        kinds.iter().try_for_each(|&kind| Memory::allocate(&gpu, 4096, kind)?.free())?;
         logs::capture();
-        for kind in kinds {
+        for kind in supported(&gpu, &HOST_VIEWS) {
             let memory = Memory::allocate(&gpu, 400_001, kind)?;
             assert_eq!(memory.copy_routine().name(), name, "{kind}");
             copy_around_lines(&memory)?;
         }
-        assert_eq!(logs::captured(), [""; 0]);
+        let mut lines = logs::captured();
+        // The first allocation may log what it finds out about a real driver.
+        lines.retain(|line| !is_real() || line.contains(VARIABLE));
+        assert_eq!(lines, [""; 0]);
         child::say(CopyRoutine::chosen());
         return Ok(());
     }

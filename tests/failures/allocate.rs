@@ -77,7 +77,7 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
             named.retain(|function| *function != "vkGetMemoryFdKHR");
             let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
             // An import that is refused is tried once more, without asking that it can be exported again, if it asked.
-            // The codes that are injected on a real driver are no refusals.
+            // Whether a real driver lets imports be exported, and is asked for it, is not known.
             let again: &[_] = if is_of("no-export-of-imports") { &[] } else { &["vkAllocateMemory"] };
             let (survived, incidental): (&[_], &[_]) = if is_real() { (&[], again) } else { (again, &[]) };
             let sweep = Sweep { what: &what, named: &named, survived, incidental, ..Sweep::default() };

@@ -89,7 +89,7 @@ section 'Vulkan memory types and heaps' | block 'Vulkan memory types and heaps'
 section 'Vulkan limits' | block 'Vulkan limits'
 section 'libraries of the Vulkan driver' | block 'Libraries of the Vulkan driver'
 section 'loader' | tail -n 80 | short 300 | block 'Messages of the Vulkan loader'
-sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |stopped |[A-Z][0-9]+[a-z]? )' | short 600 | block 'Answers'
+sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | short 600 | block 'Answers'
 for log in tests validation python examples; do results "$log" | block "Results of $log"; done
 left_out | block 'Left out, with the number of tests'
 # The benches' tables.

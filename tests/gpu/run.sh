@@ -5,10 +5,10 @@
 #
 # Needs no Rust, internet access, Vulkan loader or root. Runs the stages of stage.sh, or the given ones, one after the other
 # within VKGDR_GPU_SECONDS, by default 540; a failed stage does not stop the next. On a GPU `validation` runs only if it is
-# given: it checks this library's calls, which the simulated driver suffices for, and the benches need its time. Leaves at most 8 files: report.md, which is for people
-# (stages with exit code and seconds, 124 being "timed out"; answers, failures), a log for each stage (the probe's is in
-# facts.log), and bench.json. The exit code is 0 if every stage succeeded. PYTHON names the interpreter for the Python
-# tests, which need 3.11 and numpy.
+# given: it checks this library's calls, which the simulated driver suffices for, and the benches need its time. Leaves at
+# most 8 files: report.md, which is for people (stages with exit code and seconds, 124 being "timed out"; answers, failures),
+# a log for each stage (the probe's is in facts.log), and bench.json. The exit code is 0 if every stage succeeded. PYTHON
+# names the interpreter for the Python tests, which need 3.11 and NumPy 2.1, or newer.
 #
 # With all stages in one run, most benches run in quick mode, and some tests may not run in time, since a GPU's driver
 # takes long to create a CUDA context. For complete results make three runs, each with its own OUTPUT-FOLDER:
@@ -30,7 +30,8 @@ die() { printf '%s\n' "$*" >&2 && exit 2; }
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 
 # Less the time to unpack and to end late stages. By default the stages' shares add up to 505.
-[[ ${VKGDR_GPU_SECONDS:=540} =~ ^[1-9][0-9]+$ ]] || die "VKGDR_GPU_SECONDS is '$VKGDR_GPU_SECONDS'; it must be a number"
+[[ ${VKGDR_GPU_SECONDS:=540} =~ ^[1-9][0-9]{1,4}$ ]] && [ "$VKGDR_GPU_SECONDS" -ge 60 ] ||
+    die "VKGDR_GPU_SECONDS is '$VKGDR_GPU_SECONDS'; it must be a number of seconds from 60 on"
 budget=$((VKGDR_GPU_SECONDS - 25))
 stages=(facts probe tests validation python examples bench)
 declare -A due=([facts]=40 [probe]=105 [tests]=115 [validation]=100 [python]=55 [examples]=30 [bench]=60)

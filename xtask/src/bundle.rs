@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! gpu-bundle/run.sh OUTPUT-FOLDER                what fits into 9 minutes, most benches in quick mode
-//! gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches alone, in full (run.sh documents more)
+//! gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches, in full (run.sh documents more)
 //! ```
 //!
 //! The tests are a nextest archive (tests.tar.zst), all other binaries are in programs.tar.gz; run.sh unpacks both. The

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use xshell::{Cmd, Shell, TempDir, cmd};
 
@@ -11,7 +14,7 @@ use crate::Result;
 const SCRIPT: &str = "#!/bin/sh\n";
 /// Says what the benches are told.
 const BENCH: &str = r#"echo "$(basename "$0") quick=${VKGDR_BENCH_QUICK-0} seconds=$VKGDR_BENCH_SECONDS""#;
-const BENCHES: [&str; 6] = ["gpu", "copies", "gdr_copies", "allocation", "pool", "c_calls"];
+const BENCHES: [&str; 6] = ["gpu", "copies", "gdr_copies", "allocation", "c_calls", "pool"];
 /// What vulkaninfo prints of a GPU.
 const NVIDIA: &str = "echo 'deviceName = H100'; echo 'vendorID = 0x10de'";
 
@@ -92,9 +95,17 @@ fn a_probe_that_is_interrupted_keeps_its_answers() -> Result {
         "echo 'gpu_probe: H100'; echo 'M1 a question: yes [0.1 s]'\nsleep 60\necho 'M2 another one'",
         NVIDIA,
     )?;
-    let (script, out) = (bundle.folder.path().join("bundle/run.sh"), bundle.out());
-    let command = cmd!(bundle.sh, "timeout 4 bash {script} {out} probe").env("VKGDR_CUDA_DRIVER", "real").quiet();
-    command.ignore_status().ignore_stdout().run()?;
+    let script = bundle.folder.path().join("bundle/run.sh");
+    let mut command = Command::new("bash");
+    command.arg(script).arg(bundle.out()).arg("probe").env("VKGDR_CUDA_DRIVER", "real");
+    let mut run = command.stdout(Stdio::null()).spawn()?;
+    while !bundle.text("facts.log").is_ok_and(|log| log.contains("M1 a question")) {
+        assert!(run.try_wait()?.is_none(), "it ended before it was interrupted");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let process = run.id().to_string();
+    cmd!(bundle.sh, "kill -TERM {process}").run()?;
+    run.wait()?;
     let report = bundle.text("report.md")?;
     assert!(report.contains("M1 a question: yes"), "{report}");
     assert!(report.contains("FAILED: probe (interrupted)"), "{report}");
@@ -127,6 +138,8 @@ fn on_a_gpu_validation_runs_only_if_it_is_given_and_vulkan_finds_the_gpu() -> Re
     let skipped = "skipped: validation, since Vulkan finds no NVIDIA device";
     assert!(printed.contains(skipped), "{printed}");
     assert!(bundle.text("report.md")?.contains(skipped));
+    bundle.run(&["tests"]).read()?;
+    assert!(bundle.text("report.md")?.contains("the tests that need Vulkan, which finds no NVIDIA device"));
     Ok(())
 }
 

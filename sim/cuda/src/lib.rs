@@ -104,7 +104,8 @@
 //! * A launch on an idle stream waits up to 5 ms for its kernel, so that programs that read results without waiting see
 //!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
-//!   kernel and with `SIMCUDA_ASYNC=1`; that synchronous copies from pageable memory may, shows with the latter alone. A program that frees imported memory right afterwards must synchronise first.
+//!   kernel, and with `SIMCUDA_ASYNC=1` or `SIMCUDA_LATE=1`; that synchronous copies from pageable memory may, shows with
+//!   either of these settings only. A program that frees imported memory right afterwards must synchronise first.
 //! * The host's view of imported memory cannot be registered without `CU_MEMHOSTREGISTER_IOMEMORY`, except where the
 //!   profile layer gives the host pages of its own (memory that is not coherent).
 //! * Device memory is exported (`cuMemGetHandleForAddressRange`) as a memfd, and under the profiles `dma-buf` only. Ranges

@@ -31,11 +31,9 @@ def run(name, *arguments, expect=0, **environment):
         timeout=50,
         check=False,
     )
-    if not strict:
-        done.stderr = ""
     assert done.returncode == expect, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
-    assert expect != 0 or not done.stderr, done.stderr
+    assert expect != 0 or not strict or not done.stderr, done.stderr
     return done
 
 

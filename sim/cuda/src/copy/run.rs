@@ -3,7 +3,7 @@
 //! A synchronous copy runs on the legacy default stream, and the caller waits, except where both sides are
 //! device memory: CUDA does not wait then, and neither does this, unless the program asked for it by
 //! `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`. One from pageable to device memory waits for earlier work alone, with
-//! `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1`: CUDA takes the bytes before it returns, and may write them later ("API
+//! `SIMCUDA_ASYNC=1` or `SIMCUDA_LATE=1`: CUDA takes the bytes before it returns, and may write them later ("API
 //! synchronization behavior" of the driver API). An asynchronous copy from pageable memory takes
 //! the bytes before it returns, and one to pageable memory returns when it is done.
 
