@@ -113,6 +113,10 @@ fn use_once(gpu: &Vkgdr) -> Result {
     Ok(())
 }
 
+/// Why an open in a context is left out on a real driver.
+const SWEPT_WITHOUT_A_CONTEXT: &str =
+    "the calls of Vulkan, which alone can fail there, are those of a first open without a context";
+
 #[test]
 fn a_failed_first_open_can_be_repeated() -> Result {
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName"];
@@ -122,9 +126,7 @@ fn a_failed_first_open_can_be_repeated() -> Result {
 #[test]
 fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
     if is_real() {
-        return support::skip(
-            "the calls of Vulkan, which alone can fail there, are those of a first open without a context",
-        );
+        return support::skip(SWEPT_WITHOUT_A_CONTEXT);
     }
     let cuda = ["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid", "cuDeviceGetName"];
     let name = "first_open::a_failed_first_open_of_the_current_context_can_be_repeated";
@@ -134,9 +136,7 @@ fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
 #[test]
 fn a_failed_first_open_of_the_primary_context_can_be_repeated() -> Result {
     if is_real() {
-        return support::skip(
-            "the calls of Vulkan, which alone can fail there, are those of a first open without a context",
-        );
+        return support::skip(SWEPT_WITHOUT_A_CONTEXT);
     }
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
     let name = "first_open::a_failed_first_open_of_the_primary_context_can_be_repeated";

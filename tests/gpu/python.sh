@@ -89,9 +89,10 @@ export PYTHONPATH=$scratch/site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECO
 program 15 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
 # Their first import may take longer than a test may.
 for library in torch cupy; do
-    program 30 "import $library" "$python" -c "import $library; print($library.__version__)"
+    program 30 "import $library" "$python" -c "from importlib.util import find_spec
+print(__import__('$library').__version__ if find_spec('$library') else 'not installed')"
 done
-status=0 # neither needs to be there
+status=0 # neither needs to work
 pytests "$python"
 for file in examples/python/*.py; do
     [[ $file != *pycuda* ]] || timeout 20 "$python" -c 'import pycuda' || { echo "skipped: $file" && continue; }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::cuda::{self, Stream};
+use support::profile::under;
 use support::{host_read, host_write, simcuda};
 use vkgdr::{Memory, MemoryKind};
 
@@ -57,38 +58,12 @@ fn a_small_kernel_is_done_when_its_launch_returns() -> Result {
 
 #[test]
 fn late_work_starts_when_it_is_waited_for_or_asked_about_or_later() -> Result {
-    const TEST: &str = "starting::late_work_starts_when_it_is_waited_for_or_asked_about_or_later";
-    if child::role().is_some() {
-        late_work()?;
-        child::say("done");
-        return Ok(());
-    }
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver starts work when it likes");
-        return Ok(());
-    }
-    let mut command = child::command(TEST, "late")?;
-    command.env("SIMCUDA_LATE", "1");
-    assert_eq!(child::run(command)?, ["done"]);
-    Ok(())
+    under("late", "starting::late_work_starts_when_it_is_waited_for_or_asked_about_or_later", late_work)
 }
 
 #[test]
 fn a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late() -> Result {
-    const TEST: &str = "starting::a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late";
-    if child::role().is_some() {
-        late_copy()?;
-        child::say("done");
-        return Ok(());
-    }
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver writes them when it likes");
-        return Ok(());
-    }
-    let mut command = child::command(TEST, "late")?;
-    command.env("SIMCUDA_LATE", "1");
-    assert_eq!(child::run(command)?, ["done"]);
-    Ok(())
+    under("late", "starting::a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late", late_copy)
 }
 
 /// As CUDA does with `cuMemcpyHtoD`, although it is synchronous by name: the CPU sees that in memory of which it has a view.

@@ -88,16 +88,12 @@ def cuda() -> libcuda.Cuda:
 @pytest.fixture(scope="session", autouse=True)
 def primary_of_the_run() -> Iterator[None]:
     """Keep device 0's primary context of a real GPU, of which a test would otherwise create and destroy its own."""
-    if simulator.available():
-        yield
-        return
-    try:
-        cuda = libcuda.Cuda()
-        count = cuda.device_count()
-    except (OSError, libcuda.CudaError):
-        count = 0
+    cuda = None
+    if not simulator.available():
+        with contextlib.suppress(OSError, libcuda.CudaError):
+            cuda = libcuda.Cuda()
     # In exclusive compute mode, where tests/gpu runs one test at a time, the programs of tests need the GPU themselves.
-    if count == 0 or os.environ.get("NEXTEST_TEST_THREADS") == "1":
+    if cuda is None or cuda.device_count() == 0 or os.environ.get("NEXTEST_TEST_THREADS") == "1":
         yield
         return
     cuda.push(cuda.retain_primary())

@@ -18,7 +18,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Asked {
     /// Messages of drivers and panics, then all lines but the answer.
     pub(crate) details: String,
-    /// The last line, or why there is none.
+    /// The last line that the process printed; if it crashed or hung, how it ended.
     pub(crate) answer: String,
     pub(crate) outcome: Outcome,
 }

@@ -173,8 +173,8 @@ fn fds() -> (BTreeMap<String, usize>, usize) {
     (fds, driver_fds)
 }
 
-/// The paths of NVIDIA's driver, whose files it opens, maps and closes at times of its own: device nodes, and memory files of its
-/// part for graphics, which Vulkan's driver uses (`/proc/*/maps` of programs with libnvidia-glcore 470).
+/// Prefixes of the files that NVIDIA's driver opens, maps and closes whenever it likes: its device nodes, and the memory files of
+/// its graphics libraries, which its Vulkan driver uses (seen in `/proc/*/maps` of programs with libnvidia-glcore 470).
 const DRIVER_PATHS: [&str; 3] = ["/dev/nvidia", "/memfd:/.gl", "/memfd:/.nvidia_drv"];
 
 /// Whether a file is NVIDIA's driver's.

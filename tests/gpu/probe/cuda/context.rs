@@ -49,7 +49,7 @@ impl Cuda {
     }
 }
 
-/// A context that is no primary one. It lives until the process ends, unless it is destroyed.
+/// A context made by `cuCtxCreate`. It lives until it is destroyed or the process ends.
 pub(crate) struct OrdinaryContext(CUcontext);
 
 impl OrdinaryContext {
