@@ -1,27 +1,31 @@
-# One target per task; `make` alone lists them. The longer ones are chores of `cargo xtask` and sessions of noxfile.py.
+# One target per task; `make` alone lists them. The longer ones are parts of scripts/checks.py, chores of `cargo xtask` and
+# sessions of noxfile.py.
 #
-# Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR, DESTDIR and GDRAPI (install, uninstall, install-sim and
-# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), MINUTES (soak), SECONDS (fuzz,
-# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
-# CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
+# Variables: FILE (demo), PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
+# DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), INTO (python:
+# another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real
+# or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test validation profiles aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python \
-    wheel gpu-bundle docs sim lint clean
+.PHONY: help demo test nightly bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
-export FILE BUNDLE PREFIX LIBDIR DESTDIR GDRAPI MINUTES
-export SECONDS_EACH = $(SECONDS)
+export FILE BUNDLE PREFIX LIBDIR DESTDIR GDRAPI
 # Where rustup installs programs; a shell that was open before does not know the folder.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 target = $(or $(CARGO_TARGET_DIR),target)
+# Absolute, for programs that start in other folders. The simulator is a workspace of its own, with a target folder of its own
+# unless CARGO_TARGET_DIR is one for all.
+ifdef CARGO_TARGET_DIR
+export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
+endif
 nox = "$(target)"/python/tools/bin/nox
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
-simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
+simulator = case $$(sim/run --driver) in sim) $(MAKE) -C sim build ;; esac
 demos = --package examples --example share_file --example vector_add
 built = "$(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask"
 xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
@@ -45,42 +49,21 @@ help: ## list the targets
 demo: ## share a file (FILE=path) with the GPU, run a kernel
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
-	@case $$(sim/run --driver) in \
-	    sim) scripts/sim.sh release $(demos) ;; \
-	    real) cargo build --locked --release $(demos) ;; \
-	esac
+	@$(simulator)
+	@cargo build --locked --release $(demos)
 	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
 	@echo
 	@cargo run --quiet --locked --release --example vector_add
 
-test: ## run all tests
+test: ## run the tests that each commit must pass (PARTS=names)
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) c python
-	@scripts/sim.sh
-	@$(xtask) test
+	@scripts/checks.py test $(PARTS)
 
-validation: ## run the tests under Vulkan's validation layer
-	@sim/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan) validation c python
-	@scripts/sim.sh
-	@$(xtask) validation
-
-profiles: export VKGDR_CUDA_DRIVER = sim
-profiles: ## run the tests on other simulated GPUs
-	@scripts/setup.sh rust vulkan lavapipe c python
-	@scripts/sim.sh
-	@$(xtask) profiles
-
-# Emulation checks each access but not their order: the x86-64 host orders accesses that an AArch64 CPU may reorder.
-# An emulated program has no drivers to load, which shared_fd_tests needs.
-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
-aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
-aarch64: ## run the unit tests on an emulated AArch64 CPU
-	@[ "$$(uname -m)" = x86_64 ] || { echo 'for x86-64 machines; on AArch64, run make test' >&2; exit 1; }
-	@scripts/setup.sh rust aarch64
-	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-gnu
-	@echo '==> unit tests on an emulated AArch64 CPU (two minutes the first time)'
-	@cargo test --quiet --locked --release --package vkgdr --lib --target aarch64-unknown-linux-gnu -- --skip shared_fd_tests
+nightly: export VKGDR_CUDA_DRIVER = sim
+nightly: ## run all that can be checked without a GPU: hours, goes on where it stopped (PARTS=names)
+	@scripts/setup.sh rust vulkan lavapipe validation c c-all python aarch64
+	@scripts/checks.py nightly $(PARTS)
 
 bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
 	@sim/run --driver >/dev/null
@@ -89,27 +72,6 @@ bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
 	@$(xtask) bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(if $(ALL),--all) \
 	    $(if $(ONLY),--only "$(ONLY)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
 
-soak: ## random sequences on 16 threads for MINUTES=10
-	@sim/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan)
-	@scripts/sim.sh
-	@echo "==> soaking for $${MINUTES:-10} minutes: heap and resident memory at the end of each line"
-	@VKGDR_TEST_LAYERS=$${VKGDR_TEST_LAYERS:-faults} MINUTES=$${MINUTES:-10} cargo test --quiet --locked --package vkgdr --test sequences -- \
-	    --ignored --exact soak::the_resources_of_the_process_stay_flat --nocapture
-
-fuzz: ## fuzz the C library, the simulated driver, PTX and messages, SECONDS=60 each
-	@scripts/setup.sh rust vulkan lavapipe
-	@$(xtask) fuzz
-
-sanitize: ## loom, Miri, sanitizers (nightly Rust)
-	@scripts/setup.sh rust vulkan lavapipe c python
-	@$(xtask) sanitize
-
-reliability: export VKGDR_CUDA_DRIVER = sim
-reliability: ## all long runs; write docs/reliability.md
-	@scripts/setup.sh rust vulkan lavapipe validation c python
-	@$(xtask) reliability
-
 install: ## install the C library and vkgdr (PREFIX=/usr/local, GDRAPI=1)
 	@$(call install,install)
 
@@ -117,27 +79,26 @@ uninstall: ## remove them
 	@$(call uninstall,install --uninstall)
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
-	@$(call install,install-sim)
+	@$(MAKE) -C sim install
 
 uninstall-sim: ## remove the installed vkgdr-sim
-	@$(call uninstall,install-sim --uninstall)
+	@$(MAKE) -C sim uninstall
 
 python: ## make a virtual environment with the package
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
-	@scripts/sim.sh
+	@$(MAKE) -C sim build
 	@$(nox) -s python $(if $(INTO),-- "$(INTO)")
 
 wheel: ## build and test the manylinux wheels, vkgdr-sim's too
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
-	@scripts/sim.sh
+	@$(MAKE) -C sim build
 	@$(xtask) wheel
-	@$(xtask) sim-wheel
 	@$(nox) -s wheel
-	@case $$(sim/run --driver) in sim) $(nox) -s sim_wheel ;; esac
-	@mkdir -p dist && rm -f dist/vkgdr-*.whl dist/vkgdr_sim-*.whl
-	@cp -v "$(target)"/python/wheel/*.whl "$(target)"/python/sim-wheel/*.whl dist/
+	@mkdir -p dist && rm -f dist/vkgdr-*.whl dist/vkgdr_sim-*.whl && cp -v "$(target)"/python/wheel/*.whl dist/
+	@$(MAKE) -C sim wheel NOX="$(abspath $(target))/python/tools/bin/nox"
+	@cp -v sim/dist/*.whl dist/
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
@@ -151,13 +112,17 @@ docs: ## build the guide and the references
 
 sim: ## build the simulated driver and vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe
-	@scripts/sim.sh
+	@$(MAKE) -C sim build
 
-lint: ## check formatting, lints, types, docs
-	@scripts/setup.sh rust python
+# Warnings are errors with the compiler that CI pins, and advice with any other.
+pinned := $(shell sed -n 's/^export RUSTUP_TOOLCHAIN=//p' .ci/run)
+lint: export DENY = $(if $(findstring rustc $(pinned) ,$(shell rustc --version 2>/dev/null)),-Dwarnings)
+lint: ## check formatting, lints, types, docs, and the oldest Rust
+	@scripts/setup.sh rust python oldest-rust
 	@{ cargo clippy --version && cargo fmt --version; } >/dev/null 2>&1 || rustup component add clippy rustfmt
 	@"$(target)"/python/tools/bin/pre-commit run --all-files
 
 clean: ## remove all build outputs
 	@cargo clean --quiet
+	@$(MAKE) -C sim clean
 	@rm -rf dist

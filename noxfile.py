@@ -5,7 +5,6 @@ PYTHON names the interpreter; the default is the one that runs nox, or one that 
 """
 
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -19,14 +18,16 @@ nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target")).absolute()
 HERE = TARGET / "python"
-SIM = Path(os.environ.get("VKGDR_SIM_DIR", TARGET / "sim"))
+SIM = Path(os.environ.get("VKGDR_SIM_DIR", Path(os.environ.get("CARGO_TARGET_DIR", "sim/target"), "sim"))).absolute()
 nox.options.envdir = str(HERE / "nox")
-os.environ |= {"CARGO_TARGET_DIR": str(TARGET), "PYTHONDONTWRITEBYTECODE": "1", "MYPY_CACHE_DIR": str(HERE / "mypy")}
+os.environ |= {"CARGO_TARGET_DIR": str(TARGET), "VKGDR_SIM_DIR": str(SIM)}
+os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "MYPY_CACHE_DIR": str(HERE / "mypy")}
 os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache/uv"))
 for folder in sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin")):
     os.environ["PATH"] += f":{folder}"
 PYTHON = os.environ.get("PYTHON") or (None if sys.version_info >= (3, 11) else "3.13")
 REQUIREMENTS = "ffi/python/tests/requirements.txt"
+CONFIG = "ffi/python/pyproject.toml"
 
 
 def c_library(session: nox.Session) -> None:
@@ -51,16 +52,20 @@ def package(session: nox.Session) -> None:
     session.install("--no-deps", "--build-constraints", REQUIREMENTS, "./ffi/python", silent=True)
 
 
-def pycuda(session: nox.Session, *into: str) -> None:
+def pycuda(session: nox.Session, *options: str, cached: bool = False) -> None:
     """Install nvcc and pycuda, built without a toolkit: the simulated driver has the soname of the real one."""
-    session.install("--no-deps", "--requirement", "scripts/requirements/nvcc.txt", silent=True)
+    # A wheel that uv built before serves everywhere.
+    how = ["--offline", "--no-build"] if cached else ["--no-binary", "pycuda"]
+    nvcc = ["--offline"] if cached else []
+    session.install("--no-deps", "--requirement", "scripts/requirements/nvcc.txt", *nvcc, silent=True)
     # pycuda's setup reads a file in the home folder. cuRAND's library alone has 105 MB, and few programs use it.
     home = Path(session.virtualenv.location)
     (home / ".aksetup-defaults.py").write_text("CUDA_ENABLE_CURAND = False\n")
     [headers] = home.glob("lib/python3.*/site-packages/nvidia/cu13/include")
     paths = {"HOME": str(home), **in_front("CPATH", headers), **in_front("LIBRARY_PATH", SIM)}
-    session.log("building pycuda (two minutes, once)")
-    session.install("--no-deps", "--no-binary", "pycuda", *into, "pycuda==2026.1", env=paths, silent=True)
+    if not cached:
+        session.log("building pycuda (two minutes, once)")
+    session.install("--no-deps", *how, *options, "pycuda==2026.1", env=paths, silent=True)
 
 
 def in_front(name: str, folder: Path) -> dict[str, str]:
@@ -80,83 +85,39 @@ def python(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def tests(session: nox.Session) -> None:
-    """Run all tests, or those that pytest's arguments select, with pycuda, nvcc and PyTorch."""
+    """Run the tests, or those that pytest's arguments select, and check the stubs against the extension module."""
+    package(session)
+    try:
+        # A wheel that uv built before, by `make python` or `make nightly`.
+        pycuda(session, cached=True)
+    except nox.command.CommandFailed:
+        session.warn("pycuda is in no cache: its tests are skipped (`make python` builds it)")
+    c_library(session)
+    pytest(session, *session.posargs)
+    if not session.posargs:
+        stubs(session)
+
+
+@nox.session(python=PYTHON)
+def tests_all(session: nox.Session) -> None:
+    """Run all tests, with pycuda, nvcc and PyTorch; 700 MB."""
     package(session)
     pycuda(session)
-    session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
-    session.run_install("python", "scripts/torch_stubs.py", silent=True)
+    session.install("--no-deps", "--requirement", "sim/requirements/torch.txt", silent=True)
+    session.run_install("python", "sim/tests/torch/stubs.py", silent=True)
     c_library(session)
-    # At most 8 processes: each has a context of several hundred megabytes on a GPU.
-    run(session, "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "ffi/python/tests", *session.posargs)
+    pytest(session, *session.posargs)
 
 
-@nox.session(python=PYTHON)
-def torch(session: nox.Session) -> None:
-    """Run PyTorch's CUDA wheel on the simulated GPU, on the runtime that vkgdr-sim preloads; 1.1 GB."""
-    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
-    session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
-    session.run_install("python", "scripts/torch_stubs.py", silent=True)
-    session.run("scripts/sim.sh", external=True)
-    session.run(
-        str(SIM / "vkgdr-sim"), "--", "python", "-m", "pytest", "sim/tests/torch", *session.posargs, external=True
-    )
+def pytest(session: nox.Session, *arguments: str) -> None:
+    """Run the tests in at most 8 processes: each has a context of several hundred megabytes on a GPU."""
+    run(session, "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "ffi/python/tests", *arguments)
 
 
-@nox.session(python=PYTHON)
-@nox.parametrize("suite", ["numba", "pycuda", "cudarc", "warp"])
-def pass_rates(session: nox.Session, suite: str) -> None:
-    """Run the tests of CUDA libraries on the simulated GPU, and write the pass rates into sim/README.md; 800 MB."""
-    results = HERE / "pass-rates"
-    results.mkdir(parents=True, exist_ok=True)
-    session.run("scripts/sim.sh", external=True)
-    run_suite = [str(SIM / "vkgdr-sim"), "--", "python", "scripts/pass_rates"]
-    output = str(results / f"{suite}.json")
-    if suite == "numba":
-        requirements = ["--requirement", "scripts/requirements/numba.txt", *NUMBA_TESTS]
-        session.install("--constraint", REQUIREMENTS, *requirements, silent=True)
-        session.run(*run_suite, "numba", output, external=True)
-    elif suite == "warp":
-        session.install("--constraint", REQUIREMENTS, "warp-lang==1.19.0", "numpy", silent=True)
-        session.run(*run_suite, "warp", output, external=True)
-    elif suite == "cudarc":
-        session.install("--no-deps", "nvidia-cuda-nvrtc==13.5.37", silent=True)
-        crate, version = cudarc_sources(session, results)
-        name = f"cudarc {version}"
-        libraries = cuda_libraries(session)
-        session.run(*run_suite, "rust", name, str(crate), CUDARC_FEATURES, output, env=libraries, external=True)
-    else:
-        session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
-        pycuda(session)
-        # The wheel that was built has no tests, unlike the sdist that it was built from.
-        sources = results / "pycuda"
-        session.run("python", "-m", "ensurepip", silent=True)
-        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "pycuda"]
-        session.run("python", *download, "--dest", str(sources), "pycuda==2026.1", silent=True)
-        [archive] = sources.glob("pycuda-*.tar.gz")
-        session.run("tar", "-xf", str(archive), "-C", str(sources), external=True)
-        tests = next(sources.glob("pycuda-*/test"))
-        # libcudadevrt.a is among them.
-        libraries = cuda_libraries(session)
-        session.run(*run_suite, "pytest", "pycuda 2026.1", str(tests), output, env=libraries, external=True)
-    session.run("python", "scripts/pass_rates", "write", str(results))
-
-
-def cuda_libraries(session: nox.Session) -> dict[str, str]:
-    """Return the environment in which programs find the libraries of CUDA's packages."""
-    [folder] = Path(session.virtualenv.location).glob("lib/python3.*/site-packages/nvidia/cu13/lib")
-    return in_front("LD_LIBRARY_PATH", folder)
-
-
-def cudarc_sources(session: nox.Session, into: Path) -> tuple[Path, str]:
-    """Copy the sources of our version of cudarc, as a workspace of its own; return their folder and version."""
-    command = ["cargo", "metadata", "--quiet", "--locked", "--format-version=1"]
-    metadata = json.loads(str(session.run(*command, silent=True, external=True)))
-    [cudarc] = [package for package in metadata["packages"] if package["name"] == "cudarc"]
-    crate = into / f"cudarc-{cudarc['version']}"
-    shutil.copytree(Path(cudarc["manifest_path"]).parent, crate, dirs_exist_ok=True)
-    with (crate / "Cargo.toml").open("a") as manifest:
-        manifest.write("\n[workspace]\n")
-    return crate, cudarc["version"]
+def stubs(session: nox.Session) -> None:
+    """Check the stubs against the built extension module."""
+    options = ["--concise", "--ignore-unused-allowlist", "--allowlist", "ffi/python/stubtest-allowlist.txt"]
+    session.run("python", "-m", "mypy.stubtest", "--mypy-config-file", CONFIG, *options, "vkgdr._vkgdr")
 
 
 def cpp_headers(session: nox.Session) -> dict[str, str]:
@@ -202,15 +163,15 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     results = HERE / "adaptors"
     results.mkdir(parents=True, exist_ok=True)
     if libraries == "torch":
-        session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
-        session.run_install("python", "scripts/torch_stubs.py", silent=True)
+        session.install("--no-deps", "--requirement", "sim/requirements/torch.txt", silent=True)
+        session.run_install("python", "sim/tests/torch/stubs.py", silent=True)
     elif libraries == "cupy":
         session.install("--no-deps", "cupy-cuda13x==14.2.0", "cuda-pathfinder==1.9.0", silent=True)
     elif libraries == "jax":
         session.install("--constraint", REQUIREMENTS, "jax==0.10.2", silent=True)
     else:
         session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/adaptors.txt", silent=True)
-    session.run("scripts/sim.sh", external=True)
+    session.run("make", "-C", "sim", "build", external=True)
     # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
     if libraries == "nvidia":
@@ -250,29 +211,6 @@ def wheel(session: nox.Session) -> None:
 ONNXRUNTIME_DEV = "https://deb.debian.org/debian/pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb"
 ONNXRUNTIME_DEV_SHA256 = "14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08"
 TENSORRT_CRATE = "trtx-sys@0.9.1"
-# Those whose libraries the simulator has, and NVRTC.
-CUDARC_FEATURES = "std,driver,nvrtc,f16,fallback-dynamic-loading,cuda-version-from-build-system,fallback-latest"
-# What numba-cuda's own tests import, and the headers of the kernels that they compile.
-NUMBA_TESTS = ["cffi", "filecheck", "ml_dtypes", "nvidia-cuda-cccl", "psutil", "pytest"]
-SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/python/tests"]
-
-
-@nox.session(python=PYTHON)
-def sim_package(session: nox.Session) -> None:
-    """Test vkgdr-sim's package, with the simulator that `make sim` built."""
-    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
-    session.install("--no-deps", "--reinstall", "./sim/python", env={"VKGDR_SIM_DIR": str(SIM)}, silent=True)
-    session.run("python", *SIM_TESTS, "--numprocesses=auto", *session.posargs)
-
-
-@nox.session(python=PYTHON)
-def sim_wheel(session: nox.Session) -> None:
-    """Test the wheels of `make wheel` with a small numba project; 300 MB."""
-    session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/numba.txt", silent=True)
-    session.install("--constraint", REQUIREMENTS, "pytest", "pytest-timeout", "pytest-xdist", silent=True)
-    wheels = [str(path) for folder in ("wheel", "sim-wheel") for path in (HERE / folder).glob("*.whl")]
-    session.install("--no-deps", "--reinstall", *wheels, silent=True)
-    session.run("python", *SIM_TESTS, "--numprocesses=auto", *session.posargs)
 
 
 @nox.session(venv_backend="venv", reuse_venv=False)
@@ -284,10 +222,8 @@ def install(session: nox.Session) -> None:
 
 @nox.session(python=PYTHON)
 def types(session: nox.Session) -> None:
-    """Check the types, and the stubs against the built extension module."""
-    package(session)
-    config = "ffi/python/pyproject.toml"
+    """Check the types of the sources; the session `tests` checks the stubs."""
+    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
+    environment = {"MYPYPATH": "ffi/python/python"}
     for checked in (["--package", "vkgdr"], ["examples/python"], ["sim/python/src"]):
-        session.run("mypy", "--config-file", config, "--no-error-summary", *checked)
-    options = ["--concise", "--ignore-unused-allowlist", "--allowlist", "ffi/python/stubtest-allowlist.txt"]
-    session.run("python", "-m", "mypy.stubtest", "--mypy-config-file", config, *options, "vkgdr._vkgdr")
+        session.run("mypy", "--config-file", CONFIG, "--no-error-summary", *checked, env=environment)

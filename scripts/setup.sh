@@ -45,9 +45,14 @@ check() { # NEED...
             c)
                 asan=$(clang -print-resource-dir 2>/dev/null)/lib/linux/libclang_rt.asan-$(uname -m).a || true
                 need 'a C++ compiler (c++)' g++ has c++
-                need "clang++ and its sanitizers" 'clang libclang-rt-dev' any "$asan"
-                for tool in cmake pkg-config valgrind patch; do need "$tool" $tool has $tool; done
+                for tool in cmake pkg-config; do need "$tool" $tool has $tool; done
                 ;;
+            c-all)
+                need "clang++ and its sanitizers" 'clang libclang-rt-dev' any "$asan"
+                for tool in valgrind patch; do need "$tool" $tool has $tool; done
+                ;;
+            # Below, with rustup.
+            oldest-rust) ;;
             python)
                 need 'Python with virtual environments' 'python3 python3-venv' python -c 'import ensurepip, venv'
                 headers='import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
@@ -89,6 +94,10 @@ if [[ " $* " == *' rust '* ]]; then
     version=$(cargo --version | cut -d' ' -f2)
     [ "$(printf '%s\n' "$rust" "$version" | sort -V | head -n 1)" = "$rust" ] ||
         die "cargo $version is older than $rust: run 'rustup update', or remove it and run this again"
+fi
+if [[ " $* " == *' oldest-rust '* ]] && ! cargo "+$rust.0" --version >/dev/null 2>&1; then
+    say "installing Rust $rust, the oldest that is supported, by rustup (a minute)"
+    rustup toolchain install "$rust.0" --profile minimal || die "rustup could not install Rust $rust"
 fi
 [[ " $* " == *' python '* ]] || exit 0
 made_with=$(python -VV && cat scripts/requirements/tools.txt)

@@ -1,4 +1,4 @@
-# Sourced by run, which sets $sim, the simulator's folder: the Vulkan layers that VKGDR_TEST_LAYERS names.
+# Sourced by run, which sets $sim, the simulator's folder, and $here: the Vulkan layers that VKGDR_TEST_LAYERS names.
 # shellcheck shell=sh disable=SC2154 # set by run
 
 layers=
@@ -12,12 +12,12 @@ esac
 if [ -n "$layers" ]; then
     # Mesa's implicit device-selection layer calls the driver by itself, and crashes on an injected failure.
     export NODEVICE_SELECT=1
-    [ -e "$sim/vklayers/libvklayer.so" ] || die "the test layers are not built: run \`make sim\`"
+    [ -e "$sim/vklayers/libvklayer.so" ] || die "the test layers are not built: run \`make -C $here\`"
     export VK_INSTANCE_LAYERS="$layers"
     # Newer loaders order layers as listed, older ones (1.3.239) as found: hence each of ours has a folder of its own,
     # with the system's in between. VK_LAYER_PATH is not used: it would replace the loader's own search.
     folders=$sim/vklayers/messenger:$sim/vklayers/faults
-    for dir in /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan "${VULKAN_SDK:-/nowhere}/share/vulkan"; do
+    for dir in /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan ${VULKAN_SDK:+"$VULKAN_SDK/share/vulkan"}; do
         [ -d "$dir/explicit_layer.d" ] && folders=$folders:$dir/explicit_layer.d
     done
     export VK_ADD_LAYER_PATH="$folders${VK_ADD_LAYER_PATH:+:$VK_ADD_LAYER_PATH}"

@@ -1,7 +1,7 @@
 """hatchling's hook that puts the built simulator into the wheel.
 
-``VKGDR_SIM_DIR`` is the folder that ``scripts/sim.sh`` fills, by default ``sim`` in cargo's target folder; both may be
-relative to that of the sources, as for the script.
+``VKGDR_SIM_DIR`` is the folder that ``build.sh`` fills, by default ``sim`` in cargo's target folder; both may be
+relative to the script's folder.
 ``VKGDR_SIM_PLATFORM`` is the wheel's platform, by default this machine's, with its glibc.
 """
 
@@ -22,10 +22,10 @@ class Simulator(BuildHookInterface):  # type: ignore[type-arg]
         """Add the files before the wheel is written."""
         target = os.environ.get("CARGO_TARGET_DIR") or "target"
         simulator = os.environ.get("VKGDR_SIM_DIR") or Path(target, "sim")
-        folder = Path(self.root, "../..", simulator).resolve()
+        folder = Path(self.root, "..", simulator).resolve()
         if not (folder / "vkgdr-sim").exists():
-            raise FileNotFoundError(f"{folder} has no simulator: run `make sim` in vkgdr's sources first")
-        # Wheels have no links: `libcuda.so` of a wheel is a file, see scripts/sim.sh.
+            raise FileNotFoundError(f"{folder} has no simulator: run `make` in {Path(self.root).parent} first")
+        # Wheels have no links: `libcuda.so` of a wheel is a file, see build.sh.
         files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
         files = [path for path in files if path.relative_to(folder).parts[0] != "cache"]
         build_data["force_include"] = {str(path): f"{PACKAGE}/{path.relative_to(folder)}" for path in files}

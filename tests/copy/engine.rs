@@ -6,7 +6,7 @@ use std::thread;
 use support::codes;
 use support::cuda::{self, Context, Stream, no_context};
 use support::ledger::Calls;
-use support::{Random, Result, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
+use support::{Random, Result, amount, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
 use vkgdr::{CopyPolicy, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -27,12 +27,13 @@ fn the_copy_engine_copies_the_bytes_asked_for_and_no_others() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let size = 3 * SLOT + 200;
     let lens = [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 77, 3 * SLOT + 5];
+    let offsets = &[1, 195, 0, 63, 64][..amount(2, 5)];
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let memory = Memory::allocate(&gpu, size, kind)?;
         let mut expected = pattern(size, 1);
         memory.write_with(CopyPolicy::Dma, 0, &expected)?;
-        for (seed, len) in (2..).zip(lens) {
-            for offset in [0, 1, 63, 64, 195] {
+        for (seed, len) in (2..).zip(lens).step_by(amount(2, 1)) {
+            for &offset in offsets {
                 let what = format!("{kind}: {len} bytes at {offset}");
                 let bytes = pattern(len, seed);
                 memory.write_with(CopyPolicy::Dma, offset, &bytes)?;

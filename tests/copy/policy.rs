@@ -1,10 +1,8 @@
 //! The default choice between CPU and copy engine for copies and fills: thresholds, statistics, calibration.
 
-use std::process::Command;
-
 use support::codes;
 use support::cuda::{Context, no_context};
-use support::driver::{self, DriverKind};
+use support::driver;
 use support::ledger::Calls;
 use support::{
     Result, assert_says, child, device_read, host_read, host_write, pattern, profile, refused, simcuda, supported,
@@ -50,35 +48,24 @@ const CACHED: [&str; 7] = ["none", "dma-buf-cached", "gb10", "gh200", "late", "n
 
 /// Runs a check in a child under a device profile in which mapped memory is not cached.
 fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
-    in_child(check, || match driver::kind() {
-        Some(DriverKind::Real) => {
-            let (_context, gpu) = support::open(NONE)?;
-            if Memory::allocate(&gpu, 1, MAPPED)?.is_cached() {
-                eprintln!("skipped: the CPU caches mapped memory of {}", gpu.name());
-                return Ok(None);
-            }
-            Ok(Some(child::command(test, "uncached")?))
-        }
-        _ => {
-            let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
-            profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")
-        }
-    })
-}
-
-/// Runs a check in a child process.
-fn alone(test: &str, check: impl FnOnce() -> Result) -> Result {
-    in_child(check, || Ok(Some(child::command(test, "alone")?)))
-}
-
-/// Runs a check in the process of a command, if any.
-fn in_child(check: impl FnOnce() -> Result, command: impl FnOnce() -> Result<Option<Command>>) -> Result {
     if child::role().is_some() {
         check()?;
         child::say("done");
         return Ok(());
     }
-    let Some(command) = command()? else { return Ok(()) };
+    let command = if driver::is_real() {
+        let (_context, gpu) = support::open(NONE)?;
+        if Memory::allocate(&gpu, 1, MAPPED)?.is_cached() {
+            eprintln!("skipped: the CPU caches mapped memory of {}", gpu.name());
+            return Ok(());
+        }
+        child::command(test, "uncached")?
+    } else {
+        let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
+        let command = profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")?;
+        let Some(command) = command else { return Ok(()) };
+        command
+    };
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
 }
@@ -328,6 +315,11 @@ fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
 
 #[test]
 fn calibrating_measures_once_and_sets_what_it_found() -> Result {
+    // Calibration runs once per process.
+    child::afresh("policy::calibrating_measures_once_and_sets_what_it_found", calibrate_twice)
+}
+
+fn calibrate_twice() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let before = simcuda().map(|sim| (sim.live_objects_of("external"), sim.live_objects_of("mapped")));
     let found = gpu.calibrate()?;
@@ -351,7 +343,7 @@ fn calibrating_measures_once_and_sets_what_it_found() -> Result {
 #[test]
 fn calibrating_without_a_context_says_so_and_changes_nothing() -> Result {
     // Calibration runs once per process.
-    alone("policy::calibrating_without_a_context_says_so_and_changes_nothing", || {
+    child::afresh("policy::calibrating_without_a_context_says_so_and_changes_nothing", || {
         let gpu = Vkgdr::open(0, NONE)?;
         let error = refused(no_context(|| gpu.calibrate()));
         assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use support::codes;
 use support::cuda::{Context, PrimaryContext, current, no_context};
-use support::{Result, assert_says, driver, refused, simcuda, skip, vklayer};
+use support::{Result, assert_says, child, driver, refused, simcuda, skip, vklayer};
 use vkgdr::{Error, Memory, MemoryInfoSource, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -21,19 +21,22 @@ const OPENERS: [Opener; 3] = [
 
 #[test]
 fn open_initialises_cuda_and_needs_no_context() -> Result {
-    // With one test per process, nothing has called the driver yet.
-    let gpu = Vkgdr::open(0, NONE)?;
-    assert_eq!(current(), null_mut());
-    assert_eq!(gpu.device(), 0);
-    Ok(())
+    child::afresh("open::open_initialises_cuda_and_needs_no_context", || {
+        let gpu = Vkgdr::open(0, NONE)?;
+        assert_eq!(current(), null_mut());
+        assert_eq!(gpu.device(), 0);
+        Ok(())
+    })
 }
 
 #[test]
 fn open_with_the_primary_context_initialises_cuda_and_needs_no_context() -> Result {
-    let gpu = Vkgdr::open_primary_context(0, NONE)?;
-    assert_eq!(current(), null_mut());
-    assert_eq!(gpu.device(), 0);
-    Ok(())
+    child::afresh("open::open_with_the_primary_context_initialises_cuda_and_needs_no_context", || {
+        let gpu = Vkgdr::open_primary_context(0, NONE)?;
+        assert_eq!(current(), null_mut());
+        assert_eq!(gpu.device(), 0);
+        Ok(())
+    })
 }
 
 #[test]
@@ -108,25 +111,33 @@ fn each_device_of_several_is_opened_by_its_number() -> Result {
 }
 
 #[test]
-fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do() {
-    for error in [
-        refused(Vkgdr::open_current_context(NONE)),
-        refused(Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)),
-        refused(Vkgdr::open_primary_context(0, OpenFlags::CURRENT_CONTEXT)),
-    ] {
-        assert_says(&error, &["cuCtxGetDevice failed", "CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
-        assert_eq!(error.cuda_code(), Some(codes::INVALID_CONTEXT));
-    }
+fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do() -> Result {
+    // The first of them initialises CUDA.
+    child::afresh("open::without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do", || {
+        for error in [
+            refused(Vkgdr::open_current_context(NONE)),
+            refused(Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)),
+            refused(Vkgdr::open_primary_context(0, OpenFlags::CURRENT_CONTEXT)),
+        ] {
+            assert_says(&error, &["cuCtxGetDevice failed", "CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
+            assert_eq!(error.cuda_code(), Some(codes::INVALID_CONTEXT));
+        }
+        Ok(())
+    })
 }
 
 #[test]
-fn a_number_that_no_device_has_is_invalid_device() {
-    for number in [-1, 9999, i32::MIN, i32::MAX] {
-        for error in [refused(Vkgdr::open(number, NONE)), refused(Vkgdr::open_primary_context(number, NONE))] {
-            assert_says(&error, &["failed (CUDA_ERROR_INVALID_DEVICE)", "nvidia-smi"]);
-            assert_eq!(error.cuda_code(), Some(101), "{number}");
+fn a_number_that_no_device_has_is_invalid_device() -> Result {
+    // The first open initialises CUDA.
+    child::afresh("open::a_number_that_no_device_has_is_invalid_device", || {
+        for number in [-1, 9999, i32::MIN, i32::MAX] {
+            for error in [refused(Vkgdr::open(number, NONE)), refused(Vkgdr::open_primary_context(number, NONE))] {
+                assert_says(&error, &["failed (CUDA_ERROR_INVALID_DEVICE)", "nvidia-smi"]);
+                assert_eq!(error.cuda_code(), Some(101), "{number}");
+            }
         }
-    }
+        Ok(())
+    })
 }
 
 #[test]

@@ -85,6 +85,8 @@ struct Folder(PathBuf);
 impl Folder {
     fn create(test: &str) -> Result<Self> {
         let path = std::env::temp_dir().join(format!("vkgdr-{test}-{}", std::process::id()));
+        // Of an earlier process with this number, which did not come to its end.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
     }

@@ -7,3 +7,4 @@ mod hostile;
 mod kernels;
 mod order;
 mod release;
+mod running;

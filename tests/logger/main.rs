@@ -1,6 +1,6 @@
 //! A logger may use the library: no line is logged while a lock is held that a logger may need.
 //!
-//! A deadlock hangs the test, and the test runner ends it.
+//! A deadlock hangs the test.
 
 mod panics;
 

@@ -2,7 +2,7 @@
 
 use crate::folder::{Folder, simulator};
 use crate::{OPEN, Result, USE, child, is_child, refused};
-use support::codes;
+use support::{amount, codes};
 
 /// The source file with the list of driver functions, so that the test covers all of them.
 const SOURCE: &str = include_str!("../../src/driver/cuda.rs");
@@ -51,7 +51,7 @@ fn each_missing_function_is_an_error_that_names_it() -> Result {
     let folder = Folder::new("symbol")?;
     let required = functions("required");
     assert!(required.contains(&"cuInit") && required.len() > 20, "{required:?}");
-    for function in required {
+    for function in required.into_iter().step_by(amount(4, 1)) {
         if !without(&folder, function)? {
             return Ok(());
         }

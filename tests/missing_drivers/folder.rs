@@ -14,6 +14,8 @@ pub(crate) struct Folder(PathBuf);
 impl Folder {
     pub(crate) fn new(name: &str) -> Result<Self> {
         let path = std::env::temp_dir().join(format!("vkgdr-missing-{}-{name}", std::process::id()));
+        // Of an earlier process with this number, which did not come to its end.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
     }

@@ -15,8 +15,8 @@ use crate::{
 const LOADER: &str = "libvulkan.so.1";
 /// A unique name of the same length.
 const OTHER_LOADER: &str = "libvulkan.so.x";
-/// A manifest that does not exist.
-const NO_ICD: &str = "/nonexistent/icd.json";
+/// A manifest that cannot exist.
+const NO_ICD: &str = "/dev/null/icd.json";
 const EXTENSION: &str = "VK_KHR_external_memory_fd";
 
 fn simulated() -> bool {

@@ -6,12 +6,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::Result;
 use support::ledger::Calls;
+use support::{Result, amount};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr, memory_of};
 
-/// How long threads run against each other. Before each race was closed, it was lost in less.
-const TIME: Duration = Duration::from_secs(1);
+/// How long threads run against each other. Before each race was closed, it was lost within a second.
+fn time() -> Duration {
+    Duration::from_millis(amount(200, 1000))
+}
 
 fn pool(gpu: &Vkgdr) -> vkgdr::Result<Pool> {
     Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped).block_len(1 << 20).largest_piece(64 << 10))
@@ -54,8 +56,8 @@ fn memory_whose_address_two_threads_ask_for_first_is_listed_once() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let pool = pool(&gpu)?;
     let _keeps_the_block = pool.allocate(60_000)?;
-    let start = Instant::now();
-    while start.elapsed() < TIME {
+    let (start, time) = (Instant::now(), time());
+    while start.elapsed() < time {
         let fresh = many(&pool, 64, 64)?;
         let arrived = AtomicUsize::new(0);
         let ask = || {
@@ -85,8 +87,8 @@ fn memory_in_the_place_of_memory_that_is_being_trimmed_is_found() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let pool = pool(&gpu)?;
     let _keeps_the_block = pool.allocate(60_000)?;
-    let start = Instant::now();
-    while start.elapsed() < TIME {
+    let (start, time) = (Instant::now(), time());
+    while start.elapsed() < time {
         let old = many(&pool, 4000, 64)?;
         ask_for_addresses(&old);
         drop(old);
@@ -125,8 +127,8 @@ fn a_chunk_whose_other_reference_exposed_it_and_went_at_the_last_moment_waits_fo
                 gone.store(round, Ordering::Release);
             }
         });
-        let start = Instant::now();
-        for round in (1..).take_while(|_| start.elapsed() < TIME) {
+        let (start, time) = (Instant::now(), time());
+        for round in (1..).take_while(|_| start.elapsed() < time) {
             let memory = pool.allocate(64)?;
             let address = memory.host_address();
             regions.send(memory.region(..)?).map_err(|_| "the other thread has ended")?;
@@ -161,7 +163,7 @@ fn threads_that_trim_memory_which_the_device_never_had_wait_for_nothing() -> Res
     };
     thread::scope(|scope| -> Result {
         let threads = [scope.spawn(work), scope.spawn(work)];
-        thread::sleep(3 * TIME);
+        thread::sleep(3 * time());
         is_over.store(true, Ordering::Relaxed);
         for thread in threads {
             thread.join().map_err(|_| "a thread panicked")??;

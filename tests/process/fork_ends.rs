@@ -10,7 +10,7 @@ use support::cuda::{PrimaryContext, Stream};
 use support::fork::{End, assert_forked, end_of, in_child};
 use support::ledger::Live;
 use support::state::State;
-use support::{Random, Result, device_read, driver, host_read, host_write, logs, pattern, simcuda, skip};
+use support::{Random, Result, child, device_read, driver, host_read, host_write, logs, pattern, simcuda, skip};
 use vkgdr::{
     CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region,
     StreamRef, Vkgdr,
@@ -287,6 +287,11 @@ fn children_forked_while_a_thread_remembers_a_context_record_no_event_and_do_not
 /// show it, and few of its children fall into that time: hence many such processes.
 #[test]
 fn children_forked_while_the_gpu_is_opened_first_are_refused_and_do_not_hang() -> Result {
+    let name = "fork_ends::children_forked_while_the_gpu_is_opened_first_are_refused_and_do_not_hang";
+    child::afresh(name, fork_during_first_opens)
+}
+
+fn fork_during_first_opens() -> Result {
     // A child finds out which driver there is, since this process must not load it. On a real one an open takes a second.
     let is_real = end_of(|| i32::from(driver::is_real()))? == End::Exit(1);
     (0..if is_real { 2 } else { 30 }).try_for_each(|_| {

@@ -20,16 +20,17 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use step::{Step, step};
-use support::Result;
 use support::driver::rounds;
 use support::ledger::Live;
 use support::state::State;
+use support::{Result, amount};
 use tally::Tally;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, World};
 
-/// Steps when run with the other tests, on the simulated driver and on a real one, where steps take milliseconds.
-const STEPS: u64 = 3000;
+/// Steps when run with the other tests, with `VKGDR_TEST_ALL=1`, and on a real driver, where steps take milliseconds.
+const STEPS: u64 = 500;
+const MORE_STEPS: u64 = 3000;
 const STEPS_ON_A_GPU: u64 = 600;
 /// Steps of the longest sequence. Long sequences keep many objects alive, short ones start from nothing.
 const LONGEST: usize = 400;
@@ -44,7 +45,7 @@ fn number(variable: &str) -> Option<u64> {
 
 /// The number of steps of a test.
 fn goal() -> u64 {
-    number("VKGDR_STEPS").unwrap_or_else(|| rounds(STEPS, STEPS_ON_A_GPU))
+    number("VKGDR_STEPS").unwrap_or_else(|| rounds(amount(STEPS, MORE_STEPS), STEPS_ON_A_GPU))
 }
 
 /// The number of threads that run sequences at once.
@@ -113,7 +114,7 @@ fn report<W: Copy + Debug + Ord>(what: &str, sequences: u64, seed: u64, tally: &
     let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let (copies, layers) = (variable("VKGDR_COPY", "default"), variable("VKGDR_TEST_LAYERS", "none"));
     println!(
-        "reliability: sequences what={what} profile={profile} copies={copies} layers={layers} sequences={sequences} \
+        "sequences what={what} profile={profile} copies={copies} layers={layers} sequences={sequences} \
          steps={steps} refused={refused} seed={seed}"
     );
     println!("steps: {:?}", tally.steps);

@@ -83,7 +83,7 @@ fn the_resources_of_the_process_stay_flat() -> Result {
     let heap = heap.assert_flat(whole, "the heap", MIB / 2);
     let resident = resident.assert_flat(whole, "resident memory", 24 * MIB);
     println!(
-        "reliability: soak minutes={} rounds={rounds} fds={} maps={} heap_kib={}:{} resident_kib={}:{}",
+        "soak minutes={} rounds={rounds} fds={} maps={} heap_kib={}:{} resident_kib={}:{}",
         whole.as_secs() / 60,
         end.fd_count(),
         end.mapping_count(),

@@ -105,10 +105,10 @@ fn executables(command: Cmd<'_>, kind: &str) -> Result<Vec<PathBuf>> {
 /// Builds the simulator, the tests, the examples and the benches.
 fn build(context: &Context, nextest: &Path, new: &Path, programs: &Path) -> Result {
     say("building the tests, examples and benches (profile \"bundle\"; minutes)");
-    context.command("scripts/sim.sh bundle").env("VKGDR_SIM_DIR", programs.join("sim")).run()?;
+    context.command("sim/build.sh bundle").env("VKGDR_SIM_DIR", programs.join("sim")).run()?;
     // Without the tests of the C libraries and of the command, which need compilers, and those of the simulator.
     let archive = "nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-gdrapi \
-                   --exclude vkgdr-python --exclude xtask --exclude ptx --exclude simcuda --exclude vkgdr-sim --locked \
+                   --exclude vkgdr-python --exclude xtask --locked \
         --cargo-profile bundle --zstd-level 19 --archive-file";
     context.sh.cmd(nextest).quiet().args(archive.split_whitespace()).arg(new.join("tests.tar.zst")).run()?;
     for file in executables(context.cargo("build --profile bundle --package examples --examples"), "example")? {
@@ -211,7 +211,7 @@ fn workspace(context: &Context, programs: &Path) -> Result {
         .command("cp --parents Cargo.toml README.md .cargo/config.toml .config/nextest.toml")
         .arg(&workspace)
         .run()?;
-    let find = "find examples sim tests benches ffi/python/tests ffi/python/pyproject.toml -type f ! -name *.rs \
+    let find = "find examples sim/run sim/test-layers.sh tests benches ffi/python/tests ffi/python/pyproject.toml -type f ! -name *.rs \
         ! -name *.pyc ! -path tests/gpu/* ! -path benches/results/* -exec cp --parents {}";
     context.command(find).arg(&workspace).arg(";").run()?;
     let bundle = context.target.join("gpu-bundle.new");

@@ -18,7 +18,7 @@ pub(crate) struct Context {
     pub(crate) root: PathBuf,
     /// Cargo's target folder.
     pub(crate) target: PathBuf,
-    /// The folder that `scripts/sim.sh` fills.
+    /// The folder that `sim/build.sh` fills.
     pub(crate) sim: PathBuf,
     /// Whether cargo started this program.
     pub(crate) by_cargo: bool,
@@ -51,9 +51,13 @@ impl Context {
         let root = Path::new(&manifest).parent().ok_or("xtask has no parent folder")?.to_path_buf();
         let sh = Shell::new()?;
         sh.change_dir(&root);
-        let target = root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
-        let sim = env::var_os("VKGDR_SIM_DIR").map_or_else(|| target.join("sim"), |folder| root.join(folder));
-        sh.set_var("CARGO_TARGET_DIR", &target);
+        let shared = env::var_os("CARGO_TARGET_DIR").map(|folder| root.join(folder));
+        let target = shared.clone().unwrap_or_else(|| root.join("target"));
+        let default = shared.clone().unwrap_or_else(|| root.join("sim/target")).join("sim");
+        let sim = env::var_os("VKGDR_SIM_DIR").map_or(default, |folder| root.join(folder));
+        if let Some(folder) = shared {
+            sh.set_var("CARGO_TARGET_DIR", folder);
+        }
         sh.set_var("VKGDR_SIM_DIR", &sim);
         Ok(Self { sh, root, target, sim, by_cargo })
     }
@@ -137,6 +141,11 @@ pub(crate) fn has(program: impl AsRef<OsStr>) -> bool {
 /// A variable of the environment that is not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether `VKGDR_TEST_ALL=1` asks for the repetitions that `make nightly` runs: other compilers and standards.
+pub(crate) fn test_all() -> bool {
+    variable("VKGDR_TEST_ALL").is_some_and(|value| value == "1")
 }
 
 /// The names of the chores' parts that were asked for, or all of them.

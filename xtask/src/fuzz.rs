@@ -1,7 +1,7 @@
-//! The targets of `fuzz/`, with AddressSanitizer, on the simulated driver.
+//! The targets of `fuzz/` and `sim/fuzz/`, with AddressSanitizer, on the simulated driver.
 //!
-//! The corpus is in cargo's target folder, and later runs extend it; `fuzz/seeds` has the first inputs. A failing input is
-//! written to `fuzz/artifacts`, and its path is printed.
+//! The corpus is in cargo's target folder, and later runs extend it; `seeds` has the first inputs. A failing input is written
+//! to `artifacts`, and its path is printed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
         say(format!("building {CARGO_FUZZ} (takes minutes, once)"));
         context.command("cargo install --quiet --locked").arg(CARGO_FUZZ).run()?;
     }
-    context.command("scripts/sim.sh").run()?;
+    context.command("sim/build.sh").run()?;
     let mut failed = Vec::new();
     for target in targets {
         if let Err(error) = fuzz(context, target, &seconds) {
@@ -39,12 +39,13 @@ pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
 
 fn fuzz(context: &Context, target: &str, seconds: &str) -> Result {
     let (work, corpus) = (context.target.join("fuzz"), context.target.join("fuzz-corpus").join(target));
-    let artifacts = Path::new("fuzz/artifacts").join(target);
+    let home = Path::new(home(target));
+    let artifacts = home.join("artifacts").join(target);
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(context.root.join(&artifacts))?;
     seeds(context, target, &corpus)?;
     say(format!("fuzzing {target}: building"));
-    let folder = context.sh.push_dir("fuzz");
+    let folder = context.sh.push_dir(home);
     // Comparisons are not traced, which takes a third of the time or more; the words of PTX come from a dictionary instead.
     let build = context.command("cargo +nightly fuzz build --no-trace-compares --fuzz-dir .").arg(target);
     build.env("CARGO_TARGET_DIR", &work).run()?;
@@ -93,10 +94,13 @@ fn fuzz(context: &Context, target: &str, seconds: &str) -> Result {
     // Only the driver's target counts calls.
     let calls = text.lines().find(|line| line.starts_with("calls: ")).map(|line| after(line, "calls: "));
     let calls = calls.map_or_else(String::new, |calls| format!(" calls={calls}"));
-    println!(
-        "reliability: fuzz target={target} seconds={seconds} executions={runs}{calls} coverage={coverage} features={features}"
-    );
+    println!("fuzz target={target} seconds={seconds} executions={runs}{calls} coverage={coverage} features={features}");
     Ok(())
+}
+
+/// The folder of a target's crate.
+fn home(target: &str) -> &'static str {
+    if ["driver", "ptx"].contains(&target) { "sim/fuzz" } else { "fuzz" }
 }
 
 /// The options of libFuzzer that suit a target.
@@ -119,11 +123,11 @@ fn dictionary(context: &Context) -> PathBuf {
 /// The seeds of a target in its corpus; those of `ptx` are the repository's kernels.
 fn seeds(context: &Context, target: &str, corpus: &Path) -> Result {
     if target != "ptx" {
-        let find = context.command("find").arg(Path::new("fuzz/seeds").join(target)).args(["-type", "f"]);
+        let find = context.command("find").arg(Path::new(home(target)).join("seeds").join(target)).args(["-type", "f"]);
         return Ok(find.args(["-exec", "cp", "{}"]).arg(corpus).arg(";").run()?);
     }
     let mut words = BTreeSet::new();
-    let files = context.command("find fuzz examples benches sim tests -name *.ptx").read()?;
+    let files = context.command("find fuzz examples benches sim tests -name *.ptx ! -path */target/*").read()?;
     for file in files.lines() {
         let text = fs::read_to_string(context.root.join(file))?;
         words.extend(text.lines().flat_map(ptx_words).map(str::to_owned));

@@ -1,4 +1,4 @@
-//! Installs and uninstalls the C library with the command vkgdr, and vkgdr-sim.
+//! Installs and uninstalls the C library with the command vkgdr.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -14,9 +14,7 @@ mod command;
 mod folders;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use xshell::cmd;
 
@@ -147,10 +145,6 @@ fn not_older(context: &Context, what: &str, built: &Path, sources: &str) -> Resu
     Err(format!("{newer} has changed since {what} was built: first run this as a user who has cargo").into())
 }
 
-/// What the simulator is built from.
-const SIMULATOR: &str = "scripts/sim.sh sim/cli/Cargo.toml sim/cli/nvcc sim/cli/src sim/cuda/Cargo.toml sim/cuda/build.rs \
-    sim/cuda/src sim/cudart sim/nvjitlink sim/ptx/Cargo.toml sim/ptx/src sim/trace sim/vulkan";
-
 /// The headers for C and C++. `vkgdr.hpp` includes those with the names of its classes.
 const HEADERS: [&str; 8] = [
     "vkgdr.h",
@@ -267,54 +261,6 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     Ok(fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?)
 }
 
-/// Installs or uninstalls vkgdr-sim: one folder, in which no program looks for a driver, and a link in `$PREFIX/bin`.
-pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
-    let folders = Folders::new()?;
-    let folder = folders.libdir.join("vkgdr-sim");
-    let program = lexical(&folders.prefix.join("bin")).join("vkgdr-sim");
-    if uninstall {
-        let staged = folders.staged(&folder);
-        let mut installed = vec![program];
-        installed.extend(files(&staged)?.into_iter().map(|file| folder.join(file)));
-        folders.remove(&installed)?;
-        if staged.is_dir() {
-            context.command("find").arg(&staged).args(["-depth", "-type", "d", "-empty", "-delete"]).run()?;
-        }
-        return Ok(());
-    }
-    let starter = context.sim.join("vkgdr-sim");
-    if context.by_cargo {
-        context.command("scripts/sim.sh").run()?;
-        // The script leaves files alone that are the same: this time says that all are up to date, for the check below.
-        fs::File::open(&starter)?.set_modified(SystemTime::now())?;
-    } else if !starter.exists() {
-        return Err("the simulated GPU is not built: first run this as a user who has cargo, then as root".into());
-    }
-    let built = files(&context.sim)?;
-    if !context.by_cargo {
-        let time = |file: &PathBuf| fs::metadata(file).and_then(|facts| facts.modified()).ok();
-        let newest = built.iter().map(|file| context.sim.join(file)).max_by_key(time).unwrap_or(starter);
-        not_older(context, "the simulated GPU", &newest, SIMULATOR)?;
-    }
-    let installed: Vec<PathBuf> = built.iter().map(|file| folder.join(file)).chain([program.clone()]).collect();
-    folders.create(&installed)?;
-    for (file, to) in built.iter().map(|file| context.sim.join(file)).zip(&installed) {
-        match fs::read_link(&file) {
-            Ok(target) => folders.put_link(to, &target)?,
-            Err(_) => {
-                let content = read(&file)?;
-                let mode = if fs::metadata(&file)?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
-                folders.put(to, content, mode)?;
-            }
-        }
-    }
-    let bin = program.parent().unwrap_or(&program);
-    folders.put_link(&program, &relative(&folder, bin).join("vkgdr-sim"))?;
-    folders.list(&installed);
-    explain_path(&folders, bin);
-    Ok(())
-}
-
 /// Prints how to find programs outside the folders that shells search.
 fn explain_path(folders: &Folders, bin: &Path) {
     if !folders.is_staged() && !is_searched(bin, &variable("PATH").unwrap_or_default()) {
@@ -323,27 +269,9 @@ fn explain_path(folders: &Folders, bin: &Path) {
     }
 }
 
-/// The files and links below a folder, relative to it, without the tests' cache.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = if folder.is_dir() { vec![folder.to_path_buf()] } else { Vec::new() };
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                folders.extend((entry.file_name() != "cache").then(|| entry.path()));
-            } else {
-                found.push(entry.path().strip_prefix(folder)?.to_path_buf());
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
 
@@ -371,7 +299,7 @@ mod tests {
         let folder = context.sh.create_temp_dir()?;
         let built = folder.path().join("built");
         let file = fs::File::create(&built)?;
-        let check = || not_older(&context, "it", &built, SIMULATOR).map_err(|error| error.to_string());
+        let check = || not_older(&context, "it", &built, "src").map_err(|error| error.to_string());
         file.set_modified(SystemTime::now() + Duration::from_secs(3600))?;
         assert_eq!(check(), Ok(()));
         file.set_modified(SystemTime::UNIX_EPOCH)?;

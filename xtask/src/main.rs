@@ -16,12 +16,7 @@ mod guide;
 mod install;
 mod links;
 mod mutations;
-mod profiles;
-mod reliability;
 mod sanitize;
-mod stages;
-mod test;
-mod validation;
 mod wheel;
 
 use std::error::Error;
@@ -35,21 +30,17 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
-  test                 all tests, in Rust, C, C++ and Python
-  validation           the tests again under Vulkan's validation layer
-  profiles             the tests again on other simulated GPUs
   c-examples           installs the C library, builds the C and C++ examples against it, and runs them
   code                 runs the C, C++, CMake and shell code of the guide's pages
   container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
   mutations            breaks flush in copies of the sources: tests must detect it
   sanitize [PART...]   loom miri address thread c python; all by default
-  fuzz [TARGET...]     the targets of fuzz/, SECONDS_EACH (60) seconds each
-  reliability [PART...] sweep sequences processes sanitizers fuzz flush soak, all by default; page: only the page
+  fuzz [TARGET...]     the targets of fuzz/ and sim/fuzz/, SECONDS_EACH (60) seconds each
   bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
-  wheel, sim-wheel     the manylinux wheels of the package and of vkgdr-sim, untested
+  wheel                the manylinux wheel of the package, untested
   guide                the guide, with rustdoc's pages
   bundle               the tests and benches for a machine with a GPU and without Rust
-  install [--uninstall], install-sim [--uninstall]";
+  install [--uninstall]";
 
 /// A wrong command line, for which the exit code is 2.
 #[derive(Debug)]
@@ -85,23 +76,17 @@ fn asks_for_help(arguments: &[String]) -> bool {
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
     let alone = || if arguments.is_empty() { Ok(context) } else { Err(unknown(arguments)) };
     match chore {
-        "test" => test::run(alone()?),
-        "validation" => validation::run(alone()?),
-        "profiles" => profiles::run(alone()?),
         "c-examples" => c_examples::run(alone()?),
         "code" => code::run(alone()?),
         "container" => container::run(alone()?),
         "mutations" => mutations::run(alone()?),
         "sanitize" => sanitize::run(context, arguments),
         "fuzz" => fuzz::run(context, arguments),
-        "reliability" => reliability::run(context, arguments),
         "bench" => return bench::run(context, arguments),
         "wheel" => wheel::build(alone()?).map(|_| ()),
-        "sim-wheel" => wheel::build_simulator(alone()?).map(|_| ()),
         "guide" => guide::build(alone()?),
         "bundle" => bundle::run(alone()?),
         "install" => install::library(context, uninstall(arguments)?),
-        "install-sim" => install::simulator(context, uninstall(arguments)?),
         _ => Err(Misuse(format!("there is no chore '{chore}': `cargo xtask --help` lists them")).into()),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -127,9 +112,6 @@ fn a_wrong_command_line_is_refused_by_name() -> Result {
         ("guide two-gpus", "two-gpus"),
         ("install --remove", "--remove"),
         ("sanitize typo", "'typo'"),
-        ("reliability typo", "'typo'"),
-        ("reliability typo --here", "'typo'"),
-        ("reliability page --here", "'page'"),
         ("bench --typo", "'--typo'"),
         ("bench --only", "--only"),
     ] {

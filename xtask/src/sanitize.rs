@@ -43,7 +43,7 @@ const DRIVERLESS: [&str; 20] = [
 /// The tests that start threads, alone or through the simulator, without the exhaustive ones of copy plans, which start none
 /// and take minutes each.
 const UNDER_THREAD: [&str; 3] = [
-    "--package simcuda",
+    "--manifest-path sim/Cargo.toml --package simcuda",
     "--package vkgdr --lib --test memory --test pool --test ring --test stream --test vulkan \
      -- --skip access::copy::accesses --skip access::copy::tests",
     SEQUENCES,
@@ -66,7 +66,7 @@ pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
             _ => python(context),
         };
         match result {
-            Ok(()) => println!("reliability: sanitizer name={part} result=passed"),
+            Ok(()) => println!("sanitizer {part}: passed"),
             Err(error) => {
                 eprintln!("{part}: {error}");
                 failed.push(part.to_owned());
@@ -90,7 +90,7 @@ impl<'a> Instrumented<'a> {
         let target = context.target.join(format!("sanitize-{sanitizer}"));
         let flags = format!("-Zsanitizer={sanitizer} -Clink-arg=-rdynamic");
         let this = Self { context, target, host: context.host()?, flags };
-        let sim = this.command("scripts/sim.sh dev");
+        let sim = this.command("sim/build.sh dev");
         settings.iter().fold(sim, |command, (name, value)| command.env(name, value)).run()?;
         Ok(this)
     }
@@ -153,10 +153,10 @@ fn thread(context: &Context) -> Result {
 /// checks its memory accesses.
 fn c(context: &Context) -> Result {
     context.need_nextest()?;
-    context.command("scripts/sim.sh").run()?;
+    context.command("sim/build.sh").run()?;
     let filter = "test(sanitizer) + test(valgrind) + test(bad_input)";
     let tests = context.cargo("nextest run --package vkgdr-c -E").arg(filter);
-    Ok(tests.env("VKGDR_CUDA_DRIVER", "sim").env("VKGDR_TEST_LAYERS", "faults").run()?)
+    Ok(tests.env("VKGDR_CUDA_DRIVER", "sim").env("VKGDR_TEST_LAYERS", "faults").env("VKGDR_TEST_ALL", "1").run()?)
 }
 
 /// The Python tests with the extension module and the simulator under AddressSanitizer. The interpreter is not
@@ -164,7 +164,7 @@ fn c(context: &Context) -> Result {
 /// since an interpreter frees little at exit; the tests count live allocations themselves.
 fn python(context: &Context) -> Result {
     // pycuda is linked against its libcuda.
-    context.command("scripts/sim.sh").run()?;
+    context.command("sim/build.sh").run()?;
     context.nox("python").run()?;
     let build = Instrumented::new(context, "address", &[])?;
     let target = &build.target;

@@ -1,4 +1,4 @@
-//! The manylinux wheels: Python's package, and vkgdr-sim.
+//! The manylinux wheel of the Python package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,50 +36,15 @@ pub(crate) fn build(context: &Context) -> Result<PathBuf> {
     Ok(wheel)
 }
 
-/// Builds the wheel of vkgdr-sim into `python/sim-wheel` in cargo's target folder. Its libraries need functions of glibc
-/// [`GLIBC`], which auditwheel checks.
-pub(crate) fn build_simulator(context: &Context) -> Result<PathBuf> {
-    let folder = context.target.join("python/sim-wheel");
-    context.fresh(&folder)?;
-    // Fresh, since the wheel takes what lies in it.
-    let built = context.target.join("python/sim");
-    context.fresh(&built)?;
-    say(format!("building the wheel of vkgdr-sim (glibc {GLIBC}; a minute the first time)"));
-    let sim = tool(context, "scripts/sim.sh bundle");
-    sim.env("RUSTFLAGS", unwinder(context)?)
-        .env("CARGO_TARGET_DIR", objects(context))
-        .env("VKGDR_SIM_DIR", &built)
-        .env("GLIBC", GLIBC)
-        .run()?;
-    let platform = format!("manylinux_{}_{}", GLIBC.replace('.', "_"), std::env::consts::ARCH);
-    let hatchling = tool(context, "hatchling build --target wheel --directory");
-    let sources = context.sh.push_dir("sim/python");
-    let hatchling = hatchling.arg(&folder).env("VKGDR_SIM_DIR", &built).env("VKGDR_SIM_PLATFORM", &platform);
-    hatchling.ignore_stdout().run()?;
-    drop(sources);
-    let wheel = only_wheel(context, &folder, &format!("-py3-none-{platform}"))?;
-    let shown = tool(context, "auditwheel show").arg(&wheel).read()?;
-    // auditwheel breaks lines anywhere, and takes the wheel's own libcuda.so.1, which libcuda.so loads, for a stranger.
-    let said = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    if !said.contains(&format!("constrains the platform tag to \"{platform}\"")) {
-        return Err(format!("the wheel of vkgdr-sim needs another glibc than {GLIBC}: {said}").into());
-    }
-    report(&wheel)?;
-    Ok(wheel)
-}
-
-/// The glibc of the wheel of vkgdr-sim: the first with `memfd_create` (2.27) that has a name in manylinux.
-const GLIBC: &str = "2.28";
-
 /// Flags with which libraries use the system's unwinder, for which there is no option of maturin's: Python ends threads by
 /// `pthread_exit`, which unwinds them with it and cannot cross frames of another. Linked by path, as zig resolves the name to
-/// its own; programs are linked without zig's check of that library, which needs a newer glibc.
+/// its own.
 fn unwinder(context: &Context) -> Result<String> {
     let unwinder = context.command("cc -print-file-name=libgcc_s.so.1").read()?;
     if !unwinder.starts_with('/') {
         return Err("libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)".into());
     }
-    Ok(format!("-C link-arg={} -C link-arg=-Wl,--allow-shlib-undefined", unwinder.trim()))
+    Ok(format!("-C link-arg={}", unwinder.trim()))
 }
 
 /// A target folder that keeps zig's objects apart from those of other builds.

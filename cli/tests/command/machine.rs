@@ -85,6 +85,8 @@ impl Machine {
     /// A bare system: no driver, no device, no container.
     pub(crate) fn bare(name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("vkgdr-command-{}-{name}", std::process::id()));
+        // Of an earlier process with this number, which did not come to its end.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("root/proc/self"))?;
         fs::create_dir_all(folder.join("lib"))?;
         let limits = "Max locked memory 8388608 8388608 bytes\nMax open files 1024 524288 files\n";

@@ -8,8 +8,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::Result;
 use support::driver::{self, DriverKind};
+use support::{Result, amount};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags};
 
 /// A folder with the installed names of both libraries, and the programs.
@@ -18,12 +18,14 @@ struct Workshop(PathBuf);
 impl Workshop {
     /// None, with a printed skip, without the sources or a compiler.
     fn open(name: &str) -> Result<Option<Self>> {
-        let compiler = Command::new("gcc").arg("--version").stdout(Stdio::null()).status().is_ok();
+        let compiler = Command::new("cc").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !folder().join("tests/fixtures").is_dir() || !compiler {
-            eprintln!("skipped: the sources or gcc are missing");
+            eprintln!("skipped: the sources or cc are missing");
             return Ok(None);
         }
         let shop = Self(env::temp_dir().join(format!("vkgdr-gdrapi-{name}-{}", std::process::id())));
+        // Of an earlier process with this number, which did not come to its end.
+        let _ = fs::remove_dir_all(&shop.0);
         fs::create_dir_all(&shop.0)?;
         let built = |name: &str| Ok::<_, std::io::Error>(env::current_exe()?.with_file_name(name));
         for name in ["libgdrapi.so", "libgdrapi.so.2"] {
@@ -35,7 +37,7 @@ impl Workshop {
 
     fn program(&self, standard: &str, flags: &[&str]) -> Result<PathBuf> {
         let program = self.0.join("program");
-        let mut command = Command::new("gcc");
+        let mut command = Command::new("cc");
         command.args(["-Wall", "-Wextra", "-Werror", "-g"]).arg(format!("-std={standard}")).args(flags);
         command.arg("-I").arg(folder().join("include")).arg(folder().join("tests/fixtures/program.c"));
         command.arg("-o").arg(&program);
@@ -104,7 +106,7 @@ fn vkgdr_memory() -> Result<&'static str> {
 fn a_program_that_is_linked_with_gdrcopy_runs() -> Result {
     let Some(shop) = Workshop::open("linked")? else { return Ok(()) };
     let whose = vkgdr_memory()?;
-    for standard in ["gnu99", "gnu11"] {
+    for standard in ["gnu99", "gnu11"].into_iter().take(amount(1, 2)) {
         let program = shop.program(standard, &["-DLINKED"])?;
         let needed = run(Command::new("readelf").args(["-dW"]).arg(&program).env("LC_ALL", "C"))?;
         assert!(needed.contains("[libgdrapi.so.2]"), "{needed}");

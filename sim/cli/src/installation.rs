@@ -29,7 +29,7 @@ impl Installation {
             ["libcuda.so.1", "vklayers/profile", "vklayers/semaphores"].iter().find(|file| !folder.join(file).exists());
         if let Some(file) = missing {
             return Err(format!(
-                "{file} is not in {}: run 'make sim' in vkgdr's source tree, or install vkgdr-sim again",
+                "{file} is not in {}: run 'make -C sim' in vkgdr's source tree, or install vkgdr-sim again",
                 folder.display()
             ));
         }

@@ -1,10 +1,13 @@
-//! Programs started by `vkgdr-sim`, as `make sim` built it.
+//! Programs started by `vkgdr-sim`, as `build.sh` built it.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use ash::vk::{MemoryHeap, MemoryPropertyFlags as Properties};
+use support::cuda::PrimaryContext;
+use support::driver;
+use support::vulkan::Vulkan;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -62,29 +65,40 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The memory of the simulated GPU in Vulkan, or why a program cannot use it.
+fn seen() -> String {
+    let code = driver::init();
+    if code != 0 {
+        return format!("cuInit failed ({})", driver::error_name(code));
+    }
+    let vulkan = match Vulkan::open(0) {
+        Ok(vulkan) => vulkan,
+        Err(error) => return error.to_string(),
+    };
+    let mapped = Properties::DEVICE_LOCAL | Properties::HOST_VISIBLE;
+    let host = vulkan.largest_heap(Properties::HOST_VISIBLE, Properties::DEVICE_LOCAL);
+    let size = |heap: Option<MemoryHeap>| heap.map_or("none".to_owned(), |heap| format!("{} MiB", heap.size >> 20));
+    format!(
+        "mapped {}, host {}, device {}",
+        size(vulkan.largest_heap(mapped, Properties::empty())),
+        size(host),
+        size(vulkan.largest_heap(Properties::DEVICE_LOCAL, Properties::empty())),
+    )
+}
+
 #[test]
 #[ignore = "what the other tests start"]
 fn reports() {
-    let opened = Vkgdr::open_primary_context(0, OpenFlags::empty());
-    let seen = match opened {
-        Err(error) => error.to_string(),
-        Ok(gpu) => {
-            let kinds = MemoryKind::ALL.map(|kind| match gpu.memory_info(kind) {
-                Ok(info) => format!("{kind} {} MiB", info.total >> 20),
-                Err(_) => format!("{kind} none"),
-            });
-            kinds.join(", ")
-        }
-    };
-    println!("\nreport: {seen}");
+    println!("\nreport: {}", seen());
 }
 
 #[test]
 #[ignore = "what another test starts"]
 fn allocates() -> Result {
-    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-    println!("\nreport: {} on {}", memory.len(), gpu.pci_bus_id()?);
+    let _context = PrimaryContext::retain_and_push(0);
+    let vulkan = Vulkan::open(0)?;
+    let memory = vulkan.memory(4096)?;
+    println!("\nreport: {} on {}", 4 * memory.words().len(), driver::pci_bus_id(0));
     Ok(())
 }
 
@@ -121,9 +135,14 @@ fn a_program_finds_the_gpu_that_a_profile_describes() -> Result {
     ] {
         assert_eq!(sim.report(&["--profile", profile])?, expected, "{profile}");
     }
-    // The sizes are the machine's.
-    let missing = sim.report(&["-p", "no-external-memory"])?;
-    assert!(missing.starts_with("mapped none, host "), "{missing}");
+    for (profile, expected) in [
+        ("no-external-memory", "vkCreateDevice failed (VK_ERROR_EXTENSION_NOT_PRESENT)"),
+        ("foreign-uuid", "Vulkan does not have CUDA's device"),
+        ("no-vulkan", "vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)"),
+    ] {
+        let missing = sim.report(&["-p", profile])?;
+        assert!(missing.contains(expected), "{profile}: {missing}");
+    }
     Ok(())
 }
 
@@ -235,6 +254,6 @@ fn a_link_to_the_launcher_serves_as_well_and_a_lone_copy_says_what_it_lacks() ->
     assert!(link?.status.success());
     let copy = copy?;
     assert_eq!(copy.status.code(), Some(125));
-    assert!(text(&copy.stderr).contains("make sim"), "{}", text(&copy.stderr));
+    assert!(text(&copy.stderr).contains("make -C sim"), "{}", text(&copy.stderr));
     Ok(())
 }

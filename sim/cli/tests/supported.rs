@@ -1,14 +1,14 @@
-//! The page of what is supported.
+//! The page of what is supported, which `--supported` prints.
 
+use std::env;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::{env, fs};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 #[test]
-fn the_page_of_the_guide_is_current() -> Result {
+fn the_page_names_functions_and_instructions() -> Result {
     if env::var_os("VKGDR_CUDA_DRIVER").is_some_and(|driver| driver == "real") {
         eprintln!("skipped: the driver is a real one");
         return Ok(());
@@ -26,11 +26,5 @@ fn the_page_of_the_guide_is_current() -> Result {
     ] {
         assert!(printed.contains(known), "{known} is missing");
     }
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/supported.md");
-    if env::var_os("VKGDR_BLESS").is_some() {
-        fs::write(&page, &printed)?;
-    }
-    let same = fs::read_to_string(&page)? == printed;
-    assert!(same, "docs/supported.md is not current: VKGDR_BLESS=1 cargo test -p vkgdr-sim --test supported");
     Ok(())
 }

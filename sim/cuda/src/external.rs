@@ -14,7 +14,6 @@ use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_
 use crate::context;
 use crate::device;
 use crate::ffi::{In, Out};
-use crate::label::Label;
 use crate::layout::{ExternalBuffer, ExternalHandle};
 use crate::memory::table;
 use crate::owner::Owner;
@@ -22,6 +21,7 @@ use crate::profile::profile;
 use crate::sync::lock;
 use crate::vulkan::{self, Import};
 use crate::{fd, handle};
+use simcommon::label::Label;
 
 const LAST_KIND: u32 = CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD as u32;
 const OPAQUE_FD: u32 = CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD as u32;
@@ -56,7 +56,7 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     out.required()?;
     let description = description.get()?;
     let ExternalHandle { kind, size, flags, .. } = description;
-    simtrace::arguments(format_args!("type={kind} size={size} flags={flags}"));
+    simcommon::trace::arguments(format_args!("type={kind} size={size} flags={flags}"));
     let context = context::usable()?;
     match description.kind {
         OPAQUE_FD => {}
@@ -94,7 +94,7 @@ fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -
     out.required()?;
     let description = description.get()?;
     let ExternalBuffer { offset, size, flags, .. } = description;
-    simtrace::arguments(format_args!("offset={offset} size={size} flags={flags}"));
+    simcommon::trace::arguments(format_args!("offset={offset} size={size} flags={flags}"));
     let context = context::usable()?;
     let import = lock(&EXTERNALS).get(&memory).map(|external| Arc::clone(&external.import)).ok_or(INVALID_HANDLE)?;
     let offset = usize::try_from(description.offset).map_err(|_| INVALID_VALUE)?;

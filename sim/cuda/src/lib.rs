@@ -13,9 +13,9 @@
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `settings` | what the environment says |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
-//! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
+//! | `profile` | what a profile changes in CUDA |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
-//! | `semaphore`, `payload` | imported semaphores |
+//! | `semaphore` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `own_streams`, `stream`, `worker`, `interrupt` | the order of work: streams, events, their threads; signals during a wait |
 //! | `graph` | graphs and captures |
@@ -140,9 +140,6 @@ mod init;
 mod interrupt;
 mod ipc;
 mod kernel;
-#[path = "../../vulkan/src/label.rs"]
-#[expect(dead_code, reason = "the profile layer writes labels")]
-mod label;
 mod layout;
 mod ledger;
 mod lifecycle;
@@ -152,8 +149,6 @@ mod module;
 mod own_streams;
 mod owner;
 mod pages;
-#[path = "../../vulkan/src/payload.rs"]
-mod payload;
 mod pointer;
 mod pool;
 mod proc_address;

@@ -18,11 +18,11 @@ use crate::graph::{self, Difference, Operation, Work, capture};
 use crate::health::Health;
 use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
 use crate::owner::Owner;
-use crate::payload::{Kind, Payload};
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
 use crate::sync::lock;
 use crate::{fd, handle};
+use simcommon::payload::{Kind, Payload};
 
 const OPAQUE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD as u32;
 const TIMELINE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD as u32;

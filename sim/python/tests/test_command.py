@@ -36,7 +36,7 @@ def test_a_profile_is_passed_on(run: Run):
 
 
 def test_the_profile_without_vulkan_needs_no_vulkan_driver(run: Run):
-    done = run("vkgdr-sim", "-p", "no-vulkan", "--", sys.executable, "-c", COUNT, VK_DRIVER_FILES="/nowhere.json")
+    done = run("vkgdr-sim", "-p", "no-vulkan", "--", sys.executable, "-c", COUNT, VK_DRIVER_FILES="/dev/null/x.json")
     assert done.stdout == "devices 1\n", done.stderr
 
 
@@ -52,10 +52,10 @@ def test_the_exit_code_is_the_programs_and_125_if_the_simulator_fails(run: Run):
 
 
 def test_files_that_cannot_be_run_are_named(run: Run):
-    code = "import vkgdr_sim.__main__ as m; from pathlib import Path; m.program = lambda: Path('/nowhere/x'); m.main()"
+    code = "import vkgdr_sim.__main__ as m; from pathlib import Path; m.program = lambda: Path('/dev/null/x'); m.main()"
     failed = run(sys.executable, "-c", code)
     assert failed.returncode == 125
-    assert failed.stderr == "vkgdr-sim: /nowhere/x: No such file or directory\n"
+    assert failed.stderr == "vkgdr-sim: /dev/null/x: Not a directory\n"
 
 
 def test_the_package_has_all_libraries_and_layers():

@@ -31,7 +31,7 @@
 //! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
 //! the same process, but is not under test.
 //!
-//! The profile layer labels exported memory, for the simulated CUDA driver (`label.rs`).
+//! The profile layer labels exported memory, for the simulated CUDA driver (`simcommon::label`).
 //!
 //! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
 //! layer should do.
@@ -42,11 +42,9 @@ mod controls;
 mod dispatch;
 mod faults;
 mod interface;
-mod label;
 mod messages;
 mod messenger;
 mod next;
-mod payload;
 mod profile;
 mod rules;
 mod semaphores;

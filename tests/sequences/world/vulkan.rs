@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "creates buffers and images")]
 
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use support::driver::is_real;
 use support::{Result, codes};
@@ -12,6 +13,7 @@ use vkgdr::{Error, MemoryKind, Vkgdr};
 use super::World;
 use super::commands::Picture;
 use super::item::{Bytes, Item, Owner, Site};
+use super::queue::PATIENCE;
 use crate::step::{Step, What};
 
 /// The largest number of allocators.
@@ -142,12 +144,13 @@ impl World {
     pub(super) fn end_allocators(&mut self) -> Result {
         for AllocatorSlot { allocator, .. } in std::mem::take(&mut self.allocators) {
             // Another thread may be releasing what it found among the deferred frees.
-            for _ in 0..1000 {
+            let end = Instant::now() + PATIENCE;
+            while Instant::now() < end {
                 allocator.owner().collect();
                 if allocator.report().allocations.is_empty() {
                     break;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             let report = allocator.report();
             if !report.allocations.is_empty() {

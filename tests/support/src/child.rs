@@ -61,6 +61,26 @@ pub fn run(mut command: Command) -> Result<Vec<String>> {
     Ok(said)
 }
 
+/// Runs `check` in a new process, in which no other test has opened the GPU or called a driver: in a child that runs `test` of
+/// this binary, or here if this is the child.
+///
+/// # Errors
+/// Those of `check`, and of starting the child.
+///
+/// # Panics
+/// When the child failed.
+#[track_caller]
+pub fn afresh(test: &str, check: impl FnOnce() -> Result) -> Result {
+    const DONE: &str = "done";
+    if role().is_some() {
+        check()?;
+        say(DONE);
+        return Ok(());
+    }
+    assert_eq!(run(command(test, "afresh")?)?, [DONE]);
+    Ok(())
+}
+
 /// Runs `test` in `role` with `SIMCUDA_QUIET` set to `quiet`, and returns the simulated driver's lines on standard error.
 ///
 /// # Errors

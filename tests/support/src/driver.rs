@@ -9,8 +9,6 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
 
-use crate::controls::as_function;
-
 /// The kind of driver behind `libcuda.so.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
@@ -167,6 +165,16 @@ macro_rules! driver_functions {
             )*
         }
     };
+}
+
+/// Converts an exported address to a function pointer.
+///
+/// # Safety
+/// `F` must be the function pointer type of the function at the address.
+unsafe fn as_function<F: Copy>(address: *mut c_void) -> F {
+    assert_eq!(size_of::<F>(), size_of_val(&address));
+    // SAFETY: the sizes are equal, and the type is right by this function's contract.
+    unsafe { std::mem::transmute_copy(&address) }
 }
 
 fn named(name: &str) -> CString {

@@ -11,7 +11,7 @@
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
 //! | [`simcuda()`], [`vklayer()`], [`Shortage`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`skip!`], [`skip_without_gpu!`] | skips with a reason |
+//! | [`skip!`], [`skip_without_gpu!`], [`test_all`], [`amount`] | skips with a reason, and what only longer runs do |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 
@@ -19,7 +19,6 @@ pub mod blocking;
 mod check;
 pub mod child;
 pub mod codes;
-mod controls;
 pub mod cuda;
 pub mod driver;
 pub mod fork;
@@ -31,20 +30,16 @@ mod random;
 pub mod ranges;
 pub mod resources;
 mod shortage;
-mod simcuda;
 mod skip;
 pub mod socket;
 pub mod state;
-mod vklayer;
 
 pub use check::{Result, assert_says, refused};
-pub use controls::Controls;
 pub use memory::{
     HOST_VIEWS, device_read, host_read, host_write, imported, is_imported, open, open_coherent, register_host,
     supported,
 };
 pub use random::{Random, pattern};
 pub use shortage::Shortage;
-pub use simcuda::{SimCuda, simcuda};
-pub use skip::{require_gpu, skip, skip_reason_is_no_gpu};
-pub use vklayer::{VkLayer, vklayer};
+pub use sim_controls::{Controls, SimCuda, VkLayer, simcuda, vklayer};
+pub use skip::{amount, require_gpu, skip, skip_reason_is_no_gpu, test_all};

@@ -1,5 +1,16 @@
 //! Skips with a printed reason. On a machine that should have a GPU, its absence is a failure.
 
+/// Whether `VKGDR_TEST_ALL=1` is set: then tests also run their slow repetitions, such as with every compiler, or for longer.
+#[must_use]
+pub fn test_all() -> bool {
+    std::env::var_os("VKGDR_TEST_ALL").is_some_and(|value| value == "1")
+}
+
+/// An amount of work: that of every run, and the larger one of [`test_all`].
+pub fn amount<T>(quick: T, all: T) -> T {
+    if test_all() { all } else { quick }
+}
+
 /// Whether `VKGDR_REQUIRE_GPU=1` is set, which turns skips for want of a GPU into failures.
 #[must_use]
 pub fn require_gpu() -> bool {

@@ -4,6 +4,21 @@ use super::Result;
 use super::clients::sanitized;
 use super::workshop::{Build, GCC, Linkage, Workshop, done, installed};
 
+/// The tests of the program, and what each of them shows.
+const TESTS: [(&str, &str); 12] = [
+    ("null", "null is refused or ignored for every pointer of every function"),
+    ("ranges", "ranges that are not within the memory are refused up to SIZE_MAX"),
+    ("flags-and-sizes", "unknown flags and impossible sizes are refused"),
+    ("status-strings", "every int has a status string"),
+    ("freed-by-free", "the last error is a copy that free() frees"),
+    ("sixteen-threads", "sixteen threads read their own last errors"),
+    ("end-of-thread", "every function can be called while a thread ends"),
+    ("failed-free-on-stream", "memory that could not be freed on a stream is still the caller's"),
+    ("null-for-pools", "null is refused or ignored for every pointer of a pool's functions"),
+    ("impossible-pools", "unknown and impossible options of pools are refused"),
+    ("double-frees-of-pool-memory", "a pool's memory that is freed twice is lent once"),
+    ("pools-at-the-end-of-thread", "a pool can be used and closed while a thread ends"),
+];
 const BAD_INPUT: Build<'_> = Build {
     name: "bad-input",
     standard: "c99",
@@ -20,72 +35,15 @@ const BAD_INPUT: Build<'_> = Build {
     linkage: Linkage::Shared,
 };
 
-/// Runs one test of the program.
-fn run(test: &str) -> Result {
-    let Some(shop) = Workshop::open(test)? else { return Ok(()) };
+/// Each of them in a process of its own. One test, since building the program takes longer than its runs.
+#[test]
+fn programs_that_misuse_every_function_are_refused_and_do_no_harm() -> Result {
+    let Some(shop) = Workshop::open("bad-input")? else { return Ok(()) };
     for compiler in installed(&[GCC]) {
         let program = shop.program(compiler, &BAD_INPUT)?;
-        done(sanitized(&shop, &program).arg(test))?;
+        for (test, claim) in TESTS {
+            done(sanitized(&shop, &program).arg(test)).map_err(|error| format!("not so: {claim}: {error}"))?;
+        }
     }
     Ok(())
-}
-
-#[test]
-fn null_is_refused_or_ignored_for_every_pointer_of_every_function() -> Result {
-    run("null")
-}
-
-#[test]
-fn ranges_that_are_not_within_the_memory_are_refused_up_to_size_max() -> Result {
-    run("ranges")
-}
-
-#[test]
-fn unknown_flags_and_impossible_sizes_are_refused() -> Result {
-    run("flags-and-sizes")
-}
-
-#[test]
-fn every_int_has_a_status_string() -> Result {
-    run("status-strings")
-}
-
-#[test]
-fn the_last_error_is_a_copy_that_free_frees() -> Result {
-    run("freed-by-free")
-}
-
-#[test]
-fn sixteen_threads_read_their_own_last_errors() -> Result {
-    run("sixteen-threads")
-}
-
-#[test]
-fn every_function_can_be_called_while_a_thread_ends() -> Result {
-    run("end-of-thread")
-}
-
-#[test]
-fn memory_that_could_not_be_freed_on_a_stream_is_still_the_callers() -> Result {
-    run("failed-free-on-stream")
-}
-
-#[test]
-fn null_is_refused_or_ignored_for_every_pointer_of_a_pools_functions() -> Result {
-    run("null-for-pools")
-}
-
-#[test]
-fn unknown_and_impossible_options_of_pools_are_refused() -> Result {
-    run("impossible-pools")
-}
-
-#[test]
-fn a_pools_memory_that_is_freed_twice_is_lent_once() -> Result {
-    run("double-frees-of-pool-memory")
-}
-
-#[test]
-fn a_pool_can_be_used_and_closed_while_a_thread_ends() -> Result {
-    run("pools-at-the-end-of-thread")
 }

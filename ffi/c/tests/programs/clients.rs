@@ -5,9 +5,12 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use support::amount;
+
 use super::Result;
 use super::workshop::{
-    Build, CLANG, CLANGXX, Compiler, GCC, GXX, Linkage, Workshop, done, finish, fixture, has, installed, sources,
+    Build, CLANG, CLANGXX, Compiler, GCC, GXX, Linkage, Workshop, done, finish, fixture, has, installed,
+    runs_slow_tests, sources,
 };
 
 const COMMON: [&str; 2] = ["common/check.c", "common/driver.c"];
@@ -67,7 +70,7 @@ fn a_c_client_of_every_function_runs_with_the_shared_library() -> Result {
 fn random_sequences_of_memory_pools_and_streams_agree_with_a_model() -> Result {
     let Some(shop) = Workshop::open("sequences")? else { return Ok(()) };
     let number = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let (steps, seed) = (number("VKGDR_STEPS", "10000"), number("VKGDR_SEED", "1"));
+    let (steps, seed) = (number("VKGDR_STEPS", amount("500", "10000")), number("VKGDR_SEED", "1"));
     for compiler in installed(&[GCC]) {
         let program = shop.program(compiler, &SEQUENCES)?;
         shop.run(&program, &[&steps, &seed])?;
@@ -93,7 +96,7 @@ fn a_c_client_runs_on_a_discrete_gpu_whose_copy_engine_makes_large_copies() -> R
 #[test]
 fn the_clients_map_memory_that_cuda_allocated_for_others() -> Result {
     let Some(shop) = Workshop::open("existing")? else { return Ok(()) };
-    for (compiler, build) in [(GCC, CLIENT), (GXX, LAYER)] {
+    for (compiler, build) in amount(vec![(GCC, CLIENT)], vec![(GCC, CLIENT), (GXX, LAYER)]) {
         for compiler in installed(&[compiler]) {
             let Some(mut command) = shop.profiled("dma-buf", shop.program(compiler, &build)?)? else { return Ok(()) };
             done(&mut command)?;
@@ -104,13 +107,14 @@ fn the_clients_map_memory_that_cuda_allocated_for_others() -> Result {
 
 #[test]
 fn a_cpp_client_of_every_function_runs_with_the_shared_library() -> Result {
-    build_and_run("cpp", &[GXX, CLANGXX], &[CLIENT_AS_CPP, CPP_CLIENT])
+    let builds = amount(vec![CPP_CLIENT], vec![CLIENT_AS_CPP, CPP_CLIENT]);
+    build_and_run("cpp", &[GXX, CLANGXX], &builds)
 }
 
 #[test]
 fn the_cpp_layer_returns_and_throws_what_it_says_in_cpp17_and_cpp20() -> Result {
     let layer_20 = Build { name: "layer-20", standard: "c++20", flags: &["-DC_HEADER_FIRST"], ..LAYER };
-    build_and_run("layer", &[GXX, CLANGXX], &[LAYER, layer_20])
+    build_and_run("layer", &[GXX, CLANGXX], &amount(vec![LAYER], vec![LAYER, layer_20]))
 }
 
 #[test]
@@ -157,6 +161,9 @@ pub(crate) fn sanitized(shop: &Workshop, program: &Path) -> Command {
 
 #[test]
 fn the_clients_have_no_error_and_no_leak_under_address_sanitizer() -> Result {
+    if !runs_slow_tests() {
+        return Ok(());
+    }
     let Some(shop) = Workshop::open("asan")? else { return Ok(()) };
     let flags = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
     for (compiler, build) in [(GCC, CLIENT), (GCC, SEQUENCES), (CLANGXX, CPP_CLIENT)] {
@@ -170,6 +177,9 @@ fn the_clients_have_no_error_and_no_leak_under_address_sanitizer() -> Result {
 
 #[test]
 fn the_clients_have_no_error_and_no_leak_under_valgrind() -> Result {
+    if !runs_slow_tests() {
+        return Ok(());
+    }
     let Some(shop) = Workshop::open("valgrind")? else { return Ok(()) };
     if !has("valgrind") {
         return Ok(());

@@ -1,6 +1,7 @@
 //! Programs written for vkgdr 0.1: linked against its library and run with this one, and compiled with this header.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,24 +78,33 @@ fn python_with_cffi() -> Result<Option<PathBuf>> {
     if !has("python3") {
         return Ok(None);
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cffi");
-    let python = folder.join("bin/python");
-    let works =
-        || Command::new(&python).args(["-c", "import cffi"]).output().is_ok_and(|output| output.status.success());
-    if works() {
-        return Ok(Some(python));
+    let works = |python: &Path| {
+        Command::new(python).args(["-c", "import cffi"]).output().is_ok_and(|output| output.status.success())
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (all, mine) = (folder.join("cffi"), folder.join(format!("cffi-{}", std::process::id())));
+    let python = |folder: &Path| folder.join("bin/python");
+    if works(&python(&all)) {
+        return Ok(Some(python(&all)));
     }
     // With the system's packages, so that an installed cffi is enough and the network is not needed.
-    let venv = finish(Command::new("python3").args(["-m", "venv", "--system-site-packages"]).arg(&folder));
+    let venv = finish(Command::new("python3").args(["-m", "venv", "--system-site-packages"]).arg(&mine));
     let install = || {
         let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1", "cffi"];
-        finish(Command::new(&python).args(options).env("PIP_DEFAULT_TIMEOUT", "10"))
+        finish(Command::new(python(&mine)).args(options).env("PIP_DEFAULT_TIMEOUT", "60"))
     };
     if let Err(error) = venv.and_then(|_| install()) {
         eprintln!("skipped: Python has no cffi, and it could not be installed: {error}");
+        let _ = fs::remove_dir_all(&mine);
         return Ok(None);
     }
-    Ok(works().then_some(python))
+    // Another run may have made one meanwhile; the one that does not work is of a Python that is gone.
+    if !works(&python(&all)) {
+        let _ = fs::remove_dir_all(&all);
+        let _ = fs::rename(&mine, &all);
+    }
+    let _ = fs::remove_dir_all(&mine);
+    Ok(Some(python(&all)).filter(|python| works(python)))
 }
 
 #[test]

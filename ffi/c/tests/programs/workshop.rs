@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use support::driver::{self, DriverKind};
+use support::test_all;
 
 use super::Result;
 
@@ -17,7 +18,7 @@ const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 pub(crate) const STATIC_NEEDS: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 /// A compiler and the language that it compiles.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Compiler {
     pub(crate) program: &'static str,
     pub(crate) language: &'static str,
@@ -37,9 +38,25 @@ pub(crate) fn has(tool: &str) -> bool {
     found
 }
 
-/// The installed ones of the compilers; prints a skip for each other.
+/// The installed ones of the compilers; prints a skip for each other. Without `VKGDR_TEST_ALL=1` it is the system's compiler of
+/// each of their languages.
 pub(crate) fn installed(compilers: &[Compiler]) -> Vec<Compiler> {
-    compilers.iter().copied().filter(|compiler| has(compiler.program)).collect()
+    let mut chosen = compilers.to_vec();
+    if !test_all() {
+        eprintln!("left out: compilers other than cc and c++ (set VKGDR_TEST_ALL=1)");
+        chosen.iter_mut().for_each(|compiler| compiler.program = if compiler.language == "c" { "cc" } else { "c++" });
+        chosen.dedup();
+    }
+    chosen.retain(|compiler| has(compiler.program));
+    chosen
+}
+
+/// Whether slow tests run, with `VKGDR_TEST_ALL=1`; prints a skip if not.
+pub(crate) fn runs_slow_tests() -> bool {
+    if !test_all() {
+        eprintln!("skipped: slow (set VKGDR_TEST_ALL=1)");
+    }
+    test_all()
 }
 
 /// The crate's folder; none, with a printed skip, where only the compiled tests exist.
@@ -93,6 +110,8 @@ impl Workshop {
         }
         let shop = Self { folder: env::temp_dir().join(format!("vkgdr-c-{name}-{}", std::process::id())) };
         let library = library()?;
+        // Of an earlier process with this number, which did not come to its end.
+        let _ = fs::remove_dir_all(&shop.folder);
         fs::create_dir_all(shop.path("dev"))?;
         fs::create_dir_all(shop.path("lib"))?;
         symlink(&library, shop.path("dev/libvkgdr.so"))?;

@@ -15,7 +15,7 @@ use std::ptr::{null, null_mut};
 use api::call;
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE, kind};
 use support::fork::in_quiet_child;
-use support::{Result, device_read, pattern};
+use support::{Result, child, device_read, pattern};
 use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
@@ -26,10 +26,13 @@ const EOPNOTSUPP: c_int = 95;
 
 #[test]
 fn gdr_open() -> Result {
-    let (one, other) = (call!(open()), call!(open()));
-    assert!(!one.is_null() && !other.is_null() && one != other);
-    assert_eq!((call!(close(one)), call!(close(other))), (0, 0));
-    Ok(())
+    // The first function of a program.
+    child::afresh("gdr_open", || {
+        let (one, other) = (call!(open()), call!(open()));
+        assert!(!one.is_null() && !other.is_null() && one != other);
+        assert_eq!((call!(close(one)), call!(close(other))), (0, 0));
+        Ok(())
+    })
 }
 
 #[test]

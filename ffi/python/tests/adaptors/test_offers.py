@@ -30,7 +30,7 @@ else:
 
 def take_elsewhere(data):
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", TAKE, data.hex()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=45, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

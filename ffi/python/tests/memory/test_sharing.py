@@ -43,7 +43,7 @@ def other(pair):
     yield start
     for process in started:
         try:
-            _, errors = process.communicate(timeout=40)
+            _, errors = process.communicate(timeout=300)
         finally:
             process.kill()
             process.wait()

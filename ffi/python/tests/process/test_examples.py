@@ -28,7 +28,7 @@ def run(name, *arguments, expect=0, **environment):
         env=os.environ | settings | environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     )
     assert done.returncode == expect, done.stdout + done.stderr
@@ -117,7 +117,7 @@ packets.Slot.wait = spoiled
 sys.argv = ["packets.py", "--packets", "200", "--threads", "2"]
 sys.exit(packets.main())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1, done.stderr
     assert "1 are wrong, 0 are missing" in done.stdout
 
@@ -132,7 +132,7 @@ def test_send_memory_shares_memory_with_a_program_in_rust(tmp_path):
         try:
             assert process.stdout.readline() == f"listening at {path}\n"
             assert run("send_memory", path).stdout == "the other process doubled the numbers\n"
-            output, errors = process.communicate(timeout=40)
+            output, errors = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 0, errors

@@ -36,6 +36,6 @@ def test_the_program_of_a_page_runs(text, tmp_path):
     if profile:
         simulator.require()
         command = [f"{os.environ['VKGDR_SIM_DIR']}/vkgdr-sim", "--profile", profile[1], "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr, done.stderr

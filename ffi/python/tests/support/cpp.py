@@ -51,5 +51,5 @@ def run(program: Path, profile: str, *arguments: str) -> None:
     """Run a program on a profile of the simulated GPU; it must say that all is well."""
     environment = os.environ | {"VKGDR_TEST_PROFILE": profile}
     command = [str(ROOT / "sim/run"), str(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=300)
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr

@@ -16,7 +16,7 @@ pub(crate) fn enter(site: &Site) -> Option<Code> {
     site.count();
     let silent = site.policy() == Policy::Silent;
     if !silent {
-        simtrace::call(site.name());
+        simcommon::trace::call(site.name());
         ALL_CALLS.fetch_add(1, Ordering::Relaxed);
     }
     faults::fires(site, silent)

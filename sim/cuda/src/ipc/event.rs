@@ -7,8 +7,8 @@ use crate::boundary::exports;
 use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::ffi::Out;
-use crate::payload::{Kind, Payload};
 use crate::stream::event;
+use simcommon::payload::{Kind, Payload};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"simcudaE");
 

@@ -16,10 +16,10 @@ use crate::graph::{self, Operation, Work};
 use crate::handle;
 use crate::health::Health;
 use crate::owner::Owner;
-use crate::payload::{Kind, Payload};
 use crate::pool;
 use crate::queue::{Marker, Placement, Stream};
 use crate::sync::lock;
+use simcommon::payload::{Kind, Payload};
 
 const BLOCKING_SYNC: u32 = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
 const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;

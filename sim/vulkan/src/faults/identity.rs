@@ -33,7 +33,7 @@ impl Identity {
         if self.passive {
             return Ok(());
         }
-        simtrace::call(function);
+        simcommon::trace::call(function);
         let fault = injection::enter(function);
         fault.map_or(Ok(()), |code| Err(vk::Result::from_raw(code)))
     }
@@ -41,7 +41,7 @@ impl Identity {
     /// Adds arguments of the counted call to the trace.
     pub(super) fn trace(self, arguments: fmt::Arguments<'_>) {
         if !self.passive {
-            simtrace::arguments(arguments);
+            simcommon::trace::arguments(arguments);
         }
     }
 

@@ -10,8 +10,8 @@ use super::catalog::profile;
 use super::device::{DEVICES, Device};
 use super::memory::Memory;
 use crate::interface::chain;
-use crate::label::Label;
 use crate::rules::broken;
+use simcommon::label::Label;
 
 /// The parts of an allocation that are in its chain.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use ash::khr::external_memory_fd;
 use ash::vk::{MemoryPropertyFlags as Property, PhysicalDeviceType, UUID_SIZE};
 
-use crate::label::FOREIGN;
+use simcommon::label::FOREIGN;
 
 /// The simulated properties of the devices.
 pub(super) struct Profile {

@@ -15,9 +15,9 @@ use super::memory::Memory;
 use super::physical::is_hidden;
 use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
-use crate::label::FOREIGN;
 use crate::next::{CreateDevice, NextDevice};
 use crate::tables::Tables;
+use simcommon::label::FOREIGN;
 
 /// All devices of the process.
 pub(super) static DEVICES: Tables<Device> = Tables::new();

@@ -10,7 +10,7 @@ use super::books::Taken;
 use super::catalog::Type;
 use super::range::Mapped;
 use super::shadow::Shadow;
-use crate::label::Label;
+use simcommon::label::Label;
 
 /// Live memory.
 pub(super) struct Memory {

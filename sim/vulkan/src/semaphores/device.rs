@@ -14,8 +14,8 @@ use super::shared::Shared;
 use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
 use crate::next::{CreateDevice, NextDevice};
-use crate::payload::{Kind, Payload};
 use crate::tables::Tables;
+use simcommon::payload::{Kind, Payload};
 
 /// All devices of the process.
 pub(super) static DEVICES: Tables<Device> = Tables::new();

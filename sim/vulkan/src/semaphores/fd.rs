@@ -9,8 +9,8 @@ use ash::vk::{self, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 
 use super::device::{DEVICES, Known};
 use super::life::{create_plain, release};
-use crate::payload::{Kind, Payload};
 use crate::rules::broken;
+use simcommon::payload::{Kind, Payload};
 
 pub(super) unsafe extern "system" fn get_semaphore_fd(
     device: vk::Device,

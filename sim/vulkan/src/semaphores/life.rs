@@ -8,7 +8,7 @@ use ash::vk::{self, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 use super::device::{DEVICES, Device, Known};
 use super::shared::Shared;
 use crate::interface::chain;
-use crate::payload::{Kind, Payload};
+use simcommon::payload::{Kind, Payload};
 
 /// The parts of a create info that are in its chain.
 struct Wishes {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ash::vk;
 
-use crate::payload::Payload;
+use simcommon::payload::Payload;
 
 /// The longest wait of a thread, which looks then whether it must end. It is woken for that, so that this matters only
 /// where a counter stands at its last value.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use ash::vk;
 
 use super::mirror::{Mirror, Timeline};
-use crate::payload::Kind;
+use simcommon::payload::Kind;
 
 /// A shared semaphore: the driver's timeline, the payload, and the threads between them.
 pub(super) struct Shared {

@@ -83,7 +83,9 @@ fn kind_named(name: &str) -> MemoryKind {
 
 /// The Vulkan loader finds no driver, so that the library calls `libEGL_nvidia.so.0` without it. Loaders before 1.3.207 know
 /// the second variable only.
-const WITHOUT_LOADER: &[(&str, &str)] = &[("VK_DRIVER_FILES", "/nonexistent"), ("VK_ICD_FILENAMES", "/nonexistent")];
+const WITHOUT_LOADER: &[(&str, &str)] = &[("VK_DRIVER_FILES", NO_FILE), ("VK_ICD_FILENAMES", NO_FILE)];
+/// A file that cannot exist.
+const NO_FILE: &str = "/dev/null/icd.json";
 
 pub(crate) const ALL: [Question; 40] = [
     once("M10", "UUIDs of CUDA and Vulkan", device::uuids),

@@ -1,0 +1,242 @@
+//! Faulting kernels: the launch and its context fail, and the message names the instruction, the address and nearby
+//! allocations. On the simulated driver only: a GPU reports no details and is left in a bad state.
+
+use support::codes;
+use support::cuda::{self, Context, Stream};
+use support::vulkan::Vulkan;
+use support::{SimCuda, simcuda};
+
+use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, handle, synchronize};
+use crate::{KERNELS, Result, assert_says, bytes_of, device_words, good};
+
+/// A plain context for a kernel that fails it.
+struct Doomed {
+    sim: &'static SimCuda,
+    context: Context,
+    module: Module,
+}
+
+impl Doomed {
+    fn new() -> Result<Option<Self>> {
+        let Some(sim) = simcuda() else {
+            eprintln!("skipped: only the simulated driver reports a kernel's fault");
+            return Ok(None);
+        };
+        let context = Context::create(0);
+        let module = good(Module::load(KERNELS))?;
+        Ok(Some(Self { sim, context, module }))
+    }
+
+    /// Runs a kernel with one thread, which must fail, and returns the message.
+    fn run(&self, kernel: &str, arguments: &[u64], code: i32) -> Result<String> {
+        self.sim.clear_faults();
+        good(good(self.module.function(kernel))?.launch(Shape::ONE, 0, arguments))?;
+        assert_eq!(synchronize(0), Err(code));
+        let text = self.sim.last_kernel_fault().ok_or("no message")?;
+        assert!(!text.contains('\n'), "{text:?}");
+        assert_says(&text, &[kernel, "block (0, 0, 0)", "thread (0, 0, 0)"]);
+        Ok(text)
+    }
+}
+
+/// The line number in KERNELS of the first such instruction after the kernel's name.
+#[track_caller]
+fn line_of(kernel: &str, instruction: &str) -> String {
+    let lines = KERNELS.lines().enumerate().skip_while(|(_, line)| !line.contains(&format!(".entry {kernel}(")));
+    let found = lines.skip(1).find(|(_, line)| line.contains(instruction));
+    found.map(|(index, _)| format!("line {}", index + 1)).unwrap_or_else(|| panic!("{kernel} has no {instruction:?}"))
+}
+
+#[test]
+fn a_store_one_past_the_end_names_the_instruction_and_the_allocation() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(100))?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], codes::ILLEGAL_ADDRESS)?;
+    let (address, start) = (format!("{:#x}", buffer.0 + 100), format!("100 bytes at {:#x}", buffer.0));
+    let line = line_of("store", "st.global.u32");
+    assert_says(&text, &["st.global.u32", &line, &address, &start, "ended 0 bytes before"]);
+    Ok(())
+}
+
+#[test]
+fn an_access_that_only_begins_inside_an_allocation_is_one_outside() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(102))?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], codes::ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["st.global.u32", "4 bytes at", &format!("it leaves 102 bytes at {:#x}", buffer.0)]);
+    Ok(())
+}
+
+#[test]
+fn an_access_to_freed_memory_is_reported_with_its_allocation() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(4096))?;
+    let address = buffer.0;
+    drop(buffer);
+    let text = doomed.run("add_one", &[address + 64, 1], codes::ILLEGAL_ADDRESS)?;
+    let (start, line) = (format!("4096 bytes at {address:#x}"), line_of("add_one", "ld.global.u32"));
+    assert_says(&text, &["ld.global.u32", &line, &start, "which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn a_host_pointer_is_no_device_address() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let vulkan = Vulkan::open(0)?;
+    // Its drop reports the context's error.
+    let memory = vulkan.memory(4096)?;
+    let host = memory.words().as_ptr().expose_provenance();
+    assert_ne!(host as u64, memory.address());
+    doomed.run("store", &[host as u64, 1], codes::ILLEGAL_ADDRESS)?;
+    Ok(())
+}
+
+#[test]
+fn nothing_is_at_null() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let text = doomed.run("store", &[0, 1], codes::ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["4 bytes at 0x0", "a null pointer"]);
+    Ok(())
+}
+
+#[test]
+fn a_small_address_is_an_offset_from_null() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let text = doomed.run("store", &[12, 1], codes::ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["4 bytes at 0xc", "12 bytes behind a null pointer"]);
+    Ok(())
+}
+
+#[test]
+fn a_misaligned_address_has_a_fault_of_its_own() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(100))?;
+    let text = doomed.run("store", &[buffer.0 + 2, 1], codes::MISALIGNED_ADDRESS)?;
+    assert_says(&text, &["misaligned", "st.global.u32", &line_of("store", "st.global.u32")]);
+    Ok(())
+}
+
+#[test]
+fn a_trap_is_a_launch_failure() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    assert_says(&doomed.run("stop", &[], codes::LAUNCH_FAILED)?, &["trap", &line_of("stop", "trap")]);
+    Ok(())
+}
+
+#[test]
+fn threads_that_all_wait_for_ever_are_noticed() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    assert_says(&doomed.run("stuck", &[], codes::LAUNCH_TIMEOUT)?, &["deadlock", &line_of("stuck", "bar.sync")]);
+    Ok(())
+}
+
+#[test]
+fn the_error_stays_with_the_context_and_goes_with_it() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let sim = doomed.sim;
+    let (before, buffer) = (sim.live_objects(), good(Buffer::new(16))?);
+    doomed.run("stop", &[], codes::LAUNCH_FAILED)?;
+    let refused = |call: Call| assert_eq!(call, Err(codes::LAUNCH_FAILED));
+    refused(synchronize(0));
+    refused(doomed.module.function("nothing").map(drop));
+    refused(Module::load(KERNELS).map(drop));
+    refused(Buffer::new(16).map(drop));
+    refused(call!(cuMemsetD8_v2(buffer.0 => u64, 1 => u8, 16 => usize)));
+    // Releases succeed nevertheless.
+    refused(call!(cuMemFree_v2(buffer.0 => u64)));
+    assert_eq!(sim.live_objects(), before);
+    let Doomed { context, module, .. } = doomed;
+    refused(module.unload());
+    context.destroy();
+
+    let context = Context::create(0);
+    let module = good(Module::load(KERNELS))?;
+    good(good(module.function("nothing"))?.launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))?;
+    drop(module);
+    context.destroy();
+    Ok(())
+}
+
+#[test]
+fn a_fault_ends_the_other_kernels_of_its_context() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+    let text = doomed.run("stop", &[], codes::LAUNCH_FAILED);
+    // The stream is non-blocking: the legacy default stream does not wait for it.
+    assert_eq!(synchronize(handle(&stream)), Err(codes::LAUNCH_FAILED));
+    assert_says(&text?, &["trap"]);
+    assert_eq!(doomed.sim.last_kernel_fault().as_deref().map(|text| text.contains("stop")), Some(true));
+    // Each of these returns the context's error.
+    drop((stream, flag));
+    Ok(())
+}
+
+#[test]
+fn imported_memory_that_is_freed_under_a_kernel_is_gone_for_it() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let vulkan = Vulkan::open(0)?;
+    let memory = vulkan.memory(4096)?;
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[memory.address(), 1]))?;
+    // The kernel still uses it; the resulting fault is simulated and expected.
+    drop(memory);
+    assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
+    let text = doomed.sim.last_kernel_fault().unwrap_or_default();
+    assert_says(&text, &["wait_for", "ld.volatile.global.u32", "4 bytes at", "which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn the_drivers_own_memory_stays_for_work_that_was_queued_before_it_was_freed() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let (stream, sum) = (Stream::create(), good(Buffer::new(4))?);
+    cuda::memset_d8(sum.0, 0, 4);
+    let values = good(Buffer::new(400))?;
+    cuda::memcpy_htod(values.0, &bytes_of(&[7; 100]));
+    let gate = stream.hold();
+    let total = good(doomed.module.function("total"))?;
+    good(total.launch(Shape::threads(100), handle(&stream), &[sum.0, values.0, 100]))?;
+    let copy = good(Buffer::new(400))?;
+    cuda::copy_dtod_async(copy.0, values.0, 400, &stream);
+    let (before, address) = (doomed.sim.live_objects_of("memory"), values.0);
+    drop(values);
+    assert_eq!(doomed.sim.live_objects_of("memory"), before - 1);
+    // The address is not reused while queued work uses it.
+    let others: Vec<Buffer> =
+        (0..50).map(|_| Buffer::new(400)).collect::<Call<_>>().map_err(|code| code.to_string())?;
+    assert!(others.iter().all(|other| other.0 != address));
+    gate.open();
+    stream.synchronize();
+    assert_eq!(device_words(sum.0, 1), [700], "by a kernel");
+    assert_eq!(device_words(copy.0, 100), [7; 100], "by a copy");
+    assert_says(&doomed.run("add_one", &[address, 1], codes::ILLEGAL_ADDRESS)?, &["which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn registered_memory_may_be_unmapped_as_soon_as_it_is_unregistered() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let len = 4096_usize;
+    let (read_write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, anywhere.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), len, read_write, private, -1, 0) }.expose_provenance();
+    good(call!(cuMemHostRegister_v2(page => usize, len => usize, 0 => u32)))?;
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[page as u64, 1]))?;
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    good(call!(cuMemHostUnregister(page => usize)))?;
+    // SAFETY: nothing uses the mapping: its registration has ended, also for the kernel.
+    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(page), len) };
+    // A reported fault, not a crash.
+    assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
+    Ok(())
+}
+
+#[test]
+fn clearing_the_faults_forgets_the_message() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    doomed.run("stop", &[], codes::LAUNCH_FAILED)?;
+    doomed.sim.clear_faults();
+    assert_eq!(doomed.sim.last_kernel_fault(), None);
+    Ok(())
+}

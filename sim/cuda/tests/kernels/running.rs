@@ -1,0 +1,254 @@
+//! Long-running kernels: waits for them, visibility of writes meanwhile, and their end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::codes;
+use support::cuda::{self, Stream};
+use support::vulkan::Vulkan;
+use support::{driver, simcuda};
+
+use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
+use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
+
+#[test]
+fn a_launch_does_not_wait_for_its_kernel() -> Result {
+    let _context = open();
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 7]))?;
+    assert!(!stream.is_idle(), "the kernel waits for 7");
+    assert_eq!(call!(cuStreamQuery(handle(&stream) => usize)), Err(codes::NOT_READY));
+    flag.word().store(7, Ordering::Release);
+    stream.synchronize();
+    assert!(stream.is_idle());
+    Ok(())
+}
+
+#[test]
+fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
+    let _context = open();
+    let module = good(Module::load(KERNELS))?;
+    let (one, two) = (Stream::create(), Stream::create());
+    let (flag, target) = (good(Pinned::new(0))?, good(Pinned::new(0))?);
+    let store = good(module.function("store"))?;
+    let event: usize = good(given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32))))?;
+
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&one), &[good(flag.device())?, 1]))?;
+    good(store.launch(Shape::ONE, handle(&one), &[good(target.device())?, 11]))?;
+    good(call!(cuEventRecord(event => usize, handle(&one) => usize)))?;
+    // Without the event nothing blocks the second stream.
+    good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 5]))?;
+    two.synchronize();
+    assert_eq!(target.word().load(Ordering::Acquire), 5);
+
+    good(call!(cuStreamWaitEvent(handle(&two) => usize, event => usize, 0 => u32)))?;
+    good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 22]))?;
+    assert_eq!(call!(cuEventQuery(event => usize)), Err(codes::NOT_READY));
+    assert!(!two.is_idle());
+    assert_eq!(target.word().load(Ordering::Acquire), 5);
+    flag.word().store(1, Ordering::Release);
+    two.synchronize();
+    assert_eq!(target.word().load(Ordering::Acquire), 22, "after the first stream wrote 11");
+    good(call!(cuEventQuery(event => usize)))?;
+    good(call!(cuEventDestroy_v2(event => usize)))?;
+    one.synchronize();
+    Ok(())
+}
+
+/// A word as the device addresses it and as the CPU sees it.
+type Word<'a> = (u64, &'a AtomicU32);
+
+/// The CPU writes numbers to a flag, and a running kernel answers each.
+fn ping_pong(flag: Word<'_>, reply: Word<'_>, rounds: u32) -> Result {
+    let module = good(Module::load(KERNELS))?;
+    let stream = Stream::create();
+    for word in [flag.1, reply.1] {
+        word.store(0, Ordering::Release);
+    }
+    let arguments = [flag.0, reply.0, u64::from(rounds)];
+    good(good(module.function("answer"))?.launch(Shape::ONE, handle(&stream), &arguments))?;
+    let start = Instant::now();
+    for round in 1..=rounds {
+        flag.1.store(round, Ordering::Release);
+        let mut seen = 0;
+        while seen != round {
+            assert!(start.elapsed() < Duration::from_secs(50), "no answer to round {round}: {seen}");
+            seen = reply.1.load(Ordering::Acquire);
+            thread::yield_now();
+        }
+    }
+    stream.synchronize();
+    Ok(())
+}
+
+#[test]
+fn a_running_kernel_answers_in_host_memory_what_the_cpu_writes_into_imported_memory() -> Result {
+    let _context = open();
+    let (vulkan, host) = (Vulkan::open(0)?, good(Pinned::new(0))?);
+    let imported = vulkan.memory(4096)?;
+    ping_pong((imported.address(), &imported.words()[0]), (good(host.device())?, host.word()), 200)
+}
+
+#[test]
+fn a_running_kernel_answers_in_imported_memory_what_the_cpu_writes_into_host_memory() -> Result {
+    let _context = open();
+    let (vulkan, host) = (Vulkan::open(0)?, good(Pinned::new(0))?);
+    let imported = vulkan.memory(4096)?;
+    ping_pong((good(host.device())?, host.word()), (imported.address(), &imported.words()[0]), 200)
+}
+
+#[test]
+fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
+    let _context = open();
+    let vulkan = Vulkan::open(0)?;
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+    if simcuda().is_some() {
+        // On a real driver the free may wait for the kernel.
+        for round in 0..200_u32 {
+            let len = 4096 + usize::try_from(round)?;
+            drop(good(Buffer::new(len))?);
+            drop(vulkan.memory(len)?);
+        }
+    }
+    assert!(!stream.is_idle());
+    flag.word().store(1, Ordering::Release);
+    stream.synchronize();
+    Ok(())
+}
+
+#[test]
+fn kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread() -> Result {
+    if child::role().is_some() {
+        child_in_order()?;
+        child::say("done");
+        return Ok(());
+    }
+    let test = "running::kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread";
+    let mut command = child::command(test, "asynchronous")?;
+    command.env("SIMCUDA_ASYNC", "1");
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+fn child_in_order() -> Result {
+    let _context = open();
+    let module = good(Module::load(KERNELS))?;
+    let add_one = good(module.function("add_one"))?;
+    let (values, sum) = (good(Buffer::new(4000))?, good(Buffer::new(4))?);
+    for round in 0..50_u32 {
+        // Does not wait, unlike the function of the support crate.
+        let bytes = bytes_of(&vec![round; 1000]);
+        good(call!(cuMemcpyHtoD_v2(values.0 => u64, bytes.as_ptr() => *const u8, bytes.len() => usize)))?;
+        cuda::memset_d8(sum.0, 0, 4);
+        good(add_one.launch(Shape::threads(1000), 0, &[values.0, 1000]))?;
+        good(good(module.function("total"))?.launch(Shape::threads(1000), 0, &[sum.0, values.0, 1000]))?;
+        assert_eq!(device_words(sum.0, 1), [1000 * (round + 1)], "round {round}");
+    }
+    Ok(())
+}
+
+/// Starts a kernel that never ends.
+fn start_endless(stream: usize) -> Result<(Module, Pinned)> {
+    let module = good(Module::load(KERNELS))?;
+    let flag = good(Pinned::new(0))?;
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, stream, &[good(flag.device())?, 1]))?;
+    Ok((module, flag))
+}
+
+#[test]
+fn a_process_ends_whatever_its_kernels_do() -> Result {
+    if child::role().is_some() {
+        let context = open();
+        let endless = start_endless(0)?;
+        child::say("running");
+        // The end of a program without cleanup.
+        let _kept = Box::leak(Box::new((endless, context)));
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
+        return Ok(());
+    }
+    let said = child::run(child::command("running::a_process_ends_whatever_its_kernels_do", "endless")?)?;
+    assert_eq!(said, ["running"]);
+    Ok(())
+}
+
+#[test]
+fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> Result {
+    let Some(sim) = simcuda() else {
+        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
+        return Ok(());
+    };
+    driver::initialise();
+    let before = sim.live_objects();
+    let context = cuda::Context::create(0);
+    let (module, flag) = start_endless(0)?;
+    context.destroy();
+    let text = sim.last_kernel_fault().unwrap_or_default();
+    assert!(text.contains("wait_for") && text.contains("context was destroyed"), "{text:?}");
+    // Both were destroyed with the context.
+    drop((module, flag));
+    assert_eq!(sim.live_objects(), before);
+    Ok(())
+}
+
+#[test]
+fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: the behaviour of a real driver is not documented");
+        return Ok(());
+    }
+    let _primary = open();
+    let values = good(Pinned::new(1))?;
+    let context = cuda::Context::create(0);
+    let module = good(Module::load(KERNELS))?;
+    good(good(module.function("store"))?.launch(Shape::ONE, 0, &[good(values.device())?, 77]))?;
+    good(good(module.function("add_one"))?.launch(Shape::ONE, 0, &[good(values.device())?, 1]))?;
+    drop(module);
+    context.destroy();
+    assert_eq!(values.word().load(Ordering::Acquire), 78);
+    Ok(())
+}
+
+#[test]
+fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
+    if let Some(role) = child::role() {
+        let _context = open();
+        let vulkan = Vulkan::open(0)?;
+        let module = good(Module::load(KERNELS))?;
+        let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+        good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+        thread::scope(|scope| {
+            let allocated = scope.spawn(|| {
+                let _context = open();
+                match role.as_str() {
+                    "import" => vulkan.memory(4096).map(drop).is_ok(),
+                    _ => Buffer::new(4096).is_ok(),
+                }
+            });
+            thread::sleep(Duration::from_millis(50));
+            let waited = !allocated.is_finished();
+            flag.word().store(1, Ordering::Release);
+            child::say(if waited { "waited" } else { "did not wait" });
+            assert!(allocated.join().is_ok_and(|allocated| allocated), "{role}");
+        });
+        stream.synchronize();
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver may wait or not");
+        return Ok(());
+    }
+    let test = "running::an_allocation_waits_for_running_kernels_where_the_driver_does";
+    for role in ["allocation", "import"] {
+        let mut command = child::command(test, role)?;
+        command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+        assert_eq!(child::run(command)?, ["waited"], "{role}");
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Contexts, streams and copies for tests: drops release their objects, and a failed call panics at the caller.
+
+mod context;
+mod copy;
+mod gate;
+mod memory;
+mod stream;
+
+pub use context::{Context, PrimaryContext, current, no_context, synchronize};
+pub use copy::{copy_dtod_async, memcpy_dtoh, memcpy_htod, memset_d8};
+pub use gate::Gate;
+pub use memory::CudaMemory;
+pub use stream::Stream;

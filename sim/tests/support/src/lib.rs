@@ -1,0 +1,34 @@
+//! Helpers of the simulator's tests.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`Random`], [`codes`] | reproducible numbers; result codes of the driver |
+//! | [`child`], [`profile`], [`fork`] | tests of several processes |
+//! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
+//! | [`cuda`], [`vulkan`] | contexts, streams and copies that release themselves; memory that CUDA imports from Vulkan |
+//! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the driver and of the Vulkan layer |
+//! | [`skip!`] | skips with a reason |
+//!
+//! A failed call panics at the caller's line, with its name and the driver's token.
+
+pub mod child;
+pub mod codes;
+mod controls;
+pub mod cuda;
+pub mod driver;
+pub mod fork;
+pub mod profile;
+mod random;
+mod simcuda;
+mod skip;
+mod vklayer;
+pub mod vulkan;
+
+pub use controls::Controls;
+pub use random::Random;
+pub use simcuda::{SimCuda, simcuda};
+pub use skip::skip;
+pub use vklayer::{VkLayer, vklayer};
+
+/// The result of a test.
+pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

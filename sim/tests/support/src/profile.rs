@@ -1,0 +1,58 @@
+//! Children that run under a device profile of the simulated GPU (`vulkan/src/profile.rs`).
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::driver::{self, DriverKind};
+use crate::{Result, child};
+
+/// The message of a child that succeeded.
+const DONE: &str = "done";
+
+/// Runs a check under a profile: in a child that runs `test` of this binary, or here if this is the child.
+///
+/// # Errors
+/// Those of `check`, and of starting the child.
+///
+/// # Panics
+/// When the child failed.
+#[track_caller]
+pub fn under(profile: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
+    match child::role() {
+        Some(role) if role == profile => {
+            check()?;
+            child::say(DONE);
+            return Ok(());
+        }
+        // A child of the same test under another profile.
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    let Some(command) = command(profile, test, profile)? else { return Ok(()) };
+    assert_eq!(child::run(command)?, [DONE]);
+    Ok(())
+}
+
+/// The command that runs `test` in `role` under a profile; none, with a message, without the simulated driver.
+///
+/// # Errors
+/// When the path of this binary is not known.
+pub fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>> {
+    let Some(run) = run() else { return Ok(None) };
+    let child = child::command(test, role)?;
+    let mut command = Command::new(run);
+    command.arg(child.get_program()).args(child.get_args());
+    command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("VKGDR_TEST_PROFILE", profile);
+    Ok(Some(command))
+}
+
+/// The path of `run`, which starts programs under profiles, in the workspace's folder.
+fn run() -> Option<PathBuf> {
+    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("../run");
+    let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
+    if !usable {
+        eprintln!("skipped: device profiles need the simulated driver and the script `run`");
+    }
+    usable.then_some(run)
+}

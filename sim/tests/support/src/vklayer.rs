@@ -1,0 +1,88 @@
+//! The controls of the Vulkan layers in `vulkan`.
+#![expect(unsafe_code, reason = "opens a library and calls its C functions")]
+
+use std::ffi::{CStr, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::controls::{Controls, Symbols, find};
+
+const LAYER: &str = "VK_LAYER_VKGDR_faults";
+const FILE: &str = "libvklayer.so";
+
+/// The Vulkan layers of this process: [`Controls`] of the faults layer, and what the messenger layer reports of its instances.
+#[derive(Debug)]
+pub struct VkLayer {
+    controls: Controls,
+    validation_present: unsafe extern "C" fn() -> u64,
+}
+
+impl VkLayer {
+    /// The number of live instances with a messenger and the Khronos validation layer below it.
+    #[must_use]
+    pub fn validated_instances(&self) -> u64 {
+        // SAFETY: takes nothing, and the library is never unloaded.
+        unsafe { (self.validation_present)() }
+    }
+
+    fn load(symbols: Symbols<'_>) -> Result<Self, String> {
+        Ok(Self {
+            controls: Controls::load(symbols, "vklayer")?,
+            // SAFETY: the layer exports this name with this signature.
+            validation_present: unsafe { find(symbols, "vklayer", "validation_present") }?,
+        })
+    }
+}
+
+impl Deref for VkLayer {
+    type Target = Controls;
+
+    fn deref(&self) -> &Controls {
+        &self.controls
+    }
+}
+
+fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: only the address is taken; the library is never unloaded.
+    let symbol = unsafe { library.get::<*mut c_void>(name) }.ok()?;
+    (!symbol.is_null()).then_some(*symbol)
+}
+
+/// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
+///
+/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, the file that the Vulkan loader opens, so that both share one
+/// state. It may be loaded before the first instance exists.
+///
+/// # Panics
+/// When the layer is named and its library is missing or lacks a function.
+#[must_use]
+pub fn vklayer() -> Option<&'static VkLayer> {
+    static LAYER: OnceLock<Option<VkLayer>> = OnceLock::new();
+    LAYER.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<VkLayer> {
+    let layers = std::env::var("VK_INSTANCE_LAYERS").ok()?;
+    if !layers.split(':').any(|name| name == LAYER) {
+        return None;
+    }
+    let path = path().unwrap_or_else(|| panic!("VK_INSTANCE_LAYERS names {LAYER}, but VKGDR_LAYER_DIR has no {FILE}"));
+    // SAFETY: the layer's constructors have no preconditions.
+    let library = unsafe { Library::new(&path) };
+    let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // The function pointers outlive this scope, so the library must never be closed.
+    let library = ManuallyDrop::new(library);
+    Some(
+        VkLayer::load(&|name| address(&library, name))
+            .unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())),
+    )
+}
+
+fn path() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("VKGDR_LAYER_DIR")?);
+    Some(folder.join(FILE)).filter(|path| path.is_file())
+}
