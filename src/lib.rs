@@ -33,7 +33,6 @@
 //! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
 //!   process.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
-//! * `Array`, with the feature `ndarray`, has elements with a shape and strides.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
@@ -86,8 +85,6 @@ pub use driver::fork::is_forked;
 pub use driver::known_context::KnownContext;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
-#[cfg(feature = "ndarray")]
-pub use interop::array::Array;
 pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
 #[doc(hidden)]
@@ -98,7 +95,5 @@ pub use region::Region;
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
-#[cfg(feature = "ndarray")]
-pub use ndarray;
 /// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

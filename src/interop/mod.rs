@@ -1,5 +1,3 @@
-//! This crate's memory in other crates' terms: cudarc's traits, ndarray's views.
+//! This crate's memory in other crates' terms: cudarc's traits.
 
-#[cfg(feature = "ndarray")]
-pub(crate) mod array;
 mod cudarc;

@@ -1,6 +1,5 @@
 //! Memory in the types of other crates.
 
-mod arrays;
 mod contexts;
 mod cudarc;
 mod hostile;
