@@ -1,5 +1,5 @@
 //! What another process may send to `vkgdr::ipc::recv`: changed, cut and divided messages with any descriptors, over
-//! each type of socket; and any bytes for the parsers of messages and of control data.
+//! each type of socket; and any bytes for the parser of messages.
 //!
 //! Only a message that fits is accepted, with exactly one descriptor, the right one; and nothing stays open.
 #![no_main]
@@ -31,8 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let mut input = Input(bytes);
     match input.byte() % 4 {
-        0 => assert!(fuzzing::count_descriptors(input.0) <= input.0.len() / 4),
-        1 => {
+        0 | 1 => {
             if let Some(message) = input.0.first_chunk::<LEN>() {
                 assert!(fuzzing::parse(message).is_none_or(|again| again == *message));
             }

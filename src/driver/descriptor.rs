@@ -3,23 +3,21 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::fs::{FileType as Kind, Stat, fstat};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::{Error, Result};
 
 /// Marks the descriptor close-on-exec.
 pub(crate) fn close_on_exec(fd: &OwnedFd) -> Result<()> {
-    // SAFETY: the descriptor is open, and the call changes nothing but its flags.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } {
-        -1 => Err(system("fcntl", &io::Error::last_os_error())),
-        _ => Ok(()),
-    }
+    fcntl_setfd(fd, FdFlags::CLOEXEC).map_err(system("fcntl"))
 }
 
 /// A descriptor of the same file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
-    fd.try_clone_to_owned().map_err(|error| system("dup", &error))
+    fd.try_clone_to_owned().map_err(system("dup"))
 }
 
 /// Whether the process or the system has hardly any descriptors left: fewer than an allocation may need at once.
@@ -68,31 +66,27 @@ pub(crate) enum FileType {
 }
 
 pub(crate) fn file_type(fd: &OwnedFd) -> Result<FileType> {
-    let stat = status(fd.as_raw_fd()).ok_or_else(|| system("fstat", &io::Error::last_os_error()))?;
-    Ok(match stat.st_mode & libc::S_IFMT {
-        libc::S_IFREG => FileType::Regular(stat.st_size.try_into().unwrap_or(0)),
-        libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFDIR => FileType::NoMemory,
+    let stat = fstat(fd).map_err(system("fstat"))?;
+    Ok(match Kind::from_raw_mode(stat.st_mode) {
+        Kind::RegularFile => FileType::Regular(u64::try_from(stat.st_size).expect("a file's size is not negative")),
+        Kind::Fifo | Kind::Socket | Kind::Directory => FileType::NoMemory,
         _ => FileType::Other,
     })
 }
 
 /// The identity of a file; `None` for a number that is not open.
-fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
-    status(fd).map(|stat| (stat.st_dev, stat.st_ino))
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: the call borrows the number for itself alone, and refuses one that is not open.
+    let Stat { st_dev, st_ino, .. } = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    Some((st_dev, st_ino))
 }
 
-fn status(fd: RawFd) -> Option<libc::stat> {
-    let mut stat = MaybeUninit::uninit();
-    // SAFETY: `stat` is a live output, and a number that is not open is refused.
-    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return None;
+/// Converts an error of the system's function.
+pub(super) fn system<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> Error {
+    move |error| Error::System {
+        operation,
+        code: error.into().raw_os_error().expect("an error of the system has a code"),
     }
-    // SAFETY: success means that it was written.
-    Some(unsafe { stat.assume_init() })
-}
-
-pub(super) fn system(operation: &'static str, error: &io::Error) -> Error {
-    Error::System { operation, code: error.raw_os_error().unwrap_or_default() }
 }
 
 #[cfg(test)]
@@ -142,14 +136,13 @@ mod tests {
     #[test]
     fn duplicates_are_closed_in_other_programs() -> Result {
         let fd = duplicate(file()?.as_fd())?;
-        // SAFETY: asks for the flags of an open descriptor.
-        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
+        assert_eq!(rustix::io::fcntl_getfd(&fd)?, FdFlags::CLOEXEC);
         Ok(())
     }
 
     #[test]
     fn a_failure_names_the_systems_function_and_the_remedy() {
-        let error = system("dup", &io::Error::from_raw_os_error(libc::EMFILE));
+        let error = system("dup")(io::Error::from_raw_os_error(libc::EMFILE));
         assert_eq!(
             error.to_string(),
             "dup failed (Too many open files (os error 24)): too many open files? see ulimit -n"

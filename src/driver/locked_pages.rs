@@ -1,16 +1,19 @@
 //! Page-locked memory of this process: private pages for a copy engine, shared pages for `Host` memory.
 #![expect(unsafe_code, reason = "maps pages and hands them to the driver")]
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use cudarc::driver::sys::CUdeviceptr;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use super::cuda::cuda;
+use super::descriptor::system;
 use super::{Handle, fork};
+use crate::Result;
 use crate::error::CudaCode;
 use crate::report::report;
-use crate::{Error, Result};
 
 /// Page-locked memory, registered with the context that was current when it was created.
 ///
@@ -63,7 +66,7 @@ impl LockedPages {
 
     /// The first byte. Valid while this value lives.
     pub(crate) fn start(&self) -> NonNull<u8> {
-        NonNull::new(self.pages.start.0).unwrap_or(NonNull::dangling())
+        NonNull::new(self.pages.start.0).expect("a mapping is not at address 0")
     }
 
     /// The device address of pages that kernels can access, in the current context.
@@ -113,6 +116,8 @@ impl Drop for Registration {
     }
 }
 
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
 /// Mapped pages.
 #[derive(Debug)]
 struct Pages {
@@ -124,27 +129,22 @@ struct Pages {
 
 impl Pages {
     fn map_private(len: usize) -> Result<Self> {
-        let pages = Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ACCESS, MapFlags::PRIVATE) };
+        let pages = Self::new(start.map_err(system("mmap"))?, len);
         // SAFETY: the pages were just mapped.
-        if unsafe { libc::madvise(pages.start.0.cast(), len, libc::MADV_DONTFORK) } == 0 {
-            Ok(pages)
-        } else {
-            Err(Error::last_system("madvise"))
-        }
+        unsafe { madvise(pages.start.0.cast(), len, Advice::LinuxDontFork) }.map_err(system("madvise"))?;
+        Ok(pages)
     }
 
     fn map_shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
-        Self::map(len, libc::MAP_SHARED, file.as_raw_fd())
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, file, 0) };
+        Ok(Self::new(start.map_err(system("mmap"))?, len))
     }
 
-    fn map(len: usize, kind: libc::c_int, fd: libc::c_int) -> Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the system chooses.
-        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, fd, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(Error::last_system("mmap"));
-        }
-        Ok(Self { start: Handle(start.cast()), len, left: false })
+    fn new(start: *mut c_void, len: usize) -> Self {
+        Self { start: Handle(start.cast()), len, left: false }
     }
 
     fn register(&self, mapped: bool) -> Result<Registration> {
@@ -161,7 +161,8 @@ impl Pages {
             return;
         }
         // SAFETY: mapped when this value was created, which is their only owner, and only once: `left` is set.
-        unsafe { libc::munmap(self.start.0.cast(), self.len) };
+        let unmapped = unsafe { munmap(self.start.0.cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 

@@ -1,63 +1,51 @@
 //! Anonymous files for `Host` memory that is not Vulkan's, recognised by their name and seals.
-#![expect(unsafe_code, reason = "asks the system for files")]
+#![forbid(unsafe_code)]
 
-use std::ffi::CStr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::{Error, Result};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+
+use super::descriptor::system;
+use crate::Result;
 
 /// The name of the files, which `/proc/self/fd` shows behind `/memfd:`.
-const NAME: &CStr = c"vkgdr-host";
+const NAME: &str = "vkgdr-host";
 /// The size never changes, so that a mapping always has its pages, in every process that received the file; nor do the
 /// seals.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A new file of `size` bytes, close-on-exec and sealed.
+/// A new file of `size` bytes, close-on-exec, sealed, and never executable where the kernel knows that (Linux 6.3): with
+/// `vm.memfd_noexec=2` it refuses others (memfd_create(2)).
 pub(crate) fn create(size: u64) -> Result<OwnedFd> {
-    // SAFETY: the name is terminated.
-    let fd = unsafe { libc::memfd_create(NAME.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(Error::last_system("memfd_create"));
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(NAME, flags),
+        other => other,
     }
-    // SAFETY: a new descriptor, without another owner.
-    let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    let size = libc::off_t::try_from(size).map_err(|_| Error::System { operation: "ftruncate", code: libc::EFBIG })?;
-    // SAFETY: the descriptor is open.
-    if unsafe { libc::ftruncate(fd, size) } != 0 {
-        return Err(Error::last_system("ftruncate"));
-    }
-    // SAFETY: as above.
-    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } != 0 {
-        return Err(Error::last_system("fcntl"));
-    }
+    .map_err(system("memfd_create"))?;
+    ftruncate(&file, size).map_err(system("ftruncate"))?;
+    fcntl_add_seals(&file, SEALS).map_err(system("fcntl"))?;
     Ok(file)
 }
 
 /// Whether a descriptor is of a file that [`create`] made, in this or another process.
 pub(crate) fn is_ours(file: BorrowedFd<'_>) -> bool {
-    let fd = file.as_raw_fd();
-    // SAFETY: the descriptor is open; files that cannot be sealed are an error.
-    let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
-    if seals == -1 || seals & SEALS != SEALS {
+    // Files that cannot be sealed are an error.
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS)) {
         return false;
     }
     // Without /proc the seals decide.
-    std::fs::read_link(format!("/proc/self/fd/{fd}")).map_or(true, |path| {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_or(true, |path| {
         let name = path.to_string_lossy();
-        name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(&*NAME.to_string_lossy()))
+        name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(NAME))
     })
 }
 
 /// The size of a file in bytes.
 pub(crate) fn size(file: BorrowedFd<'_>) -> Result<u64> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the descriptor is open, and `stat` a live output.
-    if unsafe { libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
-        return Err(Error::last_system("fstat"));
-    }
-    // SAFETY: success means that it was written.
-    let stat = unsafe { stat.assume_init() };
-    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    let stat = fstat(file).map_err(system("fstat"))?;
+    Ok(u64::try_from(stat.st_size).expect("a file's size is not negative"))
 }
 
 #[cfg(test)]
@@ -66,6 +54,9 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    /// `F_SEAL_EXEC` (linux/fcntl.h).
+    const EXEC_SEAL: u32 = 0x20;
 
     type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -79,21 +70,20 @@ mod tests {
             let refused = file.set_len(len).map_err(|error| error.raw_os_error());
             assert_eq!(refused, Err(Some(libc::EPERM)), "{len}");
         }
-        // SAFETY: asks for the flags of an open descriptor.
-        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
+        assert_eq!(rustix::io::fcntl_getfd(&file)?, rustix::io::FdFlags::CLOEXEC);
+        // Executable by nobody, or the kernel does not know the flag.
+        let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata()?);
+        let sealed = fcntl_get_seals(&file)?.contains(SealFlags::from_bits_retain(EXEC_SEAL));
+        assert_eq!(sealed, mode & 0o111 == 0, "mode {mode:o}");
         Ok(())
     }
 
     #[test]
     fn other_files_are_not_ours() -> Result {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        for (name, seals) in [(c"vkgdr-host", libc::F_SEAL_SHRINK), (c"other", SEALS)] {
-            // SAFETY: the name is terminated.
-            let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-            // SAFETY: a new descriptor, without another owner.
-            let file = unsafe { OwnedFd::from_raw_fd(fd) };
-            // SAFETY: the descriptor is open.
-            assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        for (name, seals) in [("vkgdr-host", SealFlags::SHRINK), ("other", SEALS)] {
+            let file = memfd_create(name, flags)?;
+            fcntl_add_seals(&file, seals)?;
             assert!(!is_ours(file.as_fd()), "{name:?}");
         }
         assert!(!is_ours(File::open("/dev/zero")?.as_fd()));

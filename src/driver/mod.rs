@@ -5,7 +5,6 @@
 
 pub(crate) mod anchor;
 pub(crate) mod context;
-pub(crate) mod control_data;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod dma_buf;

@@ -1,20 +1,25 @@
 //! Unix sockets: messages with descriptors beside their bytes, and the user at the other end (unix(7)).
-#![expect(unsafe_code, reason = "passes buffers to the system, and owns the descriptors that it delivers")]
+#![expect(unsafe_code, reason = "asks for an option that rustix reads as a type with fewer values")]
 
-use std::io;
-use std::mem::{MaybeUninit, size_of_val, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::control_data::{Delivered, descriptors};
+use rustix::cmsg_space;
+use rustix::io::{IoSlice, IoSliceMut, retry_on_intr};
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
 use super::descriptor::system;
 use crate::{Error, Result};
 
-/// The control data that can be received with a message, in 8-byte words: credentials, a security label and many
-/// descriptors. The system closes descriptors that do not fit.
-const CONTROL_WORDS: usize = 128;
-/// The bytes of a descriptor.
-const DESCRIPTOR: libc::c_uint = 4;
-const _: () = assert!(size_of::<RawFd>() == DESCRIPTOR as usize);
+/// The descriptors that can be received with a message; the system closes those that do not fit.
+const DESCRIPTORS: usize = 200;
+const GETSOCKOPT: &str = "getsockopt";
+/// `SO_PASSPIDFD` (asm-generic/socket.h), from Linux 6.5 on.
+const PASS_PIDFD: libc::c_int = 76;
 
 /// The result of one receive call.
 #[derive(Debug)]
@@ -29,17 +34,21 @@ pub(crate) struct Received {
     pub(crate) lost: bool,
 }
 
-/// Fails unless it is a Unix socket.
+/// Fails unless it is a Unix socket without `SO_PASSPIDFD`, which delivers a descriptor that nobody here would close.
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` for a socket of another family, which would drop descriptors silently; `ENOTSOCK`.
+/// `EAFNOSUPPORT` for a socket of another family, which would drop descriptors silently; `EOPNOTSUPP`; `ENOTSOCK`.
 pub(crate) fn check_family(socket: BorrowedFd<'_>) -> Result<()> {
-    if option::<libc::c_int>(socket, libc::SO_DOMAIN)? == libc::AF_UNIX {
-        Ok(())
-    } else {
-        Err(Error::System { operation: GETSOCKOPT, code: libc::EAFNOSUPPORT })
+    let refused = |code| Err(Error::System { operation: GETSOCKOPT, code });
+    if socket_domain(socket).map_err(system(GETSOCKOPT))? != AddressFamily::UNIX {
+        return refused(libc::EAFNOSUPPORT);
     }
+    // Older kernels do not know the option.
+    if option(socket, PASS_PIDFD, 0).is_ok_and(|is_set: libc::c_int| is_set != 0) {
+        return refused(libc::EOPNOTSUPP);
+    }
+    Ok(())
 }
 
 /// The user of the process that connected the other end, or listened there.
@@ -47,122 +56,64 @@ pub(crate) fn check_family(socket: BorrowedFd<'_>) -> Result<()> {
 /// # Errors
 ///
 /// `ENOTCONN` where there is none.
-pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> Result<libc::uid_t> {
-    let peer: Credentials = option(socket, libc::SO_PEERCRED)?;
+pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> Result<u32> {
+    // Not rustix's function, whose type for a process cannot be 0, as it is where there is no peer, or one in another
+    // namespace.
+    let none = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+    let peer = option(socket, libc::SO_PEERCRED, none)?;
     // The kernel's value for no peer (init_peercred in net/unix/af_unix.c was not called).
-    if peer.user == libc::uid_t::MAX {
+    if peer.uid == libc::uid_t::MAX {
         return Err(Error::System { operation: GETSOCKOPT, code: libc::ENOTCONN });
     }
-    Ok(peer.user)
+    Ok(peer.uid)
 }
 
 /// This process's effective user.
-pub(crate) fn own_user() -> libc::uid_t {
-    // SAFETY: always succeeds.
-    unsafe { libc::geteuid() }
+pub(crate) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Sends bytes and a descriptor. Returns the number of bytes that were sent.
 pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<usize> {
-    let mut control = [0_u64; 4];
-    let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: computes a size.
-    let space = unsafe { libc::CMSG_SPACE(DESCRIPTOR) };
-    let message = header(&mut vector, &mut control, space as usize);
-    // SAFETY: the control data has room for a header.
-    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-    // SAFETY: computes a size.
-    let len = unsafe { libc::CMSG_LEN(DESCRIPTOR) };
-    // SAFETY: plain integers; some C libraries have padding, which is zero.
-    let mut filled: libc::cmsghdr = unsafe { zeroed() };
-    filled.cmsg_len = len as _;
-    filled.cmsg_level = libc::SOL_SOCKET;
-    filled.cmsg_type = libc::SCM_RIGHTS;
-    // SAFETY: `first` is the start of `control`, which is aligned for it.
-    unsafe { first.write(filled) };
-    // SAFETY: `first` is the header just written.
-    let data = unsafe { libc::CMSG_DATA(first) };
-    // SAFETY: `control` has room for a descriptor behind the header.
-    unsafe { data.cast::<RawFd>().write_unaligned(descriptor.as_raw_fd()) };
-    // SAFETY: all that the message points to is alive, and only read.
-    let call = || unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-    uninterrupted("sendmsg", call)
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let descriptors = [descriptor];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one descriptor");
+    let mut call = || sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+    retry_on_intr(&mut call).map_err(system("sendmsg"))
 }
 
 /// Receives bytes and descriptors. Returns `EAGAIN` as the socket does: at once if it is non-blocking, and after its
 /// timeout.
 pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Received> {
-    let mut control = [0_u64; CONTROL_WORDS];
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let capacity = size_of_val(&control);
-    let mut message = header(&mut vector, &mut control, capacity);
-    // SAFETY: all that the message points to is alive and may be written.
-    let call = || unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    let len = uninterrupted("recvmsg", call)?;
-    let (filled, flags) = (message.msg_controllen as usize, message.msg_flags);
-    let mut owned = Vec::new();
-    for delivered in descriptors(&bytemuck::cast_slice::<u64, u8>(&control)[..filled.min(capacity)]) {
-        let (Delivered::Sent(number) | Delivered::Process(number)) = delivered;
-        // SAFETY: the system has just opened it for this process, and it is not negative.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-        if matches!(delivered, Delivered::Sent(_)) {
-            owned.push(descriptor);
+    // Credentials come beside them where the socket asks for those (SO_PASSCRED).
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut call = || recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let message = retry_on_intr(&mut call).map_err(system("recvmsg"))?;
+    let mut descriptors = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            descriptors.extend(received);
         }
     }
-    Ok(Received { len, cut: flags & libc::MSG_TRUNC != 0, descriptors: owned, lost: flags & libc::MSG_CTRUNC != 0 })
-}
-
-const GETSOCKOPT: &str = "getsockopt";
-
-/// `struct ucred`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Credentials {
-    _process: libc::pid_t,
-    user: libc::uid_t,
-    _group: libc::gid_t,
+    let has = |flag| message.flags.contains(flag);
+    Ok(Received { len: message.bytes, cut: has(ReturnFlags::TRUNC), descriptors, lost: has(ReturnFlags::CTRUNC) })
 }
 
 /// A type of which every bit pattern is a value.
 trait Plain: Copy {}
 impl Plain for libc::c_int {}
-impl Plain for Credentials {}
+impl Plain for libc::ucred {}
 
-fn option<T: Plain>(socket: BorrowedFd<'_>, name: libc::c_int) -> Result<T> {
-    let mut value = MaybeUninit::<T>::zeroed();
-    let mut len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
-    let target = value.as_mut_ptr().cast();
-    // SAFETY: `value` has `len` bytes, which the system writes.
+/// An option of the socket; the bytes that the system does not write are those of `value`.
+fn option<T: Plain>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> Result<T> {
+    let mut len = libc::socklen_t::try_from(size_of::<T>()).expect("options are small");
+    let target = (&raw mut value).cast();
+    // SAFETY: `value` has `len` bytes, which the system may write, and any bytes are a value.
     match unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, target, &raw mut len) } {
-        // SAFETY: initialised with zeros, and any bytes are a value.
-        0 => Ok(unsafe { value.assume_init() }),
-        _ => Err(system(GETSOCKOPT, &io::Error::last_os_error())),
-    }
-}
-
-/// A message of one buffer, with control data.
-fn header(vector: &mut libc::iovec, control: &mut [u64], control_len: usize) -> libc::msghdr {
-    debug_assert!(control_len <= size_of_val(control));
-    // SAFETY: integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_iov = vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = control_len as _;
-    message
-}
-
-/// Repeats a call that a signal interrupted.
-fn uninterrupted(operation: &'static str, mut call: impl FnMut() -> libc::ssize_t) -> Result<usize> {
-    loop {
-        let count = call();
-        if let Ok(count) = usize::try_from(count) {
-            return Ok(count);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(system(operation, &error));
-        }
+        0 => Ok(value),
+        _ => Err(Error::last_system(GETSOCKOPT)),
     }
 }
 
@@ -185,8 +136,7 @@ mod tests {
         let received = receive(theirs.as_fd(), &mut bytes)?;
         assert_eq!((received.len, received.cut, received.lost, &bytes[..5]), (5, false, false, b"bytes".as_slice()));
         let [fd] = received.descriptors.as_slice() else { return Err("not one descriptor".into()) };
-        // SAFETY: reads the flags of an open descriptor.
-        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
+        assert_eq!(rustix::io::fcntl_getfd(fd)?, rustix::io::FdFlags::CLOEXEC);
         Ok(())
     }
 

@@ -206,17 +206,10 @@ fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
 #[doc(hidden)]
 pub mod fuzzing {
     use super::message::{LEN, Message};
-    use crate::driver::control_data::descriptors;
 
     /// Decodes a message and encodes it again; `None` if the bytes are no message.
     #[must_use]
     pub fn parse(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
         Message::decode(bytes).ok().map(|message| message.encode())
-    }
-
-    /// The number of descriptors in control data.
-    #[must_use]
-    pub fn count_descriptors(control: &[u8]) -> usize {
-        descriptors(control).len()
     }
 }

@@ -17,7 +17,7 @@ use crate::context::{Context, none_failed, parts, say, variable};
 const PARTS: [&str; 6] = ["loom", "miri", "address", "thread", "c", "python"];
 
 /// Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-const DRIVERLESS: [&str; 20] = [
+const DRIVERLESS: [&str; 19] = [
     "access::range",
     "addresses::",
     "allocation::size",
@@ -27,7 +27,6 @@ const DRIVERLESS: [&str; 20] = [
     "device::deferred_frees",
     "device::memory_type",
     "diagnosis::",
-    "driver::control_data",
     "driver::fill_pattern",
     "error",
     "flags",
