@@ -43,6 +43,8 @@
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("vkgdr requires a 64-bit target: NVIDIA's drivers have no other, and sizes of memory must fit usize");
 
 mod access;
 mod addresses;

@@ -80,8 +80,8 @@ impl ExistingRange {
     }
 
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
-        let offset = usize::try_from(self.address - self.pages.first).unwrap_or(0);
-        NonNull::new(self.pages.host.start().as_ptr().wrapping_add(offset)).unwrap_or(NonNull::dangling())
+        let offset = usize::try_from(self.address - self.pages.first).expect("usize has 64 bits");
+        NonNull::new(self.pages.host.start().as_ptr().wrapping_add(offset)).expect("a mapping is not at address 0")
     }
 
     pub(super) const fn device_ptr(&self) -> CUdeviceptr {
@@ -195,7 +195,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
         other => other,
     })?;
     let MemoryAt { start, len: size, .. } = memory;
-    let offset = usize::try_from(address.saturating_sub(start)).unwrap_or(usize::MAX);
+    let offset = usize::try_from(address.saturating_sub(start)).expect("usize has 64 bits");
     if offset > size || len > size - offset {
         return Err(Error::OutOfRange { offset, len, size });
     }
@@ -205,7 +205,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
         // Of virtual memory, the rest of the range may have no memory.
         let next = device_memory(device, last.end()).and_then(|memory| Backing::of(memory, last.end()));
         let next = next.ok().filter(|next| next.start == last.end());
-        let size = usize::try_from(last.end() - start).unwrap_or(usize::MAX);
+        let size = usize::try_from(last.end() - start).expect("usize has 64 bits");
         last = next.ok_or(Error::OutOfRange { offset, len, size })?;
         backings.push(last);
     }

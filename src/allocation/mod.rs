@@ -192,12 +192,12 @@ impl Allocation {
             }
             Source::Cuda => {
                 let counted = count(u32::MAX)?;
-                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                let size = usize::try_from(size).expect("usize has 64 bits");
                 Stages::Cuda { device_memory: DeviceMapping::allocate(size)?, _counted: counted }
             }
             Source::DmaBuf => {
                 let counted = count(u32::MAX)?;
-                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                let size = usize::try_from(size).expect("usize has 64 bits");
                 let device_memory = DeviceMapping::allocate(size)?;
                 let range = ExistingRange::map(owner.device(), device_memory.pointer(), size, false)?;
                 Stages::CudaMapped { range, device_memory, _counted: counted }

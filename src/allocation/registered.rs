@@ -33,7 +33,7 @@ impl RegisteredPages {
     pub(super) fn import(counted: CountedAllocation, exported: &Exported, len: u64) -> Result<Self> {
         let len = in_pages(len)?;
         // The file's size is sealed: every page of the mapping exists.
-        let size = usize::try_from(exported.size()?).unwrap_or(usize::MAX);
+        let size = usize::try_from(exported.size()?).expect("usize has 64 bits");
         if len > size {
             return Err(Error::OutOfRange { offset: 0, len, size });
         }

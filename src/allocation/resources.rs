@@ -67,6 +67,6 @@ impl Allocation {
 
 impl ResourceBlock {
     fn len(&self) -> usize {
-        usize::try_from(self.size).unwrap_or(usize::MAX)
+        usize::try_from(self.size).expect("usize has 64 bits")
     }
 }

@@ -353,7 +353,7 @@ impl Error {
 
     /// The error of a function of the C library that has just failed on this thread.
     pub(crate) fn last_system(operation: &'static str) -> Self {
-        Self::System { operation, code: std::io::Error::last_os_error().raw_os_error().unwrap_or_default() }
+        Self::System { operation, code: std::io::Error::last_os_error().raw_os_error().expect("errno is a code") }
     }
 }
 

@@ -146,7 +146,7 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
         Backing::Vulkan => owner.vulkan_memory_type(message.kind)?,
         Backing::RegisteredPages => owner.registered_memory_type(),
     };
-    let len = usize::try_from(message.len).unwrap_or(usize::MAX);
+    let len = usize::try_from(message.len).expect("usize has 64 bits");
     let size = allocation::padded_size(len, message.kind, memory_type).ok();
     let (_, driver, info) = fields(owner, &memory_type)?;
     message.check(&Expected { gpu: owner.uuid(), driver, memory_type: info, size })?;

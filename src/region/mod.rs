@@ -174,7 +174,7 @@ impl Region {
     /// The offset in the allocation, in bytes.
     pub(crate) fn offset(&self) -> usize {
         // An allocation fits the address space.
-        usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).unwrap_or(usize::MAX)
+        usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).expect("usize has 64 bits")
     }
 
     /// The host address of a range.

@@ -111,7 +111,7 @@ impl Allocator {
     /// `info` must be valid for `vkCreateBuffer` on the handle's device, without `VkExternalMemoryBufferCreateInfo` in its
     /// chain and without sparse binding. When the buffer is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn buffer(&self, info: &vk::BufferCreateInfo<'_>, location: MemoryLocation) -> Result<Buffer> {
-        let len = usize::try_from(info.size).unwrap_or(usize::MAX);
+        let len = usize::try_from(info.size).expect("usize has 64 bits");
         if len == 0 {
             return Err(Error::ZeroSize { kind: kind_of(location) });
         }
@@ -151,7 +151,7 @@ impl Allocator {
         // SAFETY: by this method's contract.
         let image = unsafe { OwnedImage::create(&self.inner().gpu, info) }?;
         let requirements = image.requirements();
-        let len = usize::try_from(requirements.memory.size).unwrap_or(usize::MAX);
+        let len = usize::try_from(requirements.memory.size).expect("usize has 64 bits");
         let dedicated = self.dedicates(&requirements) || sharing.dedicated_only;
         let scheme = AllocationScheme::DedicatedImage(image.handle());
         let desc = describe("image", &requirements, location, image.is_linear());
@@ -177,7 +177,7 @@ impl Allocator {
     /// Vulkan queue may use it.
     pub unsafe fn allocate(&self, desc: &AllocationCreateDesc<'_>) -> Result<Memory> {
         let size = desc.requirements.size;
-        let len = usize::try_from(size).unwrap_or(usize::MAX);
+        let len = usize::try_from(size).expect("usize has 64 bits");
         if len == 0 {
             return Err(Error::ZeroSize { kind: kind_of(desc.location) });
         }

@@ -172,7 +172,7 @@ impl AllocatorInner {
         let Suballocation { block, slot, offset } = suballocation;
         let host_access = block.host_access();
         // An allocation fits the address space.
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let offset = usize::try_from(offset).expect("usize has 64 bits");
         let chunk = FreeChunk::new(block, offset, host_access, slot, CLASS);
         Memory::allocated(ChunkRef::new(chunk, len))
     }
