@@ -115,12 +115,12 @@ PROFILES = {
     "pointer-type-host": "interop copy::pinned",
 }
 CRATE = f"{TESTS} --package vkgdr --tests"
-LIBRARIES = f"{CRATE}\n{TESTS} --package vkgdr-c --package vkgdr-gdrapi --tests"
+LIBRARIES = f"{CRATE}\n{TESTS} --package vkgdr-c --tests"
 # Without the tests of forks and of the interpreter's end, which take half of the time and are run above.
 PYTHON_AGAIN = f"{NOX} tests -- --ignore-glob='*/test_fork.py' --ignore-glob='*/test_interpreter_end.py'"
 # Calls of Vulkan are several times slower under validation, and memory checkers have no errors of Vulkan to find.
 NO_CHECKERS = "--skip under_valgrind --skip under_address_sanitizer"
-VALIDATED = f"{TESTS} --package vkgdr --package vkgdr-c --package vkgdr-gdrapi --tests -- {NO_CHECKERS}"
+VALIDATED = f"{TESTS} --package vkgdr --package vkgdr-c --tests -- {NO_CHECKERS}"
 LONG = "cargo test --quiet --locked --profile long --package vkgdr --test sequences"
 NAMES = """vkgdr-sim --profiles | sed -n 's/^\\([a-z][a-z0-9-]*\\)  .*/\\1/p'"""
 NIGHTLY = {
@@ -138,7 +138,7 @@ NIGHTLY = {
     "pip": Part(f"{NOX} install"),
     "validation": Part(VALIDATED, {"VKGDR_TEST_LAYERS": "validation"}),
     "validation-python": Part(PYTHON_AGAIN, {"VKGDR_TEST_LAYERS": "validation"}),
-    "non-coherent": profile("non-coherent", f"{CRATE}\n{TESTS} --package vkgdr-gdrapi --tests"),
+    "non-coherent": profile("non-coherent", f"{CRATE}\n{TESTS} --package vkgdr-c --test gdrapi"),
     "non-coherent-python": profile("non-coherent", PYTHON_AGAIN),
     "late": profile("late", LIBRARIES),
     "late-python": profile("late", PYTHON_AGAIN),

@@ -106,9 +106,8 @@ fn executables(command: Cmd<'_>, kind: &str) -> Result<Vec<PathBuf>> {
 fn build(context: &Context, nextest: &Path, new: &Path, programs: &Path) -> Result {
     say("building the tests, examples and benches (profile \"bundle\"; minutes)");
     context.command("sim/build.sh bundle").env("VKGDR_SIM_DIR", programs.join("sim")).run()?;
-    // Without the tests of the C libraries and of the command, which need compilers, and those of the simulator.
-    let archive = "nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-gdrapi \
-                   --exclude vkgdr-python --exclude xtask --locked \
+    // Without the tests of the C library and of the command, which need compilers, and those of the simulator.
+    let archive = "nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-python --exclude xtask --locked \
         --cargo-profile bundle --zstd-level 19 --archive-file";
     context.sh.cmd(nextest).quiet().args(archive.split_whitespace()).arg(new.join("tests.tar.zst")).run()?;
     for file in executables(context.cargo("build --profile bundle --package examples --examples"), "example")? {
@@ -120,10 +119,9 @@ fn build(context: &Context, nextest: &Path, new: &Path, programs: &Path) -> Resu
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         fs::copy(&file, programs.join("bench").join(name.rsplit_once('-').map_or(&*name, |(name, _)| name)))?;
     }
-    // The benches c_calls and gdr_copies load the C libraries from their own folder.
-    for library in ["libvkgdr_c.so", "libvkgdr_gdrapi.so"] {
-        fs::copy(context.target.join("bundle/deps").join(library), programs.join("bench").join(library))?;
-    }
+    // The bench c_calls loads the C library from its own folder.
+    let library = "libvkgdr_c.so";
+    fs::copy(context.target.join("bundle/deps").join(library), programs.join("bench").join(library))?;
     let packed = programs.join("bin/cargo-nextest");
     fs::copy(nextest, &packed)?;
     if has("strip") {

@@ -42,16 +42,17 @@ pub(crate) fn run(context: &Context) -> Result {
     let driver = context.choose_driver()?;
     let folder = context.sh.create_temp_dir()?;
     let examples = Examples { context, work: folder.path().into(), prefix: folder.path().join("moved to here") };
-    examples.install("install")?;
+    examples.install("install", "0")?;
     fs::rename(examples.work.join("stage/opt/vkgdr"), &examples.prefix)?;
     examples.installed_files()?;
     examples.cmake()?;
     examples.cmake_versions()?;
     examples.pkg_config()?;
     examples.static_linking(driver)?;
+    examples.install("install", "1")?;
+    examples.gdrapi()?;
     say("uninstall");
-    examples.install("install")?;
-    examples.install("install --uninstall")?;
+    examples.install("install --uninstall", "1")?;
     let left = context.command("find").arg(examples.work.join("stage")).args(["!", "-type", "d"]).read()?;
     ensure!(left.is_empty(), "uninstall leaves: {left}");
     Ok(())
@@ -79,8 +80,8 @@ impl Examples<'_> {
         Ok(())
     }
 
-    fn install(&self, chore: &str) -> Result {
-        let command = self.command(std::env::current_exe()?).args(chore.split(' '));
+    fn install(&self, chore: &str, gdrapi: &str) -> Result {
+        let command = self.command(std::env::current_exe()?).args(chore.split(' ')).env("GDRAPI", gdrapi);
         self.quietly(command.env("PREFIX", "/opt/vkgdr").env("DESTDIR", self.work.join("stage")))
     }
 
@@ -277,6 +278,35 @@ impl Examples<'_> {
     fn library_path(&self) -> String {
         let inherited = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
         format!("{}/lib{inherited}", self.prefix.display())
+    }
+
+    /// A program for gdrcopy, linked by `-lgdrapi` and by pkg-config, and loading the library by each of its names.
+    fn gdrapi(&self) -> Result {
+        say("gdrcopy's names");
+        let prefix = self.work.join("stage/opt/vkgdr");
+        let (lib, include) = (prefix.join("lib"), prefix.join("include"));
+        let path = std::env::var("LD_LIBRARY_PATH").map(|path| format!(":{path}")).unwrap_or_default();
+        let path = format!("{}{path}", lib.display());
+        let flags = self.command("pkg-config").args(["--cflags", "--libs", "gdrapi"]);
+        let flags = flags.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).read()?;
+        let plain = format!("-I{} -L{} -lgdrapi", include.display(), lib.display());
+        let program = self.work.join("gdrcopy");
+        let build = |flags: &str| {
+            let command = self.command("cc").args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+            self.quietly(command.arg("ffi/c/tests/fixtures/gdrcopy.c").args(flags.split(' ')).arg("-ldl"))
+        };
+        let run = |name: &str| self.command("sim/run").arg(&program).args([name, "vkgdr"]);
+        for flags in [&*flags, &plain] {
+            build(&format!("-DLINKED {flags}"))?;
+            self.quietly(run("linked").env("LD_LIBRARY_PATH", &path))?;
+        }
+        build(&format!("-I{}", include.display()))?;
+        for name in ["libgdrapi.so.2", "libgdrapi.so"] {
+            self.quietly(run(name).env("LD_LIBRARY_PATH", &path))?;
+            // Found by their path alone, with the library that they need.
+            self.quietly(run(&lib.join(name).display().to_string()))?;
+        }
+        Ok(())
     }
 
     fn static_linking(&self, driver: Driver) -> Result {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `PREFIX` | the prefix; default `/usr/local` |
 //! | `LIBDIR` | the folder of the libraries; default `$PREFIX/lib` |
-//! | `GDRAPI` | 1: also gdrcopy's interface, `libgdrapi.so.2` with its header; in place of gdrcopy's own, if that is there |
+//! | `GDRAPI` | 1: also gdrcopy's names for the library, and its header; in place of gdrcopy's own, if that is there |
 //! | `DESTDIR` | a staging folder, prepended to every path for packagers; it is in no installed file |
 //!
 //! A user builds, and may leave the installation to root, who needs no cargo: this program, not started by cargo,
@@ -33,6 +33,9 @@ fn setting(manifest: &str, table: &str, key: &str) -> Result<String> {
     Ok(value.to_owned())
 }
 
+/// The empty library with gdrcopy's soname, as it is built.
+const GDRAPI: &str = "libgdrapi.so.2";
+
 /// The C library's build and versions.
 struct Library {
     built: PathBuf,
@@ -52,9 +55,7 @@ impl Library {
             so_version: setting(&read("ffi/c/Cargo.toml")?, "package.metadata.vkgdr", "library-version")?,
             gdrapi: match variable("GDRAPI").as_deref() {
                 None | Some("" | "0") => None,
-                Some("1") => {
-                    Some(setting(&read("ffi/gdrapi/Cargo.toml")?, "package.metadata.vkgdr", "library-version")?)
-                }
+                Some("1") => Some(setting(&read("ffi/c/Cargo.toml")?, "package.metadata.vkgdr", "gdrapi-version")?),
                 Some(other) => return Err(format!("GDRAPI must be 0 or 1, unlike '{other}'").into()),
             },
         })
@@ -70,10 +71,6 @@ impl Library {
     }
 
     fn build(&self, context: &Context) -> Result {
-        if self.gdrapi.is_some() {
-            say("building libgdrapi");
-            context.cargo("build --quiet --release --package vkgdr-gdrapi").run()?;
-        }
         say("building the C library");
         // rustc prints the note even if nothing has to be built.
         let command = context.cargo("rustc --color never --release --package vkgdr-c -- --print native-static-libs");
@@ -92,7 +89,19 @@ impl Library {
                 needed.push(lib);
             }
         }
+        if self.gdrapi.is_some() {
+            self.build_gdrapi(context)?;
+        }
         Ok(fs::write(self.libs_file(), needed.join(" "))?)
+    }
+
+    /// Makes `libgdrapi.so.2`: without a symbol of its own, but the dynamic linker finds those of the library that it needs.
+    fn build_gdrapi(&self, context: &Context) -> Result {
+        let compiler = variable("CC").unwrap_or_else(|| "cc".into());
+        let command = context.command(&format!("{compiler} -shared -nostdlib -Wl,--no-as-needed"));
+        // Its neighbour is found also where no tool searches their folder.
+        let options = ["-Wl,-soname,libgdrapi.so.2", "-Wl,-rpath,$ORIGIN", "-o"];
+        Ok(command.args(options).arg(self.built.join(GDRAPI)).arg(self.built.join("libvkgdr_c.so")).run()?)
     }
 
     /// For root without cargo: the user's build must exist and be newer than the sources.
@@ -100,10 +109,10 @@ impl Library {
         if !self.libs_file().exists() {
             return Err("the C library is not built: first run this as a user who has cargo, then as root".into());
         }
-        if self.gdrapi.is_some() && !self.built.join("libvkgdr_gdrapi.so").exists() {
+        if self.gdrapi.is_some() && !self.built.join(GDRAPI).exists() {
             return Err("libgdrapi is not built: first run this as a user who has cargo, then as root".into());
         }
-        let sources = "src cli/src ffi/gdrapi/src cli/Cargo.toml ffi/c/src ffi/c/build.rs ffi/c/Cargo.toml";
+        let sources = "src cli/src cli/Cargo.toml ffi/c/src ffi/c/build.rs ffi/c/Cargo.toml";
         not_older(context, "the C library", &self.libs_file(), sources)
     }
 
@@ -179,12 +188,13 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     copies.extend(command::files(context, &folders, &library.built));
     let mut links = vec![(lib.join(&soname), shared.clone()), (lib.join("libvkgdr.so"), soname.clone())];
     if let Some(version) = &library.gdrapi {
-        let shared = format!("libgdrapi.so.{version}");
-        let soname = format!("libgdrapi.so.{}", version.split('.').next().unwrap_or_default());
-        templates.push(("ffi/gdrapi/gdrapi.pc.in", lib.join("pkgconfig/gdrapi.pc")));
-        copies.push((library.built.join("libvkgdr_gdrapi.so"), lib.join(&shared), 0o755));
-        copies.push((context.root.join("ffi/gdrapi/include/gdrapi.h"), include.join("gdrapi.h"), 0o644));
-        links.extend([(lib.join(&soname), shared), (lib.join("libgdrapi.so"), soname)]);
+        let gdrapi = format!("libgdrapi.so.{version}");
+        templates.push(("ffi/c/gdrapi.pc.in", lib.join("pkgconfig/gdrapi.pc")));
+        copies.push((library.built.join(GDRAPI), lib.join(&gdrapi), 0o755));
+        copies.push((headers.join("gdrapi.h"), include.join("gdrapi.h"), 0o644));
+        // Linkers do not look for a program's symbols in what a library needs, and programs also load this name, so that it can be
+        // no script of the linker's: it is the library itself.
+        links.extend([(lib.join(GDRAPI), gdrapi), (lib.join("libgdrapi.so"), soname.clone())]);
     }
     let copied = copies.iter().map(|(_, to, _)| to);
     let installed: Vec<PathBuf> =

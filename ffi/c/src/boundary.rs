@@ -44,7 +44,7 @@ pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Stat
     catch(told, || Err(last_error::set(&Failure::Panic)))
 }
 
-fn set_errno(code: i32) {
+pub(crate) fn set_errno(code: i32) {
     // SAFETY: always succeeds.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: this thread's variable.

@@ -4,6 +4,7 @@
 
 use std::ffi::c_char;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
@@ -57,7 +58,16 @@ pub struct vkgdr_memory_info {
     pub from_budget: bool,
 }
 
+/// Whether the program has ever opened a GPU by this library.
+static OPENED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program has ever opened a GPU by this library, and so may allocate memory by it.
+pub(crate) fn was_opened() -> bool {
+    OPENED.load(Ordering::Relaxed)
+}
+
 pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
+    OPENED.store(true, Ordering::Relaxed);
     Box::into_raw(Box::new(vkgdr { inner }))
 }
 

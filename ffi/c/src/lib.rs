@@ -17,8 +17,9 @@
 //! | `ring` | `vkgdr_ring_t`: messages to a running kernel, and answers |
 //! | `lookup` | memory found and freed by an address |
 //! | `sharing` | memory sent to other processes and received from them |
+//! | `gdrapi` | gdrcopy's functions |
 //!
-//! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
+//! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`), but for those of `gdrapi`.
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must become an error: build with panic = \"unwind\"");
@@ -29,6 +30,8 @@ mod copy;
 mod errors;
 mod existing;
 mod failure;
+/// cbindgen:ignore
+mod gdrapi;
 mod handle;
 mod handle_table;
 mod kind;
@@ -46,6 +49,7 @@ pub use access::*;
 pub use copy::*;
 pub use errors::*;
 pub use existing::*;
+pub use gdrapi::*;
 pub use handle::*;
 pub use kind::*;
 pub use lookup::*;

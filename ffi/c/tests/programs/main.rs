@@ -7,6 +7,7 @@
 //! | `clients` | programs that call every function: shared, static, under AddressSanitizer and Valgrind |
 //! | `bad_input` | programs that misuse every function |
 //! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
+//! | `gdrapi` | programs written for gdrcopy |
 //! | `sharing` | a program that shares memory with this process |
 //! | `install` | the files by which pkg-config and CMake find the library |
 //! | `symbols` | the library's exports, soname and dependencies |
@@ -21,6 +22,7 @@ mod bad_input;
 mod boundary;
 mod clients;
 mod compatibility;
+mod gdrapi;
 mod header;
 mod install;
 mod sharing;

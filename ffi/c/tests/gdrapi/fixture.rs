@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use support::Result;
 use support::cuda::PrimaryContext;
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::api::call;

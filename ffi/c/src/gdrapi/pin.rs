@@ -1,6 +1,6 @@
 //! [`Pin`]: what `gdr_pin_buffer` pins.
 //!
-//! That is memory of this copy of vkgdr, memory of another copy in the process, or existing CUDA memory.
+//! That is memory of this library, or existing CUDA memory.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -8,12 +8,13 @@ use std::env;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, device_count,
-    memory_of, other_copies_are_loaded, other_memory_of, pointer_device,
+    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of,
+    pointer_device,
 };
 
-use crate::errno;
-use crate::lock::lock;
+use super::errno;
+use super::lock::lock;
+use crate::handle::was_opened;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
@@ -25,7 +26,6 @@ type Status = std::result::Result<(), i32>;
 #[derive(Debug)]
 enum Source {
     Ours(Memory),
-    Other(OtherMemory),
     Existing(Mapping),
 }
 
@@ -33,7 +33,6 @@ impl Source {
     fn cached_bytes(&self) -> CachedBytes {
         match self {
             Self::Ours(memory) => memory.cached_bytes(),
-            Self::Other(memory) => memory.cached_bytes(),
             Self::Existing(mapping) => mapping.cached_bytes(),
         }
     }
@@ -131,22 +130,13 @@ fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
     starts.into_iter().find_map(begins)
 }
 
-/// Memory of vkgdr: of the copy in this library, or of another in the process.
+/// Memory of vkgdr.
 fn ours(address: u64) -> Result<Option<Found>> {
-    // `Memory` and `OtherMemory` have the same methods, and no trait in common.
-    macro_rules! found {
-        ($source:path, $memory:ident) => {{
-            let host = $memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: $memory.kind() })?.addr().get();
-            let (device_ptr, len) = ($memory.device_ptr(), $memory.len());
-            let (coherent, cached) = ($memory.is_coherent(), $memory.is_cached());
-            Found { source: $source($memory), from: device_ptr, device_ptr, host, len, coherent, cached }
-        }};
-    }
-    if let Some((memory, _)) = memory_of(address) {
-        return Ok(Some(found!(Source::Ours, memory)));
-    }
-    let Some((memory, _)) = other_memory_of(address) else { return Ok(None) };
-    Ok(Some(found!(Source::Other, memory)))
+    let Some((memory, _)) = memory_of(address) else { return Ok(None) };
+    let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
+    let (device_ptr, len) = (memory.device_ptr(), memory.len());
+    let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
+    Ok(Some(Found { source: Source::Ours(memory), from: device_ptr, device_ptr, host, len, coherent, cached }))
 }
 
 /// Memory of CUDA's: the whole pages around the range, as far as they are in its allocation.
@@ -201,11 +191,11 @@ fn gpu(device: i32) -> Result<Vkgdr> {
     Ok(gpu)
 }
 
-/// Whether there may be memory to pin: that of another copy of vkgdr in the process, and CUDA's where the CPU can map it. With
-/// `VKGDR_GDR_OPEN=always` also that of a copy that is loaded later.
+/// Whether there may be memory to pin: this library's, once the program has opened a GPU by it, and CUDA's where the CPU can map
+/// it. With `VKGDR_GDR_OPEN=always` also for a program that opens a GPU later.
 pub(crate) fn is_possible() -> Result<bool> {
     let always = || env::var_os("VKGDR_GDR_OPEN").is_some_and(|value| value == "always");
-    if always() || other_copies_are_loaded() { Ok(true) } else { supports_existing() }
+    if was_opened() || always() { Ok(true) } else { supports_existing() }
 }
 
 /// Whether the CPU can map CUDA's memory on any GPU. Retains no context; a GPU that cannot be asked is an error where no other
@@ -233,7 +223,6 @@ impl Pin {
             }
             match &self.source {
                 Source::Ours(memory) => memory.write(offset, source),
-                Source::Other(memory) => memory.write(offset, source),
                 Source::Existing(mapping) => mapping.write(offset, source),
             }?;
             if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
@@ -250,7 +239,6 @@ impl Pin {
             }
             match &self.source {
                 Source::Ours(memory) => memory.read(offset, target),
-                Source::Other(memory) => memory.read(offset, target),
                 Source::Existing(mapping) => mapping.read(offset, target),
             }
         };
@@ -273,7 +261,6 @@ impl Pin {
     fn flush(&self, offset: usize, len: usize) -> Result<()> {
         match &self.source {
             Source::Ours(memory) => memory.flush(offset..offset.saturating_add(len)),
-            Source::Other(memory) => memory.flush(offset, len),
             Source::Existing(mapping) => mapping.flush(offset..offset.saturating_add(len)),
         }
     }
@@ -292,7 +279,6 @@ impl Pin {
     fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         match &self.source {
             Source::Ours(memory) => memory.invalidate(offset..offset.saturating_add(len)),
-            Source::Other(memory) => memory.invalidate(offset, len),
             Source::Existing(mapping) => mapping.invalidate(offset..offset.saturating_add(len)),
         }
     }
@@ -300,7 +286,7 @@ impl Pin {
     /// Whether the memory was freed while it is pinned, which only existing memory can be.
     pub(crate) fn is_freed(&self) -> Result<bool> {
         match &self.source {
-            Source::Ours(_) | Source::Other(_) => Ok(false),
+            Source::Ours(_) => Ok(false),
             Source::Existing(mapping) => mapping.is_current().map(|current| !current),
         }
     }

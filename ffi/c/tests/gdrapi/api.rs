@@ -1,11 +1,9 @@
-//! The functions of the library, loaded as a program would load them.
+//! The functions of the library.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
-use std::sync::OnceLock;
+use std::ptr::null_mut;
 
-use libloading::Library;
-use support::Result;
-use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t, gdr_t};
 
 type Map = unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int;
 
@@ -30,50 +28,46 @@ pub(crate) struct Api {
     pub(crate) type_string: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
 }
 
-fn load() -> Result<Api> {
-    let path = std::env::current_exe()?.with_file_name("libvkgdr_gdrapi.so");
-    // SAFETY: the library may be loaded at any time.
-    let library = unsafe { Library::new(path) }?;
-    macro_rules! function {
-        ($name:literal) => {
-            // SAFETY: the function's prototype in gdrapi.h.
-            *unsafe { library.get($name) }?
-        };
-    }
-    Ok(Api {
-        open: function!(b"gdr_open"),
-        close: function!(b"gdr_close"),
-        pin: function!(b"gdr_pin_buffer"),
-        pin_v2: function!(b"gdr_pin_buffer_v2"),
-        unpin: function!(b"gdr_unpin_buffer"),
-        map: function!(b"gdr_map"),
-        map_v2: function!(b"gdr_map_v2"),
-        unmap: function!(b"gdr_unmap"),
-        info: function!(b"gdr_get_info_v2"),
-        info_v1: function!(b"gdr_get_info"),
-        callback_flag: function!(b"gdr_get_callback_flag"),
-        copy_to: function!(b"gdr_copy_to_mapping"),
-        copy_from: function!(b"gdr_copy_from_mapping"),
-        runtime_version: function!(b"gdr_runtime_get_version"),
-        driver_version: function!(b"gdr_driver_get_version"),
-        attribute: function!(b"gdr_get_attribute"),
-        type_string: function!(b"gdr_get_mapping_type_string"),
-    })
-}
+/// The functions, which are this program's own, and so find the memory that it allocates by the crate.
+pub(crate) static API: Api = Api {
+    open,
+    close: vkgdr_c::gdr_close,
+    pin: vkgdr_c::gdr_pin_buffer,
+    pin_v2: vkgdr_c::gdr_pin_buffer_v2,
+    unpin: vkgdr_c::gdr_unpin_buffer,
+    map: vkgdr_c::gdr_map,
+    map_v2: vkgdr_c::gdr_map_v2,
+    unmap: vkgdr_c::gdr_unmap,
+    info: vkgdr_c::gdr_get_info_v2,
+    info_v1: vkgdr_c::gdr_get_info,
+    callback_flag: vkgdr_c::gdr_get_callback_flag,
+    copy_to: vkgdr_c::gdr_copy_to_mapping,
+    copy_from: vkgdr_c::gdr_copy_from_mapping,
+    runtime_version: vkgdr_c::gdr_runtime_get_version,
+    driver_version: vkgdr_c::gdr_driver_get_version,
+    attribute: vkgdr_c::gdr_get_attribute,
+    type_string: vkgdr_c::gdr_get_mapping_type_string,
+};
 
-pub(crate) fn api() -> Result<&'static Api> {
-    static API: OnceLock<Api> = OnceLock::new();
-    if API.get().is_none() {
-        let _ = API.set(load()?);
+/// `gdr_open` of a program that uses vkgdr: where nothing else can be pinned, it succeeds after a GPU was opened.
+unsafe extern "C" fn open() -> gdr_t {
+    let g = vkgdr_c::gdr_open();
+    if !g.is_null() {
+        return g;
     }
-    API.get().ok_or_else(|| "not loaded".into())
+    let mut handle = null_mut();
+    // SAFETY: the handle can be written.
+    let _ = unsafe { vkgdr_c::vkgdr_open_primary_context(0, 0, &raw mut handle) };
+    // SAFETY: NULL, or not used again.
+    unsafe { vkgdr_c::vkgdr_close(handle) };
+    vkgdr_c::gdr_open()
 }
 
 /// Calls a function that accepts any arguments, or with pointers that are good.
 macro_rules! call {
     ($function:ident($($argument:expr),*)) => {
         // SAFETY: the functions accept any handle; the pointers are null or good.
-        unsafe { ($crate::api::api()?.$function)($($argument),*) }
+        unsafe { ($crate::api::API.$function)($($argument),*) }
     };
 }
 pub(crate) use call;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use support::{Result, pattern};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::api::call;

@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::boundary::{bytes, bytes_mut, status};
-use crate::{errno, gdr_mh_t, handles};
+use super::boundary::{bytes, bytes_mut, status};
+use super::{errno, gdr_mh_t, handles};
 
 /// Copies from private memory to a mapping.
 ///

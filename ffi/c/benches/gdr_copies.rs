@@ -1,7 +1,6 @@
 //! What a copy by `gdr_copy_to_mapping` and `gdr_copy_from_mapping` costs beside the same copy of a `Region`.
 //!
-//! The library is loaded as a program would load it, and the memory is this program's, so that each copy goes through both copies
-//! of the crate. The two sides take turns in one run; the table is also written to `gdrapi.json` (see `benches/report`).
+//! The two sides take turns in one run; the table is also written to `gdrapi.json` (see `benches/report`).
 #![expect(unsafe_code, reason = "calls C functions")]
 
 #[path = "../../../benches/pairs/mod.rs"]
@@ -10,16 +9,17 @@ mod pairs;
 mod report;
 
 use std::error::Error;
-use std::ffi::{c_int, c_ulong, c_void};
 use std::hint::black_box;
 use std::ptr::null_mut;
 use std::slice;
 use std::time::Duration;
 
-use libloading::Library;
 use pairs::Effort;
 use report::{Goal, Report};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{
+    gdr_close, gdr_copy_from_mapping, gdr_copy_to_mapping, gdr_get_info_v2, gdr_info_v2_t, gdr_map, gdr_mh_t, gdr_open,
+    gdr_pin_buffer, vkgdr_open_primary_context,
+};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -43,35 +43,20 @@ fn main() -> Result {
     if !has("--bench") || has("--test") || has("--list") {
         return Ok(());
     }
-    let path = std::env::current_exe()?.with_file_name("libvkgdr_gdrapi.so");
-    // SAFETY: loading this library runs no code of its own.
-    let library = unsafe { Library::new(path) }?;
-    macro_rules! find {
-        ($name:literal, $type:ty) => {
-            // SAFETY: the type is that of the function in gdrapi.h.
-            *unsafe { library.get::<$type>($name) }?
-        };
-    }
-    let open = find!(b"gdr_open", unsafe extern "C" fn() -> gdr_t);
-    let pin = find!(b"gdr_pin_buffer", unsafe extern "C" fn(gdr_t, c_ulong, usize, u64, u32, *mut gdr_mh_t) -> c_int);
-    let info = find!(b"gdr_get_info_v2", unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v2_t) -> c_int);
-    let map = find!(b"gdr_map", unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int);
-    let close = find!(b"gdr_close", unsafe extern "C" fn(gdr_t) -> c_int);
-    let to = find!(b"gdr_copy_to_mapping", unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int);
-    let from =
-        find!(b"gdr_copy_from_mapping", unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int);
-
+    // `gdr_open` asks whether this library was used.
+    let mut opened = null_mut();
+    // SAFETY: a place for the handle, which lasts as long as the process.
+    assert_eq!(unsafe { vkgdr_open_primary_context(0, 0, &raw mut opened) }, 0);
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
     let (mut handle, mut va, mut known) = (gdr_mh_t { h: 0 }, null_mut(), gdr_info_v2_t::default());
-    // SAFETY: no arguments.
-    let g = unsafe { open() };
+    let g = gdr_open();
     // SAFETY: places for the results, here and below.
-    let pinned = unsafe { pin(g, memory.device_ptr(), LEN, 0, 0, &raw mut handle) };
+    let pinned = unsafe { gdr_pin_buffer(g, memory.device_ptr(), LEN, 0, 0, &raw mut handle) };
     // SAFETY: as above.
-    let asked = unsafe { info(g, handle, &raw mut known) };
+    let asked = unsafe { gdr_get_info_v2(g, handle, &raw mut known) };
     // SAFETY: as above.
-    let mapped = unsafe { map(g, handle, &raw mut va, LEN) };
+    let mapped = unsafe { gdr_map(g, handle, &raw mut va, LEN) };
     assert_eq!((pinned, asked, mapped), (0, 0, 0));
     let bytes = va.wrapping_byte_add(usize::try_from(memory.device_ptr() - known.v1.va)?);
 
@@ -87,13 +72,13 @@ fn main() -> Result {
         let mut private = vec![7_u8; len];
         let place = private.as_mut_ptr();
         // SAFETY: private memory of `len` bytes.
-        let ours = || unsafe { to(black_box(handle), bytes, place.cast(), black_box(len)) };
+        let ours = || unsafe { gdr_copy_to_mapping(black_box(handle), bytes, place.cast(), black_box(len)) };
         // SAFETY: as above, which only this side uses meanwhile.
         let source = || unsafe { slice::from_raw_parts(black_box(place), len) };
         let theirs = || memory.write(black_box(0), source()).unwrap_or_else(|error| panic!("{error}"));
         report.add(format!("gdr_copy_to_mapping, {name}"), "Region::write", effort.measure(ours, theirs), goal);
         // SAFETY: private memory of `len` bytes.
-        let ours = || unsafe { from(black_box(handle), place.cast(), bytes, black_box(len)) };
+        let ours = || unsafe { gdr_copy_from_mapping(black_box(handle), place.cast(), bytes, black_box(len)) };
         // SAFETY: as above, which only this side uses meanwhile.
         let target = || unsafe { slice::from_raw_parts_mut(black_box(place), len) };
         let theirs = || memory.read(black_box(0), target()).unwrap_or_else(|error| panic!("{error}"));
@@ -101,7 +86,6 @@ fn main() -> Result {
         report.save("gdrapi", gpu.name());
     }
     report.publish("gdrapi", gpu.name());
-    // SAFETY: nothing uses the handle any more.
-    assert_eq!(unsafe { close(g) }, 0);
+    assert_eq!(gdr_close(g), 0);
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! The boundary around every export: a panic becomes an error number, and pointers of the caller's are read and written.
+//! The boundary around gdrcopy's functions: a panic becomes an error number, and pointers of the caller's are read and written.
 #![expect(unsafe_code, reason = "turns C pointers into references")]
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
-use crate::errno;
+use super::errno;
 
 /// Runs the body of an export: 0, or an error number. A panic is `EIO`.
 #[inline]

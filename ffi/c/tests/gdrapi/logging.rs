@@ -11,9 +11,9 @@ use std::{io, thread};
 
 use support::blocking::let_run;
 use support::{Result, child};
-use vkgdr_gdrapi::gdr_info_v2_t;
+use vkgdr_c::gdr_info_v2_t;
 
-use crate::api::{api, call};
+use crate::api::{API, call};
 use crate::fixture::{Fixture, NO_HANDLE, PAGE};
 
 const TEST: &str = "logging::each_error_is_explained";
@@ -108,17 +108,16 @@ fn print_to_a_full_pipe() -> Result {
     let fixture = Fixture::new()?;
     let (g, handle, returned) = (fixture.g.addr(), fixture.handle, AtomicBool::new(false));
     let pipe = FullPipe::new()?;
-    let api = api()?;
     let returned_first = thread::scope(|scope| -> Result<_> {
         scope.spawn(|| {
             // SAFETY: takes any handle.
-            unsafe { (api.unpin)(without_provenance_mut(g), NO_HANDLE) }
+            unsafe { (API.unpin)(without_provenance_mut(g), NO_HANDLE) }
         });
         let_run(|| false);
         scope.spawn(|| {
             let mut info = gdr_info_v2_t::default();
             // SAFETY: the pointer is good.
-            let code = unsafe { (api.info)(without_provenance_mut(g), handle, &raw mut info) };
+            let code = unsafe { (API.info)(without_provenance_mut(g), handle, &raw mut info) };
             returned.store(code == 0, Ordering::SeqCst);
         });
         let end = Instant::now() + PATIENCE;

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use support::{Result, device_read, pattern};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::EINVAL;

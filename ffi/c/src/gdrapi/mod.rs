@@ -1,4 +1,5 @@
-//! `libgdrapi.so.2`: the interface of gdrcopy 2.6, for programs that were written for it.
+//! The interface of gdrcopy 2.6, for programs that were written for it: they find it as `libgdrapi.so.2`, an empty library that
+//! depends on this one.
 //!
 //! | file | contents |
 //! |---|---|
@@ -9,13 +10,10 @@
 //! | `errno` | failures as error numbers |
 //! | `lock` | a mutex that a forked child only tries to lock |
 //!
-//! Memory of vkgdr is found in whichever copy of the library the program has it from; other CUDA memory is mapped where the
-//! driver can ([`vkgdr_rs::Mapping`]). No kernel module is needed. `include/gdrapi.h` declares the functions.
+//! Memory of this library is found by its address; other CUDA memory is mapped where the driver can ([`vkgdr_rs::Mapping`]). No
+//! kernel module is needed. `include/gdrapi.h`, which is written by hand, declares the functions.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
-
-#[cfg(not(panic = "unwind"))]
-compile_error!("a panic must become an error: build with panic = \"unwind\"");
 
 mod boundary;
 mod copies;
@@ -32,6 +30,8 @@ use boundary::{put, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
 use errno::Refusal;
 use pin::PAGE;
+
+use crate::boundary::set_errno;
 
 /// The version of gdrcopy whose interface this is.
 const VERSION: (c_int, c_int) = (2, 6);
@@ -91,18 +91,15 @@ pub extern "C" fn gdr_open() -> gdr_t {
     let code = status(|| {
         vkgdr_rs::device_count().map_err(|error| errno::of(&error))?;
         if !pin::is_possible().map_err(|error| errno::of(&error))? {
-            let reason = "no GPU lets the CPU map CUDA's memory, and no other library of vkgdr is loaded; to pin memory of one that \
-                          is loaded later, set VKGDR_GDR_OPEN=always";
+            let reason = "no GPU lets the CPU map CUDA's memory, and the program has not opened a GPU by libvkgdr; to pin memory of \
+                          one that it opens later, set VKGDR_GDR_OPEN=always";
             return Err(errno::explained(libc::ENOTSUP, reason));
         }
         g = handles::open()?;
         Ok(())
     });
     if code != 0 {
-        // SAFETY: always succeeds.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: this thread's variable.
-        unsafe { errno.write(code) };
+        set_errno(code);
         return ptr::null_mut();
     }
     ptr::without_provenance_mut(usize::try_from(g).unwrap_or(0))

@@ -1,5 +1,4 @@
-//! Each of gdrcopy's seventeen functions, its error numbers included, on memory of this program, which is another copy of the
-//! crate than the library's.
+//! Each of gdrcopy's seventeen functions, its error numbers included.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 mod api;
@@ -16,7 +15,7 @@ use api::call;
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE, kind};
 use support::fork::in_quiet_child;
 use support::{Result, child, device_read, pattern};
-use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t};
+use vkgdr_c::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 const EINVAL: c_int = 22;

@@ -1,4 +1,4 @@
-/* The interface of gdrcopy 2.6, as libgdrapi.so.2 of vkgdr has it: the same names, values and layouts, so that programs
+/* The interface of gdrcopy 2.6, as libvkgdr.so.1 has it: the same names, values and layouts, so that programs
  * written for gdrcopy compile and run unchanged. https://github.com/NVIDIA/gdrcopy describes the original.
  *
  * Functions that return int give 0 or an error number of errno.h. Every function accepts NULL and handles that are closed, and
@@ -92,13 +92,13 @@ typedef gdr_info_v2_t gdr_info_t;
 
 /* Initialises CUDA (cuInit), so that children that are forked later cannot use it. NULL, and an error number in errno, without a
  * CUDA driver, in a child that was forked from a process that had loaded it, and where nothing can be pinned (ENOTSUP): no GPU
- * lets the CPU map CUDA's memory, and neither the program nor a library that is loaded by then contains vkgdr. With
- * VKGDR_GDR_OPEN=always in the environment that is no error: for programs that load such a library later. */
+ * lets the CPU map CUDA's memory, and the program has not opened a GPU by vkgdr_open() or its like. With VKGDR_GDR_OPEN=always in
+ * the environment that is no error: for programs that open one later. */
 gdr_t gdr_open(void);
 /* Unpins what is still pinned. */
 int gdr_close(gdr_t g);
 
-/* Pins the pages that contain size bytes at a device address. Memory of vkgdr, from whichever of its libraries, is kept alive;
+/* Pins the pages that contain size bytes at a device address. Memory of libvkgdr.so.1 is kept alive;
  * existing memory of CUDA is pinned where the driver can map it, else EOPNOTSUPP, as for vkgdr's device memory, and is not kept
  * alive. EINVAL for an address that the driver does not know, for host and managed memory, and for sizes beyond the last page of
  * the memory, and for flags that are not declared here. p2p_token and va_space are ignored. */

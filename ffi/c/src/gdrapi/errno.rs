@@ -84,7 +84,7 @@ fn number(error: &Error) -> i32 {
         Error::Cuda { code, .. } if code.value() == INVALID_VALUE => libc::EINVAL,
         Error::Cuda { code, .. } if code.value() == NO_DEVICE => libc::ENODEV,
         Error::Cuda { code, .. } if code.value() == OUT_OF_MEMORY => libc::ENOMEM,
-        Error::Cuda { .. } | Error::Vulkan { .. } | Error::OtherCopy { .. } => libc::EIO,
+        Error::Cuda { .. } | Error::Vulkan { .. } => libc::EIO,
         _ => libc::EINVAL,
     }
 }

@@ -13,10 +13,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::NONE;
-use crate::errno::Refusal;
-use crate::lock::lock;
-use crate::pin::Pin;
+use super::NONE;
+use super::errno::Refusal;
+use super::lock::lock;
+use super::pin::Pin;
 
 /// Slots of a page, and pages. 4 Mi handles at a time.
 const SLOTS: usize = 1 << 12;

@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use support::cuda::{CudaMemory, PrimaryContext};
 use support::driver::{self, DriverKind};
 use support::{Result, child, device_read, pattern};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::cudarc::driver::sys;
 
 use crate::EINVAL;
