@@ -30,8 +30,7 @@
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
 //! * [`Mapping`] is a host view of CUDA memory that others allocated, where driver and GPU allow it.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
-//! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
-//!   process.
+//! * [`memory_of`] finds the memory that contains an address.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ring`] passes messages to a kernel that keeps running, and back.
@@ -64,7 +63,6 @@ mod lock;
 mod loom;
 mod memory;
 mod memory_kind;
-mod other_copies;
 mod pool;
 mod region;
 mod report;
@@ -89,9 +87,6 @@ pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
 pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
-#[doc(hidden)]
-pub use other_copies::other_copies_are_loaded;
-pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use region::Region;
 pub use stream::binding::DropPolicy;

@@ -4,7 +4,7 @@
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libvkgdr.so.1");
-    // Never unloaded: other copies of the crate in the process may hold its memory, and it keeps the drivers loaded.
+    // Never unloaded: it keeps the drivers loaded.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rustc-link-arg-benches=-Wl,--export-dynamic-symbol=_Py_NoneStruct");
 }

@@ -256,12 +256,6 @@ pub enum Error {
         /// Its error.
         reason: String,
     },
-    /// A failure in another copy of this library in the process, to which the memory belongs.
-    #[error("{operation} failed in the copy of vkgdr in this process that the memory belongs to")]
-    OtherCopy {
-        /// The operation.
-        operation: &'static str,
-    },
     /// An impossible option of a pool.
     #[error("a pool's {option} of {value} is impossible: it must be {allowed}")]
     PoolOption {

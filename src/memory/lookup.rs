@@ -13,9 +13,8 @@ use crate::driver::fork;
 /// Memory of a [`Pool`](crate::Pool) is found by an address that was asked for since its allocation
 /// ([`device_ptr`](crate::Region::device_ptr), [`host_ptr`](crate::Region::host_ptr), a slice, a map guard).
 ///
-/// `None` for other addresses, for memory of other copies of this library in the process
-/// ([`other_memory_of`](crate::other_memory_of)), for freed memory, for [`RawMemory`](crate::RawMemory), which has no reference
-/// count, and in a forked child.
+/// `None` for other addresses, for freed memory, for [`RawMemory`](crate::RawMemory), which has no reference count, and in a
+/// forked child. Each copy of this library in a process, such as a C library's beside a Rust program's, knows its own memory.
 /// Memory that another thread frees meanwhile is either kept alive or not found.
 ///
 /// # Examples

@@ -293,7 +293,7 @@ impl Examples<'_> {
         let program = self.work.join("gdrcopy");
         let build = |flags: &str| {
             let command = self.command("cc").args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-            self.quietly(command.arg("ffi/c/tests/fixtures/gdrcopy.c").args(flags.split(' ')).arg("-ldl"))
+            self.quietly(command.arg("ffi/c/tests/fixtures/gdrcopy.c").args(flags.split_whitespace()).arg("-ldl"))
         };
         let run = |name: &str| self.command("sim/run").arg(&program).args([name, "vkgdr"]);
         for flags in [&*flags, &plain] {

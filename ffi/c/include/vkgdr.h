@@ -919,8 +919,8 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
  * @param ptr     A host or device address of any byte of the memory.
  * @param memory  Where the memory is written; for vkgdr_memory_free().
  * @param offset  Where the offset of the address in the memory is written, in bytes; may be NULL.
- * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library, VKGDR_ERROR_NOT_SUPPORTED for
- *         one in memory of another copy of this library in the process, such as the Python module's.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library. That of another copy of it in
+ *         the process, such as the Python module's, is not found.
  *
  * `memory` must be NULL or good for writing, and so must `offset`.
  */
@@ -932,8 +932,7 @@ VKGDR_API int32_t vkgdr_find(const void *ptr, vkgdr_memory_t *memory, size_t *of
  *
  * @param ptr  The first device address of memory from vkgdr_memory_alloc(), vkgdr_memory_receive(), vkgdr_pool_alloc() or
  *             vkgdr_pool_alloc_on(); 0 does nothing.
- * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address, VKGDR_ERROR_NOT_SUPPORTED for one in memory of
- *         another copy of this library.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address.
  *
  * Neither the CPU nor the device may use the memory any more, and no other thread may free it.
  */

@@ -18,8 +18,6 @@ pub(crate) enum Failure {
     Region,
     /// An address in no memory of this library.
     NotFound,
-    /// An address in memory of another copy of this library in the process.
-    OtherCopy,
     /// An error of the crate.
     Library(Error),
     /// A panic: a defect of this library.
@@ -46,7 +44,6 @@ impl Failure {
             Self::Null(_) | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
                 Status::VKGDR_ERROR_INVALID_ARGUMENT
             }
-            Self::OtherCopy => Status::VKGDR_ERROR_NOT_SUPPORTED,
             Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,

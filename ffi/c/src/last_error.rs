@@ -67,7 +67,6 @@ fn describe(failure: &Failure) -> LastError {
         Failure::OptionsSize(size) => (format!("this library knows no options of {size} bytes"), None, None),
         Failure::CopyPolicy(value) => (format!("unknown copy policy {value}"), None, None),
         Failure::Region => ("a region is given where whole memory is required".to_owned(), None, None),
-        Failure::OtherCopy => ("the memory belongs to another copy of vkgdr in this process".to_owned(), None, None),
         Failure::NotFound => ("no memory of vkgdr contains the address".to_owned(), None, None),
         Failure::Library(error) => (error.to_string(), error.cuda_code(), error.vulkan_code()),
         Failure::Panic => ("internal error in vkgdr: see stderr".to_owned(), None, None),

@@ -3,18 +3,12 @@
 
 use std::ffi::c_void;
 
-use vkgdr_rs::{memory_of, other_memory_of};
+use vkgdr_rs::memory_of;
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, required};
 use crate::failure::Failure;
 use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
-
-/// Why an address is not in memory of this library.
-#[cold]
-fn absent(address: u64) -> Failure {
-    if other_memory_of(address).is_some() { Failure::OtherCopy } else { Failure::NotFound }
-}
 
 /// Finds the memory that contains an address.
 ///
@@ -26,8 +20,8 @@ fn absent(address: u64) -> Failure {
 /// @param ptr     A host or device address of any byte of the memory.
 /// @param memory  Where the memory is written; for vkgdr_memory_free().
 /// @param offset  Where the offset of the address in the memory is written, in bytes; may be NULL.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library, VKGDR_ERROR_NOT_SUPPORTED for
-///         one in memory of another copy of this library in the process, such as the Python module's.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library. That of another copy of it in
+///         the process, such as the Python module's, is not found.
 ///
 /// # Safety
 ///
@@ -37,7 +31,7 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
     boundary::status(|| {
         required(memory)?;
         let address = ptr.addr() as u64;
-        let (memory_found, at) = memory_of(address).ok_or_else(|| absent(address))?;
+        let (memory_found, at) = memory_of(address).ok_or(Failure::NotFound)?;
         if !offset.is_null() {
             // SAFETY: good for writing, by this function's contract.
             unsafe { put(offset, at) }?;
@@ -52,8 +46,7 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
 ///
 /// @param ptr  The first device address of memory from vkgdr_memory_alloc(), vkgdr_memory_receive(), vkgdr_pool_alloc() or
 ///             vkgdr_pool_alloc_on(); 0 does nothing.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address, VKGDR_ERROR_NOT_SUPPORTED for one in memory of
-///         another copy of this library.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address.
 ///
 /// # Safety
 ///
@@ -65,6 +58,6 @@ pub unsafe extern "C" fn vkgdr_memory_free_at(ptr: CUdeviceptr) -> i32 {
             return Ok(());
         }
         // SAFETY: live, and not used again by this function's contract.
-        unsafe { free(handle_at(ptr).ok_or_else(|| absent(ptr))?) }
+        unsafe { free(handle_at(ptr).ok_or(Failure::NotFound)?) }
     })
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind, OtherMemory, PoolMemory};
+use vkgdr::{Memory, MemoryKind, PoolMemory};
 
 use crate::deferral::defer;
 use crate::detached::{Detached, detached};
@@ -26,8 +26,6 @@ pub(crate) use uses::Use;
 
 /// Live allocations by [`Memory::id`], from when one of their addresses or their id was asked for.
 static LISTED: Listed<Allocation> = Listed::new();
-/// Memory of other copies of the crate by its first device address, while this package uses it.
-static OTHERS: Listed<Allocation> = Listed::new();
 
 /// Whether a pool stopped holding, or was closed with chunks in use: freeing a chunk may then release its block.
 static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
@@ -109,26 +107,6 @@ impl Allocation {
         Use::first(Arc::new(Self { device_ptr: OnceLock::from(device_ptr), len, ..bare }))
     }
 
-    /// Memory of another copy of the crate in the process.
-    fn other(memory: OtherMemory) -> Use {
-        let known = OTHERS.get(memory.device_ptr()).and_then(Use::join);
-        known.unwrap_or_else(|| {
-            let allocation = Self {
-                device_ptr: OnceLock::from(memory.device_ptr()),
-                host_ptr: memory.host_ptr().map(|pointer| pointer.addr().get()),
-                coherent: memory.is_coherent(),
-                atom: memory.non_coherent_atom_size(),
-                len: memory.len(),
-                ..Self::bare(memory.kind(), memory.device(), Storage::Other(Arc::new(Detached::new(memory))))
-            };
-            let allocation = Arc::new(allocation);
-            if let Some(&address) = allocation.device_ptr.get() {
-                OTHERS.add(address, &allocation);
-            }
-            Use::first(allocation)
-        })
-    }
-
     /// Empty memory, which has no addresses.
     pub(crate) fn empty(kind: MemoryKind, device: i32) -> Use {
         let host_ptr = kind.has_host_view().then_some(0);
@@ -162,22 +140,18 @@ impl Allocation {
 
     /// The allocation with this id.
     pub(crate) fn with_id(id: u64) -> Option<Use> {
-        LISTED.all().into_iter().chain(OTHERS.all()).find(|allocation| allocation.id == id).and_then(Use::join)
+        LISTED.all().into_iter().find(|allocation| allocation.id == id).and_then(Use::join)
     }
 
-    /// The allocation that contains an address of the device or of the host, and the offset of the address in it: memory of
-    /// this package, or of another copy of the crate in the process.
+    /// The allocation that contains an address of the device or of the host, and the offset of the address in it.
     pub(crate) fn find(address: u64) -> Option<(Use, usize)> {
-        if let Some((memory, offset)) = vkgdr::memory_of(address) {
-            let found = LISTED.get(memory.id()).and_then(Use::join);
-            if found.as_ref().is_none_or(|used| used.allocation().is_freed()) {
-                // Another thread frees it: the last reference, whose drop may wait, may be this one.
-                detached(|| drop(memory));
-            }
-            return found.map(|used| (used, offset));
+        let (memory, offset) = vkgdr::memory_of(address)?;
+        let found = LISTED.get(memory.id()).and_then(Use::join);
+        if found.as_ref().is_none_or(|used| used.allocation().is_freed()) {
+            // Another thread frees it: the last reference, whose drop may wait, may be this one.
+            detached(|| drop(memory));
         }
-        let (memory, offset) = vkgdr::other_memory_of(address)?;
-        Some((Self::other(memory), offset))
+        found.map(|used| (used, offset))
     }
 
     /// The allocation that contains `len` bytes at a device address, and their offset in it.
@@ -320,10 +294,6 @@ impl Allocation {
         let storage = replace(&mut *self.lock(), Storage::Freed);
         let owned = match storage {
             Storage::Ours(owned) => owned,
-            Storage::Other(memory) => {
-                OTHERS.remove(memory.device_ptr(), self);
-                return Ok(());
-            }
             Storage::Foreign(_) | Storage::Empty | Storage::Freed => return Ok(()),
         };
         // Before the release: another allocation may get its id right after.

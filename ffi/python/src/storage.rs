@@ -4,7 +4,7 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use vkgdr::{Memory, OtherMemory, PoolMemory, StreamRef};
+use vkgdr::{Memory, PoolMemory, StreamRef};
 
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
@@ -14,16 +14,11 @@ use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
 /// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";
 
-/// The bytes that a fill of another copy's memory writes at once.
-const FILLED_AT_ONCE: usize = 64 << 10;
-
 /// The memory of an allocation, with the Python objects that it needs.
 #[derive(Clone)]
 pub(crate) enum Storage {
     /// This package's memory.
     Ours(Arc<Owned>),
-    /// Memory of another copy of the crate in the process, such as `libvkgdr.so.1`.
-    Other(Arc<Detached<OtherMemory>>),
     /// Device memory that another library allocated and keeps alive.
     Foreign(Arc<Kept>),
     /// An empty range, without an allocation.
@@ -81,11 +76,6 @@ impl Storage {
                 let text = "the memory was allocated by another library: it has only a device pointer";
                 Err(Failure::Invalid(text.into()))
             }
-            Self::Other(_) => {
-                let text = "the memory was allocated by another copy of vkgdr in this process, such as libvkgdr.so.1: \
-                            only that can do this";
-                Err(Failure::Invalid(text.into()))
-            }
             Self::Freed => Err(Failure::Gone(FREED)),
         }
     }
@@ -94,7 +84,7 @@ impl Storage {
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
             Self::Ours(owned) => Some(&owned.memory),
-            Self::Other(_) | Self::Foreign(_) | Self::Empty | Self::Freed => None,
+            Self::Foreign(_) | Self::Empty | Self::Freed => None,
         }
     }
 
@@ -102,7 +92,7 @@ impl Storage {
         match self {
             Self::Ours(owned) => Some(&owned.kept),
             Self::Foreign(kept) => Some(kept),
-            Self::Other(_) | Self::Empty | Self::Freed => None,
+            Self::Empty | Self::Freed => None,
         }
     }
 
@@ -115,7 +105,6 @@ impl Storage {
     pub(crate) fn flush(&self, range: Range<usize>) -> Result<()> {
         match self {
             Self::Ours(owned) => Ok(owned.memory.flush(range)?),
-            Self::Other(other) => Ok(other.flush(range.start, range.len())?),
             Self::Foreign(_) | Self::Empty | Self::Freed => Ok(()),
         }
     }
@@ -124,34 +113,21 @@ impl Storage {
     pub(crate) fn invalidate(&self, range: Range<usize>) -> Result<()> {
         match self {
             Self::Ours(owned) => Ok(owned.memory.invalidate(range)?),
-            Self::Other(other) => Ok(other.invalidate(range.start, range.len())?),
             Self::Foreign(_) | Self::Empty | Self::Freed => Ok(()),
         }
     }
 
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        match self {
-            Self::Other(other) => Ok(other.write(offset, bytes)?),
-            _ => Ok(self.ours()?.write(offset, bytes)?),
-        }
+        Ok(self.ours()?.write(offset, bytes)?)
     }
 
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        match self {
-            Self::Other(other) => Ok(other.read(offset, bytes)?),
-            _ => Ok(self.ours()?.read(offset, bytes)?),
-        }
+        Ok(self.ours()?.read(offset, bytes)?)
     }
 
     /// Fills a range, whose length is a multiple of the pattern's, with repetitions of the pattern.
     pub(crate) fn fill(&self, range: Range<usize>, pattern: &[u8]) -> Result<()> {
-        let Self::Other(other) = self else { return Ok(self.ours()?.fill_pattern(range, pattern)?) };
-        let bytes = pattern.repeat(FILLED_AT_ONCE.min(range.len()).div_ceil(pattern.len().max(1)));
-        for start in range.clone().step_by(bytes.len().max(1)) {
-            let len = bytes.len().min(range.end - start);
-            other.write(start, &bytes[..len])?;
-        }
-        Ok(())
+        Ok(self.ours()?.fill_pattern(range, pattern)?)
     }
 
     /// Records that a stream, of any context, uses the memory: its release waits for that use. May wait.

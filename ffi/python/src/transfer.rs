@@ -194,8 +194,7 @@ pub(crate) fn copy(
     })
 }
 
-/// Further views of the memory whose release does not wait for the operation: other libraries', and that of other copies of the
-/// crate. Without `wait` also those of other contexts' memory, so that its free need not wait, and those with an owner beside.
+/// Further views of the memory whose release does not wait for the operation: other libraries'. Without `wait` also those of other contexts' memory, so that its free need not wait, and those with an owner beside.
 fn lent(py: Python<'_>, lead: &MemoryView, views: &[&MemoryView], wait: bool) -> Result<Vec<Py<PyAny>>> {
     let context = lead.context_address()?;
     let mut lent = Vec::new();

@@ -14,7 +14,7 @@ fn field(folder: &Path, name: &str) -> Result<String> {
     Ok(line.replace("@STATIC_LIBS@", &STATIC_NEEDS.join(" ")))
 }
 
-/// Other copies of vkgdr in the process keep addresses of a copy that they have found.
+/// It keeps the drivers loaded, which may call it.
 #[test]
 fn a_plugin_with_the_static_library_stays_loaded() -> Result {
     let (Some(shop), Some(folder)) = (Workshop::open("plugin")?, sources()) else { return Ok(()) };

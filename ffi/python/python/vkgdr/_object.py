@@ -504,7 +504,7 @@ class MemoryObject(_vkgdr.Base):
         Raises
         ------
         InvalidArgumentError
-            The memory is another library's, or that of another copy of this one, which release it themselves.
+            The memory is another library's, which releases it itself.
         """
         self._view.record_stream(handle_of(stream))
 

@@ -222,7 +222,7 @@ impl MemoryView {
         Ok(HeldStream { stream: stream?, _storage: storage })
     }
 
-    /// Checks that the memory's context was not destroyed. That of another copy's memory is not known.
+    /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
     pub(crate) fn check_context(&self) -> Result<()> {
         if self.context_address()?.is_none() {
             return Ok(());

@@ -94,6 +94,11 @@ def test_arrays_elsewhere_have_no_memory(foreign):
         vkgdr.memory_of(b"abc")
 
 
+def test_the_use_of_another_librarys_memory_is_not_recorded(foreign):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="another library"):
+        vkgdr.arrays.as_cuda_array(foreign).memory.record_stream(0)
+
+
 def test_what_is_no_array_is_a_type_error():
     for obj in (None, "text", 1.5, object()):
         with pytest.raises(TypeError):
