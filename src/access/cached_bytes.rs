@@ -6,7 +6,7 @@ use std::slice;
 
 use super::copy::{self, HostAccess, Vectors};
 
-/// The host addresses of memory that the CPU caches; none for other memory. For `libgdrapi`, whose copies name addresses.
+/// The host addresses of memory that the CPU caches; none for other memory. For gdrcopy's functions, whose copies name addresses.
 ///
 /// The address of a copy is checked and used as it is: its first access waits for no load, while one at an offset waits for
 /// the memory's address to be loaded. That is 3 ns of `gdr_copy_to_mapping` (EPYC, bench `gdr_copies`).
