@@ -39,7 +39,6 @@ const VARIABLE: &str = "VKGDR_COPY";
 
 const SIZES: [usize; 20] =
     [1, 2, 3, 4, 8, 13, 16, 31, 32, 64, 100, 128, 256, 1024, 4096, 16_384, 65_536, 1_048_576, 8_388_608, 67_108_864];
-/// Below the size from which a read is spread over threads.
 const WRITE_COMBINED_SIZES: [usize; 17] = [1, 2, 3, 4, 8, 13, 16, 31, 32, 63, 64, 100, 128, 256, 4096, 16_384, 65_536];
 
 const PAGE: usize = 4096;

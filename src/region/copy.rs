@@ -76,8 +76,7 @@ impl Region {
     ///
     /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Once the GPU's
     /// copy engine was created, see [`write`](Self::write), it makes reads of mapped memory from 8 KiB on by default
-    /// ([`CopyPolicy::Auto`], [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses. Where
-    /// the CPU reads mapped memory, reads from 256 KiB on use up to eight threads, which have ended when this returns.
+    /// ([`CopyPolicy::Auto`], [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses.
     ///
     /// The bytes are loaded after this thread's earlier loads, such as the load of a flag. A later load, other than by
     /// this method, may be executed before them.

@@ -1,4 +1,4 @@
-//! Copies by the CPU through the public methods: every routine, writers, large reads.
+//! Copies by the CPU through the public methods: every routine, writers, large copies.
 
 use support::driver::is_real;
 use support::{
@@ -181,7 +181,6 @@ fn a_writer_of_device_memory_is_refused_its_writes() -> Result {
     Ok(())
 }
 
-/// Larger than a read by one thread from uncached memory.
 #[test]
 fn large_copies_at_odd_places_are_whole() -> Result {
     let (_context, gpu) = support::open(NONE)?;

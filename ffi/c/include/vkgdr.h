@@ -582,8 +582,7 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
  *
  * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
  * not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
- * copies. A read by the CPU of 256 KiB or more from memory that it does not cache starts up to seven threads, which end
- * before the call returns.
+ * copies.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.

@@ -38,7 +38,6 @@ mod portable;
 mod routine;
 #[cfg(test)]
 mod tests;
-mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -240,11 +239,8 @@ pub(crate) unsafe fn read_unordered(access: HostAccess, source: NonNull<u8>, tar
     if let HostAccess::Cached(vectors) = access {
         // SAFETY: by this function's contract.
         unsafe { cached::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
-    } else if access == HostAccess::WriteCombined && threads::are_worth_it(target.len()) {
-        // SAFETY: by this function's contract; the CPU has the chosen routine.
-        unsafe { threads::read(Table::chosen().read, source.as_ptr(), target) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: by this function's contract; the CPU has the chosen routine.
         unsafe { (Table::chosen().read)(source.as_ptr(), target) };
     }
 }

@@ -215,8 +215,7 @@ class MemoryObject(_vkgdr.Base):
         """Copy the bytes to the host and wait.
 
         The GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of
-        device memory. Others are the CPU's: of 256 KiB or more, from memory that it does not cache, they use up to
-        seven threads more, which end before the call returns.
+        device memory. Others are the CPU's.
 
         Parameters
         ----------
