@@ -1,9 +1,8 @@
-//! [`CopyStats`], and the methods of [`Vkgdr`] that prepare, calibrate and count copies, and set their thresholds.
+//! The methods of [`Vkgdr`] that prepare and calibrate copies, and set their thresholds.
 #![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;
 
-use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::chunk::Block;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
@@ -11,36 +10,6 @@ use crate::driver::fork;
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
-
-/// Copies of a GPU's memory by the CPU and by the copy engine since the process started, on all handles, from
-/// [`Vkgdr::copy_stats`].
-///
-/// All copies by the copy engine count, and the CPU's copies of memory that it does not cache. Fills count as writes.
-/// Not counted are failed copies, copies of cached memory, copies through a [`Writer`](crate::Writer) or a
-/// [`MapGuard`](crate::MapGuard), messages of a ring, short copies through an [`OtherMemory`](crate::OtherMemory), and the CPU's
-/// copies during [`Vkgdr::calibrate`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CopyStats {
-    /// Reads by the CPU.
-    pub cpu_reads: u64,
-    /// Bytes read by the CPU.
-    pub cpu_read_bytes: u64,
-    /// Writes by the CPU.
-    pub cpu_writes: u64,
-    /// Bytes written by the CPU.
-    pub cpu_written_bytes: u64,
-    /// Reads by the copy engine.
-    pub dma_reads: u64,
-    /// Bytes read by the copy engine.
-    pub dma_read_bytes: u64,
-    /// Writes by the copy engine.
-    pub dma_writes: u64,
-    /// Bytes written by the copy engine.
-    pub dma_written_bytes: u64,
-    /// The CPU's routine for memory that it does not cache.
-    pub routine: CopyRoutine,
-}
 
 impl Vkgdr {
     /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
@@ -115,24 +84,6 @@ impl Vkgdr {
     pub fn calibrate(&self) -> Result<CopyThresholds> {
         self.prepare_copies()?;
         self.gpu().copy_engines().measured(|| measure(self))
-    }
-
-    /// The number of copies by the CPU and by the copy engine so far. In a forked child, the CPU's counts are 0.
-    #[must_use]
-    pub fn copy_stats(&self) -> CopyStats {
-        let counters = self.gpu().copy_engines().counters();
-        let (cpu, engine) = (counters.cpu(), counters.engine());
-        CopyStats {
-            cpu_reads: cpu.reads,
-            cpu_read_bytes: cpu.read_bytes,
-            cpu_writes: cpu.writes,
-            cpu_written_bytes: cpu.written_bytes,
-            dma_reads: engine.reads,
-            dma_read_bytes: engine.read_bytes,
-            dma_writes: engine.writes,
-            dma_written_bytes: engine.written_bytes,
-            routine: CopyRoutine::chosen(),
-        }
     }
 }
 

@@ -78,7 +78,6 @@ pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
-pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::fork::is_forked;
 #[doc(hidden)]

@@ -1,12 +1,11 @@
 //! Copies between private memory and the device by a GPU's copy engine.
 //!
 //! [`policy`] chooses between CPU and engine, [`calibration`] measures the thresholds (neither calls a driver),
-//! [`context_engine`] copies, [`counters`] counts. Callers are responsible for contexts and addresses.
+//! [`context_engine`] copies. Callers are responsible for contexts and addresses.
 #![expect(unsafe_code, reason = "copies to and from device addresses that callers vouch for")]
 
 pub(crate) mod calibration;
 mod context_engine;
-pub(crate) mod counters;
 pub(crate) mod policy;
 
 use std::sync::Arc;
@@ -19,14 +18,12 @@ use crate::driver::fill_pattern::FillPattern;
 use crate::driver::fork;
 use crate::lock::Lock;
 use context_engine::ContextEngine;
-use counters::Counters;
 use policy::{CopyThresholds, Direction, SharedThresholds};
 
-/// A GPU's engines, one per context, with its thresholds and statistics.
+/// A GPU's engines, one per context, with its thresholds.
 #[derive(Debug, Default)]
 pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
-    counters: Counters,
     /// `None` until the first calibration.
     measured: Lock<Option<CopyThresholds>>,
     /// Created by [`prepare`](Self::prepare), and by a copy on [`CopyPath::Engine`](policy::CopyPath::Engine).
@@ -60,11 +57,6 @@ impl From<Failure> for crate::Error {
 }
 
 impl CopyEngines {
-    #[inline]
-    pub(crate) const fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
     pub(crate) fn thresholds(&self) -> CopyThresholds {
         self.thresholds.get()
     }
@@ -107,9 +99,7 @@ impl CopyEngines {
         source: &[u8],
     ) -> std::result::Result<(), Failure> {
         // SAFETY: by this method's contract.
-        self.within(context, |engine| unsafe { engine.write(to, source) })?;
-        self.counters.count_engine(Direction::Write, source.len());
-        Ok(())
+        self.within(context, |engine| unsafe { engine.write(to, source) })
     }
 
     /// Copies from the device in `context` to `target`, and waits.
@@ -123,11 +113,8 @@ impl CopyEngines {
         from: CUdeviceptr,
         target: &mut [u8],
     ) -> std::result::Result<(), Failure> {
-        let len = target.len();
         // SAFETY: by this method's contract.
-        self.within(context, |engine| unsafe { engine.read(from, target) })?;
-        self.counters.count_engine(Direction::Read, len);
-        Ok(())
+        self.within(context, |engine| unsafe { engine.read(from, target) })
     }
 
     /// Fills `len` bytes on the device in `context`, and waits. `len` is a multiple of the pattern's size.
@@ -143,9 +130,7 @@ impl CopyEngines {
         len: usize,
     ) -> std::result::Result<(), Failure> {
         // SAFETY: by this method's contract.
-        self.within(context, |engine| unsafe { engine.fill(to, pattern, len) })?;
-        self.counters.count_engine(Direction::Write, len);
-        Ok(())
+        self.within(context, |engine| unsafe { engine.fill(to, pattern, len) })
     }
 
     /// Runs `copy` with the context's engine, in that context.

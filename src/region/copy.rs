@@ -195,10 +195,8 @@ impl Region {
         if access != HostAccess::WriteCombined {
             return self.write_slow(offset, source);
         }
-        let engines = self.engines();
-        let (direction, len) = (Direction::Write, source.len());
-        let to = self.host_range(offset, len)?;
-        if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
+        let to = self.host_range(offset, source.len())?;
+        if source.len() >= self.engines().threshold(Direction::Write) {
             return self.write_slow(offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
@@ -214,10 +212,8 @@ impl Region {
         }
         // First, so that the fence does not wait for the loads below.
         copy::order_reads(access);
-        let engines = self.engines();
-        let (direction, len) = (Direction::Read, target.len());
-        let from = self.host_range(offset, len)?;
-        if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
+        let from = self.host_range(offset, target.len())?;
+        if target.len() >= self.engines().threshold(Direction::Read) {
             return self.read_slow(offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped, and an allocation is whole lines.
@@ -225,7 +221,7 @@ impl Region {
         Ok(())
     }
 
-    /// Writes by the copy engine, forced routines for cached memory, a thread's first write, and refused writes.
+    /// Writes by the copy engine, forced routines for cached memory, and refused writes.
     #[cold]
     fn write_slow(&self, offset: usize, source: &[u8]) -> Result<()> {
         // Memory without a host view is refused.

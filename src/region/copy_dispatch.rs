@@ -36,10 +36,10 @@ impl Region {
     pub(super) fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let view = self.view();
         match self.path(policy, Direction::Write, source.len()) {
-            CopyPath::Cpu => self.write_by_cpu(view, offset, source),
+            CopyPath::Cpu => view.write(offset, source),
             CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.record(failure)),
             CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || self.write_by_cpu(view, offset, source))
+                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || view.write(offset, source))
             }
         }
     }
@@ -47,10 +47,10 @@ impl Region {
     pub(super) fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let view = self.view();
         match self.path(policy, Direction::Read, target.len()) {
-            CopyPath::Cpu => self.read_by_cpu(view, offset, target),
+            CopyPath::Cpu => view.read(offset, target),
             CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.record(failure)),
             CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || self.read_by_cpu(view, offset, target))
+                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || view.read(offset, target))
             }
         }
     }
@@ -58,7 +58,7 @@ impl Region {
     /// [`fill_pattern`](Self::fill_pattern) of a checked range.
     pub(super) fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         let view = self.view();
-        let by_cpu = || self.fill_by_cpu(view, offset, len, pattern);
+        let by_cpu = || view.fill(offset, len, pattern);
         match self.fill_pattern_for_engine(view, offset, len, pattern) {
             Some(pattern) => self.or_by_cpu(self.fill_by_engine(view, offset, len, pattern)?, by_cpu),
             None => by_cpu(),
@@ -91,30 +91,6 @@ impl Region {
             }
             copied => copied.map_err(|failure| self.record(failure)),
         }
-    }
-
-    fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
-        view.write(offset, source)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Write, source.len());
-        }
-        Ok(())
-    }
-
-    fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
-        view.read(offset, target)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Read, target.len());
-        }
-        Ok(())
-    }
-
-    fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
-        view.fill(offset, len, pattern)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Write, len);
-        }
-        Ok(())
     }
 
     /// The outer result belongs to the steps around the copy, the inner one to the copy.

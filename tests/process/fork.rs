@@ -115,7 +115,6 @@ fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let mut seen = vec![0; SIZE];
     memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
-    let stats = gpu.copy_stats();
     in_quiet_child(|| {
         let mut bytes = vec![0; SIZE];
         assert_forked(memory.write_with(CopyPolicy::Dma, 0, &bytes), "write_with");
@@ -126,7 +125,6 @@ fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
             assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
         }
         assert_eq!(gpu.collect(), 0);
-        assert_eq!(gpu.copy_stats(), stats);
         Ok(())
     })?;
     memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 2))?;

@@ -282,47 +282,6 @@ typedef struct vkgdr_copy_thresholds {
 } vkgdr_copy_thresholds;
 
 /**
- * How many copies of a GPU's memory the CPU and the copy engine made since the process began, through all handles.
- *
- * Copies by the copy engine are counted, and copies by the CPU of memory that it does not cache; fills count as
- * writes. Copies of cached memory, and accesses through host pointers, are not counted.
- */
-typedef struct vkgdr_copy_stats {
-  /**
-   * Reads by the CPU.
-   */
-  uint64_t cpu_reads;
-  /**
-   * Bytes of these.
-   */
-  uint64_t cpu_read_bytes;
-  /**
-   * Writes by the CPU.
-   */
-  uint64_t cpu_writes;
-  /**
-   * Bytes of these.
-   */
-  uint64_t cpu_written_bytes;
-  /**
-   * Reads by the copy engine.
-   */
-  uint64_t dma_reads;
-  /**
-   * Bytes of these.
-   */
-  uint64_t dma_read_bytes;
-  /**
-   * Writes by the copy engine.
-   */
-  uint64_t dma_writes;
-  /**
-   * Bytes of these.
-   */
-  uint64_t dma_written_bytes;
-} vkgdr_copy_stats;
-
-/**
  * A descriptor that a network card can register, and the place of memory in it.
  */
 typedef struct vkgdr_dma_buf {
@@ -698,17 +657,6 @@ VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_copy_calibrate(vkgdr_t g, struct vkgdr_copy_thresholds *out);
-
-/**
- * How many copies the CPU and the copy engine made.
- *
- * @param g    The GPU.
- * @param out  Where the numbers are written.
- * @return A `vkgdr_status`.
- *
- * `g` must be NULL or a live handle, `out` NULL or good for writing.
- */
-VKGDR_API int32_t vkgdr_copy_get_stats(vkgdr_t g, struct vkgdr_copy_stats *out);
 
 /**
  * The error of this thread's last call of a function that opens, allocates, creates a pool or a ring, sends, receives, maps

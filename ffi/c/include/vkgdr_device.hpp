@@ -170,13 +170,6 @@ public:
         return thresholds;
     }
 
-    /// How many copies the CPU and the copy engine made.
-    vkgdr_copy_stats copy_stats() const {
-        vkgdr_copy_stats stats{};
-        check("vkgdr_copy_get_stats", vkgdr_copy_get_stats(get(), &stats));
-        return stats;
-    }
-
     /// The handle for the C functions, still owned by this object.
     vkgdr_t get() const noexcept { return handle_.get(); }
     /// Hands the handle over to the caller, for vkgdr_close().

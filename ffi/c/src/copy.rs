@@ -1,10 +1,10 @@
-//! Copies with an explicit policy, by the CPU or the GPU's copy engine; thresholds and statistics.
+//! Copies with an explicit policy, by the CPU or the GPU's copy engine; and its thresholds.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
 
-use vkgdr_rs::{CopyPolicy, CopyStats, CopyThresholds};
+use vkgdr_rs::{CopyPolicy, CopyThresholds};
 
 use crate::access::{bytes, bytes_mut};
 use crate::boundary::{self, handle, put};
@@ -41,31 +41,6 @@ pub struct vkgdr_copy_thresholds {
     pub write: usize,
 }
 
-/// How many copies of a GPU's memory the CPU and the copy engine made since the process began, through all handles.
-///
-/// Copies by the copy engine are counted, and copies by the CPU of memory that it does not cache; fills count as
-/// writes. Copies of cached memory, and accesses through host pointers, are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct vkgdr_copy_stats {
-    /// Reads by the CPU.
-    pub cpu_reads: u64,
-    /// Bytes of these.
-    pub cpu_read_bytes: u64,
-    /// Writes by the CPU.
-    pub cpu_writes: u64,
-    /// Bytes of these.
-    pub cpu_written_bytes: u64,
-    /// Reads by the copy engine.
-    pub dma_reads: u64,
-    /// Bytes of these.
-    pub dma_read_bytes: u64,
-    /// Writes by the copy engine.
-    pub dma_writes: u64,
-    /// Bytes of these.
-    pub dma_written_bytes: u64,
-}
-
 fn policy(value: u32) -> Outcome<CopyPolicy> {
     match value {
         0 => Ok(CopyPolicy::Auto),
@@ -78,21 +53,6 @@ fn policy(value: u32) -> Outcome<CopyPolicy> {
 impl From<CopyThresholds> for vkgdr_copy_thresholds {
     fn from(CopyThresholds { read, write }: CopyThresholds) -> Self {
         Self { read, write }
-    }
-}
-
-impl From<CopyStats> for vkgdr_copy_stats {
-    fn from(stats: CopyStats) -> Self {
-        Self {
-            cpu_reads: stats.cpu_reads,
-            cpu_read_bytes: stats.cpu_read_bytes,
-            cpu_writes: stats.cpu_writes,
-            cpu_written_bytes: stats.cpu_written_bytes,
-            dma_reads: stats.dma_reads,
-            dma_read_bytes: stats.dma_read_bytes,
-            dma_writes: stats.dma_writes,
-            dma_written_bytes: stats.dma_written_bytes,
-        }
     }
 }
 
@@ -244,24 +204,5 @@ pub unsafe extern "C" fn vkgdr_copy_calibrate(g: vkgdr_t, out: *mut vkgdr_copy_t
         let measured = unsafe { gpu(g) }?.calibrate()?;
         // SAFETY: by this function's contract.
         if out.is_null() { Ok(()) } else { unsafe { put(out, measured.into()) } }
-    })
-}
-
-/// How many copies the CPU and the copy engine made.
-///
-/// @param g    The GPU.
-/// @param out  Where the numbers are written.
-/// @return A `vkgdr_status`.
-///
-/// # Safety
-///
-/// `g` must be NULL or a live handle, `out` NULL or good for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vkgdr_copy_get_stats(g: vkgdr_t, out: *mut vkgdr_copy_stats) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let stats = unsafe { gpu(g) }?.copy_stats();
-        // SAFETY: by this function's contract.
-        unsafe { put(out, stats.into()) }
     })
 }

@@ -197,7 +197,7 @@ impl Handle {
         Ok(py.detach(move || gpu.collect()))
     }
 
-    /// Live allocations of this package on this GPU, pending releases, and copy statistics.
+    /// Live allocations of this package on this GPU, and pending releases.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
         let stats = PyDict::new(py);
@@ -208,19 +208,6 @@ impl Handle {
             stats.set_item(format!("{kind}_bytes"), bytes)?;
         }
         stats.set_item("pending_releases", gpu.pending_releases())?;
-        let copies = gpu.copy_stats();
-        for (name, count) in [
-            ("cpu_reads", copies.cpu_reads),
-            ("cpu_read_bytes", copies.cpu_read_bytes),
-            ("cpu_writes", copies.cpu_writes),
-            ("cpu_written_bytes", copies.cpu_written_bytes),
-            ("dma_reads", copies.dma_reads),
-            ("dma_read_bytes", copies.dma_read_bytes),
-            ("dma_writes", copies.dma_writes),
-            ("dma_written_bytes", copies.dma_written_bytes),
-        ] {
-            stats.set_item(name, count)?;
-        }
         Ok(stats)
     }
 }

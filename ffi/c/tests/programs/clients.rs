@@ -85,7 +85,7 @@ fn random_sequences_of_memory_pools_and_streams_agree_with_a_model() -> Result {
 fn a_c_client_runs_on_a_discrete_gpu_whose_copy_engine_makes_large_copies() -> Result {
     let Some(shop) = Workshop::open("discrete")? else { return Ok(()) };
     for compiler in installed(&[GCC]) {
-        let program = shop.program(compiler, &Build { name: "discrete", flags: &["-DUNCACHED"], ..CLIENT })?;
+        let program = shop.program(compiler, &CLIENT)?;
         let Some(mut command) = shop.profiled("rebar", program)? else { return Ok(()) };
         done(&mut command)?;
     }

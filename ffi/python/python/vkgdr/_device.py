@@ -195,9 +195,7 @@ class Vkgdr:
         -------
         dict
             ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
-            ``pending_releases``, the freed allocations that wait for a stream; and for the whole process the copies
-            and fills of uncached memory by the CPU: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
-            ``cpu_written_bytes``, and the same with ``dma`` for the GPU's copy engine.
+            ``pending_releases``, the freed allocations that wait for a stream.
         """
         return self._handle.stats()
 
