@@ -50,7 +50,6 @@ mod addresses;
 mod allocation;
 mod chunk;
 mod copy_engine;
-mod copy_tuning;
 mod device;
 pub mod diagnosis;
 mod driver;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use vkgdr::cudarc::driver::sys::CUdeviceptr;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, result};
-use vkgdr::{CopyThresholds, Memory, MemoryKind, Region};
+use vkgdr::{Memory, MemoryKind, Region};
 
 use crate::contest::{self, Times};
 use crate::memory::{Buffer, Pinned};
@@ -63,7 +63,7 @@ struct Way {
 }
 
 pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
-    calibrate(bench);
+    bench.gpu.prepare_copies()?;
     let most = SIZES.into_iter().max().unwrap_or(0);
     let pattern: Vec<u8> = (0..most).map(|at| (at * 31 + at / 256 + 7).to_le_bytes()[0]).collect();
     let mut pageable = pattern.clone();
@@ -100,19 +100,6 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
         }
     }
     Ok(())
-}
-
-/// Prepares the copy engine, and adds its thresholds to the report. Without it the CPU makes all copies.
-fn calibrate(bench: &mut Bench) {
-    let from = |len: usize| if len == usize::MAX { "no length".to_owned() } else { size(len) };
-    match bench.gpu.calibrate() {
-        Ok(CopyThresholds { read, write }) => {
-            println!("    the copy engine reads from {}, writes from {}", from(read), from(write));
-            bench.report.fact("copy engine reads from", from(read));
-            bench.report.fact("copy engine writes from", from(write));
-        }
-        Err(error) => bench.report.skip("thresholds of the copy engine", error.to_string()),
-    }
 }
 
 fn note(report: &mut Report, ways: &[Way], direction: Direction, len: usize, times: &Times) {

@@ -1,10 +1,9 @@
 //! Copies between private memory and the device by a GPU's copy engine.
 //!
-//! [`policy`] chooses between CPU and engine, [`calibration`] measures the thresholds (neither calls a driver),
-//! [`context_engine`] copies. Callers are responsible for contexts and addresses.
+//! [`policy`] chooses between CPU and engine and calls no driver, [`context_engine`] copies. Callers are responsible for
+//! contexts and addresses.
 #![expect(unsafe_code, reason = "copies to and from device addresses that callers vouch for")]
 
-pub(crate) mod calibration;
 mod context_engine;
 pub(crate) mod policy;
 
@@ -24,8 +23,6 @@ use policy::{CopyThresholds, Direction, SharedThresholds};
 #[derive(Debug, Default)]
 pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
-    /// `None` until the first calibration.
-    measured: Lock<Option<CopyThresholds>>,
     /// Created by [`prepare`](Self::prepare), and by a copy on [`CopyPath::Engine`](policy::CopyPath::Engine).
     engines: Lock<Vec<Shared>>,
 }
@@ -68,22 +65,6 @@ impl CopyEngines {
     #[inline]
     pub(crate) fn threshold(&self, direction: Direction) -> usize {
         self.thresholds.of(direction)
-    }
-
-    /// Sets and returns the measured thresholds; `measure` finds them on the first call. Of concurrent measurements, the
-    /// first to end counts.
-    pub(crate) fn measured(&self, measure: impl FnOnce() -> Result<CopyThresholds>) -> Result<CopyThresholds> {
-        let known = *self.measured.lock();
-        let thresholds = match known {
-            Some(thresholds) => thresholds,
-            None => {
-                // Without the lock: a driver may log, and the logger call this.
-                let found = measure()?;
-                *self.measured.lock().get_or_insert(found)
-            }
-        };
-        self.set_thresholds(thresholds);
-        Ok(thresholds)
     }
 
     /// Copies `source` to the device in `context`, and waits.

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// The faster of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies),
-    /// [`Vkgdr::calibrate`](crate::Vkgdr::calibrate) or a copy with [`Dma`](Self::Dma) has made the copy engine in the
-    /// memory's context. Until then the CPU copies, because making the engine may wait for a kernel that itself waits for this
-    /// copy. Memory without a host view is always copied by the engine. The default, and what `Region::write` and
+    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with
+    /// [`Dma`](Self::Dma) has made the copy engine in the memory's context. Until then the CPU copies, because making the
+    /// engine may wait for a kernel that itself waits for this copy. Memory without a host view is always copied by the engine. The default, and what `Region::write` and
     /// `Region::read` do, except that these refuse memory without a view.
     #[default]
     Auto,
@@ -36,7 +35,7 @@ pub struct CopyThresholds {
 }
 
 impl Default for CopyThresholds {
-    /// The thresholds before [`Vkgdr::calibrate`](crate::Vkgdr::calibrate).
+    /// The thresholds before [`Vkgdr::set_copy_thresholds`](crate::Vkgdr::set_copy_thresholds).
     ///
     /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20),
     /// while a copy engine costs 5 to 10 µs to start and wait for, and then moves 20 to 57 GB/s, limited by the CPU's copy to or

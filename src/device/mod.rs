@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice;
 
+use crate::copy_engine::policy::CopyThresholds;
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::{fork, system_memory};
@@ -202,6 +203,54 @@ impl Vkgdr {
             self.gpu().collect_pools();
         }
         self.gpu().deferred_frees().collect()
+    }
+
+    /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
+    /// engine: in the handle's primary context if it retains that, otherwise in the current context, which must belong to
+    /// the handle's device. Nothing if they exist.
+    ///
+    /// Page-locking memory and creating streams may wait until running kernels have ended. Call this
+    /// before starting a kernel that waits for the CPU. A copy with [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes
+    /// them, too, as does a copy from or to memory without a host view.
+    /// With drivers older than CUDA 12 this does nothing, see [`Region::write_with`](crate::Region::write_with).
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice),
+    /// [`Error::Forked`](crate::Error::Forked), and other errors of the driver.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// gpu.prepare_copies()?;
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn prepare_copies(&self) -> Result<()> {
+        fork::check()?;
+        self.gpu().copy_engines().prepare(self.allocation_context()?)
+    }
+
+    /// The lengths from which the copy engine, not the CPU, copies this GPU's memory, once
+    /// [`prepare_copies`](Self::prepare_copies) has made it.
+    #[must_use]
+    pub fn copy_thresholds(&self) -> CopyThresholds {
+        self.gpu().copy_engines().thresholds()
+    }
+
+    /// Sets the lengths from which the copy engine, not the CPU, copies this GPU's memory, for all handles of the
+    /// process. [`CopyThresholds`] says which memory they apply to.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// // The CPU makes every copy.
+    /// gpu.set_copy_thresholds(vkgdr::CopyThresholds { read: usize::MAX, write: usize::MAX });
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
+        self.gpu().copy_engines().set_thresholds(thresholds);
     }
 
     #[inline]

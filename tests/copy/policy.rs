@@ -1,4 +1,4 @@
-//! The default choice between CPU and copy engine for copies and fills: thresholds, calibration.
+//! The default choice between CPU and copy engine for copies and fills: thresholds.
 
 use support::codes;
 use support::cuda::{Context, no_context};
@@ -152,9 +152,8 @@ fn the_copy_engine_is_made_on_purpose() -> Result {
     uncached("policy::the_copy_engine_is_made_on_purpose", || {
         let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
         type Make = fn(&Vkgdr, &Memory) -> vkgdr::Result<()>;
-        let makers: [(&str, Make); 4] = [
+        let makers: [(&str, Make); 3] = [
             ("prepare_copies", |gpu, _| gpu.prepare_copies()),
-            ("calibrate", |gpu, _| gpu.calibrate().map(drop)),
             ("a copy by it", |_, memory| memory.write_with(CopyPolicy::Dma, 0, &[1_u8])),
             ("a copy of device memory", |gpu, _| {
                 Memory::allocate(gpu, 100, MemoryKind::Device)?.write_with(CopyPolicy::Auto, 0, &[1_u8])
@@ -336,42 +335,9 @@ fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
 }
 
 #[test]
-fn calibrating_measures_once_and_sets_what_it_found() -> Result {
-    // Calibration runs once per process.
-    child::afresh("policy::calibrating_measures_once_and_sets_what_it_found", calibrate_twice)
-}
-
-fn calibrate_twice() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let before = simcuda().map(|sim| (sim.live_objects_of("external"), sim.live_objects_of("mapped")));
-    let found = gpu.calibrate()?;
-    assert_eq!(gpu.copy_thresholds(), found);
-    assert_eq!(simcuda().map(|sim| (sim.live_objects_of("external"), sim.live_objects_of("mapped"))), before);
-    for (which, threshold) in [("read", found.read), ("write", found.write)] {
-        assert!(threshold == usize::MAX || threshold.is_power_of_two(), "{which}: {threshold}");
-    }
-    gpu.set_copy_thresholds(CopyThresholds { read: 1, write: 2 });
-    let other = Vkgdr::open_primary_context(0, NONE)?;
-    let (again, calls) = no_context(|| {
-        let before = simcuda().map(|sim| sim.calls(None));
-        let again = other.calibrate();
-        (again, simcuda().map(|sim| sim.calls(None)).zip(before).map(|(after, before)| after - before))
-    });
-    assert_eq!((again?, calls.unwrap_or(0)), (found, 0));
-    assert_eq!(gpu.copy_thresholds(), found, "set again");
+fn preparing_copies_without_a_context_says_so() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let error = refused(no_context(|| gpu.prepare_copies()));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
     Ok(())
-}
-
-#[test]
-fn calibrating_without_a_context_says_so_and_changes_nothing() -> Result {
-    // Calibration runs once per process.
-    child::afresh("policy::calibrating_without_a_context_says_so_and_changes_nothing", || {
-        let gpu = Vkgdr::open(0, NONE)?;
-        let error = refused(no_context(|| gpu.calibrate()));
-        assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
-        assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
-        let (_context, gpu) = support::open(NONE)?;
-        gpu.calibrate()?;
-        Ok(())
-    })
 }

@@ -2,13 +2,11 @@
 
 use std::cell::RefCell;
 
-use support::codes;
 use support::cuda::{Context, PinnedBytes, no_context};
-use support::simcuda;
-use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
-use crate::place::{Place, SomeMemory, imported_kind, imports_mapped};
+use crate::place::{Place, SomeMemory, imported_kind};
 use crate::sweep::Sweep;
 
 /// Larger than two slots of the copy engine.
@@ -98,30 +96,4 @@ fn a_failed_setup_of_the_copy_engine_leaves_nothing() -> Result {
         Ok(())
     };
     sweep.run(prepare, operate, finish)
-}
-
-#[test]
-fn a_calibration_that_failed_can_be_done_again() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: nothing fails on a real driver");
-        return Ok(());
-    };
-    let place = Place::plain(OpenFlags::empty())?;
-    if !imports_mapped(&place.gpu) {
-        return Ok(());
-    }
-    let functions =
-        [&SET_UP[..], &WRITE, &READ, &["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"]].concat();
-    for function in functions {
-        let live = sim.live_objects_of("external");
-        sim.fail(function, 1, codes::UNKNOWN);
-        match place.gpu.calibrate() {
-            Err(error) => assert!(error.to_string().starts_with(&format!("{function} failed (")), "{error}"),
-            Ok(found) => panic!("{found:?} although {function} failed"),
-        }
-        assert_eq!(place.gpu.copy_thresholds(), CopyThresholds::default());
-        assert_eq!(sim.live_objects_of("external"), live, "{function}");
-    }
-    place.gpu.calibrate()?;
-    Ok(())
 }

@@ -105,21 +105,6 @@ fn a_logger_may_copy_when_the_copy_engine_says_something() -> Result {
 }
 
 #[test]
-fn a_logger_may_calibrate_when_a_calibration_says_something() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
-    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let handle = gpu.clone();
-    let _logging = log_with(move || {
-        fail_on_error(handle.calibrate());
-    });
-    simcuda.fail("cuMemFree", 1, codes::INVALID_HANDLE);
-    let thresholds = gpu.calibrate()?;
-    assert_eq!(lines(), 1);
-    assert_eq!(gpu.calibrate()?, thresholds, "the first result is kept");
-    Ok(())
-}
-
-#[test]
 fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
     const CHUNK: usize = 64 << 10;
     static HELD: Mutex<()> = Mutex::new(());

@@ -258,7 +258,7 @@ fn a_handle_whose_primary_context_was_reset_says_so_and_frees_the_rest() -> Resu
     // SAFETY: nothing uses the memory.
     unsafe { raw.free() }?;
     assert_eq!(Live::now(), before);
-    for error in [refused(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)), refused(gpu.calibrate())] {
+    for error in [refused(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)), refused(gpu.prepare_copies())] {
         assert!(error.to_string().contains("CUDA_ERROR_CONTEXT_IS_DESTROYED"), "{error}");
     }
     Ok(())

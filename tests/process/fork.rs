@@ -49,7 +49,7 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
         assert_forked(vkgdr::pointer_device(memory.device_ptr()), "pointer_device");
         assert_forked(gpu.pci_bus_id(), "pci_bus_id");
         assert_forked(gpu.memory_info(MAPPED), "memory_info");
-        assert_forked(gpu.calibrate(), "calibrate");
+        assert_forked(gpu.prepare_copies(), "prepare_copies");
         for kind in [MAPPED, MemoryKind::Host, MemoryKind::Device] {
             assert!(!gpu.supports(kind), "{kind} memory in a child");
         }

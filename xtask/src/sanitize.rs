@@ -21,7 +21,6 @@ const DRIVERLESS: [&str; 19] = [
     "access::range",
     "addresses::",
     "allocation::size",
-    "copy_engine::calibration",
     "copy_engine::context_engine",
     "copy_engine::policy",
     "device::deferred_frees",

@@ -11,10 +11,9 @@
  * during a call: that ends the process.
  *
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
- * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with
- * VKGDR_COPY_DMA or one of device memory has made the GPU's copy engine in the memory's context. From then on, of
- * coherent memory that the CPU does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and
- * writes from 1 MiB on, unless vkgdr_copy_calibrate() or
+ * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of
+ * device memory has made the GPU's copy engine in the memory's context. From then on, of coherent memory that the CPU
+ * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and writes from 1 MiB on, unless
  * vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the engine, some microseconds at
  * least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work. The engine works on streams
  * of this library that have no order with any other stream, the default streams included, and is never part of a
@@ -123,9 +122,9 @@ typedef enum vkgdr_memory_flags {
 typedef enum vkgdr_copy_policy {
   /**
    * The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
-   * Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
-   * device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
-   * ended. Always the copy engine for device memory, which those functions refuse.
+   * Always the CPU until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of device memory has made the copy
+   * engine in the memory's context: to make it may wait until running kernels have ended. Always the copy engine for
+   * device memory, which those functions refuse.
    */
   VKGDR_COPY_AUTO = 0,
   /**
@@ -631,8 +630,7 @@ VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_t
  * vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
  * 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
  *
- * That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
- * for the CPU.
+ * That may wait until running kernels have ended: call this before starting a kernel that waits for the CPU.
  *
  * @param g    The GPU.
  * @return A `vkgdr_status`; its errors are those for which vkgdr_memory_alloc() fails.
@@ -640,23 +638,6 @@ VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_t
  * `g` must be NULL or a live handle.
  */
 VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
-
-/**
- * Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
- * of the GPU so.
- *
- * Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls
- * set what was measured then. Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for
- * vkgdr_memory_alloc(). Other work of the GPU, the CPU or the bus makes the result worse, never wrong.
- *
- * @param g    The GPU.
- * @param out  Where the thresholds are written, in bytes; may be NULL.
- * @return A `vkgdr_status`, as of vkgdr_copy_prepare() and vkgdr_copy_write(). The thresholds stay as they were
- *         unless it is VKGDR_SUCCESS.
- *
- * `g` must be NULL or a live handle, `out` NULL or good for writing.
- */
-VKGDR_API int32_t vkgdr_copy_calibrate(vkgdr_t g, struct vkgdr_copy_thresholds *out);
 
 /**
  * The error of this thread's last call of a function that opens, allocates, creates a pool or a ring, sends, receives, maps

@@ -159,17 +159,6 @@ public:
         check("vkgdr_copy_prepare", vkgdr_copy_prepare(get()));
     }
 
-    /// Measures from how many bytes on the copy engine is faster, and sets the thresholds so; see
-    /// vkgdr_copy_calibrate(). A context must be current, as for memory::allocate().
-    ///
-    /// @return The thresholds.
-    /// @throw error  VKGDR_ERROR_NOT_SUPPORTED if the GPU has no mapped memory, or the drivers' error.
-    vkgdr_copy_thresholds calibrate() const {
-        vkgdr_copy_thresholds thresholds{};
-        check("vkgdr_copy_calibrate", vkgdr_copy_calibrate(get(), &thresholds));
-        return thresholds;
-    }
-
     /// The handle for the C functions, still owned by this object.
     vkgdr_t get() const noexcept { return handle_.get(); }
     /// Hands the handle over to the caller, for vkgdr_close().

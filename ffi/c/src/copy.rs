@@ -17,9 +17,9 @@ use crate::memory_handle::{range, region, vkgdr_memory_t};
 #[repr(C)]
 pub enum vkgdr_copy_policy {
     /// The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
-    /// Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate(), a copy with VKGDR_COPY_DMA or one of
-    /// device memory has made the copy engine in the memory's context: to make it may wait until running kernels have
-    /// ended. Always the copy engine for device memory, which those functions refuse.
+    /// Always the CPU until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of device memory has made the copy
+    /// engine in the memory's context: to make it may wait until running kernels have ended. Always the copy engine for
+    /// device memory, which those functions refuse.
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
@@ -165,8 +165,7 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
 /// vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
 /// 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
 ///
-/// That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
-/// for the CPU.
+/// That may wait until running kernels have ended: call this before starting a kernel that waits for the CPU.
 ///
 /// @param g    The GPU.
 /// @return A `vkgdr_status`; its errors are those for which vkgdr_memory_alloc() fails.
@@ -179,30 +178,5 @@ pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
         Ok(unsafe { gpu(g) }?.prepare_copies()?)
-    })
-}
-
-/// Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
-/// of the GPU so.
-///
-/// Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls
-/// set what was measured then. Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for
-/// vkgdr_memory_alloc(). Other work of the GPU, the CPU or the bus makes the result worse, never wrong.
-///
-/// @param g    The GPU.
-/// @param out  Where the thresholds are written, in bytes; may be NULL.
-/// @return A `vkgdr_status`, as of vkgdr_copy_prepare() and vkgdr_copy_write(). The thresholds stay as they were
-///         unless it is VKGDR_SUCCESS.
-///
-/// # Safety
-///
-/// `g` must be NULL or a live handle, `out` NULL or good for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vkgdr_copy_calibrate(g: vkgdr_t, out: *mut vkgdr_copy_thresholds) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let measured = unsafe { gpu(g) }?.calibrate()?;
-        // SAFETY: by this function's contract.
-        if out.is_null() { Ok(()) } else { unsafe { put(out, measured.into()) } }
     })
 }

@@ -12,7 +12,7 @@
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `vulkan` | Vulkan's handles of the device and of memory |
 //! | `access` | flush, invalidate, write, read, fill |
-//! | `copy` | copies with an explicit policy, thresholds, calibration |
+//! | `copy` | copies with an explicit policy, thresholds |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
 //! | `ring` | `vkgdr_ring_t`: messages to a running kernel, and answers |
 //! | `lookup` | memory found and freed by an address |

@@ -179,12 +179,6 @@ impl Handle {
         Ok(())
     }
 
-    fn calibrate(&self, py: Python<'_>) -> Result<(usize, usize)> {
-        let gpu = self.gpu()?;
-        let thresholds = py.detach(move || gpu.calibrate())?;
-        Ok((thresholds.read, thresholds.write))
-    }
-
     fn context_is_destroyed(&self, py: Python<'_>) -> Result<bool> {
         let gpu = self.gpu()?;
         Ok(py.detach(move || gpu.context_is_destroyed()))

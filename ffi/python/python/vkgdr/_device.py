@@ -215,24 +215,11 @@ class Vkgdr:
     def prepare_copies(self) -> None:
         """Make the pinned memory and the streams of the GPU's copy engine, so that copies use it by default.
 
-        That may wait until running kernels have ended: call this, or `calibrate`, before starting a kernel that waits
-        for the CPU. Does nothing if they exist. Needs a context, as an allocation does, and applies to memory of that
+        That may wait until running kernels have ended: call this before starting a kernel that waits for
+        the CPU. Does nothing if they exist. Needs a context, as an allocation does, and applies to memory of that
         context.
         """
         self._handle.prepare_copies()
-
-    def calibrate(self) -> tuple[int, int]:
-        """Measure the sizes from which the GPU's copy engine is faster than the CPU, and set `copy_thresholds` to them.
-
-        Does what `prepare_copies` does. Takes less than 200 ms, once for each GPU and process. Needs a context, as an
-        allocation does.
-
-        Returns
-        -------
-        read, write : int
-            `copy_thresholds`.
-        """
-        return self._handle.calibrate()
 
     @property
     def vulkan_handles(self) -> Handles:

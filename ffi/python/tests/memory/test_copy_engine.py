@@ -20,14 +20,6 @@ def test_the_thresholds_can_be_seen_and_set(gpu):
         gpu.copy_thresholds = -1, 5
 
 
-def test_calibrating_gives_the_thresholds_that_are_used(gpu):
-    before = gpu.copy_thresholds
-    try:
-        assert gpu.calibrate() == gpu.copy_thresholds
-    finally:
-        gpu.copy_thresholds = before
-
-
 def test_copies_on_both_sides_of_the_thresholds_are_whole(run_python):
     code = """
         import vkgdr

@@ -87,7 +87,7 @@ const WITHOUT_LOADER: &[(&str, &str)] = &[("VK_DRIVER_FILES", NO_FILE), ("VK_ICD
 /// A file that cannot exist.
 const NO_FILE: &str = "/dev/null/icd.json";
 
-pub(crate) const ALL: [Question; 40] = [
+pub(crate) const ALL: [Question; 39] = [
     once("M10", "UUIDs of CUDA and Vulkan", device::uuids),
     once("D1", "Vulkan memory types and heaps", device::memory_types),
     each("M5", "import of each kind", KINDS, import::kinds),
@@ -110,7 +110,6 @@ pub(crate) const ALL: [Question; 40] = [
     ),
     each("O2", "does it wait behind a running kernel", behind_kernel::CALLS, behind_kernel::waits),
     each("O3", "does the CPU see the bytes when the call returns", returns::CALLS, returns::has_written),
-    once("S4", "thresholds of the copy engine", speed::calibrate),
     each("I5", "import of a dedicated allocation", import::DEDICATED, import::dedicated),
     once("I4", "exporting imported memory again", import::again),
     once("D2", "device attributes", device::attributes),

@@ -108,20 +108,6 @@ pub(super) fn calls(probe: &Probe) -> Answer<String> {
     ))
 }
 
-/// The copy engine's thresholds on this GPU.
-pub(super) fn calibrate(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
-    println!("before: {:?}", vkgdr.copy_thresholds());
-    let (thresholds, time) = timed(|| vkgdr.calibrate());
-    let thresholds = thresholds.map_err(|error| error.to_string())?;
-    Ok(format!(
-        "{}the engine reads from {} bytes on, and writes from {} bytes on; measured in {time:.1?}",
-        meaning(probe),
-        thresholds.read,
-        thresholds.write
-    ))
-}
-
 /// The medians of 15 measurements.
 fn allocate_and_free(vkgdr: &vkgdr::Vkgdr, len: usize, kind: MemoryKind) -> Answer<(Duration, Duration)> {
     let (mut allocations, mut frees) = (Vec::new(), Vec::new());
