@@ -28,9 +28,7 @@ impl Ramps {
             #[cfg(target_arch = "x86_64")]
             CopyRoutine::Avx2 => Some(avx2::RAMPS),
             #[cfg(target_arch = "x86_64")]
-            CopyRoutine::Avx512 | CopyRoutine::Movdir64b if CopyRoutine::Avx512.is_supported() => Some(avx512::RAMPS),
-            #[cfg(target_arch = "x86_64")]
-            CopyRoutine::Movdir64b => Some(sse41::RAMPS),
+            CopyRoutine::Avx512 => Some(avx512::RAMPS),
             _ => None,
         }
     }

@@ -144,9 +144,7 @@ impl Table {
             #[cfg(target_arch = "aarch64")]
             CopyRoutine::Neon => Some(&const { Self::of_accesses::<neon::Neon>() }),
             #[cfg(target_arch = "x86_64")]
-            CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 | CopyRoutine::Movdir64b => {
-                x86_64::table(routine)
-            }
+            CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 => x86_64::table(routine),
             #[allow(unreachable_patterns, reason = "which routines are left depends on the architecture")]
             _ => None,
         }

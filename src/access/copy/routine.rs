@@ -39,8 +39,6 @@ pub enum CopyRoutine {
     Avx2,
     /// x86-64, 64 bytes at a time.
     Avx512,
-    /// x86-64: stores whole lines with MOVDIR64B, and loads with the best of the three above.
-    Movdir64b,
     /// AArch64, 32 bytes at a time: LDNP, STNP.
     Neon,
     /// The routine of cached memory: a few moves for small sizes, libc's `memcpy` for others.
@@ -49,8 +47,7 @@ pub enum CopyRoutine {
 
 impl CopyRoutine {
     /// Every routine: first those for write-combined memory, from worst to best.
-    pub const ALL: [Self; 7] =
-        [Self::Portable, Self::Sse41, Self::Avx2, Self::Avx512, Self::Movdir64b, Self::Neon, Self::Ordinary];
+    pub const ALL: [Self; 6] = [Self::Portable, Self::Sse41, Self::Avx2, Self::Avx512, Self::Neon, Self::Ordinary];
 
     /// The name, as in `VKGDR_COPY`.
     #[must_use]
@@ -60,7 +57,6 @@ impl CopyRoutine {
             Self::Sse41 => "sse41",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
-            Self::Movdir64b => "movdir64b",
             Self::Neon => "neon",
             Self::Ordinary => "ordinary",
         }
@@ -162,7 +158,6 @@ mod tests {
         let best = |routines: &[CopyRoutine]| choose(None, cpu(routines)).0.routine;
         assert_eq!(best(&OLD), CopyRoutine::Sse41);
         assert_eq!(best(&CopyRoutine::ALL[..4]), CopyRoutine::Avx512);
-        assert_eq!(best(&CopyRoutine::ALL[..5]), CopyRoutine::Movdir64b);
         assert_eq!(best(&[CopyRoutine::Ordinary, CopyRoutine::Portable]), CopyRoutine::Portable);
         assert_eq!(best(&[]), CopyRoutine::Portable);
     }

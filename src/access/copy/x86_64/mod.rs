@@ -3,17 +3,14 @@
 
 pub(super) mod avx2;
 pub(super) mod avx512;
-pub(super) mod movdir64b;
 pub(super) mod sse41;
 
 use std::arch::asm;
-use std::arch::x86_64::__cpuid_count;
 use std::is_x86_feature_detected as has;
 
 use super::{CopyRoutine, Table};
 use avx2::Avx2;
 use avx512::Avx512;
-use movdir64b::Movdir64b;
 use sse41::Sse41;
 
 /// The functions of a routine for x86-64, if this CPU has its instructions and the system keeps its registers.
@@ -21,28 +18,13 @@ pub(super) fn table(routine: CopyRoutine) -> Option<&'static Table> {
     const SSE41: &Table = &Table::of_accesses::<Sse41>();
     const AVX2: &Table = &Table::of_accesses::<Avx2>();
     const AVX512: &Table = &Table::of_accesses::<Avx512>();
-    const DIRECT_SSE41: &Table = &Table::of_accesses::<Movdir64b<Sse41>>();
-    const DIRECT_AVX2: &Table = &Table::of_accesses::<Movdir64b<Avx2>>();
-    const DIRECT_AVX512: &Table = &Table::of_accesses::<Movdir64b<Avx512>>();
 
     match routine {
         CopyRoutine::Sse41 if has!("sse4.1") => Some(SSE41),
         CopyRoutine::Avx2 if has!("avx2") => Some(AVX2),
         CopyRoutine::Avx512 if has!("avx512bw") => Some(AVX512),
-        CopyRoutine::Movdir64b if !has_movdir64b() => None,
-        CopyRoutine::Movdir64b if has!("avx512bw") => Some(DIRECT_AVX512),
-        CopyRoutine::Movdir64b if has!("avx2") => Some(DIRECT_AVX2),
-        CopyRoutine::Movdir64b if has!("sse4.1") => Some(DIRECT_SSE41),
         _ => None,
     }
-}
-
-/// Leaf 7, ECX, bit 28 (Intel's Software Developer's Manual, volume 2, "CPUID").
-fn has_movdir64b() -> bool {
-    #[allow(unused_unsafe, reason = "newer compilers know that every x86-64 CPU has the instruction")]
-    // SAFETY: every x86-64 CPU has CPUID.
-    let (leaves, features) = unsafe { (__cpuid_count(0, 0).eax, __cpuid_count(7, 0).ecx) };
-    leaves >= 7 && features & 1 << 28 != 0
 }
 
 /// Stores 1, 2, 4, 8 or 16 bytes, for every x86-64 CPU.
@@ -71,7 +53,7 @@ unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
     }
 }
 
-/// Orders the CPU's earlier stores, write-combined, non-temporal and direct ones included, before its later ones.
+/// Orders the CPU's earlier stores, write-combined, non-temporal ones included, before its later ones.
 #[inline]
 pub(super) fn store_fence() {
     // SAFETY: a barrier has no operands and no effect but on order; every x86-64 CPU has this one.
