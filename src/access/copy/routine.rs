@@ -16,8 +16,8 @@ const VARIABLE: &str = "VKGDR_COPY";
 /// How the CPU copies to and from memory that it shares with the device.
 ///
 /// Memory that the CPU caches is copied with libc's `memcpy`, and by a few moves if it is short. Memory that it does not cache,
-/// such as that behind the PCIe BAR, is copied with the widest accesses that the CPU has. The environment variable `VKGDR_COPY`
-/// forces one routine, by its [`name`](Self::name), on all memory that the CPU copies.
+/// such as that behind the PCIe BAR, is copied with the widest accesses that the CPU has. For tests, the
+/// environment variable `VKGDR_COPY` forces one routine, by its [`name`](Self::name), on all memory that the CPU copies.
 ///
 /// # Examples
 ///
