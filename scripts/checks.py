@@ -123,6 +123,10 @@ NO_CHECKERS = "--skip under_valgrind --skip under_address_sanitizer"
 VALIDATED = f"{TESTS} --package vkgdr --package vkgdr-c --tests -- {NO_CHECKERS}"
 LONG = "cargo test --quiet --locked --profile long --package vkgdr --test sequences"
 NAMES = """vkgdr-sim --profiles | sed -n 's/^\\([a-z][a-z0-9-]*\\)  .*/\\1/p'"""
+# A mutant that no unit test notices fails the part.
+MUTANTS = f"""command -v cargo-mutants >/dev/null || cargo install --quiet --locked cargo-mutants@27.1.0
+    cargo mutants --package vkgdr --file src/access/range.rs --file src/allocation/size.rs --file src/ipc/message.rs \\
+        --output "{LOGS}" --timeout 600 -- --lib"""
 NIGHTLY = {
     "lint": CI["lint"],
     "simulator": CI["simulator-tests"],
@@ -144,7 +148,7 @@ NIGHTLY = {
     "late-python": profile("late", PYTHON_AGAIN),
     **{name: profile(name, selected(names)) for name, names in PROFILES.items()},
     "broken-flush": Part("cargo xtask mutations"),
-    "mutants": Part("cargo xtask mutants", limit=7200),
+    "mutants": Part(MUTANTS, FAULTS, limit=7200),
     "sequences": Part(
         f"""{LONG}
         VKGDR_COPY=portable {LONG}

@@ -17,7 +17,7 @@ use crate::context::{Context, none_failed, parts, say, variable};
 const PARTS: [&str; 6] = ["loom", "miri", "address", "thread", "c", "python"];
 
 /// Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-const DRIVERLESS: [&str; 19] = [
+const DRIVERLESS: [&str; 18] = [
     "access::range",
     "addresses::",
     "allocation::size",
