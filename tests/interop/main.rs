@@ -6,4 +6,3 @@ mod hostile;
 mod kernels;
 mod order;
 mod release;
-mod running;

@@ -269,7 +269,7 @@ fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
     if simcuda().is_none() {
         return support::skip("counts calls of the simulated driver");
     }
-    let test = "running::large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu";
+    let test = "large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu";
     for (role, expected) in [("plain", "by the CPU"), ("prepared", "by the copy engine")] {
         let Some(mut command) = profile::command("rebar", test, role)? else { return Ok(()) };
         command.env("SIMCUDA_BEHIND_KERNELS", "wait");
@@ -306,7 +306,7 @@ fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
         eprintln!("skipped: a real driver may wait or not");
         return Ok(());
     }
-    let test = "running::an_allocation_waits_for_running_kernels_where_the_driver_does";
+    let test = "an_allocation_waits_for_running_kernels_where_the_driver_does";
     assert_eq!(behind_kernels(test)?, ["waited"]);
     Ok(())
 }
@@ -337,7 +337,7 @@ fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for()
         eprintln!("skipped: a real driver may wait or not");
         return Ok(());
     }
-    let test = "running::a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for";
+    let test = "a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for";
     assert_eq!(behind_kernels(test)?, ["free"]);
     Ok(())
 }
