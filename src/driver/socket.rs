@@ -34,7 +34,7 @@ pub(crate) struct Received {
     pub(crate) lost: bool,
 }
 
-/// Fails unless it is a Unix socket without `SO_PASSPIDFD`, which delivers a descriptor that nobody here would close.
+/// Fails unless it is a Unix socket. `SO_PASSPIDFD` is refused: its messages carry one more descriptor, which would leak.
 ///
 /// # Errors
 ///

@@ -219,8 +219,7 @@ fn the_rest_of_a_message_is_not_waited_for() -> Result {
     Ok(())
 }
 
-/// Credentials, which the receiving program asked its socket for, come beside the memory. A process's descriptor would, too:
-/// nobody would close it.
+/// Credentials that the receiving socket asks for come beside the memory. A pidfd would, too, and would leak.
 #[test]
 fn credentials_are_passed_over_and_a_socket_that_delivers_processes_is_refused() -> Result {
     let victim = Victim::new()?;

@@ -49,7 +49,7 @@ fn allocated() -> u64 {
 }
 
 #[test]
-#[ignore = "runs for MINUTES: make soak"]
+#[ignore = "runs for MINUTES: make nightly PARTS=soak"]
 fn the_resources_of_the_process_stay_flat() -> Result {
     let gpu = open()?;
     let whole = Duration::from_secs(60 * number("MINUTES").unwrap_or(10));

@@ -80,18 +80,3 @@ pub fn afresh(test: &str, check: impl FnOnce() -> Result) -> Result {
     assert_eq!(run(command(test, "afresh")?)?, [DONE]);
     Ok(())
 }
-
-/// Runs `test` in `role` with `SIMCUDA_QUIET` set to `quiet`, and returns the simulated driver's lines on standard error.
-///
-/// # Errors
-/// When the child cannot be started.
-///
-/// # Panics
-/// When the child failed.
-#[track_caller]
-pub fn simulator_lines(test: &str, role: &str, quiet: &str) -> Result<Vec<String>> {
-    let output = command(test, role)?.env("SIMCUDA_QUIET", quiet).output()?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())
-}

@@ -11,7 +11,7 @@
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
 //! | [`simcuda()`], [`vklayer()`], [`Shortage`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`skip!`], [`skip_without_gpu!`], [`test_all`], [`amount`] | skips with a reason, and what only longer runs do |
+//! | [`skip!`], [`test_all`], [`amount`] | skips with a reason; repetitions of longer runs only |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 
@@ -42,4 +42,4 @@ pub use memory::{
 pub use random::{Random, pattern};
 pub use shortage::Shortage;
 pub use sim_controls::{Controls, SimCuda, VkLayer, simcuda, vklayer};
-pub use skip::{amount, require_gpu, skip, skip_reason_is_no_gpu, test_all};
+pub use skip::{amount, skip, test_all};
