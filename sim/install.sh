@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs vkgdr-sim, or removes it with --uninstall: one folder, $LIBDIR/vkgdr-sim, in which no program looks for a driver,
 # and a link in $PREFIX/bin. PREFIX is /usr/local by default, LIBDIR $PREFIX/lib; DESTDIR is a staging folder for packagers.
-# root without cargo, and under sudo, installs what a user has built.
+# As root without cargo, and under sudo, it installs an existing build and builds nothing.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
 umask 022
