@@ -2,7 +2,7 @@
 //!
 //! Cached memory: the default copies against libc's `memcpy`.
 //!
-//! Write-combined memory: each routine, forced, against a straightforward loop ([`ramps`]), through `Region` and
+//! Write-combined memory: each routine, forced, against a straightforward loop ([`ramps`]), through `Memory` and
 //! through a map guard. A process chooses its routine once, so that each is measured in a process of its own, the best first:
 //! goals are for that one, and only its results are written to a file. `VKGDR_COPY=portable` measures `portable`, which is left
 //! out on CPUs with another routine: it reads single bytes across the bus. On the simulated driver this is ordinary memory

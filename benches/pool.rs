@@ -25,7 +25,7 @@ use pairs::{Effort, Pairs};
 use report::{Goal, Report};
 use support::cuda::Context;
 use support::simcuda;
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -138,7 +138,7 @@ impl Choices {
 struct Ours<'a> {
     pool: &'a Pool,
     choices: Choices,
-    chunks: Vec<Option<PoolMemory>>,
+    chunks: Vec<Option<Memory>>,
 }
 
 /// The operation of a row.

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, result};
 use indicatif::{ProgressBar, ProgressStyle};
-use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Region, Vkgdr};
+use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -162,7 +162,7 @@ fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
 }
 
 /// Copies the file to the memory through its host pointer. Returns its checksum.
-fn write_file(file: &mut File, memory: &Region) -> Result<u32> {
+fn write_file(file: &mut File, memory: &Memory) -> Result<u32> {
     let mut guard = memory.map(MapMode::Discard, ..)?;
     let progress = Progress::new("writing the file", memory.len());
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);
@@ -178,7 +178,7 @@ fn write_file(file: &mut File, memory: &Region) -> Result<u32> {
 }
 
 /// Reads memory through its host pointer. Returns its checksum.
-fn checksum(what: &'static str, memory: &Region) -> Result<u32> {
+fn checksum(what: &'static str, memory: &Memory) -> Result<u32> {
     let guard = memory.map(MapMode::Read, ..)?;
     let progress = Progress::new(what, memory.len());
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);

@@ -26,10 +26,9 @@
 //! ```
 //!
 //! * [`Vkgdr`] is the handle of one GPU.
-//! * [`Memory`] is memory that is freed when it is dropped. It dereferences to the [`Region`] that covers it, which
-//!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
-//! * [`Mapping`] is a host view of CUDA memory that others allocated, where driver and GPU allow it.
-//! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
+//! * [`Memory`] is memory that is freed with its last reference; clones and slices are references. [`RawMemory`] is memory that is
+//!   freed by hand. [`Memory::map_existing`] maps CUDA memory that others allocated, where driver and GPU allow it.
+//! * [`Pool`] allocates small memory without driver calls.
 //! * [`memory_of`] finds the memory that contains an address.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
@@ -48,26 +47,24 @@ compile_error!("vkgdr requires a 64-bit target: NVIDIA's drivers have no other, 
 mod access;
 mod addresses;
 mod allocation;
-mod chunk;
 mod copy_engine;
+mod cudarc_view;
 mod device;
 pub mod diagnosis;
 mod driver;
 mod error;
 mod flags;
-mod interop;
 pub mod ipc;
 mod kind_support;
 mod lock;
-mod loom;
 mod memory;
 mod memory_kind;
 mod pool;
-mod region;
 mod report;
+mod retire;
 pub mod ring;
+mod single_flight;
 mod stream;
-mod sync;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
@@ -79,15 +76,11 @@ pub use access::writer::Writer;
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::fork::is_forked;
-#[doc(hidden)]
-pub use driver::known_context::KnownContext;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
-pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, memory_of};
+pub use memory::{AllocateOptions, DmaBuf, DropPolicy, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
-pub use pool::{Pool, PoolMemory, PoolOptions};
-pub use region::Region;
-pub use stream::binding::DropPolicy;
+pub use pool::{Pool, PoolOptions};
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
 /// The crates whose types appear in this crate's signatures.

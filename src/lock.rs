@@ -53,10 +53,6 @@ impl<T> Lock<T> {
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(crate) fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<T> Deref for LockGuard<'_, T> {
@@ -213,6 +209,5 @@ mod tests {
         }));
         assert!(panic.is_err());
         assert_eq!((*lock.lock(), lock.try_lock().map(|value| *value)), (2, None));
-        assert_eq!(lock.into_inner(), 2);
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use vkgdr::cudarc::driver::sys::CUdeviceptr;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, result};
-use vkgdr::{Memory, MemoryKind, Region};
+use vkgdr::{Memory, MemoryKind};
 
 use crate::contest::{self, Times};
 use crate::memory::{Buffer, Pinned};
@@ -44,7 +44,7 @@ enum Role {
 
 /// The function that copies.
 enum How {
-    Ours(Region),
+    Ours(Memory),
     /// libc's memcpy from or to this host address; the memory is kept elsewhere.
     Plain(*mut u8),
     Synchronous,
@@ -79,9 +79,9 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     let (private, fixed) = (pageable.as_mut_ptr(), pinned.host_ptr());
     let way = |name, role, how, private, device| Way { name, role, how, private, pinned: private == fixed, device };
     let ways = [
-        way("Memory, mapped", Role::Ours, How::Ours(mapped.region(..)?), private, to_mapped),
-        way("Memory, mapped, pinned", Role::Ours, How::Ours(mapped.region(..)?), fixed, to_mapped),
-        way("Memory, host", Role::Beside, How::Ours(host.region(..)?), private, to_host),
+        way("Memory, mapped", Role::Ours, How::Ours(mapped.slice(..)?), private, to_mapped),
+        way("Memory, mapped, pinned", Role::Ours, How::Ours(mapped.slice(..)?), fixed, to_mapped),
+        way("Memory, host", Role::Beside, How::Ours(host.slice(..)?), private, to_host),
         way("libc memcpy over the mapping", Role::Peer, How::Plain(mapping), private, to_mapped),
         way("cuMemcpy, pageable", Role::SynchronousPeer, How::Synchronous, private, to_buffer),
         way("cuMemcpy, pinned", Role::SynchronousPeer, How::Synchronous, fixed, to_buffer),

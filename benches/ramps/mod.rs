@@ -1,6 +1,6 @@
 //! The peer of copies of write-combined memory: a straightforward loop. Steps of 1, 2, 4 and 8 bytes up to the first
 //! multiple of the vector width, streaming vectors, and steps down again; fences as in gdrcopy, a store fence at the
-//! end. A plain load is not ordered after earlier loads; [`Ramps::load_in_order`] has the ordering of `Region::read`.
+//! end. A plain load is not ordered after earlier loads; [`Ramps::load_in_order`] has the ordering of `Memory::read`.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;

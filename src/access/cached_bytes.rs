@@ -32,7 +32,7 @@ impl CachedBytes {
         }
     }
 
-    /// As [`Region::write`](crate::Region::write), at a host address. False, with nothing written, unless all bytes are in
+    /// As [`Memory::write`](crate::Memory::write), at a host address. False, with nothing written, unless all bytes are in
     /// this memory and there is a source.
     ///
     /// # Safety
@@ -49,7 +49,7 @@ impl CachedBytes {
         true
     }
 
-    /// As [`Region::read`](crate::Region::read), at a host address. False, with nothing read, unless all bytes are in this
+    /// As [`Memory::read`](crate::Memory::read), at a host address. False, with nothing read, unless all bytes are in this
     /// memory and there is a target.
     ///
     /// # Safety

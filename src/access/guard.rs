@@ -32,7 +32,7 @@ impl MapMode {
     }
 }
 
-/// The CPU's use of a range of memory, begun by [`Region::map`](crate::Region::map).
+/// The CPU's use of a range of memory, begun by [`Memory::map`](crate::Memory::map).
 ///
 /// Dropping the guard flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Offsets are in
 /// bytes from the start of the mapped range.
@@ -80,7 +80,7 @@ impl<'a> MapGuard<'a> {
         self.view.host_ptr()
     }
 
-    /// Copies `source` to `offset`, see [`Region::write`](crate::Region::write).
+    /// Copies `source` to `offset`, see [`Memory::write`](crate::Memory::write).
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl<'a> MapGuard<'a> {
         if self.mode.flushes() { self.view.write(offset, source) } else { Err(Error::ReadOnly) }
     }
 
-    /// Copies from `offset` to `target`, see [`Region::read`](crate::Region::read).
+    /// Copies from `offset` to `target`, see [`Memory::read`](crate::Memory::read).
     ///
     /// # Errors
     ///

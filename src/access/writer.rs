@@ -9,16 +9,16 @@ use bytemuck::NoUninit;
 use super::view::View;
 use crate::Result;
 
-/// Writes to a region that share one fence, made by [`Region::writer`](crate::Region::writer).
+/// Writes to a region that share one fence, made by [`Memory::writer`](crate::Memory::writer).
 ///
-/// [`Region::write`](crate::Region::write) ends with a fence, which waits until the CPU's write-combining buffers are
+/// [`Memory::write`](crate::Memory::write) ends with a fence, which waits until the CPU's write-combining buffers are
 /// drained. A writer has one fence for all of its writes, when it is finished or dropped: this thread's later stores
 /// come after all of them, as the device sees it. The writes have no order among themselves, and the device may see each
 /// of them before or after the end. Finish the writer before you write the flag that tells a running kernel that
 /// the bytes are there.
 ///
-/// Cached memory needs no fence: a writer does the same as `Region::write`. Where memory is not coherent,
-/// [`Region::flush`](crate::Region::flush) must follow, which includes a fence.
+/// Cached memory needs no fence: a writer does the same as `Memory::write`. Where memory is not coherent,
+/// [`Memory::flush`](crate::Memory::flush) must follow, which includes a fence.
 #[must_use = "the fence comes when the writer is dropped; dropped at once it orders nothing"]
 pub struct Writer<'a> {
     view: View<'a>,

@@ -26,12 +26,12 @@ use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::{ListedAddresses, Listing};
-use crate::device::deferred_frees::WaitScope;
 use crate::device::dma_buf;
 use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, fork};
 use crate::report::report;
+use crate::retire::{SHORTAGE_WAIT, WaitScope};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::DeviceMapping;
 use existing::ExistingRange;
@@ -63,7 +63,7 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more. When a
+    /// When a driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more. When a
     /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
@@ -139,12 +139,12 @@ impl Allocation {
         memory_type: MemoryType,
         exported: Option<&Exported>,
     ) -> Result<Self> {
-        let deferred = owner.gpu().deferred_frees();
-        deferred.poll(WaitScope::None);
+        let retired = owner.gpu().retired();
+        retired.poll(WaitScope::None);
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {
-            Err(error) if error.is_exhaustion() && deferred.drain() => acquire(),
+            Err(error) if error.is_exhaustion() && retired.drain(Some(SHORTAGE_WAIT)) => acquire(),
             result => result,
         }
     }
@@ -277,7 +277,7 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// Identifies its addresses in the table of chunks; `None` for memory that others allocated.
+    /// Identifies its addresses; `None` for memory that others allocated.
     #[inline]
     pub(crate) fn listing(&self) -> Option<Listing> {
         self.addresses.as_ref().map(ListedAddresses::listing)

@@ -8,8 +8,8 @@ use super::shortage::{shortage, with_sizes};
 use super::stages::Stages;
 use super::vulkan::{Dedication, Request};
 use crate::device::MemoryType;
-use crate::device::deferred_frees::WaitScope;
 use crate::driver::vulkan::DedicatedTo;
+use crate::retire::{SHORTAGE_WAIT, WaitScope};
 use crate::{MemoryKind, Result, Vkgdr};
 
 /// The memory to allocate for buffers and images.
@@ -27,12 +27,12 @@ pub(crate) struct ResourceBlock {
 
 impl Allocation {
     /// Allocates memory for buffers and images in the current context, which must belong to the owner's device. When a
-    /// driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
+    /// driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more.
     pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
-        let deferred = owner.gpu().deferred_frees();
-        deferred.poll(WaitScope::None);
+        let retired = owner.gpu().retired();
+        retired.poll(WaitScope::None);
         let acquired = match Self::acquire_for_resources(owner, block) {
-            Err(error) if error.is_exhaustion() && !error.exceeds_the_heap() && deferred.drain() => {
+            Err(error) if error.is_exhaustion() && !error.exceeds_the_heap() && retired.drain(Some(SHORTAGE_WAIT)) => {
                 Self::acquire_for_resources(owner, block)
             }
             result => result,

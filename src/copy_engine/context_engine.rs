@@ -3,6 +3,7 @@
 //! The device copies directly from and to page-locked private memory, otherwise through staging buffers.
 #![expect(unsafe_code, reason = "copies through pages that the device uses")]
 
+use std::mem::{self, ManuallyDrop};
 use std::ptr::{self, NonNull};
 use std::thread;
 use std::time::Duration;
@@ -10,10 +11,8 @@ use std::time::Duration;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses;
-use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fill_pattern::FillPattern;
-use crate::driver::liveness::Witness;
 use crate::driver::locked_pages::LockedPages;
 use crate::driver::owned_stream::OwnedStream;
 use crate::error::CudaCode;
@@ -41,9 +40,8 @@ fn ends_copies(error: &Error) -> bool {
 /// The pages of a buffer belong to the CPU while the buffer is not busy.
 #[derive(Debug)]
 pub(super) struct ContextEngine {
-    /// Dropped before the pages are.
-    witness: Option<Witness>,
-    buffers: [StagingBuffer; BUFFERS],
+    /// [`BUFFERS`] of them; none once the context is gone.
+    buffers: Vec<StagingBuffer>,
     pages: LockedPages,
 }
 
@@ -86,13 +84,12 @@ fn is_pinned(bytes: &[u8]) -> bool {
 }
 
 impl ContextEngine {
-    /// An engine of the current context, `context`.
-    pub(super) fn new(context: Context) -> Result<Self> {
+    /// An engine of the current context.
+    pub(super) fn new() -> Result<Self> {
         cuda()?.outside_captures(|| {
             let pages = LockedPages::new(BUFFERS * BUFFER_LEN)?;
-            let buffers = [StagingBuffer::new()?, StagingBuffer::new()?];
-            let witness = Witness::new(context.key(), pages.start().addr().get() as CUdeviceptr);
-            Ok(Self { witness, buffers, pages })
+            let buffers = (0..BUFFERS).map(|_| StagingBuffer::new()).collect::<Result<_>>()?;
+            Ok(Self { buffers, pages })
         })
     }
 
@@ -235,7 +232,7 @@ impl ContextEngine {
 
     /// Waits for all buffers, and returns the first error.
     pub(super) fn wait_for_all(&mut self) -> Result<()> {
-        (0..BUFFERS).map(|buffer| self.wait(buffer)).fold(Ok(()), Result::and)
+        (0..self.buffers.len()).map(|buffer| self.wait(buffer)).fold(Ok(()), Result::and)
     }
 
     /// Whether the device may still use a buffer: a copy failed, and so did waiting for it.
@@ -243,13 +240,15 @@ impl ContextEngine {
         self.buffers.iter().any(|buffer| buffer.busy)
     }
 
+    /// Leaves everything to the context and the process.
+    pub(super) fn leave(&mut self) {
+        let _ = ManuallyDrop::new(mem::take(&mut self.buffers));
+        self.pages.leave();
+    }
+
     /// Forgets the CUDA objects that were destroyed with the context.
     pub(super) fn abandon(&mut self) {
-        self.witness = None;
-        for buffer in &mut self.buffers {
-            buffer.queue.abandon();
-            buffer.busy = false;
-        }
+        let _ = ManuallyDrop::new(mem::take(&mut self.buffers));
         self.pages.abandon();
     }
 }

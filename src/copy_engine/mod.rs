@@ -7,22 +7,21 @@
 mod context_engine;
 pub(crate) mod policy;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::Result;
-use crate::driver::context::Context;
+use crate::driver::context::{Context, Entered};
 use crate::driver::fill_pattern::FillPattern;
 use crate::driver::fork;
 use crate::lock::Lock;
 use context_engine::ContextEngine;
-use policy::{CopyThresholds, Direction, SharedThresholds};
 
-/// A GPU's engines, one per context, with its thresholds.
+/// A handle's engines, one per context. They end with the handle, in their contexts.
 #[derive(Debug, Default)]
 pub(crate) struct CopyEngines {
-    thresholds: SharedThresholds,
     /// Created by [`prepare`](Self::prepare), and by a copy on [`CopyPath::Engine`](policy::CopyPath::Engine).
     engines: Lock<Vec<Shared>>,
 }
@@ -54,19 +53,6 @@ impl From<Failure> for crate::Error {
 }
 
 impl CopyEngines {
-    pub(crate) fn thresholds(&self) -> CopyThresholds {
-        self.thresholds.get()
-    }
-
-    pub(crate) fn set_thresholds(&self, thresholds: CopyThresholds) {
-        self.thresholds.set(thresholds);
-    }
-
-    #[inline]
-    pub(crate) fn threshold(&self, direction: Direction) -> usize {
-        self.thresholds.of(direction)
-    }
-
     /// Copies `source` to the device in `context`, and waits.
     ///
     /// # Safety
@@ -156,16 +142,14 @@ impl CopyEngines {
     /// for each copy: the driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Lock<ContextEngine>>> {
         if !context.has_unique_id() {
-            return Ok(Arc::new(Lock::new(ContextEngine::new(context)?)));
+            return Ok(Arc::new(Lock::new(ContextEngine::new()?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();
         if let Some(found) = find(&self.engines.lock()) {
             return Ok(found.engine);
         }
-        // A new context is the time to free the engines of destroyed ones.
-        self.collect();
         // Made, and dropped, without the lock: a driver may log, and the logger copy.
-        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new(context)?)) };
+        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new()?)) };
         let mut engines = self.engines.lock();
         // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
@@ -175,17 +159,27 @@ impl CopyEngines {
         drop(engines);
         Ok(kept.engine)
     }
+}
 
-    /// Frees the engines of destroyed contexts. Does nothing in a forked child.
-    pub(crate) fn collect(&self) {
+impl Drop for CopyEngines {
+    fn drop(&mut self) {
         if fork::is_forked() {
+            // Everything is the parent's.
+            let _ = ManuallyDrop::new(std::mem::take(self.engines.get_mut()));
             return;
         }
-        // Without the lock, since this asks the driver.
-        let engines = self.engines.lock().clone();
-        for shared in engines.into_iter().filter(|shared| shared.context.is_destroyed()) {
-            self.engines.lock().retain(|other| !Arc::ptr_eq(&other.engine, &shared.engine));
-            shared.engine.lock().abandon();
+        for Shared { context, engine } in self.engines.get_mut().drain(..) {
+            // A context of `cuCtxCreate` may be gone: its owner need not keep it for the handle, whose memory in it is gone.
+            let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
+            if may_be_gone {
+                engine.lock().leave();
+                continue;
+            }
+            match context.try_enter() {
+                Ok(Entered::Current(_)) => drop(engine),
+                Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => engine.lock().abandon(),
+                Err(_) => engine.lock().leave(),
+            }
         }
     }
 }

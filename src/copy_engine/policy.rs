@@ -3,15 +3,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who makes the copies of [`Region::write_with`](crate::Region::write_with) and
-/// [`Region::read_with`](crate::Region::read_with).
+/// Who makes the copies of [`Memory::write_with`](crate::Memory::write_with) and
+/// [`Memory::read_with`](crate::Memory::read_with).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
     /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with
     /// [`Dma`](Self::Dma) has made the copy engine in the memory's context. Until then the CPU copies, because making the
-    /// engine may wait for a kernel that itself waits for this copy. Memory without a host view is always copied by the engine. The default, and what `Region::write` and
-    /// `Region::read` do, except that these refuse memory without a view.
+    /// engine may wait for a kernel that itself waits for this copy. Memory without a host view is always copied by the engine. The default, and what `Memory::write` and
+    /// `Memory::read` do, except that these refuse memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -47,23 +47,23 @@ impl Default for CopyThresholds {
 
 /// Thresholds that any thread may change at any time.
 #[derive(Debug)]
-pub(super) struct SharedThresholds {
+pub(crate) struct SharedThresholds {
     read: AtomicUsize,
     write: AtomicUsize,
 }
 
 impl SharedThresholds {
-    pub(super) fn get(&self) -> CopyThresholds {
+    pub(crate) fn get(&self) -> CopyThresholds {
         CopyThresholds { read: self.of(Direction::Read), write: self.of(Direction::Write) }
     }
 
-    pub(super) fn set(&self, thresholds: CopyThresholds) {
+    pub(crate) fn set(&self, thresholds: CopyThresholds) {
         self.read.store(thresholds.read, Ordering::Relaxed);
         self.write.store(thresholds.write, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn of(&self, direction: Direction) -> usize {
+    pub(crate) fn of(&self, direction: Direction) -> usize {
         match direction {
             Direction::Read => self.read.load(Ordering::Relaxed),
             Direction::Write => self.write.load(Ordering::Relaxed),

@@ -140,12 +140,11 @@ impl Vkgdr {
     }
 
     /// The number of deferred frees of this GPU, on all handles of the process: memory, Vulkan's buffers and images,
-    /// and semaphores that were dropped and wait until the device has finished with them. Free chunks of a
-    /// [`Pool`](crate::Pool) do not count; those that a dropped pool left may count as one. See
-    /// [`collect`](Self::collect).
+    /// and semaphores that were dropped and wait until the device has finished with them. Free memory of a
+    /// [`Pool`](crate::Pool) does not count, unless the pool was dropped. See [`collect`](Self::collect).
     #[must_use]
     pub fn pending_releases(&self) -> usize {
-        self.gpu().deferred_frees().len()
+        self.gpu().retired().len()
     }
 
     /// The number of live allocations of this GPU, on all handles of the process, including those that wait to be

@@ -1,6 +1,6 @@
 //! [`Gpu`]: the state that all handles of a GPU share. [`VulkanGpu`]: its Vulkan device and memory types.
 //!
-//! A `Gpu` has the GPU's deferred frees and copy engines, and lives as long as the process.
+//! A `Gpu` has the GPU's retired memory and copy thresholds, and lives as long as the process.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -12,15 +12,15 @@ use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
-use super::deferred_frees::DeferredFrees;
 use super::find_vulkan_device::{Found, find_vulkan_device};
 use super::memory_type::{self, MemoryType, MemoryTypeInfo};
 use super::trial_results::TrialResults;
-use crate::copy_engine::CopyEngines;
+use crate::copy_engine::policy::SharedThresholds;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::Device;
 use crate::lock::Lock;
 use crate::report::report;
+use crate::retire::RetireQueue;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 
 /// A GPU that CUDA knows.
@@ -32,10 +32,9 @@ pub(crate) struct Gpu {
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
     registers_host: AtomicBool,
     trial_results: TrialResults,
-    deferred_frees: DeferredFrees,
+    retired: RetireQueue,
     live_allocations: AtomicU32,
-    copy_engines: CopyEngines,
-    pools: Lock<Vec<Weak<dyn Collect>>>,
+    copy_thresholds: SharedThresholds,
 }
 
 /// A GPU's Vulkan device and its memory types.
@@ -69,12 +68,6 @@ impl Deref for VulkanRef {
             Self::Program(gpu) => gpu,
         }
     }
-}
-
-/// A pool that [`Vkgdr::collect`](crate::Vkgdr::collect) visits.
-pub(crate) trait Collect: Send + Sync {
-    /// Releases what the device has finished with. Does not wait.
-    fn collect(&self);
 }
 
 /// One live allocation in its GPU's count.
@@ -225,10 +218,9 @@ impl Gpu {
             vulkan: OnceLock::new(),
             registers_host: AtomicBool::new(false),
             trial_results: TrialResults::default(),
-            deferred_frees: DeferredFrees::default(),
+            retired: RetireQueue::default(),
             live_allocations: AtomicU32::new(0),
-            copy_engines: CopyEngines::default(),
-            pools: Lock::default(),
+            copy_thresholds: SharedThresholds::default(),
         })
     }
 
@@ -267,28 +259,13 @@ impl Gpu {
         self.live_allocations.load(Ordering::Relaxed)
     }
 
-    pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
-        &self.deferred_frees
-    }
-
-    /// Adds a pool to those that [`Vkgdr::collect`](crate::Vkgdr::collect) visits.
-    pub(crate) fn add_pool(&self, pool: Weak<dyn Collect>) {
-        let mut pools = self.pools.lock();
-        pools.retain(|pool| pool.strong_count() > 0);
-        pools.push(pool);
-    }
-
-    pub(super) fn collect_pools(&self) {
-        let pools: Vec<_> = {
-            let pools = self.pools.lock();
-            pools.iter().filter_map(Weak::upgrade).collect()
-        };
-        pools.iter().for_each(|pool| pool.collect());
+    pub(crate) const fn retired(&self) -> &RetireQueue {
+        &self.retired
     }
 
     #[inline]
-    pub(crate) const fn copy_engines(&self) -> &CopyEngines {
-        &self.copy_engines
+    pub(crate) const fn copy_thresholds(&self) -> &SharedThresholds {
+        &self.copy_thresholds
     }
 }
 

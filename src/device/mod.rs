@@ -1,12 +1,11 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
-//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`find_vulkan_device`] finds
-//! its Vulkan device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of
+//! [`gpu`] holds the state that all handles of a GPU share, including what is [retired](crate::retire); [`find_vulkan_device`]
+//! finds its Vulkan device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of
 //! each kind, and [`trial_results`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be
 //! mapped; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
-pub(crate) mod deferred_frees;
 pub(crate) mod dma_buf;
 mod facts;
 mod find_vulkan_device;
@@ -15,10 +14,11 @@ mod memory_type;
 mod trial_results;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::CUdevice;
 
+use crate::copy_engine::CopyEngines;
 use crate::copy_engine::policy::CopyThresholds;
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
@@ -27,7 +27,6 @@ use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version, pointer_device};
-pub(crate) use gpu::Collect;
 use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{MemoryType, Source};
@@ -62,7 +61,12 @@ struct HandleState {
     /// The type of host memory that is registered pages.
     registered: MemoryType,
     flags: OpenFlags,
+    /// Ends before the primary context is released.
+    engines: CopyEngines,
+    /// The context in which memory is allocated, whichever is current.
     primary: Option<PrimaryContext>,
+    /// Keeps the primary context alive once memory was allocated in it as the current one.
+    kept: OnceLock<PrimaryContext>,
     /// One-entry cache of the last context that was checked to belong to this device.
     last_context: Lock<Option<Context>>,
 }
@@ -158,7 +162,18 @@ impl Vkgdr {
             report!(Info, "{} is opened without Vulkan and {mapped} memory: {error}", gpu.name());
         }
         let last_context = Lock::default();
-        let state = HandleState { gpu, device, vulkan, types, registered, flags, primary, last_context };
+        let state = HandleState {
+            gpu,
+            device,
+            vulkan,
+            types,
+            registered,
+            flags,
+            engines: CopyEngines::default(),
+            primary,
+            kept: OnceLock::new(),
+            last_context,
+        };
         Ok(Self { handle: Arc::new(state) })
     }
 
@@ -194,25 +209,19 @@ impl Vkgdr {
     /// stream capture, has no event to ask: this call waits for that context, and so do an allocation that finds no memory left
     /// and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to streams has been
     /// dropped and collected: this call needs one.
-    ///
-    /// Also releases the copy engine's pinned memory and streams ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) of
-    /// contexts that were destroyed, and the streams that only free chunks of a [`Pool`](crate::Pool) keep alive.
+
     pub fn collect(&self) -> usize {
-        self.gpu().copy_engines().collect();
-        if !fork::is_forked() {
-            self.gpu().collect_pools();
-        }
-        self.gpu().deferred_frees().collect()
+        self.gpu().retired().collect()
     }
 
     /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
-    /// engine: in the handle's primary context if it retains that, otherwise in the current context, which must belong to
-    /// the handle's device. Nothing if they exist.
+    /// engine for memory of this handle: in the handle's primary context if it retains that, otherwise in the current context,
+    /// which must belong to the handle's device. Nothing if they exist. They end with the handle and its memory.
     ///
     /// Page-locking memory and creating streams may wait until running kernels have ended. Call this
     /// before starting a kernel that waits for the CPU. A copy with [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes
     /// them, too, as does a copy from or to memory without a host view.
-    /// With drivers older than CUDA 12 this does nothing, see [`Region::write_with`](crate::Region::write_with).
+    /// With drivers older than CUDA 12 this does nothing, see [`Memory::write_with`](crate::Memory::write_with).
     ///
     /// # Errors
     ///
@@ -228,14 +237,14 @@ impl Vkgdr {
     /// ```
     pub fn prepare_copies(&self) -> Result<()> {
         fork::check()?;
-        self.gpu().copy_engines().prepare(self.allocation_context()?)
+        self.copy_engines().prepare(self.allocation_context()?)
     }
 
     /// The lengths from which the copy engine, not the CPU, copies this GPU's memory, once
     /// [`prepare_copies`](Self::prepare_copies) has made it.
     #[must_use]
     pub fn copy_thresholds(&self) -> CopyThresholds {
-        self.gpu().copy_engines().thresholds()
+        self.gpu().copy_thresholds().get()
     }
 
     /// Sets the lengths from which the copy engine, not the CPU, copies this GPU's memory, for all handles of the
@@ -250,7 +259,11 @@ impl Vkgdr {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
-        self.gpu().copy_engines().set_thresholds(thresholds);
+        self.gpu().copy_thresholds().set(thresholds);
+    }
+
+    pub(crate) fn copy_engines(&self) -> &CopyEngines {
+        &self.handle.engines
     }
 
     #[inline]
@@ -327,6 +340,10 @@ impl Vkgdr {
         }
         let context = Context::current()?;
         self.check_current_context()?;
+        if context.primary_device().is_some() && self.handle.kept.get().is_none() {
+            // Its other owners may release it while memory of this handle is in it. Another thread may do the same.
+            let _ = self.handle.kept.set(PrimaryContext::retain(self.device())?);
+        }
         *self.handle.last_context.lock() = Some(context);
         Ok(context)
     }

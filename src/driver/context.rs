@@ -1,4 +1,7 @@
 //! CUDA contexts: remembering one, making it current for a scope, and retaining a device's primary context.
+//!
+//! A primary context can end by `cudaDeviceReset` alone, for which a public call can be asked. A context of `cuCtxCreate` must
+//! outlive the handles and the memory that were made in it: its owner ends it.
 #![expect(unsafe_code, reason = "pushes contexts that it does not own")]
 
 use std::ptr;
@@ -6,21 +9,19 @@ use std::ptr;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, cuda};
-use super::liveness::{self, ContextKey, Liveness};
 use super::{Handle, fork};
 use crate::error::CudaCode;
 use crate::report::report;
 use crate::{Error, Result};
 
-/// A context that the caller owns, remembered so that it can be made current later, on any thread.
-///
-/// Only [`try_enter`](Self::try_enter) passes it to the driver, unless there is evidence that it was destroyed
-/// ([`liveness`]).
+/// A context, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     raw: Handle<CUcontext>,
-    /// Distinguishes a destroyed context from a new one at the same address.
+    /// Distinguishes a destroyed context from a later one at its address; `None` before CUDA 12.
     id: Option<u64>,
+    /// The device whose primary context it is.
+    primary: Option<CUdevice>,
 }
 
 impl Context {
@@ -28,39 +29,23 @@ impl Context {
     pub(crate) fn current() -> Result<Self> {
         let cuda = cuda()?;
         let raw = cuda.context_current()?;
-        if raw.is_null() {
-            // Fails with the driver's own error.
-            cuda.context_device()?;
-        }
+        // Fails with the driver's own error where no context is current.
+        let device = cuda.context_device()?;
         // SAFETY: null asks for the current context.
         let id = unsafe { cuda.context_id(ptr::null_mut()) }?;
-        let context = Self { raw: Handle(raw), id };
-        liveness::add(context.key(), || context.find_primary(cuda));
-        Ok(context)
-    }
-
-    /// The device whose primary context this is. This context must be current.
-    fn find_primary(self, cuda: &Cuda) -> Option<CUdevice> {
-        let device = cuda.context_device().ok()?;
-        if !cuda.primary_context_is_active(device).ok()? {
-            return None;
-        }
-        // The primary context is active: this is not its first reference, and so not the last to be released.
-        let retained = PrimaryContext::reference(cuda, device).ok()?;
-        (retained.context.raw == self.raw).then_some(device)
+        // An active primary context has other references: the one that is released here is not the last.
+        let is_primary = cuda.primary_context_is_active(device)?
+            && PrimaryContext::reference(cuda, device)?.context.raw == Handle(raw);
+        Ok(Self { raw: Handle(raw), id, primary: is_primary.then_some(device) })
     }
 
     pub(crate) const fn raw(self) -> CUcontext {
         self.raw.0
     }
 
-    pub(crate) fn key(self) -> ContextKey {
-        ContextKey { address: self.raw().addr(), id: self.id }
-    }
-
-    /// Whether the device's primary context exists and is this one.
-    fn is_primary(self, cuda: &Cuda, device: CUdevice) -> Result<bool> {
-        Ok(cuda.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context() == self)
+    /// The device whose primary context it is, if it is one.
+    pub(crate) const fn primary_device(self) -> Option<CUdevice> {
+        self.primary
     }
 
     /// Whether the context can be distinguished from a later one at its address: from CUDA 12 on.
@@ -68,43 +53,30 @@ impl Context {
         self.id.is_some()
     }
 
-    /// Makes the context current until the guard is dropped; for callers that continue when the context is gone.
-    ///
-    /// A context of which nothing is known counts as alive: most are, on threads where they are not current.
+    /// Makes the context current until the guard is dropped; for callers that go on when the context is gone.
     #[inline]
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;
         match self.is_current() {
             Ok(true) => Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
-            Ok(false) => self.enter_unless_destroyed(cuda),
+            Ok(false) => match self.was_reset(cuda) {
+                Ok(true) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+                // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
+                Ok(false) => unsafe { self.push(cuda) },
+                Err(error) => Entered::failed(error, &[]),
+            },
             Err(error) => Entered::failed(error, &[]),
         }
     }
 
-    fn enter_unless_destroyed(self, cuda: &'static Cuda) -> Result<Entered> {
-        match self.liveness(cuda) {
-            // SAFETY: the context is alive, as far as can be known.
-            Ok(Liveness::Alive | Liveness::Unknown) => unsafe { self.push(cuda) },
-            Ok(Liveness::Destroyed) => Ok(Entered::Destroyed(cuda.destroyed_context())),
-            Err(error) => Entered::failed(error, &[]),
+    /// Whether this is a primary context that no longer exists.
+    fn was_reset(self, cuda: &Cuda) -> Result<bool> {
+        let Some(device) = self.primary else { return Ok(false) };
+        if !cuda.primary_context_is_active(device)? {
+            return Ok(true);
         }
-    }
-
-    /// Whether this context, which is not current as far as ids tell, still exists.
-    fn liveness(self, cuda: &Cuda) -> Result<Liveness> {
-        let ask = || liveness::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
-        if cuda.context_current()? != self.raw() {
-            return ask();
-        }
-        // A context with another id has the address, or the one that was current here was destroyed: this one, unless it is
-        // proven alive, or an earlier one at its address. Before CUDA 12, whether the current context exists is all that can
-        // be known.
-        let exists = if self.has_unique_id() { ask()? == Liveness::Alive } else { cuda.context_device().is_ok() };
-        if exists {
-            return Ok(Liveness::Alive);
-        }
-        liveness::remove(self.key());
-        Ok(Liveness::Destroyed)
+        // Before CUDA 12, one that was made since the reset cannot be told from the one before.
+        Ok(self.has_unique_id() && PrimaryContext::retain(device)?.context != self)
     }
 
     /// Makes the context current until the guard is dropped.
@@ -115,25 +87,16 @@ impl Context {
     unsafe fn push(self, cuda: &'static Cuda) -> Result<Entered> {
         // SAFETY: by this method's contract.
         if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
-            return self.failed(error, &CudaCode::GONE);
+            return Entered::failed(error, &CudaCode::GONE);
         }
         let guard = ContextGuard { cuda, pushed: true };
         let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
         // SAFETY: null asks for the current context, which the push has just set.
         match unsafe { cuda.context_id(ptr::null_mut()) } {
             Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
-            Ok(_) => self.failed(cuda.destroyed_context(), &CudaCode::GONE),
-            Err(error) => self.failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
+            Ok(_) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+            Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
         }
-    }
-
-    /// [`Entered::failed`], and remembers if the context is gone.
-    fn failed(self, error: Error, gone: &[i32]) -> Result<Entered> {
-        let entered = Entered::failed(error, gone);
-        if matches!(entered, Ok(Entered::Destroyed(_))) {
-            liveness::remove(self.key());
-        }
-        entered
     }
 
     /// Whether this context is current on this thread, and alive. False before CUDA 12, where contexts have no ids.
@@ -152,15 +115,10 @@ impl Context {
         }
     }
 
-    /// Whether there is evidence that the context was destroyed.
+    /// Whether this is a primary context that was reset.
     pub(crate) fn is_destroyed(self) -> bool {
-        let asked = cuda().and_then(|cuda| Ok(!self.is_current()? && self.liveness(cuda)? == Liveness::Destroyed));
+        let asked = cuda().and_then(|cuda| Ok(!self.is_current()? && self.was_reset(cuda)?));
         asked.unwrap_or(false)
-    }
-
-    /// Whether the context can be entered.
-    pub(crate) fn is_alive(self) -> bool {
-        matches!(self.try_enter(), Ok(Entered::Current(_)))
     }
 
     /// Makes the context current until the guard is dropped.
@@ -214,12 +172,12 @@ impl Entered {
     }
 }
 
-/// Runs `work` and restores the current context, unless that was destroyed. For calls that change it, such as cudarc's.
+/// Runs `work`, a call of cudarc's, which may change the current context, and makes the one before current again.
 pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     let current = || cuda().and_then(Cuda::context_current);
-    let before = retry_once(current).ok().filter(|before| before.is_null() || !current_is_destroyed());
+    let before = retry_once(current);
     let value = work();
-    if let Some(before) = before
+    if let Ok(before) = before
         && !current().is_ok_and(|after| after == before)
     {
         // SAFETY: `before` is null, or was current on this thread, and alive.
@@ -229,11 +187,6 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     value
-}
-
-fn current_is_destroyed() -> bool {
-    let device = retry_once(|| cuda().and_then(Cuda::context_device));
-    device.is_err_and(|error| error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)))
 }
 
 /// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
@@ -281,14 +234,13 @@ impl PrimaryContext {
         let mut retained = Self::reference(cuda, device)?;
         // SAFETY: the context was just retained.
         retained.context.id = unsafe { cuda.context_id(retained.context.raw()) }?;
-        liveness::add(retained.context.key(), || Some(device));
         Ok(retained)
     }
 
     /// Retains the context. Its id is not known yet.
     fn reference(cuda: &Cuda, device: CUdevice) -> Result<Self> {
-        let raw = cuda.primary_context_retain(device)?;
-        Ok(Self { context: Context { raw: Handle(raw), id: None }, device })
+        let raw = Handle(cuda.primary_context_retain(device)?);
+        Ok(Self { context: Context { raw, id: None, primary: Some(device) }, device })
     }
 
     pub(crate) const fn context(&self) -> Context {

@@ -134,7 +134,6 @@ macro_rules! call {
 }
 use call;
 pub(crate) use existing::{DeviceAttribute, MemoryAt, Placement};
-pub(crate) use memory::PointerAttributes;
 use memory::{MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST};
 
 /// The loaded CUDA driver.
@@ -185,7 +184,7 @@ fn library() -> Result<&'static Library> {
 
 impl Cuda {
     #[inline]
-    fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
+    pub(crate) fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
         if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
     }
 

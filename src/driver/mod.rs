@@ -3,16 +3,13 @@
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`fork`]).
 
-pub(crate) mod anchor;
 pub(crate) mod context;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod dma_buf;
 pub(crate) mod fill_pattern;
 pub(crate) mod fork;
-pub(crate) mod known_context;
 pub(crate) mod library;
-pub(crate) mod liveness;
 pub(crate) mod locked_pages;
 pub(crate) mod memfd;
 pub(crate) mod owned_stream;

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use cudarc::driver::sys::{CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::cuda::cuda;
 use super::fill_pattern::FillPattern;
@@ -15,18 +15,16 @@ use crate::report::report;
 /// be current in every call.
 #[derive(Debug)]
 pub(crate) struct OwnedStream {
-    /// `None` once it was destroyed or abandoned.
-    raw: Option<Handle<CUstream>>,
+    raw: Handle<CUstream>,
 }
 
 impl OwnedStream {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { raw: Some(Handle(cuda()?.stream_create()?)) })
+        Ok(Self { raw: Handle(cuda()?.stream_create()?) })
     }
 
-    fn raw(&self) -> CUstream {
-        // Null is never used: `raw` is None only after `abandon` or in `drop`.
-        self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
+    const fn raw(&self) -> CUstream {
+        self.raw.0
     }
 
     /// # Safety
@@ -60,46 +58,20 @@ impl OwnedStream {
         }
     }
 
-    /// Makes later work of the stream wait for an event.
-    ///
-    /// # Safety
-    ///
-    /// The event must be live.
-    pub(crate) unsafe fn wait(&self, event: CUevent) -> Result<()> {
-        // SAFETY: the stream is live, and the event by this method's contract.
-        unsafe { cuda()?.stream_wait_event(self.raw(), event) }
-    }
-
-    /// Records an event after the work of the stream so far.
-    ///
-    /// # Safety
-    ///
-    /// The event must be live, and of the stream's context.
-    pub(crate) unsafe fn record(&self, event: CUevent) -> Result<()> {
-        // SAFETY: the stream is live, and the event by this method's contract.
-        unsafe { cuda()?.event_record(event, self.raw()) }
-    }
-
     /// Waits for all work of the stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is live.
         unsafe { cuda()?.stream_synchronize(self.raw()) }
     }
-
-    /// Forgets the stream, after CUDA destroyed it with its context.
-    pub(crate) fn abandon(&mut self) {
-        self.raw = None;
-    }
 }
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        let Some(raw) = self.raw.take() else { return };
         if fork::is_forked() {
             return;
         }
         // SAFETY: the stream is live, and this value is its only owner.
-        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.stream_destroy(raw.0) }) {
+        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.stream_destroy(self.raw()) }) {
             report!(Warn, "releasing a CUDA stream: {error}");
         }
     }

@@ -12,7 +12,7 @@ use crate::report::report;
 /// is an event that was destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct RawEvent {
-    /// `None` once it was destroyed or abandoned.
+    /// `None` once it was destroyed.
     raw: Option<Handle<CUevent>>,
 }
 
@@ -31,7 +31,7 @@ impl RawEvent {
         Ok(event)
     }
 
-    /// The driver's handle; null once it was destroyed or abandoned.
+    /// The driver's handle; null once it was destroyed.
     pub(crate) fn raw(&self) -> CUevent {
         self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
     }
@@ -46,11 +46,6 @@ impl RawEvent {
     pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is live.
         self.raw.map_or(Ok(()), |raw| unsafe { cuda()?.event_synchronize(raw.0) })
-    }
-
-    /// Forgets the event, after CUDA destroyed it with its context.
-    pub(crate) fn abandon(&mut self) {
-        self.raw = None;
     }
 }
 

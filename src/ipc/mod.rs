@@ -50,7 +50,7 @@ use message::{Backing, Expected, LEN, Message};
 ///
 /// The memory may be freed here afterwards, and the process may end: the bytes live as long as the memory of any
 /// process that shares them. Call it after the writes that the other process is to see, and after
-/// [`flush`](crate::Region::flush): it orders nothing.
+/// [`flush`](crate::Memory::flush): it orders nothing.
 ///
 /// # Errors
 ///

@@ -5,10 +5,9 @@
 
 use std::os::fd::OwnedFd;
 
-use super::memory::Memory;
+use super::Memory;
 use crate::allocation::{Allocation, Exported};
 use crate::driver::fork;
-use crate::region::Region;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// A descriptor of device memory that a network card can register: the arguments of
@@ -33,10 +32,10 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for memory
+    /// [`Error::Pooled`] for memory of a pool and for a slice, which share an allocation with other memory, [`Error::NoExport`] for memory
     /// that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        if self.is_pooled() {
+        if !self.is_whole() {
             return Err(Error::Pooled { operation: "export_fd" });
         }
         self.block().allocation().export()
@@ -66,11 +65,11 @@ impl Memory {
     }
 }
 
-impl Region {
-    /// A new descriptor of the memory that a network card can register, with the place of this region in it.
+impl Memory {
+    /// A new descriptor of the memory that a network card can register, with the place of this memory or slice in it.
     ///
     /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`](crate::AllocateOptions::with_dma_buf), video
-    /// memory of a handle without Vulkan, and existing memory ([`Mapping`](crate::Mapping)). The descriptor or a registration
+    /// memory of a handle without Vulkan, and existing memory ([`map_existing`](Self::map_existing)). The descriptor or a registration
     /// keeps the pages alive, but once the memory is freed their bytes may be used for other memory: end the registration first.
     ///
     /// # Errors

@@ -1,23 +1,680 @@
-//! [`RawMemory`], which is freed by hand, [`Memory`], which frees itself, and [`Mapping`] of others' memory.
+//! [`Memory`]: bytes that the CPU and the device share, counted by reference and freed with the last reference.
 //!
-//! A `Memory` is reference-counted with its [`Region`](crate::Region)s and freed with the last of them. A `Mapping` is
-//! a host view of memory that others allocated.
-//!
-//! A `Region` refers to a [`chunk`](crate::chunk), which is part or all of a [`Block`](crate::chunk::Block), the live
-//! allocation.
+//! A memory is all of a [`Block`](block::Block), the live allocation, or a part of one that a pool or an allocator divides.
+//! [`access`], [`copy`], [`existing`] and [`export`] have its other methods, [`uses`] what its release waits for, [`raw`] the
+//! memory that is freed by hand.
+#![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
+mod access;
+pub(crate) mod block;
+mod copy;
+mod existing;
 mod export;
 mod lookup;
-mod mapping;
-#[expect(clippy::module_inception, reason = "a file is named after the type in it")]
-mod memory;
 mod options;
 mod raw;
-mod stream_binding;
+pub(crate) mod uses;
 
+use std::fmt;
+use std::ops::RangeBounds;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
+
+use crate::access::cached_bytes::CachedBytes;
+use crate::access::copy::HostAccess;
+use crate::access::range;
+use crate::access::view::View;
+use crate::addresses::{self, Lookup};
+use crate::allocation::Allocation;
+use crate::copy_engine::policy::SharedThresholds;
+use crate::cudarc_view::Slice;
+use crate::driver::context::Context;
+use crate::driver::{Handle, PER_THREAD_STREAM, fork};
+use crate::lock::Lock;
+use crate::report::report;
+use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
+pub(crate) use block::Block;
 pub use export::DmaBuf;
 pub use lookup::memory_of;
-pub use mapping::Mapping;
-pub use memory::Memory;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
+pub use uses::DropPolicy;
+pub(crate) use uses::{BoundStream, Uses};
+
+/// Memory that the CPU and the device share.
+///
+/// Like [`bytes::Bytes`](https://docs.rs/bytes), it is a reference: [`clone`](Clone::clone) and [`slice`](Self::slice) make others
+/// to the same bytes, and the last to be dropped frees them. It remembers the CUDA context that it was allocated in, so that it
+/// may be used and dropped on any thread, with any context current. Freeing it first waits for the device, see [`DropPolicy`].
+///
+/// Both sides may write at any time, and slices may overlap. The methods that copy are safe nevertheless: a race affects only
+/// which bytes are seen. Slices of elements and pointers are `unsafe` to use. Offsets and ranges are in bytes from the start of the
+/// memory or slice.
+///
+/// # Contexts
+///
+/// The handle retains the device's primary context as soon as memory is in it, so that only `cudaDeviceReset` ends it earlier.
+/// Then only Vulkan's side of the memory is freed, and a warning is logged. **A context of `cuCtxCreate` must outlive its memory**:
+/// what the driver does with a destroyed context is undefined.
+///
+/// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
+/// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a stream, or
+/// [freed unsynchronized](Self::free_unsynchronized), may be dropped meanwhile if its stream is not the captured one and the
+/// capture is either relaxed or both thread-local and another thread's. Memory that cannot be waited for because of a capture is
+/// released later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
+///
+/// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the memory is
+/// the parent's.
+///
+/// # Memory of a pool
+///
+/// Memory of a [`Pool`](crate::Pool) returns to the pool, which reuses it once the device has finished with it. It cannot be
+/// exported ([`Error::Pooled`]), since it shares an allocation with other memory.
+///
+/// # Examples
+///
+/// ```no_run
+/// use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+///
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let memory = Memory::allocate(&gpu, 1 << 20, MemoryKind::Mapped)?;
+/// memory.write(0, &[1_u32, 2, 3])?;
+/// memory.flush(..)?;
+/// println!("kernels use {:#x}", memory.device_ptr());
+/// let second_half = memory.slice(1 << 19..)?;
+/// drop(memory); // the slice keeps the bytes alive
+/// assert_eq!(second_half.len(), 1 << 19);
+/// # Ok::<(), vkgdr::Error>(())
+/// ```
+pub struct Memory {
+    /// Null for device memory.
+    host_ptr: Handle<*mut u8>,
+    device_ptr: CUdeviceptr,
+    len: usize,
+    access: HostAccess,
+    /// Ends before the reference: it knows of work that the release waits for.
+    pub(crate) cuda: Slice,
+    inner: Arc<Inner>,
+}
+
+/// What all references to a memory share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// `None` during the release only.
+    block: Option<Arc<Block>>,
+    /// Where the memory begins in the block, and its requested bytes.
+    offset: usize,
+    len: usize,
+    access: HostAccess,
+    thresholds: &'static SharedThresholds,
+    /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
+    exposed: AtomicBool,
+    uses: Lock<Uses>,
+    owner: Option<Part>,
+}
+
+/// Where a part of a block returns.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) home: Arc<dyn Home>,
+    /// Where the home has it; `None` for all of a block.
+    pub(crate) slot: Option<Slot>,
+}
+
+/// A place in a pool or an allocator, whose meaning is theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) group: u32,
+    pub(crate) index: u32,
+}
+
+/// A pool or an allocator, which divides blocks.
+pub(crate) trait Home: fmt::Debug + Send + Sync {
+    /// Takes back memory whose last reference was dropped.
+    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()>;
+}
+
+/// Memory that was freed.
+pub(crate) struct Freed {
+    pub(crate) block: Arc<Block>,
+    pub(crate) slot: Option<Slot>,
+    /// The device address of the first byte.
+    pub(crate) address: CUdeviceptr,
+    pub(crate) len: usize,
+    /// [`Uses::immediate`] if the device cannot have used it.
+    pub(crate) uses: Uses,
+}
+
+impl Inner {
+    /// `len` bytes at an offset of a block: a part that returns to its owner, or all of the block.
+    pub(crate) fn new(
+        block: Arc<Block>,
+        (offset, len): (usize, usize),
+        access: HostAccess,
+        owner: Option<Part>,
+    ) -> Self {
+        let thresholds = block.allocation().owner().gpu().copy_thresholds();
+        // The device may use memory of no pool from the start.
+        let exposed = AtomicBool::new(owner.is_none());
+        Self { block: Some(block), offset, len, access, thresholds, exposed, uses: Lock::default(), owner }
+    }
+
+    fn block(&self) -> &Arc<Block> {
+        self.block.as_ref().expect("only the release takes the block")
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        self.block().context()
+    }
+
+    /// Records that a view is for a stream of the memory's context.
+    pub(crate) fn record_view(&self, stream: &Arc<CudaStream>) {
+        self.uses.lock().record_view(stream, self.context());
+    }
+
+    /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
+    fn uses(&self) -> Uses {
+        if fork::is_forked() {
+            return self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default();
+        }
+        self.uses.lock().clone()
+    }
+
+    fn bound_stream(&self) -> Option<CUstream> {
+        if fork::is_forked() { self.uses().bound_stream() } else { self.uses.lock().bound_stream() }
+    }
+
+    fn bind(&self, stream: BoundStream) -> Result<()> {
+        if stream.raw().addr() == PER_THREAD_STREAM {
+            return Err(Error::PerThreadStream);
+        }
+        let before = self.uses.lock().bind(stream);
+        // Without the lock: dropping a stream may call the driver.
+        drop(before);
+        Ok(())
+    }
+
+    /// Releases the memory, or returns it to its owner. A second call does nothing. In a forked child, nothing is released.
+    fn release(&mut self) -> Result<()> {
+        let Some(block) = self.block.take() else { return Ok(()) };
+        if fork::is_forked() {
+            let _ = std::mem::ManuallyDrop::new((block, self.owner.take()));
+            return Ok(());
+        }
+        let uses = std::mem::take(self.uses.get_mut());
+        let uses = if *self.exposed.get_mut() { uses } else { Uses::immediate() };
+        match self.owner.take() {
+            Some(Part { home, slot }) => {
+                let address = block.allocation().device_ptr() + self.offset as u64;
+                home.take_back(Freed { block, slot, address, len: self.len, uses })
+            }
+            // The device keeps the memory: only the host's view ends.
+            None if block.allocation().existing().is_some() => {
+                drop(block);
+                Ok(())
+            }
+            None => {
+                let (context, queue) = (block.context(), block.allocation().owner().gpu().retired());
+                uses.release_after(context, queue, move || Arc::into_inner(block).map_or(Ok(()), Block::release))
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            report!(Warn, "releasing memory: {error}");
+        }
+    }
+}
+
+impl Lookup for Inner {
+    fn find(self: Arc<Self>, _: CUdeviceptr) -> Option<Memory> {
+        Some(Memory::new(self))
+    }
+}
+
+impl Memory {
+    /// Allocates `len` bytes in the handle's primary context if it retains that, otherwise in the current context,
+    /// which must belong to the handle's device.
+    ///
+    /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
+    /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
+    /// allocations of a [`Pool`](crate::Pool) share one for each block.
+    ///
+    /// An allocation may wait until running kernels have ended (CUDA programming guide, "Implicit Synchronization"): allocate
+    /// before starting a kernel that waits for the CPU. When memory is short, it waits for freed memory that the device still uses,
+    /// for a second at most.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is
+    /// another device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`]
+    /// when memory is exhausted or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not
+    /// come from Vulkan), [`Error::Forked`], and other errors of the drivers.
+    pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::make(owner, || Allocation::new(owner, len, kind))
+    }
+
+    /// Like [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
+    /// exhausted. [`kind`](Self::kind) tells which it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
+    /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
+    pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
+        let allocate = |kind| {
+            let make = if options.has_dma_buf() { Allocation::of_dma_buf } else { Allocation::new };
+            Self::make(owner, || make(owner, len, kind))
+        };
+        let refusal = match allocate(options.kind()) {
+            Err(error) if owner.lacks(options.kind(), &error) => error,
+            result => return result,
+        };
+        for kind in options.others() {
+            match allocate(kind) {
+                Err(error) if owner.lacks(kind, &error) => {}
+                result => return result,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Memory of an allocation of its own.
+    #[inline]
+    fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
+        let block = Arc::new(Block::new(owner, allocate)?);
+        let (listing, access) = (block.allocation().listing(), block.host_access());
+        let len = block.allocation().len();
+        let inner = Arc::new(Inner::new(block, (0, len), access, None));
+        // Memory of others is not listed.
+        if let Some(listing) = listing {
+            let found: std::sync::Weak<Inner> = Arc::downgrade(&inner);
+            addresses::set_lookup(listing, found);
+        }
+        Ok(Self::new(inner))
+    }
+
+    /// A reference to all of a memory.
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        let Inner { offset, len, access, .. } = *inner;
+        let allocation = inner.block().allocation();
+        let device_ptr = allocation.device_ptr() + offset as u64;
+        let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
+        Self { host_ptr: Handle(host_ptr), device_ptr, len, access, cuda: Slice::default(), inner }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    #[inline]
+    pub(crate) fn block(&self) -> &Block {
+        self.inner.block()
+    }
+
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        self.inner.owner.as_ref().and_then(|part| part.slot)
+    }
+
+    /// Whether it is all of an allocation, and not a part of one.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.inner.owner.is_none() && self.len == self.inner.len
+    }
+
+    #[inline]
+    pub(crate) fn cpu_view(&self) -> View<'_> {
+        View::checked(self.block().allocation(), self.offset(), self.len, self.access)
+    }
+
+    /// The offset in the allocation, in bytes.
+    pub(crate) fn offset(&self) -> usize {
+        let start = self.block().allocation().device_ptr();
+        usize::try_from(self.device_ptr - start).expect("an allocation fits the address space")
+    }
+
+    /// The host address of a range.
+    #[inline]
+    fn host_range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+        range::check(offset, len, self.len)?;
+        let first = NonNull::new(self.host_ptr.0).ok_or_else(|| Error::NoHostView { kind: self.kind() })?;
+        // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
+        Ok(unsafe { first.add(offset) })
+    }
+
+    /// Marks the bytes as ones that the device may use from now on.
+    #[inline]
+    pub(crate) fn expose(&self) {
+        // A load first: a store would take the cache line from other threads.
+        if !self.inner.exposed.load(Ordering::Relaxed) {
+            self.inner.exposed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A part of the memory, with its own pointers. It keeps all of the memory alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        let host_ptr = self.host_ptr.0;
+        let host_ptr = Handle(if host_ptr.is_null() { host_ptr } else { host_ptr.wrapping_add(offset) });
+        let device_ptr = self.device_ptr + offset as u64;
+        let (access, cuda, inner) = (self.access, Slice::default(), self.inner.clone());
+        Ok(Self { host_ptr, device_ptr, len, access, cuda, inner })
+    }
+
+    /// The handle that the memory was allocated from.
+    #[must_use]
+    #[inline]
+    pub fn owner(&self) -> &Vkgdr {
+        self.block().allocation().owner()
+    }
+
+    /// The device address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.expose();
+        self.device_ptr
+    }
+
+    /// The host address of the first byte; `None` for device memory.
+    ///
+    /// Valid while a reference to the memory lives. The device may change the bytes at any time: read and write through the
+    /// pointer with volatile or atomic accesses.
+    #[inline]
+    #[must_use]
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.host_ptr.0)
+    }
+
+    /// The host addresses of memory that the CPU caches, for copies that name addresses.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cached_bytes(&self) -> CachedBytes {
+        CachedBytes::new(self.host_ptr(), self.len, self.access)
+    }
+
+    /// The number of bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes: in an empty slice, since empty memory cannot be allocated.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The kind of memory.
+    #[inline]
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.block().allocation().kind()
+    }
+
+    /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
+    /// running.
+    #[inline]
+    #[must_use]
+    pub fn is_coherent(&self) -> bool {
+        self.block().allocation().memory_type().coherent
+    }
+
+    /// Whether the CPU caches the memory. If not, its stores are write-combined, and its loads slow.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.block().allocation().memory_type().cached
+    }
+
+    /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`, or 64 for memory
+    /// that does not come from Vulkan.
+    #[inline]
+    #[must_use]
+    pub fn non_coherent_atom_size(&self) -> usize {
+        self.block().allocation().memory_type().atom
+    }
+
+    /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.
+    #[must_use]
+    pub fn memory_type(&self) -> MemoryTypeInfo {
+        self.block().allocation().memory_type().info
+    }
+
+    /// A number that all references to the same memory share, and no other live memory has.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        Arc::as_ptr(&self.inner).addr() as u64
+    }
+
+    /// The CUDA context that the memory belongs to.
+    #[must_use]
+    pub fn context(&self) -> CUcontext {
+        self.inner.context().raw()
+    }
+
+    /// A stream of the memory's context, for copies, fills and events. Any context may be current. Null and 1
+    /// (`CU_STREAM_LEGACY`) are the legacy default stream of the memory's context, 2 (`CU_STREAM_PER_THREAD`) is its
+    /// default stream of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Forked`], and the errors of
+    /// `cuStreamGetCtx`.
+    ///
+    /// # Safety
+    ///
+    /// The stream must outlive the last use of the returned value and its clones.
+    pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
+        // SAFETY: by this method's contract.
+        unsafe { StreamRef::in_context(raw, self.inner.context()) }
+    }
+
+    /// Binds the memory to a stream, which it keeps alive: [`map`](Self::map) waits for the stream, and a drop
+    /// returns at once, with the memory freed after the work that was submitted to the stream before.
+    ///
+    /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, be ordered before
+    /// later work of it, or be announced by [`record_use`](Self::record_use). A later binding to another stream makes the
+    /// drop wait for the whole context.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::PerThreadStream`], and
+    /// [`Error::Forked`].
+    pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        fork::check()?;
+        if stream.context().cu_ctx() != self.context() {
+            return Err(Error::ForeignStream);
+        }
+        self.inner.bind(BoundStream::shared(stream.clone()))
+    }
+
+    /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the context's legacy default one.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`bind_stream`](Self::bind_stream) and of `cuStreamGetCtx`.
+    ///
+    /// # Safety
+    ///
+    /// The stream must stay alive until the last reference to the memory is dropped, or the memory is bound to another stream or to
+    /// none, and until calls for it that other threads began before have returned.
+    pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: live by this method's contract.
+        let stream = unsafe { self.stream(stream) }?;
+        // SAFETY: live for long enough by this method's contract.
+        unsafe { self.bind_checked_stream(stream) }
+    }
+
+    /// Binds to a stream of the memory's context.
+    ///
+    /// # Safety
+    ///
+    /// See [`bind_raw_stream`](Self::bind_raw_stream).
+    pub(crate) unsafe fn bind_checked_stream(&self, stream: StreamRef) -> Result<()> {
+        fork::check()?;
+        self.inner.bind(BoundStream::Raw(Handle(stream.raw())))
+    }
+
+    /// The bound stream, if any.
+    #[inline]
+    #[must_use]
+    pub fn bound_stream(&self) -> Option<CUstream> {
+        self.inner.bound_stream()
+    }
+
+    /// Waits for the bound stream and ends the binding: from then on the drop waits for the whole context, unless it
+    /// waits for nothing ([`DropPolicy::Immediate`]). Does nothing if the memory is not bound.
+    ///
+    /// No device work on the memory should be submitted meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and
+    /// [`Error::Forked`]. The memory then remains bound.
+    pub fn unbind_stream(&self) -> Result<()> {
+        fork::check()?;
+        let waited_for = self.inner.uses();
+        waited_for.synchronize(self.inner.context())?;
+        // Another thread may have bound the memory to another stream meanwhile.
+        let before = self.inner.uses.lock().unbind(waited_for.bound_stream());
+        // Without the lock: dropping the last reference to a stream calls the driver.
+        drop(before);
+        Ok(())
+    }
+
+    /// Waits for the bound stream. Does nothing if the memory is not bound.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`].
+    pub fn wait_for_stream(&self) -> Result<()> {
+        fork::check()?;
+        self.inner.uses().synchronize(self.inner.context())
+    }
+
+    /// Records that a stream, of any context, uses the memory: the release waits for what it has been given by then. For
+    /// kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than the bound one; memory that is not bound
+    /// waits for all streams of its own context anyway.
+    ///
+    /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn record_use(&self, stream: StreamRef) -> Result<()> {
+        fork::check()?;
+        self.expose();
+        self.inner.uses.lock().record(stream.into(), self.inner.context());
+        Ok(())
+    }
+
+    /// The device work that freeing the memory waits for.
+    #[must_use]
+    pub fn drop_policy(&self) -> DropPolicy {
+        self.inner.uses().policy()
+    }
+
+    /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for a failed copy of this crate that the
+    /// device may still be making; with the others for the bound stream, or the context if there is none.
+    ///
+    /// # Safety
+    ///
+    /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped.
+    pub unsafe fn set_drop_policy(&self, policy: DropPolicy) {
+        if !fork::is_forked() {
+            self.inner.uses.lock().set_immediate(policy == DropPolicy::Immediate);
+        }
+    }
+
+    /// Drops this reference, but returns errors instead of logging them. The last reference frees the memory.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the drivers. Nothing leaks: the memory is freed even then or, if waiting for the device
+    /// failed temporarily (during a stream capture, for example), later, as with [`DropPolicy::WaitForStream`].
+    ///
+    /// # Examples
+    ///
+    /// Freed memory cannot be used:
+    ///
+    /// ```compile_fail,E0382
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
+    /// memory.free()?;
+    /// memory.write(0, &[1_u8])?; // error[E0382]: borrow of moved value: `memory`
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn free(self) -> Result<()> {
+        Arc::into_inner(self.into_inner()).map_or(Ok(()), |mut inner| inner.release())
+    }
+
+    /// [`free`](Self::free) that does not wait if this is the last reference, for memory that the device has finished with. While
+    /// there are others, this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`free`](Self::free).
+    ///
+    /// # Safety
+    ///
+    /// No work of the device may use the memory that was submitted through this reference or by its pointers.
+    pub unsafe fn free_unsynchronized(self) -> Result<()> {
+        let Some(mut inner) = Arc::into_inner(self.into_inner()) else { return Ok(()) };
+        inner.uses.get_mut().set_immediate(true);
+        inner.release()
+    }
+
+    /// The reference to what is shared; ends the view for cudarc.
+    fn into_inner(self) -> Arc<Inner> {
+        let inner = self.inner.clone();
+        drop(self);
+        inner
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        let Self { host_ptr, device_ptr, len, access, ref inner, .. } = *self;
+        Self { host_ptr, device_ptr, len, access, cuda: Slice::default(), inner: inner.clone() }
+    }
+}
+
+impl Drop for Memory {
+    #[inline]
+    fn drop(&mut self) {
+        self.cuda.end(self.inner.context());
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("offset", &(self.offset() - self.inner.offset))
+            .field("len", &self.len)
+            .field("kind", &self.kind())
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
+            .field("host_ptr", &self.host_ptr())
+            .field("context", &self.context())
+            .field("drop_policy", &self.drop_policy())
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = {
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<Memory>();
+};

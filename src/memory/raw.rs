@@ -5,13 +5,12 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
-use log::Level;
 
+use super::block::{leave_to_the_system, release_orphan};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
-use crate::chunk::ContextEntry;
-use crate::driver::context::ContextGuard;
+use crate::driver::context::{ContextGuard, Entered};
 use crate::driver::fork;
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
@@ -78,10 +77,11 @@ impl RawMemory {
         // Dropped after the context is left, since it may be the last owner of the context.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
-        let (guard, released) = match ContextEntry::enter(context, allocation, Level::Warn) {
-            ContextEntry::Entered(guard, mut allocation) => (Ok(guard), allocation.release()),
-            ContextEntry::Gone => return Ok(()),
-            ContextEntry::Refused(error, mut allocation) => (Err(error), allocation.release()),
+        let (guard, released) = match context.try_enter() {
+            Ok(Entered::Current(guard)) => (Ok(guard), allocation.release()),
+            Ok(Entered::Destroyed(_)) => return Ok(release_orphan(allocation)),
+            Ok(Entered::ShutDown(_)) => return Ok(leave_to_the_system(allocation)),
+            Err(error) => (Err(error), allocation.release()),
         };
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {

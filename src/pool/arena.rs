@@ -1,63 +1,72 @@
-//! [`Arena`]: a pool's blocks, the spans in them, and a list of free chunks for each class, shared by all threads.
+//! [`Arena`]: a pool's blocks, the spans in them, and the free slots of each class; behind the pool's lock.
 //!
-//! A span belongs to one class and is split into chunks on demand. A span whose chunks are all free is released when
-//! another class needs its room. Nothing here calls a driver: the caller adds blocks, and drops [`Evicted`] without a
-//! lock.
+//! A span belongs to one class and is divided into slots on demand. A span whose slots are all free is given back when another
+//! class needs its room. Nothing here calls a driver: the caller adds blocks, and drops what is evicted without the lock.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
-use crate::chunk::{Block, FreeChunk};
+use crate::driver::context::Context;
+use crate::memory::{Block, Inner, Slot};
+use crate::retire::Fence;
 
-/// The approximate length of a span of small chunks, in bytes.
+/// The approximate length of a span of small slots, in bytes.
 const SPAN_LEN: usize = 64 << 10;
 
-/// Chunks and blocks that the arena does not keep. Dropping them may call the drivers.
-#[derive(Debug, Default)]
-pub(super) struct Evicted {
-    chunks: Vec<FreeChunk>,
-    /// Each block is released with its last chunk, which may be in use, or evicted by another thread.
-    blocks: Vec<Arc<Block>>,
-}
+/// Blocks that the arena does not keep. Dropping the last reference to one calls the drivers.
+pub(super) type Evicted = Vec<Arc<Block>>;
 
 /// A block and the ranges of it that belong to no span.
 #[derive(Debug)]
 struct ArenaBlock {
     block: Arc<Block>,
-    host_access: HostAccess,
+    access: HostAccess,
     free: FreeRanges,
     len: usize,
+    /// The spans by their offsets.
+    spans: BTreeMap<usize, u32>,
 }
 
 #[derive(Debug)]
 struct Span {
     block: usize,
     offset: usize,
-    len: usize,
     class: usize,
-    /// The number of chunks made so far, at most `capacity`. Of these, `free` are in the arena.
-    made: usize,
+    /// The slots made so far, at most `capacity`: the memory in each, for lookups. Of these, `free` are in the arena's lists.
+    slots: Vec<Weak<Inner>>,
     free: usize,
     capacity: usize,
 }
 
 impl Span {
     const fn is_free(&self) -> bool {
-        self.free == self.made
+        self.free == self.slots.len()
     }
 }
 
 #[derive(Debug, Default)]
 struct FreeList {
-    chunks: Vec<FreeChunk>,
-    /// The span that still has room for new chunks.
-    splitting: Option<usize>,
+    slots: Vec<Slot>,
+    /// The span that still has room for new slots.
+    splitting: Option<u32>,
 }
 
-/// The blocks of a pool.
+/// A free slot that the device may still use.
+#[derive(Debug)]
+pub(super) struct Fenced {
+    pub(super) fence: Fence,
+    /// The address of the stream that the memory was bound to. That may have been destroyed.
+    pub(super) stream: usize,
+    pub(super) slot: Slot,
+}
+
+/// The blocks of a pool and its free slots.
 #[derive(Debug)]
 pub(super) struct Arena {
     classes: Classes,
@@ -65,17 +74,46 @@ pub(super) struct Arena {
     /// Blocks and spans keep their indices; empty places are reused.
     blocks: Vec<Option<ArenaBlock>>,
     spans: Vec<Option<Span>>,
-    vacant_spans: Vec<usize>,
+    vacant_spans: Vec<u32>,
     free_spans: usize,
-    managed_bytes: usize,
-    free_chunks: usize,
-    /// Whether free chunks are kept.
-    keeps_free: bool,
+    block_bytes: usize,
+    free_slots: usize,
+    /// Free slots behind a fence, oldest first.
+    fenced: VecDeque<Fenced>,
+    /// Free slots that wait for the whole context, their bytes, and the other contexts that they wait for.
+    for_context: Vec<Slot>,
+    for_context_bytes: usize,
+    other_contexts: Vec<Context>,
+    /// Memory in use, and its requested bytes.
+    pub(super) used: usize,
+    pub(super) used_bytes: usize,
+    /// The bytes of memory in use that has an allocation of its own.
+    pub(super) dedicated_bytes: usize,
+    /// Whether unused blocks are kept.
+    pub(super) caching: bool,
     /// Whether the last clone of the pool was dropped.
-    closed: bool,
+    pub(super) closed: bool,
+}
+
+/// Free slots that wait for the whole context, and for these others.
+#[derive(Debug, Default)]
+pub(super) struct ForContext {
+    pub(super) slots: Vec<Slot>,
+    pub(super) others: Vec<Context>,
+}
+
+/// A slot that is about to be allocated.
+pub(super) struct Taken {
+    pub(super) slot: Slot,
+    pub(super) block: Arc<Block>,
+    pub(super) offset: usize,
+    pub(super) access: HostAccess,
 }
 
 impl Arena {
+    /// The most slots behind fences. With more, the oldest wait for the whole context.
+    const MAX_FENCED: usize = 1024;
+
     pub(super) fn new(classes: Classes) -> Self {
         Self {
             classes,
@@ -84,74 +122,101 @@ impl Arena {
             spans: Vec::new(),
             vacant_spans: Vec::new(),
             free_spans: 0,
-            managed_bytes: 0,
-            free_chunks: 0,
-            keeps_free: true,
+            block_bytes: 0,
+            free_slots: 0,
+            fenced: VecDeque::new(),
+            for_context: Vec::new(),
+            for_context_bytes: 0,
+            other_contexts: Vec::new(),
+            used: 0,
+            used_bytes: 0,
+            dedicated_bytes: 0,
+            caching: true,
             closed: false,
         }
     }
 
     /// The bytes of all blocks.
-    pub(super) const fn managed_bytes(&self) -> usize {
-        self.managed_bytes
+    pub(super) const fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
 
-    /// The number of free chunks here.
-    pub(super) const fn free_chunks(&self) -> usize {
-        self.free_chunks
+    /// The number of free slots, including those that the device may still use.
+    pub(super) fn free_slots(&self) -> usize {
+        self.free_slots + self.fenced.len() + self.for_context.len()
     }
 
-    pub(super) const fn keeps_free_chunks(&self) -> bool {
-        self.keeps_free && !self.closed
+    pub(super) const fn for_context_bytes(&self) -> usize {
+        self.for_context_bytes
     }
 
-    /// Adds up to `count` free chunks to `into`, as many as there are without a new block. Returns true if it added
-    /// any.
-    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>, out: &mut Evicted) -> bool {
-        let before = into.len();
-        self.take_free(class, count, into);
-        if into.len() == before {
-            if self.free_lists[class].splitting.is_none() && !self.open_span(class) && self.free_spans > 0 {
-                self.release_free_spans(out);
-                self.open_span(class);
-            }
-            self.split(class, count, into);
-        }
-        into.len() > before
+    fn span(&mut self, slot: Slot) -> &mut Span {
+        self.spans[slot.group as usize].as_mut().expect("a span lives as long as its slots")
     }
 
-    fn take_free(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>) {
-        let free = &mut self.free_lists[class].chunks;
-        let rest = free.len() - free.len().min(count);
-        self.free_chunks -= free.len() - rest;
-        for chunk in free.drain(rest..) {
-            if let Some(Some(span)) = self.spans.get_mut(chunk.slot() as usize) {
-                self.free_spans -= usize::from(span.is_free());
+    fn class(&mut self, slot: Slot) -> usize {
+        self.span(slot).class
+    }
+
+    /// Takes a free slot of a class; `None` where that needs a new block.
+    pub(super) fn take(&mut self, class: usize) -> Option<Taken> {
+        let slot = match self.free_lists[class].slots.pop() {
+            Some(slot) => {
+                self.free_slots -= 1;
+                let span = self.span(slot);
+                let was_free = span.is_free();
                 span.free -= 1;
+                self.free_spans -= usize::from(was_free);
+                slot
             }
-            into.push(chunk);
-        }
+            None => self.split(class)?,
+        };
+        Some(self.taken(slot))
     }
 
-    /// Makes new chunks in the class's span that still has room.
-    fn split(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>) {
-        let size = self.classes.size(class);
-        let Some(place) = self.free_lists[class].splitting else { return };
-        let Some(Some(span)) = self.spans.get_mut(place) else { return };
-        let Some(Some(block)) = self.blocks.get(span.block) else { return };
-        let count = count.min(span.capacity - span.made);
-        if count == 0 {
-            return;
+    fn taken(&self, slot: Slot) -> Taken {
+        let span = self.spans[slot.group as usize].as_ref().expect("a span lives as long as its slots");
+        let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
+        let offset = span.offset + slot.index as usize * self.classes.size(span.class);
+        Taken { slot, block: block.block.clone(), offset, access: block.access }
+    }
+
+    /// Makes a new slot in the class's span that still has room, or in a new span.
+    fn split(&mut self, class: usize) -> Option<Slot> {
+        if self.free_lists[class].splitting.is_none() && !self.open_span(class) {
+            if self.free_spans == 0 {
+                return None;
+            }
+            self.give_free_spans_back();
+            if !self.open_span(class) {
+                return None;
+            }
         }
+        let group = self.free_lists[class].splitting?;
+        let span = self.spans[group as usize].as_mut().expect("a span lives while it is divided");
         self.free_spans -= usize::from(span.is_free());
-        for _ in 0..count {
-            let offset = span.offset + span.made * size;
-            into.push(FreeChunk::new(block.block.clone(), offset, block.host_access, as_u32(place), as_u16(class)));
-            span.made += 1;
-        }
-        if span.made == span.capacity {
+        let index = u32::try_from(span.slots.len()).expect("a span has at most 1024 slots");
+        span.slots.push(Weak::new());
+        if span.slots.len() == span.capacity {
             self.free_lists[class].splitting = None;
         }
+        Some(Slot { group, index })
+    }
+
+    /// Lets lookups find the memory in a slot.
+    pub(super) fn set_memory(&mut self, slot: Slot, memory: Weak<Inner>) {
+        self.span(slot).slots[slot.index as usize] = memory;
+    }
+
+    /// The memory in use that contains a device address.
+    pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
+        self.blocks.iter().flatten().find_map(|block| {
+            let offset = usize::try_from(address.checked_sub(block.block.allocation().device_ptr())?).ok()?;
+            let (_, &group) = block.spans.range(..=offset).next_back().filter(|_| offset < block.len)?;
+            let span = self.spans[group as usize].as_ref()?;
+            let index = (offset - span.offset) / self.classes.size(span.class);
+            span.slots.get(index)?.upgrade()
+        })
     }
 
     /// The length of a span of a class, in bytes.
@@ -167,66 +232,129 @@ impl Arena {
             let mut blocks = self.blocks.iter_mut().enumerate();
             blocks.find_map(|(index, block)| block.as_mut()?.free.take(len).map(|offset| (index, offset, len)))
         };
-        // Where a whole span does not fit, a single chunk may.
-        let Some((block, offset, len)) = room(len).or_else(|| room(size)) else { return false };
-        let span = Some(Span { block, offset, len, class, made: 0, free: 0, capacity: len / size });
-        let place = self.vacant_spans.pop().unwrap_or(self.spans.len());
-        match self.spans.get_mut(place) {
-            Some(vacant) => *vacant = span,
-            None => self.spans.push(span),
-        }
-        self.free_lists[class].splitting = Some(place);
+        // Where a whole span does not fit, a single slot may.
+        let Some((index, offset, len)) = room(len).or_else(|| room(size)) else { return false };
+        let span = Some(Span { block: index, offset, class, slots: Vec::new(), free: 0, capacity: len / size });
+        let group = match self.vacant_spans.pop() {
+            Some(group) => {
+                self.spans[group as usize] = span;
+                group
+            }
+            None => {
+                self.spans.push(span);
+                u32::try_from(self.spans.len() - 1).expect("2^32 spans of at least 64 bytes exceed any block")
+            }
+        };
+        let block = self.blocks[index].as_mut().expect("it has just given room");
+        block.spans.insert(offset, group);
+        self.free_lists[class].splitting = Some(group);
         self.free_spans += 1;
         true
     }
 
-    /// Adds a block that is all free. The caller determines `host_access` without a lock, since that may log.
-    pub(super) fn add_block(&mut self, block: Arc<Block>, host_access: HostAccess) {
+    /// Adds a block that is all free. The caller determines `access` without a lock, since that may log.
+    pub(super) fn add_block(&mut self, block: Arc<Block>, access: HostAccess) {
         let len = block.allocation().len();
-        let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });
+        let block = Some(ArenaBlock { block, access, free: FreeRanges::new(len), len, spans: BTreeMap::new() });
         match self.blocks.iter_mut().find(|block| block.is_none()) {
             Some(vacant) => *vacant = block,
             None => self.blocks.push(block),
         }
-        self.managed_bytes += len;
+        self.block_bytes += len;
     }
 
-    /// Takes free chunks back. Returns the bytes of the blocks that this evicts.
-    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = FreeChunk>, evicted: &mut Evicted) -> usize {
-        for chunk in chunks {
-            let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(chunk.slot() as usize)) else {
-                evicted.chunks.push(chunk);
-                continue;
-            };
+    /// Takes a free slot back that the device has finished with. Returns the bytes of the blocks that this evicts.
+    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>, evicted: &mut Evicted) -> usize {
+        for slot in slots {
+            let span = self.span(slot);
+            let class = span.class;
+            span.slots[slot.index as usize] = Weak::new();
             span.free += 1;
-            self.free_spans += usize::from(span.is_free());
-            self.free_lists[chunk.class() as usize].chunks.push(chunk);
-            self.free_chunks += 1;
+            let is_free = span.is_free();
+            self.free_spans += usize::from(is_free);
+            self.free_lists[class].slots.push(slot);
+            self.free_slots += 1;
         }
-        if !self.keeps_free && self.free_spans > 0 { self.trim(0, evicted) } else { 0 }
+        if (!self.caching || self.closed) && self.free_spans > 0 { self.trim(0, evicted) } else { 0 }
     }
 
-    /// Evicts every span whose chunks are all free.
-    fn release_free_spans(&mut self, evicted: &mut Evicted) {
-        let before = evicted.chunks.len();
-        let mut touched = vec![false; self.free_lists.len()];
-        for span in self.spans.iter().flatten().filter(|span| span.is_free()) {
-            touched[span.class] = true;
+    /// Keeps a free slot until the device has passed its fence.
+    pub(super) fn put_fenced(&mut self, fenced: Fenced) {
+        self.span(fenced.slot).slots[fenced.slot.index as usize] = Weak::new();
+        self.requeue(fenced);
+    }
+
+    /// Keeps a free slot that [`pop_fenced`](Self::pop_fenced) took.
+    pub(super) fn requeue(&mut self, fenced: Fenced) {
+        self.fenced.push_back(fenced);
+        if self.fenced.len() > Self::MAX_FENCED
+            && let Some(oldest) = self.fenced.pop_front()
+        {
+            self.put_for_context(oldest.slot, &[]);
         }
-        let is_free = |spans: &[Option<Span>], place: usize| matches!(&spans[place], Some(span) if span.is_free());
-        for (list, _) in self.free_lists.iter_mut().zip(touched).filter(|(_, touched)| *touched) {
-            evicted.chunks.extend(list.chunks.extract_if(.., |chunk| is_free(&self.spans, chunk.slot() as usize)));
-            list.chunks.shrink_to_fit();
-            list.splitting = list.splitting.filter(|&place| !is_free(&self.spans, place));
-        }
-        self.free_chunks -= evicted.chunks.len() - before;
-        evicted.chunks[before..].iter_mut().for_each(FreeChunk::unlist);
-        for (place, span) in self.spans.iter_mut().enumerate() {
-            let Some(Span { block, offset, len, .. }) = span.take_if(|span| span.is_free()) else { continue };
-            self.vacant_spans.push(place);
-            if let Some(Some(block)) = self.blocks.get_mut(block) {
-                block.free.give(offset, len);
+    }
+
+    /// The oldest fence, to be asked without the lock.
+    pub(super) fn pop_fenced(&mut self) -> Option<Fenced> {
+        self.fenced.pop_front()
+    }
+
+    pub(super) fn fenced_len(&self) -> usize {
+        self.fenced.len()
+    }
+
+    /// A slot of memory that was bound to a stream at this address before, with the fence for another user.
+    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<(Taken, Fence)> {
+        let fits = |fenced: &Fenced| {
+            let span = self.spans[fenced.slot.group as usize].as_ref();
+            fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
+        };
+        let place = self.fenced.iter().position(fits)?;
+        let Fenced { fence, slot, .. } = self.fenced.remove(place)?;
+        Some((self.taken(slot), fence))
+    }
+
+    /// Keeps a free slot until the whole context and these others have finished.
+    pub(super) fn put_for_context(&mut self, slot: Slot, others: &[Context]) {
+        self.span(slot).slots[slot.index as usize] = Weak::new();
+        let class = self.class(slot);
+        self.for_context_bytes += self.classes.size(class);
+        self.for_context.push(slot);
+        for other in others {
+            if !self.other_contexts.contains(other) {
+                self.other_contexts.push(*other);
             }
+        }
+    }
+
+    /// Takes all free slots that wait for the context.
+    pub(super) fn take_for_context(&mut self) -> ForContext {
+        self.for_context_bytes = 0;
+        ForContext { slots: std::mem::take(&mut self.for_context), others: std::mem::take(&mut self.other_contexts) }
+    }
+
+    /// Puts back what [`take_for_context`](Self::take_for_context) took.
+    pub(super) fn put_back(&mut self, taken: ForContext) {
+        taken.slots.into_iter().for_each(|slot| self.put_for_context(slot, &taken.others));
+    }
+
+    /// Gives the room of every span back whose slots are all free.
+    fn give_free_spans_back(&mut self) {
+        let is_free =
+            |spans: &[Option<Span>], group: u32| matches!(&spans[group as usize], Some(span) if span.is_free());
+        for list in &mut self.free_lists {
+            let before = list.slots.len();
+            list.slots.retain(|slot| !is_free(&self.spans, slot.group));
+            self.free_slots -= before - list.slots.len();
+            list.slots.shrink_to_fit();
+            list.splitting = list.splitting.filter(|&group| !is_free(&self.spans, group));
+        }
+        for (group, span) in self.spans.iter_mut().enumerate() {
+            let Some(span) = span.take_if(|span| span.is_free()) else { continue };
+            self.vacant_spans.push(u32::try_from(group).expect("made from one"));
+            let block = self.blocks[span.block].as_mut().expect("a block lives as long as its spans");
+            block.spans.remove(&span.offset);
+            block.free.give(span.offset, span.capacity * self.classes.size(span.class));
         }
         self.free_spans = 0;
         if self.vacant_spans.len() == self.spans.len() {
@@ -234,51 +362,25 @@ impl Arena {
         }
     }
 
-    /// Evicts unused blocks, until at most `keep` bytes are managed. Returns the bytes evicted. The device has finished
-    /// with these blocks: chunks come here only then.
-    pub(super) fn trim(&mut self, keep: usize, evicted: &mut Evicted) -> usize {
-        let before = self.managed_bytes;
-        if before <= keep {
-            return 0;
-        }
-        self.release_free_spans(evicted);
+    /// Evicts blocks without spans, until at most `keep` bytes are left.
+    fn evict_blocks(&mut self, keep: usize, evicted: &mut Evicted) {
         for place in &mut self.blocks {
-            if self.managed_bytes > keep
+            if self.block_bytes > keep
                 && let Some(block) = place.take_if(|block| block.free.is_whole())
             {
-                self.managed_bytes -= block.len;
-                block.block.mark_idle();
-                evicted.blocks.push(block.block);
+                self.block_bytes -= block.len;
+                evicted.push(block.block);
             }
         }
-        before - self.managed_bytes
     }
 
-    /// Keeps no free chunk from now on.
-    pub(super) fn stop_holding(&mut self) {
-        self.keeps_free = false;
-    }
-
-    /// Evicts everything, and keeps nothing from now on. Chunks in use keep their blocks.
-    pub(super) fn close(&mut self, evicted: &mut Evicted) {
-        self.closed = true;
-        self.trim(0, evicted);
-        for list in &mut self.free_lists {
-            evicted.chunks.append(&mut std::mem::take(&mut list.chunks));
+    /// Evicts unused blocks, until at most `keep` bytes are left. Returns the bytes evicted.
+    pub(super) fn trim(&mut self, keep: usize, evicted: &mut Evicted) -> usize {
+        let before = self.block_bytes;
+        if before > keep {
+            self.give_free_spans_back();
+            self.evict_blocks(keep, evicted);
         }
-        evicted.blocks.extend(self.blocks.drain(..).flatten().map(|block| block.block));
-        self.spans.clear();
-        self.vacant_spans.clear();
-        (self.free_chunks, self.managed_bytes) = (0, 0);
+        before - self.block_bytes
     }
-}
-
-/// Fits: there are at most 64 classes for each of fewer than 64 doublings.
-fn as_u16(class: usize) -> u16 {
-    u16::try_from(class).unwrap_or(u16::MAX)
-}
-
-/// Fits: a span has at least 64 bytes, and 256 GiB have 2^32 of these.
-fn as_u32(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
 }

@@ -1,62 +1,60 @@
-//! Pools: small memory in nanoseconds, from blocks that were allocated before.
+//! Pools: small memory without driver calls, from blocks that were allocated before.
 //!
-//! A block is one allocation of the drivers. The [`arena`] divides blocks into spans, and each span into chunks of one
-//! size class ([`classes`]). Each thread caches a few free chunks ([`thread_cache`]); freed chunks that the device may
-//! still use wait in [`pending`]. [`inner`] connects these.
+//! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into slots
+//! of one size class ([`classes`]). Freed slots that the device may still use wait there, too: behind a fence, or for the whole
+//! context.
+#![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 mod arena;
 mod classes;
 mod free_ranges;
-mod inner;
-mod memory;
 mod options;
-mod pending;
-mod thread_cache;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use self::inner::PoolInner;
+use self::arena::{Arena, Evicted, Fenced, ForContext, Taken};
+use self::classes::Classes;
+use crate::addresses::{self, Lookup};
+use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::{MemoryKind, Result, Vkgdr};
-pub use memory::PoolMemory;
+use crate::lock::{Lock, LockGuard};
+use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
+use crate::report::report;
+use crate::retire::{Fence, SHORTAGE_WAIT, WaitScope};
+use crate::single_flight::SingleFlight;
+use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
-#[cfg(feature = "vulkan")]
-pub(crate) use thread_cache::NO_CACHE;
 
-/// Allocates small memory in nanoseconds, as chunks of blocks that it allocated before, without a driver or system
-/// call.
+/// Allocates small memory as parts of blocks that it allocated before, without a driver or system call.
 ///
 /// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if the handle retains
 /// that, otherwise the context that was current when the pool was created. A pool may be used from any thread, with any
-/// context current; clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`]. Each thread
-/// caches free chunks of each class: at most 64, and at most 512 KiB.
+/// context current; clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`].
 ///
 /// # Reuse
 ///
 /// **Freed memory is not reused while the device may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
 /// apply; a pool waits later, when it reuses memory:
 ///
-/// * If its [`device_ptr`](crate::Region::device_ptr) was never requested and no kernel or copy of cudarc used it, the
-///   device cannot have used it, and it is reused at once.
-/// * If it was bound to a stream ([`bind_stream`](crate::Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it
-///   is reused at once for that stream, and otherwise after an event. If the pool keeps the stream alive, it records
-///   one event for many chunks, when it would otherwise need a new block. For a raw stream, of unknown lifetime, it
-///   records the event when the memory is freed.
-/// * Otherwise it is reused after all work of the context. **The pool waits for the context once for many chunks**, in
-///   an `allocate` that would otherwise need a new block, once such chunks add up to a quarter of a block. To avoid
-///   that wait, bind memory to streams, or synchronise and call
-///   [`release_immediately`](crate::Memory::release_immediately).
+/// * If its [`device_ptr`](Memory::device_ptr) was never asked for and no stream or view used it, the device cannot have used it,
+///   and it is reused at once.
+/// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after an
+///   event, for which [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
+/// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in
+///   an `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid
+///   that wait, bind memory to streams, or synchronise and free it with
+///   [`free_unsynchronized`](Memory::free_unsynchronized).
 ///
 /// # Teardown
 ///
 /// Dropping the last clone of a pool frees its unused blocks, after a wait for the context where the device may still use memory
-/// that was freed. Memory in use keeps its block alive: dropping the last
-/// memory of the block waits for the context and frees the block, as it does for a [`Memory`](crate::Memory). Drop the pool
-/// and its memory before the context, as [`Memory`](crate::Memory#contexts) says: without the context the pool is unusable.
+/// that was freed unbound. Memory in use keeps its block alive: the last of a block frees it as its [`DropPolicy`] says. Drop the
+/// pool and its memory before a context of `cuCtxCreate`, as [`Memory`](Memory#contexts) says.
 ///
 /// In a forked child, allocating returns [`Error::Forked`](crate::Error::Forked), and everything else does nothing.
 ///
@@ -103,8 +101,6 @@ impl Pool {
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
         let inner = Arc::new(PoolInner::new(owner, &options)?);
-        let pool: Weak<PoolInner> = Arc::downgrade(&inner);
-        owner.gpu().add_pool(pool);
         Ok(Self { open: Arc::new(Open(inner)) })
     }
 
@@ -115,47 +111,45 @@ impl Pool {
 
     /// Allocates `len` bytes, with undefined contents.
     ///
-    /// If memory is exhausted, the pool waits for the device and frees its unused blocks. Then it reuses freed memory,
-    /// or tries once more, with a smaller block where it needs one. It does not wait where that cannot help.
+    /// If memory is exhausted, the pool waits for the device, for a second at most, and frees its unused blocks. Then it reuses
+    /// freed memory, or tries once more, with a smaller block where it needs one. It does not wait where that cannot help.
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`](crate::Error::ZeroSize), [`Error::Forked`](crate::Error::Forked), and the errors of
-    /// [`Memory::allocate`](crate::Memory::allocate) when the pool needs a new block or a dedicated allocation.
+    /// [`Error::ZeroSize`], [`Error::Forked`], and the errors of [`Memory::allocate`] when the pool needs a new block or an
+    /// allocation of its own for the memory.
     #[inline]
-    pub fn allocate(&self, len: usize) -> Result<PoolMemory> {
-        match self.allocate_cached(len) {
-            Some(memory) => Ok(memory),
-            None => self.inner().allocate(len).map(PoolMemory::new),
-        }
+    pub fn allocate(&self, len: usize) -> Result<Memory> {
+        self.inner().allocate(len)
     }
 
-    /// Allocates `len` bytes if this thread has a free chunk: without a wait and without a call of a driver.
+    /// Allocates `len` bytes from the blocks that there are: without a wait and without a call of a driver.
     ///
     /// For callers that hold a lock over which [`allocate`](Self::allocate) must not wait, such as an interpreter's.
     /// Where this returns `None`, `allocate` may succeed.
     #[inline]
     #[must_use]
-    pub fn allocate_cached(&self, len: usize) -> Option<PoolMemory> {
+    pub fn try_allocate(&self, len: usize) -> Option<Memory> {
         let inner = self.inner();
         let class = if fork::is_forked() { None } else { inner.classes.of(len) }?;
-        thread_cache::take(inner.id, class, len).map(PoolMemory::new)
+        inner.take(class, len)
     }
 
-    /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).
+    /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`].
     ///
     /// Memory that was bound to the same stream is reused at once, although the stream's earlier work may still use it:
     /// work submitted to the stream from now on comes after that. The CPU must wait before it reads or writes, as
-    /// [`map`](crate::Region::map) does.
+    /// [`map`](Memory::map) does.
     ///
     /// # Errors
     ///
-    /// The errors of [`allocate`](Self::allocate), [`Error::ForeignStream`](crate::Error::ForeignStream) when the
-    /// stream does not belong to the pool's context, and [`Error::PerThreadStream`](crate::Error::PerThreadStream).
-    pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<PoolMemory> {
+    /// The errors of [`allocate`](Self::allocate) and of `cuStreamWaitEvent`, [`Error::ForeignStream`] when the stream does not
+    /// belong to the pool's context, and [`Error::PerThreadStream`].
+    pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<Memory> {
         fork::check()?;
-        let memory = match self.inner().allocate_for_stream(len, stream.cu_stream()) {
-            Some(memory) => PoolMemory::new(memory),
+        // SAFETY: live by the reference.
+        let memory = match unsafe { self.inner().take_for_stream(len, stream.cu_stream()) }? {
+            Some(memory) => memory,
             None => self.allocate(len)?,
         };
         memory.bind_stream(stream)?;
@@ -167,17 +161,16 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// The errors of [`allocate_on`](Self::allocate_on), `cuStreamGetCtx` and `cuStreamWaitEvent`.
+    /// The errors of [`allocate_on`](Self::allocate_on) and of `cuStreamGetCtx`.
     ///
     /// # Safety
     ///
-    /// The contract of [`Memory::bind_raw_stream`](crate::Memory::bind_raw_stream).
-    #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
-    pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
+    /// The contract of [`Memory::bind_raw_stream`].
+    pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<Memory> {
         fork::check()?;
         // SAFETY: the stream is live by this method's contract.
-        let memory = match unsafe { self.inner().allocate_for_event(len, stream) }? {
-            Some(memory) => PoolMemory::new(memory),
+        let memory = match unsafe { self.inner().take_for_stream(len, stream) }? {
+            Some(memory) => memory,
             None => self.allocate(len)?,
         };
         // SAFETY: live for long enough by this method's contract.
@@ -187,8 +180,7 @@ impl Pool {
 
     /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed.
     ///
-    /// Does not wait for the device: blocks that it may still use are kept. Streams that free chunks were bound to are
-    /// released.
+    /// Does not wait for the device: blocks that it may still use are kept.
     pub fn trim(&self, keep: usize) -> usize {
         if fork::is_forked() { 0 } else { self.inner().trim(keep) }
     }
@@ -198,48 +190,53 @@ impl Pool {
     ///
     /// Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture, blocks
     /// that the device may still use are kept, too.
-    pub fn free_held(&self) {
+    pub fn release_unused(&self) {
         if !fork::is_forked() {
-            self.inner().free_held();
+            self.inner().release_unused(None);
         }
     }
 
-    /// Frees unused blocks as [`free_held`](Self::free_held) does, and from now on every block once it is unused.
+    /// Frees unused blocks as [`release_unused`](Self::release_unused) does, and from now on every block once it is unused.
     /// Dropping memory of the pool then waits for the device as dropping a [`Memory`](crate::Memory) does.
     ///
     /// For pools that are about to be dropped: afterwards an allocation needs a new block whenever no memory is in use.
-    pub fn stop_holding(&self) {
+    pub fn disable_caching(&self) {
         if !fork::is_forked() {
-            self.inner().stop_holding();
+            self.inner().arena().caching = false;
+            self.inner().release_unused(None);
         }
     }
 
-    /// The number of free chunks, including those in the caches of threads and those that the device may still use.
+    /// The number of free slots, including those that the device may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().free_chunks() }
+        if fork::is_forked() { 0 } else { self.inner().arena().free_slots() }
     }
 
-    /// The number of allocated chunks, including dedicated allocations.
+    /// The number of live memories of the pool.
     #[must_use]
     pub fn used_chunks(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().used().0 }
+        if fork::is_forked() { 0 } else { self.inner().arena().used }
     }
 
     /// The bytes of the pool's blocks and dedicated allocations, whether in use or free.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().managed_bytes() }
+        if fork::is_forked() {
+            return 0;
+        }
+        let arena = self.inner().arena();
+        arena.block_bytes() + arena.dedicated_bytes
     }
 
     /// The bytes of allocated memory, as requested.
     #[must_use]
     pub fn active_bytes(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().used().1 }
+        if fork::is_forked() { 0 } else { self.inner().arena().used_bytes }
     }
 
-    /// The size in bytes of a piece, that is the chunk that [`allocate`](Self::allocate) would use for `len` bytes;
-    /// none for 0 and for lengths that get a dedicated allocation.
+    /// The size in bytes of the slot that [`allocate`](Self::allocate) would use for `len` bytes; none for 0 and for lengths that
+    /// get an allocation of their own.
     #[must_use]
     pub fn piece_len(&self, len: usize) -> Option<usize> {
         let classes = &self.inner().classes;
@@ -279,5 +276,335 @@ impl fmt::Debug for Pool {
             .field("managed_bytes", &self.managed_bytes())
             .field("active_bytes", &self.active_bytes())
             .finish_non_exhaustive()
+    }
+}
+
+/// The state that all clones of a pool and its memory share.
+struct PoolInner {
+    owner: Vkgdr,
+    kind: MemoryKind,
+    context: Context,
+    classes: Classes,
+    block_len: usize,
+    /// Taken by the thread that makes a block, while others that ran out wait for it.
+    growth: SingleFlight,
+    arena: Lock<Arena>,
+}
+
+impl PoolInner {
+    /// The number of fences that are asked for each new one, so that they do not pile up.
+    const POLLED: usize = 2;
+
+    fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
+        fork::check()?;
+        let kind = options.kind();
+        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
+        let context = owner.allocation_context()?;
+        let (growth, arena) = (SingleFlight::default(), Lock::new(Arena::new(classes)));
+        Ok(Self { owner: owner.clone(), kind, context, classes, block_len, growth, arena })
+    }
+
+    fn arena(&self) -> LockGuard<'_, Arena> {
+        self.arena.lock()
+    }
+
+    fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
+        fork::check()?;
+        let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
+        loop {
+            if let Some(memory) = self.take(class, len) {
+                return Ok(memory);
+            }
+            if let Some(memory) = self.grow(class, len)? {
+                return Ok(memory);
+            }
+        }
+    }
+
+    /// Allocates from the blocks that there are.
+    #[inline]
+    fn take(self: &Arc<Self>, class: usize, len: usize) -> Option<Memory> {
+        let mut arena = self.arena();
+        let taken = arena.take(class)?;
+        Some(self.allocated(&mut arena, taken, len))
+    }
+
+    /// The memory of a slot.
+    #[inline]
+    fn allocated(self: &Arc<Self>, arena: &mut Arena, taken: Taken, len: usize) -> Memory {
+        let Taken { slot, block, offset, access } = taken;
+        let part = Part { home: self.clone(), slot: Some(slot) };
+        let inner = Arc::new(Inner::new(block, (offset, len), access, Some(part)));
+        arena.set_memory(slot, Arc::downgrade(&inner));
+        arena.used += 1;
+        arena.used_bytes += len;
+        Memory::new(inner)
+    }
+
+    /// Allocates `len` bytes as an allocation of their own.
+    fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
+        let block = match self.make_block(len) {
+            Err(error) if self.may_need_room(&error) && self.release_unused(Some(SHORTAGE_WAIT)) => {
+                self.make_block(len)
+            }
+            block => block,
+        }?;
+        let (listing, access) = (block.allocation().listing(), block.host_access());
+        let part = Part { home: self.clone(), slot: None };
+        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), access, Some(part)));
+        if let Some(listing) = listing {
+            let found: Weak<Inner> = Arc::downgrade(&inner);
+            addresses::set_lookup(listing, found);
+        }
+        let mut arena = self.arena();
+        arena.used += 1;
+        arena.used_bytes += len;
+        arena.dedicated_bytes += len;
+        Ok(Memory::new(inner))
+    }
+
+    /// Allocates freed memory that the device has finished with meanwhile, or adds a block.
+    #[cold]
+    fn grow(self: &Arc<Self>, class: usize, len: usize) -> Result<Option<Memory>> {
+        let _turn = self.growth.begin();
+        // Another thread may have added a block.
+        if let Some(memory) = self.take(class, len) {
+            return Ok(Some(memory));
+        }
+        self.poll(usize::MAX);
+        if self.arena().for_context_bytes() >= self.block_len / 4 {
+            self.wait_for_context(Some(SHORTAGE_WAIT));
+        }
+        if let Some(memory) = self.take(class, len) {
+            return Ok(Some(memory));
+        }
+        let block = match self.make_block(self.block_len) {
+            Err(error) if error.is_exhaustion() => {
+                if self.may_need_room(&error) {
+                    self.release_unused(Some(SHORTAGE_WAIT));
+                    if let Some(memory) = self.take(class, len) {
+                        return Ok(Some(memory));
+                    }
+                }
+                // A statement of its own: within the call, the arena would stay locked over it.
+                let least = self.arena().span_len(class).min(self.block_len);
+                self.make_block(least)
+            }
+            block => block,
+        }?;
+        let (listing, access) = (block.allocation().listing(), block.host_access());
+        if let Some(listing) = listing {
+            let found: Weak<Self> = Arc::downgrade(self);
+            addresses::set_lookup(listing, found);
+        }
+        self.arena().add_block(Arc::new(block), access);
+        Ok(None)
+    }
+
+    /// Whether freeing memory may help: not beyond Vulkan's heap, unless CUDA can allocate mapped memory, too.
+    fn may_need_room(&self, error: &Error) -> bool {
+        let is_of_two = || self.kind == MemoryKind::Mapped && self.owner.supports_existing().unwrap_or(false);
+        error.is_exhaustion() && (!error.exceeds_the_heap() || is_of_two())
+    }
+
+    fn make_block(&self, len: usize) -> Result<Block> {
+        Block::allocate(&self.owner, len, self.kind, self.context)
+    }
+
+    /// Reuses memory that was bound to a stream at this address before, and makes the stream wait for its fence.
+    ///
+    /// # Safety
+    ///
+    /// The stream must be live.
+    unsafe fn take_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Option<Memory>> {
+        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream, class));
+        let Some((taken, fence)) = found else { return Ok(None) };
+        // SAFETY: live by this method's contract, and used only until it returns.
+        let waiting = unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| match &fence {
+            Fence::Events(events) => events.iter().try_for_each(|event| stream.wait(event)),
+            Fence::Contexts(contexts) => contexts.iter().try_for_each(|context| context.finish()),
+        });
+        if let Err(error) = waiting {
+            self.arena().requeue(Fenced { fence, stream: stream.addr(), slot: taken.slot });
+            return Err(error);
+        }
+        let memory = self.allocated(&mut self.arena(), taken, len);
+        // The earlier user's work goes on.
+        memory.expose();
+        Ok(Some(memory))
+    }
+
+    /// Takes a slot back that the device has finished with. Returns the bytes of the blocks that this frees.
+    fn put(&self, slots: impl IntoIterator<Item = Slot>) -> (usize, Result<()>) {
+        let mut evicted = Evicted::new();
+        let bytes = self.arena().put(slots, &mut evicted);
+        (bytes, release(evicted))
+    }
+
+    /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
+    /// this frees. Does not wait.
+    fn poll(&self, max: usize) -> usize {
+        self.ask_fences(max, |fence| fence.is_passed(WaitScope::None))
+    }
+
+    fn ask_fences(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
+        let mut freed = 0;
+        // Statements of their own, so that the arena does not stay locked.
+        let count = self.arena().fenced_len().min(max);
+        for _ in 0..count {
+            let fenced = self.arena().pop_fenced();
+            let Some(fenced) = fenced else { break };
+            if passed(&fenced.fence) {
+                let (bytes, released) = self.put([fenced.slot]);
+                log_failure(released);
+                freed += bytes;
+            } else {
+                self.arena().requeue(fenced);
+            }
+        }
+        freed
+    }
+
+    /// Waits for the context, and takes back what waited for it. Returns the bytes of the blocks that this frees. What cannot be
+    /// waited for, or not within `timeout`, goes on waiting.
+    fn wait_for_context(&self, timeout: Option<Duration>) -> usize {
+        let taken = self.arena().take_for_context();
+        if taken.slots.is_empty() {
+            return 0;
+        }
+        let contexts: Vec<_> = taken.others.iter().copied().chain([self.context]).collect();
+        if !Fence::Contexts(contexts).wait_until(timeout.map(|timeout| Instant::now() + timeout)) {
+            self.arena().put_back(taken);
+            return 0;
+        }
+        let (bytes, released) = self.put(taken.slots);
+        log_failure(released);
+        bytes
+    }
+
+    /// Waits for free memory that the device may still use, at most for `timeout`, and frees every unused block. Returns true if
+    /// that may have freed any memory.
+    fn release_unused(&self, timeout: Option<Duration>) -> bool {
+        let freed = self.wait_for_context(timeout);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let freed = freed + self.ask_fences(usize::MAX, |fence| fence.wait_until(deadline)) + self.trim(0) > 0;
+        self.owner.gpu().retired().drain(timeout) | freed
+    }
+
+    /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
+    fn trim(&self, keep: usize) -> usize {
+        let polled = self.poll(usize::MAX);
+        let mut evicted = Evicted::new();
+        let trimmed = {
+            let mut arena = self.arena();
+            let keep = keep.saturating_sub(arena.dedicated_bytes);
+            arena.trim(keep, &mut evicted)
+        };
+        log_failure(release(evicted));
+        polled + trimmed
+    }
+
+    /// Frees everything that is not in use, and keeps nothing free from now on.
+    fn close(self: &Arc<Self>) {
+        self.arena().closed = true;
+        self.wait_for_context(None);
+        let queue = self.owner.gpu().retired();
+        loop {
+            let fenced = self.arena().pop_fenced();
+            let Some(Fenced { fence, slot, .. }) = fenced else { break };
+            let inner = self.clone();
+            queue.push(fence, move || inner.put([slot]).1);
+        }
+        // What could not be waited for, as during a capture.
+        let ForContext { slots, others } = self.arena().take_for_context();
+        if !slots.is_empty() {
+            let (inner, contexts) = (self.clone(), others.into_iter().chain([self.context]).collect());
+            queue.push(Fence::Contexts(contexts), move || inner.put(slots).1);
+        }
+        let mut evicted = Evicted::new();
+        self.arena().trim(0, &mut evicted);
+        log_failure(release(evicted));
+    }
+}
+
+impl Home for PoolInner {
+    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
+        let Freed { block, slot, len, uses, .. } = freed;
+        let (caching, closed) = {
+            let mut arena = self.arena();
+            arena.used -= 1;
+            arena.used_bytes -= len;
+            arena.dedicated_bytes -= if slot.is_none() { len } else { 0 };
+            (arena.caching, arena.closed)
+        };
+        let queue = self.owner.gpu().retired();
+        let Some(slot) = slot else {
+            let release = move || Arc::into_inner(block).map_or(Ok(()), Block::release);
+            return uses.release_after(self.context, queue, release);
+        };
+        // The arena has a reference as long as the block has a slot that is not free.
+        drop(block);
+        if uses.policy() == DropPolicy::Immediate {
+            return self.put([slot]).1;
+        }
+        if closed || !caching && uses.policy() == DropPolicy::WaitForContext {
+            let inner = self.clone();
+            return uses.release_after(self.context, queue, move || inner.put([slot]).1);
+        }
+        self.keep_pending(slot, &uses)
+    }
+}
+
+impl PoolInner {
+    /// Keeps a free slot that the device may still use.
+    fn keep_pending(&self, slot: Slot, uses: &Uses) -> Result<()> {
+        let others = uses.other_contexts(self.context);
+        if uses.policy() != DropPolicy::WaitForStream {
+            self.arena().put_for_context(slot, &others);
+            return Ok(());
+        }
+        match uses.record_events(self.context) {
+            Ok(events) if events.is_empty() => return self.put([slot]).1,
+            Ok(events) => {
+                let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
+                self.arena().put_fenced(Fenced { fence: Fence::Events(events), stream, slot });
+            }
+            Err(error) => {
+                self.arena().put_for_context(slot, &others);
+                // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
+                let is_over = error.ends_all_work() && !error.is_fatal_to_context();
+                if !is_over && !error.is_of_capture() {
+                    return Err(error);
+                }
+                report!(Debug, "memory of a pool waits for its context: {error}");
+            }
+        }
+        self.poll(Self::POLLED);
+        Ok(())
+    }
+}
+
+impl Lookup for PoolInner {
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
+        let found = self.arena().find(address)?;
+        Some(Memory::new(found))
+    }
+}
+
+/// Releases blocks that the arena has evicted. Returns the first error.
+fn release(evicted: Evicted) -> Result<()> {
+    let released = evicted.into_iter().map(|block| Arc::into_inner(block).map_or(Ok(()), Block::release));
+    released.fold(Ok(()), Result::and)
+}
+
+fn log_failure(result: Result<()>) {
+    if let Err(error) = result {
+        report!(Warn, "releasing memory: {error}");
+    }
+}
+
+impl fmt::Debug for PoolInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolInner").field("kind", &self.kind).finish_non_exhaustive()
     }
 }

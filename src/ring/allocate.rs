@@ -46,7 +46,7 @@ fn describe(device: &Memory, host: &Memory, (messages, answers): (usize, usize))
 /// Frees memory that no kernel has got, without a wait.
 fn discard(memory: Memory) {
     // SAFETY: its address never left this file.
-    if let Err(error) = unsafe { memory.free_idle() } {
+    if let Err(error) = unsafe { memory.free_unsynchronized() } {
         report!(Warn, "releasing memory: {error}");
     }
 }

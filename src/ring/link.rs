@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::CONTROL;
-use crate::{CopyPolicy, Error, Region, Result};
+use crate::{CopyPolicy, Error, Memory, Result};
 
 /// The memory of one direction as one end reaches it: the records, the word that this end writes and the one that the other
 /// end writes. [`Producer`](super::producer::Producer) and [`Consumer`](super::consumer::Consumer) say which order they need;
@@ -33,16 +33,16 @@ pub(super) trait Link {
 /// The link of a ring.
 #[derive(Debug)]
 pub(super) struct SharedLink {
-    records: Region,
+    records: Memory,
     own: Word,
     other: Word,
 }
 
 impl SharedLink {
     /// A link over the records of `memory`, with words at these places.
-    pub(super) fn new(memory: &Region, own: (&Region, usize), other: (&Region, usize)) -> Result<Self> {
-        let word = |(memory, offset): (&Region, usize)| Word::new(memory.region(offset..offset + size_of::<u64>())?);
-        Ok(Self { records: memory.region(CONTROL..)?, own: word(own)?, other: word(other)? })
+    pub(super) fn new(memory: &Memory, own: (&Memory, usize), other: (&Memory, usize)) -> Result<Self> {
+        let word = |(memory, offset): (&Memory, usize)| Word::new(memory.slice(offset..offset + size_of::<u64>())?);
+        Ok(Self { records: memory.slice(CONTROL..)?, own: word(own)?, other: word(other)? })
     }
 }
 
@@ -75,12 +75,12 @@ impl Link for SharedLink {
 
 /// A word that one side stores and the other side loads.
 #[derive(Debug)]
-struct Word(Region);
+struct Word(Memory);
 
 impl Word {
-    /// The word that fills the region. Fails unless it is aligned and mapped.
-    fn new(region: Region) -> Result<Self> {
-        let word = Self(region);
+    /// The word that fills the memory. Fails unless it is aligned and mapped.
+    fn new(memory: Memory) -> Result<Self> {
+        let word = Self(memory);
         word.pointer()?;
         Ok(word)
     }
@@ -92,7 +92,7 @@ impl Word {
     }
 
     fn atomic(&self) -> Result<&AtomicU64> {
-        // SAFETY: aligned and mapped while the region lives; the CPU uses it by atomic accesses only, once the kernel may run.
+        // SAFETY: aligned and mapped while the memory lives; the CPU uses it by atomic accesses only, once the kernel may run.
         Ok(unsafe { AtomicU64::from_ptr(self.pointer()?.as_ptr()) })
     }
 

@@ -214,7 +214,7 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::MessageTooLong`], [`Error::RingClosed`], [`Error::RingCorrupt`], [`Error::Forked`], and the errors of
-    /// [`Region::flush`](crate::Region::flush), after which the message may still reach the kernel, together with
+    /// [`Memory::flush`](crate::Memory::flush), after which the message may still reach the kernel, together with
     /// the next one.
     pub fn try_push(&self, message: &[u8]) -> Result<bool> {
         Ok(self.try_push_all(&[message])? == 1)
@@ -246,8 +246,8 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::RingClosed`] if the kernel has closed the ring and all answers were popped, or if the ring was aborted;
-    /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate) and
-    /// [`Region::flush`](crate::Region::flush), after which no answer is lost.
+    /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Memory::invalidate`](crate::Memory::invalidate) and
+    /// [`Memory::flush`](crate::Memory::flush), after which no answer is lost.
     pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
         fork::check()?;
         let mut consumer = self.consumer.lock_across_waits();
@@ -296,7 +296,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
+    /// [`Error::Forked`], and the errors of [`Memory::flush`](crate::Memory::flush).
     pub fn close(&self) -> Result<()> {
         fork::check()?;
         self.producer.lock_across_waits().close(0)
@@ -307,7 +307,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
+    /// [`Error::Forked`], and the errors of [`Memory::flush`](crate::Memory::flush).
     pub fn abort(&self) -> Result<()> {
         fork::check()?;
         let messages = self.producer.lock_across_waits().close(ABORTED);
@@ -320,7 +320,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate).
+    /// [`Error::Forked`], and the errors of [`Memory::invalidate`](crate::Memory::invalidate).
     pub fn stats(&self) -> Result<RingStats> {
         fork::check()?;
         let (pushed, unread_bytes) = {

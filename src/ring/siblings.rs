@@ -4,7 +4,7 @@
 //! end only when those rings are dropped.
 #![forbid(unsafe_code)]
 
-use crate::Region;
+use crate::Memory;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::Lock;
@@ -17,7 +17,7 @@ struct Family {
     /// The number of live rings.
     rings: usize,
     /// The memory of rings that were dropped.
-    kept: Vec<Region>,
+    kept: Vec<Memory>,
 }
 
 /// Counts one live ring of a context, until it is dropped.
@@ -35,10 +35,10 @@ impl Sibling {
     }
 
     /// Keeps the memory until the last ring of the context is dropped, which may be this one.
-    pub(super) fn keep(&self, memory: [&Region; 2]) {
+    pub(super) fn keep(&self, memory: [&Memory; 2]) {
         let mut families = FAMILIES.lock();
         if let Some(family) = families.iter_mut().find(|family| family.context == self.0) {
-            family.kept.extend(memory.map(Region::clone));
+            family.kept.extend(memory.map(Memory::clone));
         }
     }
 }

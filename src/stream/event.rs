@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{CUcontext, CUevent};
 
 use crate::driver::context::{Context, Entered};
 use crate::driver::raw_event::RawEvent;
 use crate::error::CudaCode;
+use crate::report::report;
 use crate::{Error, Result};
 
 /// An event from [`StreamRef::record`](crate::StreamRef::record): complete once all work that was submitted to the
@@ -40,10 +42,14 @@ impl Event {
     /// forked child. False for temporary errors, such as those during a stream capture.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+        self.is_complete().unwrap_or_else(|error| ends(&error))
+    }
+
+    /// As [`is_over`](Self::is_over), for what waits for the event: logs a temporary error.
+    pub(crate) fn releases(&self) -> bool {
         self.is_complete().unwrap_or_else(|error| {
-            let ended = error.cuda_code().is_some_and(|code| ENDED.contains(&code));
-            ended || error.is_fatal_to_context() || matches!(error, Error::Forked)
+            report!(Debug, "a deferred free: {error}");
+            ends(&error)
         })
     }
 
@@ -74,14 +80,24 @@ impl Event {
     }
 }
 
+/// Whether an event that cannot be asked because of this error never will be complete.
+fn ends(error: &Error) -> bool {
+    const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+    let ended = error.cuda_code().is_some_and(|code| ENDED.contains(&code));
+    ended || error.is_fatal_to_context() || matches!(error, Error::Forked)
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
-        let entered = self.context.try_enter();
-        if let Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) = entered {
-            self.event.abandon();
+        let event = std::mem::take(&mut self.event);
+        match self.context.try_enter() {
+            // CUDA destroyed it with the context.
+            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
+                let _ = ManuallyDrop::new(event);
+            }
+            // If the context cannot be entered, the driver destroys the event with any context current.
+            Ok(Entered::Current(_)) | Err(_) => drop(event),
         }
-        // If the context cannot be entered, the driver destroys the event with any context current.
-        drop(std::mem::take(&mut self.event));
     }
 }
 

@@ -1,14 +1,10 @@
 //! CUDA streams that the caller owns: copies, fills, events and waits, each in the stream's own context.
 //!
-//! [`copy`] describes copies; [`event`] marks a point in a stream's work; [`order`] orders uses of memory on several streams of
-//! cudarc's.
+//! [`copy`] describes copies; [`event`] marks a point in a stream's work.
 #![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
 
-pub(crate) mod binding;
 mod copy;
-mod default_stream;
 mod event;
-pub(crate) mod order;
 
 use std::fmt;
 
@@ -16,7 +12,6 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUstream};
 
 use crate::addresses;
 use crate::driver::Handle;
-use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::fork;
@@ -24,7 +19,6 @@ use crate::driver::raw_event::RawEvent;
 use crate::{Error, Result};
 use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
-pub(crate) use default_stream::{DefaultStream, Unusable};
 pub use event::Event;
 
 /// A CUDA stream that the caller owns and keeps alive.
@@ -37,7 +31,7 @@ pub use event::Event;
 /// rely on that.
 #[derive(Clone, Copy)]
 pub struct StreamRef {
-    context: Context,
+    pub(crate) context: Context,
     raw: Handle<CUstream>,
 }
 
@@ -77,12 +71,6 @@ impl StreamRef {
         if found == context.raw() { Ok(Self { context, raw: Handle(raw) }) } else { Err(Error::ForeignStream) }
     }
 
-    /// Keeps the destruction of the stream's context detectable unless that is `own`, the context of memory that the
-    /// stream uses: a foreign context may be destroyed before the memory.
-    pub(crate) fn keep_context_known(&self, own: Context) -> Result<()> {
-        if self.context == own { Ok(()) } else { anchor::keep(self.context) }
-    }
-
     /// The driver's handle.
     #[must_use]
     pub fn raw(&self) -> CUstream {
@@ -120,15 +108,12 @@ impl StreamRef {
         }
     }
 
-    /// Records an event after all work that was submitted to the stream so far. In a context that is not a device's primary one,
-    /// the first call allocates a byte, which may wait until running kernels have ended.
+    /// Records an event after all work that was submitted to the stream so far.
     ///
     /// # Errors
     ///
     /// The driver's errors, and [`Error::Forked`].
     pub fn record(&self) -> Result<Event> {
-        // The event may outlive all memory of its context. Without memory for an anchor there is no evidence of the context's end.
-        drop(anchor::keep(self.context));
         // SAFETY: live by the constructors' contract, and its context is current.
         let event = self.context.run(|| unsafe { RawEvent::record(self.raw()) })?;
         Ok(Event::new(event, self.context))
@@ -166,7 +151,7 @@ impl StreamRef {
     ///
     /// Of host memory that is not page-locked, the driver may read the source before the call returns, and the call may wait
     /// until the target is written. The CPU's writes to memory of this crate must be flushed before the device copies them, see
-    /// [`Region::flush`](crate::Region::flush).
+    /// [`Memory::flush`](crate::Memory::flush).
     ///
     /// # Errors
     ///

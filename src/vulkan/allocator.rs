@@ -161,7 +161,7 @@ impl Allocator {
     }
 
     /// Memory for a buffer or image of the caller's own, as gpu-allocator describes it: bind it to
-    /// [`vulkan_memory`](crate::Region::vulkan_memory).
+    /// [`vulkan_memory`](crate::Memory::vulkan_memory).
     ///
     /// Memory that is not dedicated starts at, and is padded to, whole cache lines and atoms of flushes.
     ///

@@ -1,16 +1,17 @@
 //! [`AllocatorState`]: gpu-allocator, the blocks that it divides, and the live allocations, behind one lock.
 #![expect(unsafe_code, reason = "asks gpu-allocator for the handle of a block")]
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
 
 use ash::vk;
+use cudarc::driver::sys::CUdeviceptr;
 use gpu_allocator::AllocationError;
 use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Suballocator};
 
 use super::slab::Slab;
 use super::stub_device::{BlockRequest, Offer, Scope};
-use crate::chunk::Block;
+use crate::memory::{Block, Inner};
 
 /// The state of an allocator, behind its lock. No method calls a driver.
 #[derive(Default)]
@@ -18,8 +19,10 @@ pub(super) struct AllocatorState {
     /// `None` once the allocator and all its allocations were dropped.
     pub(super) suballocator: Option<Suballocator>,
     pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
-    /// gpu-allocator's record of each chunk, by the chunk's slot.
+    /// gpu-allocator's record of each live memory, by the memory's slot.
     pub(super) allocations: Slab<Allocation>,
+    /// The live memories by their device addresses.
+    pub(super) memories: BTreeMap<CUdeviceptr, Weak<Inner>>,
     pub(super) is_closed: bool,
 }
 

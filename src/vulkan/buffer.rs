@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
-use cudarc::driver::sys::CUdeviceptr;
+use bytemuck::Pod;
+use cudarc::driver::{CudaStream, CudaViewMut, DeviceRepr};
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
@@ -56,10 +57,10 @@ impl Drop for OwnedBuffer {
 
 /// A Vulkan buffer whose bytes CUDA and the CPU share. Made by [`Allocator::buffer`](super::Allocator::buffer).
 ///
-/// It dereferences to [`Memory`], and so to [`Region`](crate::Region): [`host_ptr`](crate::Region::host_ptr),
-/// [`device_ptr`](Memory::device_ptr) and [`handle`](Self::handle) are the same bytes. Regions keep the bytes alive, not the
-/// `VkBuffer`. The memory is freed as its [`DropPolicy`](crate::DropPolicy) says, once the buffer and its regions are dropped; no
-/// submitted work of a Vulkan queue may use the buffer then.
+/// It dereferences to [`Memory`]: [`host_ptr`](Memory::host_ptr), [`device_ptr`](Memory::device_ptr) and
+/// [`handle`](Self::handle) are the same bytes. Clones and slices of the memory keep the bytes alive, not the `VkBuffer`. The memory
+/// is freed as its [`DropPolicy`](crate::DropPolicy) says, once the buffer and they are dropped; no submitted work of a Vulkan queue
+/// may use the buffer then.
 ///
 /// It cannot be exported as a descriptor ([`Error::Pooled`]), since it shares an allocation with other memory.
 pub struct Buffer {
@@ -80,13 +81,6 @@ impl Buffer {
         self.buffer.handle
     }
 
-    /// The device address of the first byte.
-    #[inline]
-    #[must_use]
-    pub fn device_ptr(&self) -> CUdeviceptr {
-        self.memory.device_ptr()
-    }
-
     /// Gives the buffer a name in the allocator's [`report`](super::Allocator::report).
     ///
     /// # Errors
@@ -94,6 +88,15 @@ impl Buffer {
     /// [`Error::Forked`].
     pub fn rename(&self, name: &str) -> Result<()> {
         self.allocator.rename(&self.memory, name)
+    }
+
+    /// [`Memory::view_mut`] of the buffer's memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memory::view`].
+    pub fn view_mut<T: DeviceRepr + Pod>(&mut self, stream: &Arc<CudaStream>) -> Result<CudaViewMut<'_, T>> {
+        self.memory.view_mut(stream)
     }
 
     /// Frees the buffer as a drop does, but returns errors instead of logging them, see [`Memory::free`].

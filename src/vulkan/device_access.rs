@@ -7,23 +7,23 @@ use ash::vk;
 
 use super::Handles;
 use crate::driver::fork;
-use crate::{Region, Result, Vkgdr};
+use crate::{Memory, Result, Vkgdr};
 
-/// The bytes of a region in Vulkan's memory object.
+/// The bytes of a memory or slice in Vulkan's memory object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VulkanMemory {
     /// The memory object. It can be exported as an opaque file descriptor, unless it was imported and the driver exports no
     /// imports. All of it is mapped if the CPU sees it.
     pub memory: vk::DeviceMemory,
-    /// Where the region begins in it, in bytes.
+    /// Where the bytes begin in it.
     pub offset: vk::DeviceSize,
 }
 
-impl Region {
-    /// The Vulkan memory object of the region, and its place there: for buffers and images of the program's own, on the device
+impl Memory {
+    /// The Vulkan memory object that has these bytes, and their place there: for buffers and images of the program's own, on the device
     /// of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
     ///
-    /// The memory object is valid while the region's memory lives. A buffer that is bound to it must be created for export as
+    /// The memory object is valid while the memory lives. A buffer that is bound to it must be created for export as
     /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the
     /// program's to check. On a driver that shares only dedicated allocations, the memory is dedicated to a buffer of this
     /// crate, and no other can be bound: use an [`Allocator`](super::Allocator).

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
-use cudarc::driver::sys::CUdeviceptr;
+use bytemuck::Pod;
+use cudarc::driver::{CudaStream, CudaViewMut, DeviceRepr};
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
@@ -72,8 +73,7 @@ fn has_one_color_plane(format: vk::Format) -> bool {
 
 /// A Vulkan image whose bytes CUDA and the CPU share. Made by [`Allocator::image`](super::Allocator::image).
 ///
-/// It dereferences to [`Memory`], and so to the [`Region`](crate::Region) of all its memory. With linear tiling this is rows of
-/// pixels, see [`layout`](Self::layout); with optimal tiling the order of the bytes is the driver's. What
+/// It dereferences to [`Memory`]. With linear tiling this is rows of pixels, see [`layout`](Self::layout); with optimal tiling the order of the bytes is the driver's. What
 /// [`Buffer`](super::Buffer) says of its lifetime holds here, too.
 pub struct Image {
     // Destroyed before its memory is freed.
@@ -91,13 +91,6 @@ impl Image {
     #[must_use]
     pub const fn handle(&self) -> vk::Image {
         self.image.handle
-    }
-
-    /// The device address of the first byte.
-    #[inline]
-    #[must_use]
-    pub fn device_ptr(&self) -> CUdeviceptr {
-        self.memory.device_ptr()
     }
 
     /// Where the pixels of a mipmap level and an array layer lie in the memory; `None` for optimal tiling, for formats other than
@@ -121,6 +114,15 @@ impl Image {
     /// [`Error::Forked`].
     pub fn rename(&self, name: &str) -> Result<()> {
         self.allocator.rename(&self.memory, name)
+    }
+
+    /// [`Memory::view_mut`] of the image's memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memory::view`].
+    pub fn view_mut<T: DeviceRepr + Pod>(&mut self, stream: &Arc<CudaStream>) -> Result<CudaViewMut<'_, T>> {
+        self.memory.view_mut(stream)
     }
 
     /// Frees the image as a drop does, but returns errors instead of logging them, see [`Memory::free`].

@@ -1,34 +1,32 @@
-//! [`AllocatorInner`]: the state that an allocator's clones, blocks and deferred frees share.
+//! [`AllocatorInner`]: the state that an allocator's clones and memory share.
 //!
-//! It has gpu-allocator's state, makes the blocks in it, and takes chunks back.
+//! It has gpu-allocator's state, makes the blocks in it, and takes memory back.
 //!
 //! No driver is called under the lock of that state: see [`super::stub_device`].
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ash::vk;
+use cudarc::driver::sys::CUdeviceptr;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator as Suballocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
 use super::allocator_state::{AllocatorState, Attempt, Suballocation};
 use super::options::AllocatorOptions;
 use super::stub_device::{BlockRequest, Offer, stub_device};
+use crate::addresses::{self, Lookup};
 use crate::allocation::{LINE, ResourceBlock};
-use crate::chunk::pending::{Pending, wait_scope_after};
-use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
-use crate::device::deferred_frees::{Deferred, WaitScope};
 use crate::device::gpu::VulkanRef;
-use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::pool::NO_CACHE;
+use crate::memory::{Block, Freed, Home, Inner, Part, Slot};
 use crate::report::report;
-use crate::stream::binding::Binding;
-use crate::sync::SingleFlight;
-use crate::{DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
+use crate::retire::WaitScope;
+use crate::single_flight::SingleFlight;
+use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
 pub(super) struct AllocatorInner {
     pub(super) owner: Vkgdr,
@@ -69,8 +67,6 @@ impl AllocatorInner {
             allocation_sizes: options.sizes,
         });
         let suballocator = Some(suballocator.map_err(|error| suballocation(&error))?);
-        // An allocator without blocks has no other evidence that its context exists.
-        drop(anchor::keep(context));
         let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
         let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
         let state = Lock::new(AllocatorState { suballocator, ..AllocatorState::default() });
@@ -111,7 +107,7 @@ impl AllocatorInner {
             if turn.is_none() {
                 turn = Some(self.growth.begin());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
-                self.owner.gpu().deferred_frees().poll(WaitScope::None);
+                self.owner.gpu().retired().poll(WaitScope::None);
                 continue;
             }
             match self.make_block(request) {
@@ -160,21 +156,26 @@ impl AllocatorInner {
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
-        Ok((Offer { request, memory, host_ptr }, Arc::new(block.of_pool(self.clone()))))
+        if let Some(listing) = block.allocation().listing() {
+            let found: Weak<Self> = Arc::downgrade(self);
+            addresses::set_lookup(listing, found);
+        }
+        Ok((Offer { request, memory, host_ptr }, Arc::new(block)))
     }
 
     /// The memory of a suballocation. `refused` are the types that CUDA refused before.
-    fn allocated(&self, suballocation: Suballocation, len: usize, refused: u32) -> Memory {
+    fn allocated(self: &Arc<Self>, suballocation: Suballocation, len: usize, refused: u32) -> Memory {
         let new = self.gpu.refuse_types(refused);
         if new != 0 {
             report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
         }
         let Suballocation { block, slot, offset } = suballocation;
-        let host_access = block.host_access();
-        // An allocation fits the address space.
+        let (access, address) = (block.host_access(), block.allocation().device_ptr() + offset);
         let offset = usize::try_from(offset).expect("usize has 64 bits");
-        let chunk = FreeChunk::new(block, offset, host_access, slot, CLASS);
-        Memory::allocated(ChunkRef::new(chunk, len))
+        let part = Part { home: self.clone(), slot: Some(Slot { group: 0, index: slot }) };
+        let inner = Arc::new(Inner::new(block, (offset, len), access, Some(part)));
+        self.state.lock().memories.insert(address, Arc::downgrade(&inner));
+        Memory::new(inner)
     }
 
     /// Whether CUDA's refusal may mean that it wants dedicated allocations.
@@ -217,7 +218,7 @@ impl AllocatorInner {
 
     pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
         fork::check()?;
-        let slot = memory.chunk().slot();
+        let slot = memory.slot().expect("memory of an allocator has a slot").index;
         let mut state = self.state.lock();
         let AllocatorState { suballocator: Some(suballocator), allocations, .. } = &mut *state else { return Ok(()) };
         let Some(allocation) = allocations.get_mut(slot) else { return Ok(()) };
@@ -259,64 +260,33 @@ impl AllocatorInner {
         }
     }
 
-    /// Ends a chunk that the device has finished with.
-    fn release_chunk(&self, mut chunk: FreeChunk) -> Result<()> {
-        chunk.unlist();
-        let (blocks, freed) = self.state.lock().free(chunk.slot());
-        drop(chunk);
+    /// Ends an allocation that the device has finished with.
+    fn release_slot(&self, slot: u32, block: Arc<Block>) -> Result<()> {
+        let (blocks, freed) = self.state.lock().free(slot);
+        // The state or `blocks` has another reference.
+        drop(block);
         release(blocks).and(freed.map_err(|error| suballocation(&error)))
     }
 }
 
-impl ChunkPool for AllocatorInner {
-    fn id(&self) -> u32 {
-        NO_CACHE
-    }
-
-    fn take_back(self: Arc<Self>, mut chunk: FreeChunk) -> Result<()> {
-        let LastUse { exposed, binding } = chunk.reset();
-        if !exposed || binding.policy() == DropPolicy::Immediate {
-            return self.release_chunk(chunk);
-        }
-        let (pending, finished) = chunk.block().finish_chunk(&binding);
-        let scope = wait_scope_after(&finished, binding.policy(), chunk.block().context());
-        // Without the binding: it may be what keeps a stream alive.
-        drop(binding);
-        let deferred_frees = self.owner.gpu().deferred_frees();
-        let released = match pending {
-            None => self.release_chunk(chunk),
-            Some(pending) => {
-                deferred_frees.push(Box::new(DeferredChunk { pending, chunk, allocator: self.clone() }));
-                Ok(())
-            }
-        };
-        deferred_frees.poll(scope);
-        finished.and(released)
+impl Home for AllocatorInner {
+    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
+        let Freed { block, slot, address, uses, .. } = freed;
+        let slot = slot.expect("memory of an allocator has a slot").index;
+        self.state.lock().memories.remove(&address);
+        let (context, queue) = (self.context, self.owner.gpu().retired());
+        uses.release_after(context, queue, move || self.release_slot(slot, block))
     }
 }
 
-/// A chunk that the device may still use.
-struct DeferredChunk {
-    pending: Pending,
-    chunk: FreeChunk,
-    allocator: Arc<AllocatorInner>,
-}
-
-impl Deferred for DeferredChunk {
-    fn is_ready(&self, scope: WaitScope) -> bool {
-        self.pending.is_finished(scope)
-    }
-
-    fn wait(&self) -> bool {
-        self.pending.wait()
-    }
-
-    fn release(self: Box<Self>) {
-        let Self { pending, chunk, allocator } = *self;
-        pending.end();
-        if let Err(error) = allocator.release_chunk(chunk) {
-            report!(Warn, "releasing memory: {error}");
-        }
+impl Lookup for AllocatorInner {
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
+        let state = self.state.lock();
+        let (_, memory) = state.memories.range(..=address).next_back()?;
+        let found = memory.upgrade()?;
+        // Not under the lock: if the memory is dropped, it takes it.
+        drop(state);
+        Some(Memory::new(found))
     }
 }
 
@@ -335,20 +305,11 @@ impl Refusals {
     }
 }
 
-/// The class of chunks that gpu-allocator places.
-const CLASS: u16 = 0;
-const _: () = assert!(CLASS != Chunk::DEDICATED);
-
-/// Releases blocks whose chunks the device has all finished with. Returns the first error.
+/// Releases blocks that the device has finished with all of. Returns the first error.
 fn release(blocks: Vec<Arc<Block>>) -> Result<()> {
-    let mut first = Ok(());
-    for block in blocks {
-        // Another thread may still drop a chunk of it, and then releases it.
-        block.mark_idle();
-        let released = Arc::into_inner(block).map_or(Ok(()), |block| block.release(&Binding::immediate()));
-        first = first.and(released);
-    }
-    first
+    // Another thread may still have a reference, and then releases the block.
+    let released = blocks.into_iter().map(|block| Arc::into_inner(block).map_or(Ok(()), Block::release));
+    released.fold(Ok(()), Result::and)
 }
 
 /// The kind of memory that a location asks for.

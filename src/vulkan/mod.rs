@@ -7,11 +7,11 @@
 //!   [`Image`] made by it has a host pointer, a CUDA pointer and a Vulkan handle of the same bytes.
 //! * [`Vkgdr::vulkan_handles`](crate::Vkgdr::vulkan_handles) lends the Vulkan device on which this crate allocates.
 //! * [`Vkgdr::open_on`](crate::Vkgdr::open_on) allocates on a Vulkan device that the program made.
-//! * [`Region::vulkan_memory`](crate::Region::vulkan_memory) gives the `VkDeviceMemory` of any memory that Vulkan allocated.
+//! * [`Memory::vulkan_memory`](crate::Memory::vulkan_memory) gives the `VkDeviceMemory` of any memory that Vulkan allocated.
 //! * [`Semaphore`] is a timeline semaphore that queues, streams and the CPU signal and wait for.
 //!
 //! Neither driver orders the work of the other: between work of a Vulkan queue and work of a CUDA stream, wait for the first
-//! on the CPU, or by a semaphore. The CPU's own accesses need the flush and invalidate of [`Region`](crate::Region), as with CUDA.
+//! on the CPU, or by a semaphore. The CPU's own accesses need the flush and invalidate of [`Memory`](crate::Memory), as with CUDA.
 //!
 //! This module needs the crate's feature `vulkan`, which is on by default.
 

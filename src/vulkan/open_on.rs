@@ -80,7 +80,7 @@ impl Vkgdr {
     /// [`pending_releases`](Self::pending_releases) counts: those deferred by a stream capture, until
     /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for.
     pub fn finish_frees(&self) {
-        self.gpu().deferred_frees().drain();
+        self.gpu().retired().drain(None);
     }
 }
 

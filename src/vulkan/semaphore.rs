@@ -7,14 +7,13 @@ use std::time::Duration;
 use ash::vk;
 use cudarc::driver::sys::CUexternalSemaphore;
 
-use crate::device::deferred_frees::{Deferred, WaitScope};
 use crate::device::gpu::VulkanRef;
 use crate::driver::Handle;
-use crate::driver::anchor::Anchor;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::fork;
 use crate::report::report;
+use crate::retire::Fence;
 use crate::{Error, Result, StreamRef, Vkgdr};
 
 /// A timeline semaphore: a number that only grows. Vulkan's queues, CUDA's streams and the CPU can each raise it and wait for
@@ -24,8 +23,7 @@ use crate::{Error, Result, StreamRef, Vkgdr};
 /// made.
 ///
 /// A drop waits for all work of that context, unless that was destroyed. Work of Vulkan's queues that uses the semaphore must
-/// have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever. In a context that
-/// is no device's primary one, the semaphore has a byte of device memory, by which it finds out whether the context still exists.
+/// have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever.
 ///
 /// # Examples
 ///
@@ -69,7 +67,6 @@ impl Drop for Timeline {
 struct External {
     handle: Handle<CUexternalSemaphore>,
     context: Context,
-    anchor: Option<Anchor>,
     /// May be what keeps the context alive.
     owner: Vkgdr,
 }
@@ -94,12 +91,10 @@ impl External {
         }
     }
 
-    /// Destroys the semaphore and its anchor, in their context, which must be current and have finished.
+    /// Destroys the semaphore in its context, which must be current and have finished.
     fn destroy(&mut self) -> Result<()> {
         // SAFETY: the handle is live, this value is its only owner, and the context's work has ended.
-        let destroyed = unsafe { cuda()?.semaphore_destroy(self.handle.0) };
-        // Both, although the first failed.
-        destroyed.and(self.anchor.take().map_or(Ok(()), Anchor::release))
+        unsafe { cuda()?.semaphore_destroy(self.handle.0) }
     }
 }
 
@@ -110,26 +105,14 @@ impl Drop for External {
         }
         if let Err(error) = self.release() {
             let (handle, context, owner) = (self.handle, self.context, self.owner.clone());
-            let later = Self { handle, context, anchor: self.anchor.take(), owner };
-            self.owner.gpu().deferred_frees().push(Box::new(DeferredSemaphore(later)));
+            let later = Self { handle, context, owner };
+            self.owner.gpu().retired().push(Fence::Contexts(vec![context]), move || {
+                drop(later);
+                Ok(())
+            });
             report!(Warn, "the release of a semaphore is deferred: {error}");
         }
     }
-}
-
-/// CUDA's side of a semaphore that streams may still use.
-struct DeferredSemaphore(External);
-
-impl Deferred for DeferredSemaphore {
-    fn is_ready(&self, scope: WaitScope) -> bool {
-        scope.covers(self.0.context) && self.wait()
-    }
-
-    fn wait(&self) -> bool {
-        self.0.context.finish().is_ok()
-    }
-
-    fn release(self: Box<Self>) {}
 }
 
 impl Vkgdr {
@@ -150,8 +133,7 @@ impl Semaphore {
     ///
     /// [`Error::Extension`] when the device lacks these, on a handle without Vulkan the error that says what is missing,
     /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR`, `cuImportExternalSemaphore` and
-    /// `cuMemAlloc`.
+    /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR` and `cuImportExternalSemaphore`.
     pub fn new(owner: &Vkgdr, value: u64) -> Result<Self> {
         fork::check()?;
         let gpu = owner.vulkan()?.clone();
@@ -170,17 +152,7 @@ impl Semaphore {
             let handle = Handle(unsafe { cuda()?.semaphore_import(fd.as_raw_fd()) }?);
             // After success the driver owns the descriptor (CUDA driver API, cuImportExternalSemaphore).
             let _ = fd.into_raw_fd();
-            match Anchor::new(context) {
-                Ok(anchor) => Ok(External { handle, context, anchor, owner }),
-                Err(error) => {
-                    // Without the wait of a drop, since no stream has had it.
-                    // SAFETY: imported above, and used by nothing.
-                    if let Err(error) = unsafe { cuda()?.semaphore_destroy(handle.0) } {
-                        report!(Warn, "releasing a semaphore: {error}");
-                    }
-                    Err(error)
-                }
-            }
+            Ok(External { handle, context, owner })
         })?;
         Ok(Self { external, vulkan })
     }

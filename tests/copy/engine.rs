@@ -4,10 +4,10 @@
 use std::thread;
 
 use support::codes;
-use support::cuda::{self, Context, Stream, no_context};
+use support::cuda::{self, Context, PrimaryContext, Stream, no_context, reset_primary};
 use support::ledger::Calls;
 use support::{Random, Result, amount, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
-use vkgdr::{CopyPolicy, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
+use vkgdr::{CopyPolicy, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
@@ -16,7 +16,7 @@ const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SLOT: usize = 1 << 20;
 const SEGMENT: usize = 64 << 10;
 
-fn dma_read(region: &Region, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>> {
+fn dma_read(region: &Memory, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>> {
     let mut bytes = vec![0xa5; len];
     region.read_with(CopyPolicy::Dma, offset, &mut bytes)?;
     Ok(bytes)
@@ -55,7 +55,7 @@ fn elements_and_parts_are_copied_in_their_own_bytes() -> Result {
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let memory = Memory::allocate(&gpu, 1000, kind)?;
         memory.write_with(CopyPolicy::Dma, 0, &[7_u8; 1000])?;
-        let part = memory.region(13..113)?;
+        let part = memory.slice(13..113)?;
         part.write_with(CopyPolicy::Dma, 3, &[1.5_f32, 2.5])?;
         let mut seen = [0_f32; 2];
         part.read_with(CopyPolicy::Dma, 3, &mut seen)?;
@@ -161,7 +161,7 @@ fn copies_of_many_threads_do_not_mix() -> Result {
     let share = SLOT + 4321;
     let memory = Memory::allocate(&gpu, 4 * share, MAPPED)?;
     let copy = |thread: usize| -> vkgdr::Result<()> {
-        let part = memory.region(thread * share..(thread + 1) * share)?;
+        let part = memory.slice(thread * share..(thread + 1) * share)?;
         let mut random = Random::new(thread as u64);
         for _ in 0..12 {
             let (offset, len) = random.range_within(share);
@@ -197,7 +197,8 @@ fn a_context_has_one_copy_engine_and_copies_in_segments() -> Result {
     }
     streams.assert(2, "shared by all copies");
     pages.assert(1, "shared by all copies");
-    drop((memory, context));
+    drop((memory, gpu));
+    drop(context);
     Ok(())
 }
 
@@ -207,11 +208,11 @@ fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
     let streams = || simcuda().map(|sim| (sim.live_objects_of("stream"), sim.live_objects_of("host")));
     let before = streams();
     for round in 0..3 {
-        let context = Context::create(0);
+        let _context = PrimaryContext::retain_and_push(0);
         let memory = Memory::allocate(&gpu, SLOT, MAPPED)?;
         memory.write_with(CopyPolicy::Dma, 0, &pattern(SLOT, round))?;
         assert!(dma_read(&memory, 0, SLOT)? == pattern(SLOT, round));
-        context.destroy();
+        reset_primary();
         let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8]));
         assert_says(&error, &["failed (CUDA_ERROR_"]);
         if round == 1 {
@@ -257,7 +258,7 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
     assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     // SAFETY: immediate release does not cover the library's own copy, for which the release waits.
-    unsafe { memory.release_immediately() };
+    unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(dma_read(&memory, 0, 10)), &["cuStreamSynchronize failed"]);
@@ -302,7 +303,11 @@ fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
         sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN);
         assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
         // SAFETY: the only pending work is the library's own copy, for which the release waits.
-        let freed = if pooled { unsafe { chunk.free_idle() } } else { unsafe { Memory::from(chunk).free_idle() } };
+        let freed = if pooled {
+            unsafe { chunk.free_unsynchronized() }
+        } else {
+            unsafe { Memory::from(chunk).free_unsynchronized() }
+        };
         freed?;
         let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
         assert!(others.iter().all(|other| other.host_ptr() != start), "pooled: {pooled}");

@@ -160,8 +160,9 @@ fn the_copy_engine_is_made_on_purpose() -> Result {
             }),
         ];
         for (what, make) in makers {
-            // Each context has an engine of its own.
+            // Each handle has an engine for each context, which ends before the context.
             let _context = Context::create(0);
+            let gpu = Vkgdr::open(0, OpenFlags::empty())?;
             let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
             for made in [false, true] {
                 if made {
@@ -205,7 +206,6 @@ fn non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise() -> Resu
 fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
     uncached("policy::the_cpu_copies_if_the_copy_engine_is_unavailable", || {
         let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
-        let context = Context::create(0);
         gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
         if let Some(sim) = simcuda() {
@@ -223,12 +223,6 @@ fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
             assert_says(&refused(memory.write(0, &[8_u8; 10])), &["cuMemcpyHtoDAsync failed (CUDA_ERROR_UNKNOWN)"]);
         }
         memory.write(0, &[9_u8; 10])?;
-        context.destroy();
-        let engine = EngineCalls::new();
-        let mut seen = [0_u8; 10];
-        memory.read(0, &mut seen)?;
-        assert_eq!(seen, [9; 10]);
-        engine.assert_none("a destroyed context");
         Ok(())
     })
 }

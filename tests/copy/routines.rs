@@ -4,7 +4,7 @@ use support::driver::is_real;
 use support::{
     HOST_VIEWS, Random, Result, assert_says, child, cuda, device_read, logs, pattern, refused, skip, supported,
 };
-use vkgdr::{CopyRoutine, Error, MapMode, Memory, MemoryKind, OpenFlags, Region};
+use vkgdr::{CopyRoutine, Error, MapMode, Memory, MemoryKind, OpenFlags};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const VARIABLE: &str = "VKGDR_COPY";
@@ -35,7 +35,7 @@ fn copy_around_lines(memory: &Memory) -> Result {
     Ok(())
 }
 
-fn read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
+fn read(region: &Memory, offset: usize, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     region.read(offset, &mut bytes)?;
     Ok(bytes)
@@ -127,7 +127,7 @@ fn what_a_writer_writes_is_seen_when_it_ends() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, 10_000, kind)?;
-        let region = memory.region(3..9000)?;
+        let region = memory.slice(3..9000)?;
         let mut expected = pattern(10_000, 0);
         memory.write(0, &expected)?;
         for finish in [true, false] {
@@ -156,7 +156,7 @@ fn a_writer_writes_elements_within_its_region() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, 100, MemoryKind::Mapped)?;
     memory.fill(.., 0_u8)?;
-    let region = memory.region(10..50)?;
+    let region = memory.slice(10..50)?;
     let mut writer = region.writer();
     writer.write(3, &[1.5_f32, 2.5])?;
     for (offset, len) in [(40, 1), (39, 2), (0, 41), (usize::MAX, 1), (usize::MAX, 0)] {

@@ -27,7 +27,7 @@ fn every_kind_is_served_by_a_listed_type_that_has_what_it_needs() -> Result {
         assert!(memory_type.flags.contains(needed), "{kind}: {memory_type:?}");
         let memory = Memory::allocate(&gpu, 1, kind)?;
         assert_eq!(memory.memory_type(), memory_type);
-        assert_eq!(memory.region(..)?.memory_type(), memory_type);
+        assert_eq!(memory.slice(..)?.memory_type(), memory_type);
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn live_allocations_are_counted_over_all_handles() -> Result {
     let other = Vkgdr::open_primary_context(0, NONE)?;
     let before = gpu.live_allocations();
     let memory = Memory::allocate(&gpu, 1, MAPPED)?;
-    let region = memory.region(..)?;
+    let region = memory.slice(..)?;
     let mut raw = RawMemory::allocate(&other, 1, MAPPED)?;
     assert_eq!((gpu.live_allocations(), other.live_allocations()), (before + 2, before + 2));
     drop(memory);

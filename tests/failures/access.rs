@@ -42,11 +42,11 @@ fn flush_and_invalidate_of_raw_memory_name_the_call_that_failed() -> Result {
 fn flush_and_invalidate_of_memory_name_the_call_that_failed() -> Result {
     each_kind(|place, kind| {
         let memory = Memory::allocate(&place.gpu, LEN, kind)?;
-        let region = memory.region(63..)?;
+        let region = memory.slice(63..)?;
         sweep("Memory::flush", &[FLUSH], || memory.flush(1..66))?;
         sweep("Memory::invalidate", &[INVALIDATE], || memory.invalidate(..))?;
-        sweep("Region::flush", &[FLUSH], || region.flush(..))?;
-        sweep("Region::invalidate", &[INVALIDATE], || region.invalidate(1..=1))
+        sweep("Memory::flush", &[FLUSH], || region.flush(..))?;
+        sweep("Memory::invalidate", &[INVALIDATE], || region.invalidate(1..=1))
     })
 }
 

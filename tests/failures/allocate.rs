@@ -13,7 +13,7 @@ const LEN: usize = 4097;
 const KINDS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Device];
 const STAGES: [&str; 4] =
     ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
-pub(crate) const ENTER_AND_LEAVE: [&str; 4] = ["cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+pub(crate) const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 /// The calls of an allocation: its stages, a mapping if the kind has a host view, and those for the context.
 fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {

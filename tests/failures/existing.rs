@@ -2,27 +2,27 @@
 
 use support::cuda::CudaMemory;
 use support::profile::under;
-use vkgdr::{AllocateOptions, Mapping, Memory, MemoryKind, OpenFlags};
+use vkgdr::{AllocateOptions, MappingFlags, Memory, MemoryKind, OpenFlags};
 
 use crate::Result;
 use crate::place::Place;
 use crate::sweep::Sweep;
 
 const EXPORT: &str = "cuMemGetHandleForAddressRange";
-const PAGE: usize = Mapping::PAGE;
+const PAGE: usize = Memory::EXISTING_PAGE;
 /// The calls that describe a device.
 const DEVICE: [&str; 3] = ["cuDriverGetVersion", "cuDeviceGetAttribute", "cuDeviceTotalMem"];
 
 fn sweep(place: &Place, len: usize, named: &[&str], survived: &[&str]) -> Result {
     let memory = CudaMemory::device(4 * PAGE);
-    let of = |len| Mapping::of(&place.gpu, memory.address(), len);
+    let of = |len| support::map_existing(&place.gpu, memory.address(), len, MappingFlags::empty());
     let named = [&["cuPointerGetAttributes"], &DEVICE[..], named].concat();
     Sweep { what: "mapping existing memory", named: &named, survived, ..Sweep::default() }.run(
         || Ok(()),
         |()| of(len),
         |mapping| {
             mapping.write(0, &[1_u8; 100])?;
-            Ok(mapping.unmap()?)
+            Ok(mapping.free()?)
         },
     )?;
     Sweep { what: "a descriptor of existing memory", named: &["cuPointerGetAttributes", EXPORT], ..Sweep::default() }

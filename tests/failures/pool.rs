@@ -6,7 +6,7 @@ use support::codes;
 use support::cuda::Stream;
 use support::simcuda;
 use vkgdr::cudarc::driver::CudaContext;
-use vkgdr::{OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use vkgdr::{Memory, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::Result;
 use crate::place::{Place, SomeMemory, is_of};
@@ -23,7 +23,7 @@ fn pool(place: &Place) -> Result<Pool> {
 }
 
 /// A pool with one block, and `count` chunks of it with their device addresses requested.
-fn with_chunks(place: &Place, count: usize) -> Result<(Pool, Vec<PoolMemory>)> {
+fn with_chunks(place: &Place, count: usize) -> Result<(Pool, Vec<Memory>)> {
     let pool = pool(place)?;
     let chunks: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
     chunks.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
@@ -124,21 +124,21 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
         }
         Ok((pool, chunks))
     };
-    let operate = |(pool, chunks): (Pool, Vec<PoolMemory>)| {
+    let operate = |(pool, chunks): (Pool, Vec<Memory>)| {
         // All of them, also after an error.
-        let results: Vec<_> = chunks.into_iter().map(PoolMemory::free).collect();
+        let results: Vec<_> = chunks.into_iter().map(Memory::free).collect();
         let freed: vkgdr::Result<()> = results.into_iter().collect();
         let again: vkgdr::Result<Vec<_>> = (0..12).map(|_| pool.allocate(LEN)).collect();
         // No chunk is lost after a failure: all of the block can be allocated again.
-        pool.free_held();
+        pool.release_unused();
         freed?;
         drop(again?);
-        pool.free_held();
+        pool.release_unused();
         Ok(pool)
     };
     let finish = |pool: Pool| {
         assert_eq!(pool.used_chunks(), 0);
-        pool.free_held();
+        pool.release_unused();
         assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
         Ok(())
     };
@@ -159,7 +159,7 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
     let chunk = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
     assert_ne!(chunk.device_ptr(), 0);
     let gate = stream.hold();
-    // The poll after the chunk's free.
+    // The question after the event was recorded.
     simcuda.fail("cuEventQuery", 1, codes::CAPTURED_EVENT);
     chunk.free()?;
     let asked = calls("cuEventQuery");
@@ -167,7 +167,7 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
     assert_eq!(calls("cuEventQuery"), asked, "asked again");
     gate.open();
     let waits = calls("cuCtxSynchronize");
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     assert!(calls("cuCtxSynchronize") > waits, "the context was not waited for");
     Ok(())
@@ -272,7 +272,8 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
         let trim: Way = |pool| {
             pool.trim(0);
         };
-        let ways = [("trim", trim), ("free_held", Pool::free_held), ("stop_holding", Pool::stop_holding)];
+        let ways =
+            [("trim", trim), ("release_unused", Pool::release_unused), ("disable_caching", Pool::disable_caching)];
         for (name, way) in ways {
             let what = format!("Pool::{name}, {}", place.name);
             let incidental = all(&[&VISIT, some.release, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
@@ -291,7 +292,7 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
                 Ok(pool)
             };
             sweep.run(prepare, operate, |pool| {
-                pool.free_held();
+                pool.release_unused();
                 assert_eq!((pool.used_chunks(), pool.free_chunks()), (0, 0));
                 Ok(())
             })?;

@@ -4,7 +4,7 @@
 
 use support::cuda::Stream;
 use vkgdr::{
-    CopyPolicy, CopyThresholds, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Pool, PoolOptions, Region, Vkgdr,
+    CopyPolicy, CopyThresholds, DropPolicy, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Pool, PoolOptions, Vkgdr,
 };
 
 use crate::Result;
@@ -83,7 +83,7 @@ fn copies_by_the_cpu_call_no_driver() -> Result {
             Ok(())
         })?;
         sweep(&format!("{kind} memory: region, as_slice, host_ptr, flush and invalidate where coherent"), || {
-            let region: Region = memory.region(16..32)?;
+            let region: Memory = memory.slice(16..32)?;
             // SAFETY: nothing writes to the memory.
             let slice: &[u8] = unsafe { region.as_slice() }?;
             assert_eq!(slice.len(), 16);
@@ -104,12 +104,14 @@ fn queries_of_memory_about_streams_call_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, SomeMemory::of(&place.gpu).kind)?;
-    sweep("Memory: context, bound_stream, record_use, drop_policy, release_immediately, owner, memory_type", || {
+    // SAFETY: dropped after the memory.
+    let used = unsafe { memory.stream(stream.raw()) }?;
+    sweep("Memory: context, bound_stream, record_use, drop_policy, set_drop_policy, owner, memory_type", || {
         assert!(!memory.context().is_null());
         assert_eq!(memory.bound_stream(), None);
-        memory.record_use(stream.raw());
+        memory.record_use(used)?;
         // SAFETY: the device does not use it.
-        unsafe { memory.release_immediately() };
+        unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
         let _ = (memory.drop_policy(), memory.owner().device(), memory.memory_type(), memory.copy_routine());
         Ok(())
     })
@@ -149,7 +151,7 @@ fn an_allocation_and_its_free_make_no_needless_call() -> Result {
     let before = counts();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
     // SAFETY: the device has not used it.
-    unsafe { memory.free_idle() }?;
+    unsafe { memory.free_unsynchronized() }?;
     for (((name, expected), before), after) in expected.into_iter().zip(before).zip(counts()) {
         let is_counted = victims().iter().any(|victim| name.starts_with("cu") == (victim.name == "cuda"));
         assert_eq!(after - before, if is_counted { expected } else { 0 }, "calls of {name}");

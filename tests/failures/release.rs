@@ -4,7 +4,7 @@
 use cudarc::driver::CudaContext;
 use support::Controls;
 use support::cuda::{Context, Gate, Stream, no_context};
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Region, Vkgdr, cudarc};
+use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr, cudarc};
 
 use crate::Result;
 use crate::gate::open_during;
@@ -16,7 +16,7 @@ const LEN: usize = 4097;
 const STAGES: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
 /// The calls that keep the caller's context current while cudarc drops a stream.
 const KEEP_CURRENT: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
-const ENTER_AND_LEAVE: [&str; 4] = ["cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
     lists.concat()
@@ -78,7 +78,7 @@ fn freeing_memory_immediately_names_what_failed_and_frees_all_the_same() -> Resu
         let sweep = Sweep { named: &named, ..sweep };
         let free = |memory: Memory| {
             // SAFETY: the device does not use it.
-            unsafe { memory.release_immediately() };
+            unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
             memory.free()
         };
         sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), free, |()| Ok(()))
@@ -91,7 +91,7 @@ fn freeing_idle_memory_names_what_failed_and_frees_all_the_same() -> Result {
         let named = all(&[&STAGES, &ENTER_AND_LEAVE]);
         let sweep = Sweep { named: &named, ..sweep };
         // SAFETY: the device does not use it.
-        let free = |memory: Memory| unsafe { memory.free_idle() };
+        let free = |memory: Memory| unsafe { memory.free_unsynchronized() };
         sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), free, |()| Ok(()))
     })
 }
@@ -101,8 +101,8 @@ fn freeing_the_last_region_names_what_failed_and_frees_all_the_same() -> Result 
     each_kind_from_outside(|place, kind, sweep| {
         let named = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { named: &named, ..sweep };
-        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.region(1..17)?);
-        sweep.run(region, Region::free, |()| Ok(()))
+        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.slice(1..17)?);
+        sweep.run(region, Memory::free, |()| Ok(()))
     })
 }
 
@@ -121,7 +121,7 @@ fn dropping_the_last_region_survives_every_failure() -> Result {
     each_kind_from_outside(|place, kind, sweep| {
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
-        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.region(1..17)?);
+        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.slice(1..17)?);
         sweep.run(region, drop_it, |()| Ok(()))
     })
 }

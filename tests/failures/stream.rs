@@ -11,7 +11,7 @@ use crate::place::SomeMemory;
 use crate::sweep::Sweep;
 
 const LEN: usize = 4096;
-const ENTER_AND_LEAVE: [&str; 4] = ["cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 /// Two contexts, each with memory, and a stream of the first; the second is current.
 struct Streams {
@@ -53,7 +53,7 @@ fn finding_a_stream_names_the_call_that_failed() -> Result {
         // SAFETY: the stream outlives the reference.
         unsafe { streams.memory.stream(streams.raw.raw()) }.map(drop)
     };
-    streams.sweep("Region::stream", "cuStreamGetCtx", |_| find())?;
+    streams.sweep("Memory::stream", "cuStreamGetCtx", |_| find())?;
     let named = &["cuCtxGetCurrent", "cuCtxGetId", "cuStreamGetCtx"];
     let sweep = Sweep { what: "in_current_context", named, ..Sweep::default() };
     // SAFETY: the default stream lives as long as its context.

@@ -1,8 +1,5 @@
-//! Memory in the types of other crates.
+//! Memory as cudarc's views: copies, launches, their order, and the release after them.
 
-mod contexts;
-mod cudarc;
-mod hostile;
-mod kernels;
 mod order;
 mod release;
+mod views;

@@ -1,22 +1,88 @@
-//! Memory that cudarc's streams use is released, and lent again by its pool, after these uses, also those by streams of
-//! other contexts.
-#![expect(unsafe_code, reason = "blocks streams")]
+//! Memory is released, and lent again by its pool, after its uses through views and those of `record_use`, also by streams of other
+//! contexts.
+#![expect(unsafe_code, reason = "blocks streams, and records uses of streams that the tests keep")]
 
 use std::sync::Arc;
 
 use support::blocking::{let_run, while_shut};
-use support::codes::OUT_OF_MEMORY;
 use support::cuda::{Context, Gate, Stream};
 use support::ledger::Live;
-use support::{Result, host_write, simcuda, skip};
-use vkgdr::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceSlice};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use support::{Result, host_write};
+use vkgdr::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
 const LEN: usize = 32 << 10;
 const BLOCK: usize = 256 << 10;
 
+fn hold(stream: &CudaStream) -> Gate {
+    // SAFETY: the reference keeps the stream alive.
+    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
+    gate.wait_until_reached();
+    gate
+}
+
+fn ones(gpu: &Vkgdr) -> Result<Memory> {
+    let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
+    host_write(&memory, 0, &[1; LEN])?;
+    Ok(memory)
+}
+
+#[test]
+fn memory_that_two_streams_read_by_views_is_released_after_both() -> Result {
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let context = CudaContext::new(0)?;
+    let (slow, fast) = (context.new_stream()?, context.new_stream()?);
+    let mut targets = [slow.alloc_zeros::<u8>(LEN)?, fast.alloc_zeros::<u8>(LEN)?];
+    context.synchronize()?;
+    for bound in [false, true] {
+        let before = Live::now();
+        let memory = ones(&gpu)?;
+        if bound {
+            memory.bind_stream(&fast)?;
+        }
+        let gate = hold(&slow);
+        slow.memcpy_dtod(&memory.view::<u8>(&slow)?, &mut targets[0])?;
+        fast.memcpy_dtod(&memory.view::<u8>(&fast)?, &mut targets[1])?;
+        let slice = memory.slice(1..)?;
+        drop(memory);
+        while_shut(gate, || {
+            drop(slice);
+            let_run(|| gpu.collect() > 0);
+            Ok(())
+        })?;
+        context.synchronize().map_err(|error| format!("a read failed: {error}"))?;
+        for target in &targets {
+            assert!(slow.clone_dtoh(target)?.iter().all(|byte| *byte == 1), "bound: {bound}");
+        }
+        gpu.collect();
+        assert_eq!((gpu.pending_releases(), Live::now()), (0, before), "bound: {bound}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_view_leaves_bound_memory_to_its_streams() -> Result {
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let context = CudaContext::new(0)?;
+    let (stream, other) = (context.new_stream()?, context.new_stream()?);
+    let memory = ones(&gpu)?;
+    assert_eq!(memory.view::<u8>(&stream)?.len(), LEN);
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    memory.bind_stream(&stream)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "another stream may have used it before");
+    let memory = ones(&gpu)?;
+    memory.bind_stream(&stream)?;
+    assert_eq!(memory.view::<u8>(&other)?.len(), LEN);
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    // SAFETY: the device uses the memory no more.
+    unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
+    assert_eq!(memory.view::<u8>(&stream)?.len(), LEN);
+    assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
+    Ok(())
+}
+
 /// Memory is allocated in a context of its own, and a stream of the primary context reads it.
-struct Setup {
+struct Elsewhere {
     reader: Arc<CudaStream>,
     target: CudaSlice<u8>,
     gpu: Vkgdr,
@@ -24,7 +90,7 @@ struct Setup {
     owner: Context,
 }
 
-impl Setup {
+impl Elsewhere {
     fn new() -> Result<Self> {
         let context = CudaContext::new(0)?;
         let reader = context.new_stream()?;
@@ -34,32 +100,22 @@ impl Setup {
         Ok(Self { reader, target, gpu, owner: Context::create(0) })
     }
 
-    /// Memory full of ones, in the context of its own.
-    fn memory(&self) -> Result<Memory> {
-        let memory = self.owner.with_current(|| Memory::allocate(&self.gpu, LEN, MemoryKind::Mapped))?;
-        host_write(&memory, 0, &[1; LEN])?;
-        Ok(memory)
-    }
-
     fn pool(&self) -> Result<Pool> {
         let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(64 << 10);
         Ok(self.owner.with_current(|| Pool::new(&self.gpu, options))?)
     }
 
     /// Has the reader begin to copy memory, behind a gate.
-    fn read(&mut self, memory: &impl DevicePtr<u8>) -> Result<Gate> {
+    fn read(&mut self, memory: &Memory) -> Result<Gate> {
+        self.reader.context().bind_to_thread()?;
+        // SAFETY: this value keeps the stream longer than the tests keep the memory.
+        let stream = unsafe { StreamRef::in_current_context(self.reader.cu_stream()) }?;
         let gate = hold(&self.reader);
-        self.reader.memcpy_dtod(memory, &mut self.target)?;
-        Ok(gate)
-    }
-
-    /// As [`read`](Self::read), of several chunks full of ones, one after another.
-    fn read_all(&mut self, chunks: &[PoolMemory]) -> Result<Gate> {
-        let gate = hold(&self.reader);
-        for chunk in chunks {
-            host_write(chunk, 0, &[1; LEN])?;
-            self.reader.memcpy_dtod::<u8, _, _>(chunk, &mut self.target)?;
-        }
+        memory.record_use(stream)?;
+        let source = memory.device_ptr();
+        // SAFETY: the memory is released after this use.
+        let source = std::mem::ManuallyDrop::new(unsafe { self.reader.upgrade_device_ptr::<u8>(source, LEN) });
+        self.reader.memcpy_dtod(&*source, &mut self.target)?;
         Ok(gate)
     }
 
@@ -73,167 +129,43 @@ impl Setup {
     }
 }
 
-fn hold(stream: &CudaStream) -> Gate {
-    // SAFETY: the reference keeps the stream alive.
-    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
-    gate.wait_until_reached();
-    gate
-}
-
 #[test]
-fn memory_is_not_freed_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
-    let memory = setup.memory()?;
-    let gate = setup.read(&memory)?;
-    while_shut(gate, || Ok(memory.free()?))?;
-    setup.check()
-}
-
-#[test]
-fn dropped_memory_is_not_released_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
-    let memory = setup.memory()?;
-    let region = memory.region(..)?;
-    let gate = setup.read(&region)?;
-    drop(memory);
-    while_shut(gate, || {
-        drop(region);
-        Ok(())
-    })?;
-    setup.check()
-}
-
-#[test]
-fn bound_memory_is_not_released_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
-    let memory = setup.memory()?;
-    let bound = DeviceSlice::<u8>::stream(&memory).context().new_stream()?;
-    memory.bind_stream(&bound)?;
-    let gate = setup.read(&memory)?;
-    while_shut(gate, || {
-        drop(memory);
-        bound.synchronize()?;
-        setup.gpu.collect();
-        Ok(())
-    })?;
-    setup.check()
-}
-
-/// Allocates as much as there is in a block, and overwrites it.
-fn overwrite(pool: &Pool) -> Result<Vec<PoolMemory>> {
-    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    all.iter().try_for_each(|chunk| host_write(chunk, 0, &[0xee; LEN]))?;
-    Ok(all)
-}
-
-#[test]
-fn memory_of_a_pool_is_not_lent_again_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
-    let pool = setup.pool()?;
-    // All of a block, so that the pool waits rather than adds a block.
-    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    let gate = setup.read_all(&all)?;
-    drop(all);
-    let others = while_shut(gate, || overwrite(&pool))?;
-    setup.check()?;
-    drop(others);
-    Ok(())
-}
-
-#[test]
-fn memory_of_a_pool_is_not_given_back_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
-    let pool = setup.pool()?;
-    let chunk = pool.allocate(LEN)?;
-    host_write(&chunk, 0, &[1; LEN])?;
-    let gate = setup.read(&chunk)?;
-    drop(chunk);
-    while_shut(gate, || {
-        pool.free_held();
-        drop(pool);
-        Ok(())
-    })?;
-    setup.check()
-}
-
-#[test]
-fn memory_of_a_closed_pool_stays_while_waiting_for_another_context_fails() -> Result {
-    let Some(sim) = simcuda() else { return skip("only the simulated driver's calls can be made to fail") };
-    for chunk_last in [false, true] {
-        let mut setup = Setup::new()?;
-        let before = Live::now();
-        let pool = setup.pool()?;
-        let chunk = pool.allocate(LEN)?;
-        host_write(&chunk, 0, &[1; LEN])?;
-        let gate = setup.read(&chunk)?;
-        let fail = || sim.fail("cuCtxSynchronize", 1, OUT_OF_MEMORY);
-        if chunk_last {
-            drop(pool);
-            fail();
-            drop(chunk);
-        } else {
-            drop(chunk);
-            fail();
-            drop(pool);
+fn memory_is_not_freed_while_a_recorded_stream_of_another_context_reads_it() -> Result {
+    for bound in [false, true] {
+        let mut setup = Elsewhere::new()?;
+        let memory = setup.owner.with_current(|| ones(&setup.gpu))?;
+        let stream = setup.owner.with_current(Stream::create);
+        if bound {
+            // SAFETY: dropped after the memory was freed.
+            unsafe { memory.bind_raw_stream(stream.raw()) }?;
         }
-        assert_eq!(sim.last_fault().as_deref(), Some("cuCtxSynchronize"));
-        sim.clear_faults();
-        assert_eq!(setup.gpu.pending_releases(), 1, "the chunk is last: {chunk_last}");
-        gate.open();
+        let gate = setup.read(&memory)?;
+        while_shut(gate, || {
+            memory.free()?;
+            setup.gpu.collect();
+            Ok(())
+        })?;
         setup.check()?;
-        assert_eq!((setup.gpu.pending_releases(), Live::now()), (0, before), "the chunk is last: {chunk_last}");
+        assert_eq!(setup.gpu.pending_releases(), 0, "bound: {bound}");
     }
     Ok(())
 }
 
-/// A chunk that was allocated on a stream belongs to that stream, which may reuse it at once.
 #[test]
-fn memory_of_a_stream_is_not_lent_again_while_a_stream_of_another_context_reads_it() -> Result {
-    let mut setup = Setup::new()?;
+fn memory_of_a_pool_is_not_lent_again_while_a_recorded_stream_of_another_context_reads_it() -> Result {
+    let mut setup = Elsewhere::new()?;
     let pool = setup.pool()?;
-    let probe = setup.memory()?;
-    let stream = DeviceSlice::<u8>::stream(&probe).context().new_stream()?;
-    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
-    let gate = setup.read_all(&all)?;
+    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    all.iter().try_for_each(|memory| host_write(memory, 0, &[1; LEN]))?;
+    let gate = setup.read(&all[0])?;
     drop(all);
     let others = while_shut(gate, || {
-        let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
-        all.iter().try_for_each(|chunk| host_write(chunk, 0, &[0xee; LEN]))?;
+        pool.release_unused();
+        let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+        all.iter().try_for_each(|memory| host_write(memory, 0, &[0xee; LEN]))?;
         Ok(all)
     })?;
     setup.check()?;
     drop(others);
-    Ok(())
-}
-
-#[test]
-fn memory_that_two_streams_read_is_released_after_both() -> Result {
-    let (_primary, gpu) = support::open(OpenFlags::empty())?;
-    let context = CudaContext::new(0)?;
-    let (slow, fast) = (context.new_stream()?, context.new_stream()?);
-    let mut targets = [slow.alloc_zeros::<u8>(LEN)?, fast.alloc_zeros::<u8>(LEN)?];
-    context.synchronize()?;
-    for bound in [false, true] {
-        let before = Live::now();
-        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
-        host_write(&memory, 0, &[1; LEN])?;
-        if bound {
-            memory.bind_stream(&fast)?;
-        }
-        let gate = hold(&slow);
-        slow.memcpy_dtod(&memory, &mut targets[0])?;
-        fast.memcpy_dtod(&memory, &mut targets[1])?;
-        while_shut(gate, || {
-            drop(memory);
-            let_run(|| gpu.collect() > 0);
-            Ok(())
-        })?;
-        context.synchronize().map_err(|error| format!("a read failed: {error}"))?;
-        for target in &targets {
-            assert!(slow.clone_dtoh(target)?.iter().all(|byte| *byte == 1), "bound: {bound}");
-        }
-        gpu.collect();
-        assert_eq!((gpu.pending_releases(), Live::now()), (0, before), "bound: {bound}");
-    }
     Ok(())
 }

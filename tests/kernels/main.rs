@@ -171,7 +171,7 @@ fn a_region_of_memory_goes_to_a_kernel_by_its_own_address() -> Result {
     let (_primary, gpu) = support::open(OpenFlags::empty())?;
     let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     host_write(&memory, 0, &[0; 4096])?;
-    let part = memory.region(400..800)?;
+    let part = memory.slice(400..800)?;
     Setup::new()?.add_one(part.device_ptr(), 100)?;
     let expected: Vec<u32> = (0..1024).map(|i| u32::from((100..200).contains(&i))).collect();
     assert_eq!(device_read(memory.device_ptr(), 4096), bytemuck::cast_slice::<_, u8>(&expected));

@@ -12,7 +12,7 @@ use std::thread;
 
 use log::{LevelFilter, Log, Metadata, Record};
 use support::codes;
-use support::cuda::{Context, PrimaryContext, Stream};
+use support::cuda::{Context, PrimaryContext, Stream, reset_primary};
 use support::ledger::{Calls, Live};
 use support::{Result, child, simcuda, skip};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
@@ -191,9 +191,9 @@ fn log_with_a_panic() -> Logging {
 
 /// Memory whose context was destroyed.
 fn orphaned_memory(gpu: &Vkgdr) -> Result<Memory> {
-    let context = Context::create(0);
+    let _context = PrimaryContext::retain_and_push(0);
     let memory = Memory::allocate(gpu, 4096, MAPPED)?;
-    context.destroy();
+    reset_primary();
     Ok(memory)
 }
 
@@ -304,7 +304,7 @@ fn a_logger_that_waits_for_another_thread_of_the_library_does_not_wait_for_ever(
             Memory::allocate(gpu, 4096, MAPPED)
         });
         is_held.recv()?;
-        simcuda.fail("cuEventSynchronize", 1, codes::OUT_OF_MEMORY);
+        simcuda.fail("cuEventQuery", 1, codes::OUT_OF_MEMORY);
         simcuda.fail("cuImportExternalMemory", 1, codes::OUT_OF_MEMORY);
         let mine = Memory::allocate(gpu, 4096, MAPPED);
         Ok::<_, Box<dyn std::error::Error>>((mine?, other.join().map_err(|_| "the other thread panicked")??))

@@ -4,11 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use support::cuda::{Context, PrimaryContext, Stream};
+use support::cuda::{PrimaryContext, Stream, reset_primary};
 use support::ledger::{Calls, Live};
 use support::{Result, codes, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::{lines, log_with};
 
@@ -38,19 +38,19 @@ fn with_a_panic(work: impl FnOnce()) {
 #[track_caller]
 fn assert_nothing_is_lost(pool: &Pool) {
     assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0), "in use");
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0), "lost");
 }
 
 /// All chunks of a block, whose addresses the device has had.
-fn whole_block(pool: &Pool) -> vkgdr::Result<Vec<PoolMemory>> {
+fn whole_block(pool: &Pool) -> vkgdr::Result<Vec<Memory>> {
     let all: Vec<_> = (0..COUNT).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
     all.iter().for_each(|memory| assert_ne!(memory.device_ptr(), 0));
     Ok(all)
 }
 
 /// All chunks of a block, bound to a stream that the pool keeps.
-fn on_a_stream(pool: &Pool) -> Result<(Arc<CudaStream>, Vec<PoolMemory>)> {
+fn on_a_stream(pool: &Pool) -> Result<(Arc<CudaStream>, Vec<Memory>)> {
     let stream = CudaContext::new(0)?.new_stream()?;
     let all: Vec<_> = (0..COUNT).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
     all.iter().for_each(|memory| assert_ne!(memory.device_ptr(), 0));
@@ -85,9 +85,8 @@ fn chunks_whose_streams_cannot_record_an_event_are_not_lost() -> Result {
     let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
     let (_context, _gpu, pool) = open()?;
     let (_stream, all) = on_a_stream(&pool)?;
-    drop(all);
     simcuda.fail("cuEventRecord", 1, codes::OUT_OF_MEMORY);
-    with_a_panic(|| drop(pool.allocate(LEN)));
+    with_a_panic(|| drop(all));
     simcuda.clear_faults();
     assert_eq!(pool.free_chunks(), COUNT);
     assert_nothing_is_lost(&pool);
@@ -100,7 +99,7 @@ fn chunks_that_could_not_be_waited_for_are_not_lost() -> Result {
     let (_context, _gpu, pool) = open()?;
     drop(whole_block(&pool)?);
     simcuda.fail("cuCtxSynchronize", 1, codes::OUT_OF_MEMORY);
-    with_a_panic(|| pool.free_held());
+    with_a_panic(|| pool.release_unused());
     simcuda.clear_faults();
     assert_eq!(pool.free_chunks(), COUNT);
     assert_nothing_is_lost(&pool);
@@ -155,7 +154,7 @@ fn an_event_that_went_with_its_context_is_not_destroyed_again() -> Result {
     if simcuda().is_none() {
         return skip("this needs the simulated CUDA driver");
     }
-    let context = Context::create(0);
+    let _context = PrimaryContext::retain_and_push(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let before = gpu.live_allocations();
     let stream = Stream::create();
@@ -169,7 +168,7 @@ fn an_event_that_went_with_its_context_is_not_destroyed_again() -> Result {
     gate.open();
     stream.synchronize();
     drop(stream);
-    context.destroy();
+    reset_primary();
     let destroyed = Calls::of("cuEventDestroy");
     with_a_panic(|| {
         gpu.collect();

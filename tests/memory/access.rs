@@ -94,7 +94,7 @@ fn parts_of_a_region_at_an_odd_offset_are_rounded_to_the_atoms_of_the_memory() -
     let (_context, gpu) = support::open(FORCED)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
-        let region = memory.region(4033..)?;
+        let region = memory.slice(4033..)?;
         for (offset, len) in ranges::around_atoms(region.len(), memory.non_coherent_atom_size()) {
             region.flush(offset..offset + len)?;
             region.invalidate(offset..offset + len)?;
@@ -165,7 +165,7 @@ fn every_range_outside_the_memory_is_refused() -> Result {
                     refused(memory.flush(range)),
                     refused(memory.invalidate(range)),
                     refused(memory.fill(range, 0_u8)),
-                    refused(memory.region(range)),
+                    refused(memory.slice(range)),
                 ];
                 errors.extend(MODES.map(|mode| refused(memory.map(mode, range))));
                 for error in errors {
@@ -183,19 +183,19 @@ fn ranges_may_be_written_in_every_way_that_rust_has() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
     let lens = [
-        memory.region(..)?.len(),
-        memory.region(97..)?.len(),
-        memory.region(..97)?.len(),
-        memory.region(..=97)?.len(),
-        memory.region(1..97)?.len(),
-        memory.region(1..=97)?.len(),
+        memory.slice(..)?.len(),
+        memory.slice(97..)?.len(),
+        memory.slice(..97)?.len(),
+        memory.slice(..=97)?.len(),
+        memory.slice(1..97)?.len(),
+        memory.slice(1..=97)?.len(),
     ];
     assert_eq!(lens, [4097, 4000, 97, 98, 96, 97]);
     for error in [
-        refused(memory.region(..=usize::MAX)),
-        refused(memory.region(0..=usize::MAX)),
-        refused(memory.region(usize::MAX..)),
-        refused(memory.region(usize::MAX..=usize::MAX)),
+        refused(memory.slice(..=usize::MAX)),
+        refused(memory.slice(0..=usize::MAX)),
+        refused(memory.slice(usize::MAX..)),
+        refused(memory.slice(usize::MAX..=usize::MAX)),
     ] {
         assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
     }

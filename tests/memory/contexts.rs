@@ -1,14 +1,13 @@
-//! Contexts: memory enters its own from any thread, restores the current one, and survives its destruction.
+//! Contexts: memory enters its own from any thread, restores the current one, and is kept by the handle if it is the primary one.
 
 use std::ptr::null_mut;
 use std::thread;
 
-use support::codes;
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
-use support::ledger::{Calls, Live};
-use support::{Result, device_read, host_read, host_write, logs, pattern, refused, simcuda, skip};
+use support::ledger::Live;
+use support::{Result, device_read, host_read, host_write, logs, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::sys;
-use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
@@ -78,7 +77,7 @@ fn memory_is_freed_on_another_thread_while_another_context_is_current_there() ->
     let _owner = Context::create(0);
     let before = Live::now();
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let region = memory.region(7..)?;
+    let region = memory.slice(7..)?;
     elsewhere(move || {
         let other = Context::create(0);
         use_it(&memory)?;
@@ -141,169 +140,6 @@ fn two_contexts_each_keep_their_own_memory() -> Result {
 }
 
 #[test]
-fn the_end_of_one_context_leaves_the_memory_of_another_alone() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let _first = Context::create(0);
-    let kept = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    host_write(&kept, 0, &pattern(SIZE, 3))?;
-    let second = Context::create(0);
-    let lost = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    second.destroy();
-    drop(lost);
-    assert_eq!(device_read(kept.device_ptr(), SIZE), pattern(SIZE, 3));
-    kept.free()?;
-    Ok(())
-}
-
-#[test]
-fn memory_survives_a_context_that_was_destroyed_first() -> Result {
-    let gpu = Vkgdr::open(0, FORCED)?;
-    let context = Context::create(0);
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    host_write(&memory, 0, &pattern(SIZE, 4))?;
-    context.destroy();
-    // The host view belongs to Vulkan and is still valid.
-    assert_eq!(host_read(&memory, 0, SIZE)?, pattern(SIZE, 4));
-    logs::capture();
-    drop(memory);
-    assert_eq!(Live::now(), before);
-    let lines = logs::captured();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in ["context", "destroyed", "4097 bytes", "mapped"] {
-        assert!(lines[0].contains(part), "{lines:?} does not say {part}");
-    }
-    assert_eq!(current(), null_mut());
-    Ok(())
-}
-
-#[test]
-fn a_destroyed_context_is_survived_on_another_thread_and_under_another_context() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let context = Context::create(0);
-    let before = Live::now();
-    let memories = (0..3).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
-    context.destroy();
-    logs::capture();
-    elsewhere(move || {
-        let other = Context::create(0);
-        drop(memories);
-        assert_eq!(current(), other.raw());
-        Ok(())
-    })?;
-    assert_eq!(Live::now(), before);
-    let lines = logs::captured();
-    assert_eq!(lines.len(), 3, "one line for each memory: {lines:?}");
-    Ok(())
-}
-
-#[test]
-fn freeing_memory_of_a_destroyed_context_is_no_error() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let context = Context::create(0);
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    context.destroy();
-    memory.free()?;
-    assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
-fn a_region_survives_a_context_that_was_destroyed_first() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let context = Context::create(0);
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let region = memory.region(10..20)?;
-    drop(memory);
-    context.destroy();
-    host_write(&region, 0, b"alive")?;
-    assert_eq!(host_read(&region, 0, 5)?, b"alive");
-    logs::capture();
-    drop(region);
-    assert_eq!(Live::now(), before);
-    assert_eq!(logs::captured().len(), 1, "{:?}", logs::captured());
-    Ok(())
-}
-
-#[test]
-fn memory_of_a_destroyed_context_says_so_where_it_needs_the_context() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let context = Context::create(0);
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    context.destroy();
-    let _other = Context::create(0);
-    let stream = Stream::create();
-    let error = refused(bind(&memory, &stream));
-    assert!(matches!(error, Error::Cuda { .. }), "{error}");
-    assert!([codes::INVALID_CONTEXT, codes::CONTEXT_IS_DESTROYED].map(Some).contains(&error.cuda_code()), "{error}");
-    Ok(())
-}
-
-#[test]
-fn memory_whose_free_is_deferred_survives_its_context() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let context = Context::create(0);
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let stream = Stream::create();
-    bind(&memory, &stream)?;
-    let gate = stream.hold();
-    gate.wait_until_reached();
-    drop(memory);
-    assert_eq!(Live::now(), before.plus_one(MAPPED).plus_event());
-    gate.open();
-    stream.synchronize();
-    drop(stream);
-    context.destroy();
-    logs::capture();
-    assert_eq!(gpu.collect(), 1);
-    assert_eq!(Live::now(), before);
-    let lines = logs::captured();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("destroyed"), "{lines:?}");
-    Ok(())
-}
-
-#[test]
-fn a_new_context_at_the_address_of_the_old_one_is_not_confused_with_it() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let old = PrimaryContext::retain_and_push(0);
-    let address = old.raw();
-    let before = Live::now();
-    let lost = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    drop(old);
-    if primary_is_active()? {
-        return skip("the primary context is retained elsewhere in the process");
-    }
-    let new = PrimaryContext::retain_and_push(0);
-    if new.raw() != address {
-        return skip("the new primary context has another address");
-    }
-    let kept = (0..4).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
-    for memory in &kept {
-        host_write(memory, 0, &pattern(SIZE, 5))?;
-    }
-    logs::capture();
-    let calls = ["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"].map(Calls::of);
-    drop(lost);
-    for calls in calls {
-        calls.assert(0, "none in the new context for memory of the old one");
-    }
-    let lines = logs::captured();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("destroyed"), "{lines:?}");
-    assert_eq!(current(), new.raw());
-    for memory in kept {
-        assert_eq!(device_read(memory.device_ptr(), SIZE), pattern(SIZE, 5));
-        memory.free()?;
-    }
-    assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
 fn a_primary_handle_holds_the_primary_context_until_it_is_dropped() -> Result {
     drop(Vkgdr::open(0, NONE)?);
     assert!(!primary_is_active()?, "a plain handle retains it");
@@ -323,7 +159,7 @@ fn memory_holds_the_primary_context_longer_than_its_handle() -> Result {
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let before = Live::now();
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let region = memory.region(100..)?;
+    let region = memory.slice(100..)?;
     drop(gpu);
     use_it(&memory)?;
     drop(memory);
@@ -388,5 +224,23 @@ fn a_failed_allocation_leaves_the_current_context_alone() -> Result {
     let other = Context::create(0);
     refused(Memory::allocate(&gpu, usize::MAX, MAPPED));
     assert_eq!(current(), other.raw());
+    Ok(())
+}
+
+#[test]
+fn memory_in_the_current_primary_context_keeps_it_when_its_other_owners_let_go() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let before = Live::now();
+    let memory = {
+        let _owner = PrimaryContext::retain_and_push(0);
+        Memory::allocate(&gpu, SIZE, MAPPED)?
+    };
+    assert!(primary_is_active()?, "the handle keeps it");
+    use_it(&memory)?;
+    logs::capture();
+    memory.free()?;
+    assert_eq!((logs::captured(), Live::now()), (Vec::<String>::new(), before));
+    drop(gpu);
+    assert!(!primary_is_active()?);
     Ok(())
 }

@@ -86,7 +86,7 @@ fn other_data_goes_over_the_same_socket_before_between_and_after() -> Result {
     theirs.read_exact(&mut word)?;
     assert_eq!(&word, b"before");
     for len in [1, 70_000] {
-        assert!(host_read(&*ipc::recv(&theirs, &gpu)?, 0, len)? == pattern(len, 9));
+        assert!(host_read(&ipc::recv(&theirs, &gpu)?, 0, len)? == pattern(len, 9));
         theirs.read_exact(&mut word)?;
         assert_eq!(&word, b"after!");
     }

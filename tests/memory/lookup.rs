@@ -7,18 +7,18 @@ use std::thread;
 use support::fork::in_quiet_child;
 use support::ledger::Live;
 use support::{HOST_VIEWS, Random, Result, device_read, host_read, host_write, pattern, supported};
-use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Region, Vkgdr, memory_of};
+use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LEN: usize = 4097;
 
-fn host_address(region: &Region) -> u64 {
+fn host_address(region: &Memory) -> u64 {
     region.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }
 
 /// The length of the memory at an address, and the offset of the address in it.
 fn found(address: u64) -> Option<(usize, usize)> {
-    memory_of(address).map(|(memory, offset)| (memory.len(), offset))
+    support::memory_of(address).map(|(memory, offset)| (memory.len(), offset))
 }
 
 /// Checks what is found at the edges of memory.
@@ -45,7 +45,7 @@ fn every_kind_is_found_by_any_address_of_both_sides() -> Result {
         if kind.has_host_view() {
             assert_found(host, LEN);
         }
-        let (same, _) = memory_of(device + 9).ok_or("not found")?;
+        let (same, _) = support::memory_of(device + 9).ok_or("not found")?;
         assert_eq!((same.device_ptr(), same.host_ptr(), same.kind()), (device, memory.host_ptr(), kind));
         memory.free()?;
         assert_eq!(found(device), Some((LEN, 0)), "the lookup's own reference keeps it");
@@ -73,15 +73,15 @@ fn found_memory_can_do_what_the_memory_can() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, LEN, kind)?;
-        let (found, offset) = memory_of(host_address(&memory) + 100).ok_or("not found")?;
+        let (found, offset) = support::memory_of(host_address(&memory) + 100).ok_or("not found")?;
         let bytes = pattern(LEN, 3);
         host_write(&found, offset, &bytes[100..])?;
         found.map(MapMode::Write, ..100)?.write(0, &bytes[..100])?;
         assert!(device_read(memory.device_ptr(), LEN) == bytes, "{kind}");
-        let part = found.region(offset..)?;
+        let part = found.slice(offset..)?;
         drop((memory, found));
         assert!(host_read(&part, 0, LEN - 100)? == bytes[100..]);
-        let (again, _) = memory_of(part.device_ptr()).ok_or("not found")?;
+        let (again, _) = support::memory_of(part.device_ptr()).ok_or("not found")?;
         assert_eq!(again.len(), LEN);
         assert!(again.export_fd().is_ok());
     }
@@ -98,9 +98,9 @@ fn memory_of_a_pool_is_found_once_an_address_was_asked_for() -> Result {
         let chunk = chunk?;
         assert_found(host_address(&chunk), len);
         assert_found(chunk.device_ptr(), len);
-        let (found, _) = memory_of(chunk.device_ptr()).ok_or("not found")?;
+        let (found, _) = support::memory_of(chunk.device_ptr()).ok_or("not found")?;
         assert!(matches!(found.export_fd(), Err(Error::Pooled { .. })));
-        assert_eq!(found.region(1..2)?.len(), 1);
+        assert_eq!(found.slice(1..2)?.len(), 1);
     }
     let large = pool.allocate(64 << 20)?;
     assert_found(large.device_ptr(), 64 << 20);
@@ -108,7 +108,7 @@ fn memory_of_a_pool_is_found_once_an_address_was_asked_for() -> Result {
     // Neither has a neighbour in its block that was asked for.
     let quiet = pool.allocate(300)?;
     quiet.write(0, &[1_u8; 300])?;
-    let first = host_address(&quiet.region(1..)?) - 1;
+    let first = host_address(&quiet.slice(1..)?) - 1;
     assert_found(first, 300);
     Ok(())
 }
@@ -123,7 +123,7 @@ fn found_memory_of_a_pool_is_not_allocated_again() -> Result {
     assert_eq!(found(address), None, "it is free");
     let chunk = pool.allocate(1000)?;
     assert_eq!((host_address(&chunk), found(address)), (address, Some((1000, 0))), "the cache of the thread");
-    let (kept, _) = memory_of(address).ok_or("not found")?;
+    let (kept, _) = support::memory_of(address).ok_or("not found")?;
     host_write(&kept, 0, &[7_u8; 1000])?;
     drop(chunk);
     assert_eq!(pool.used_chunks(), 1);
@@ -147,11 +147,11 @@ fn a_chunk_that_goes_takes_its_address_with_it() -> Result {
     let chunk = pool.allocate(1024)?;
     let (device, host) = (chunk.device_ptr(), host_address(&chunk));
     drop(chunk);
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((found(device), found(host)), (None, None));
     let chunk = pool.allocate(128)?;
     assert_eq!(found(chunk.device_ptr()), Some((128, 0)), "another class in the same room");
-    let (found, _) = memory_of(chunk.device_ptr()).ok_or("not found")?;
+    let (found, _) = support::memory_of(chunk.device_ptr()).ok_or("not found")?;
     drop((pool, chunk));
     found.write(0, &[1_u8; 128])?;
     drop(found);
@@ -177,7 +177,7 @@ fn a_lookup_that_races_with_a_free_finds_live_memory_or_none() -> Result {
         thread::scope(|scope| -> Result {
             let look_up = || {
                 while !done.load(Ordering::Relaxed) {
-                    let Some((memory, offset)) = memory_of(address) else { continue };
+                    let Some((memory, offset)) = support::memory_of(address) else { continue };
                     assert!(offset < memory.len());
                     memory.write(0, &[9_u8]).unwrap_or_else(|error| panic!("{error}"));
                 }
@@ -193,7 +193,7 @@ fn a_lookup_that_races_with_a_free_finds_live_memory_or_none() -> Result {
                         assert_ne!(memory.device_ptr(), 0);
                     }
                     if random.below(50) == 0 {
-                        pool.free_held();
+                        pool.release_unused();
                     }
                 }
                 Ok(())

@@ -3,7 +3,6 @@
 mod access;
 mod contexts;
 mod cycles;
-mod destroyed;
 mod export;
 mod fallback;
 mod ipc;

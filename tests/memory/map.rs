@@ -42,7 +42,7 @@ fn discarding_part_of_an_atom_invalidates_that_atom_since_the_flush_writes_all_o
             cuda::synchronize();
             let (syncs, what) = (Syncs::count(), format!("{kind}: {start}..{end}"));
             // In a region that starts at an odd offset.
-            let region = memory.region(start..)?;
+            let region = memory.slice(start..)?;
             let mut guard = region.map(MapMode::Discard, ..end - start)?;
             syncs.assert(0, partial_edges(start, end, atom), &what);
             guard.write(0, &vec![0x99_u8; end - start])?;
@@ -133,7 +133,7 @@ fn a_guard_shows_what_the_device_wrote() -> Result {
 fn a_guard_covers_its_range_and_no_more() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
-    let region = memory.region(1000..2000)?;
+    let region = memory.slice(1000..2000)?;
     let mut guard = region.map(MapMode::ReadWrite, 10..20)?;
     assert_eq!((guard.len(), guard.is_empty(), guard.mode()), (10, false, MapMode::ReadWrite));
     let distance = guard.host_ptr().zip(memory.host_ptr()).map(|(guard, base)| guard.addr().get() - base.addr().get());

@@ -12,7 +12,7 @@ use support::{
     HOST_VIEWS, Random, Result, assert_says, device_read, driver, host_read, host_write, pattern, refused, skip,
     supported,
 };
-use vkgdr::{DropPolicy, Error, Memory, MemoryKind, OpenFlags, RawMemory, Region, Vkgdr};
+use vkgdr::{DropPolicy, Error, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 
@@ -136,7 +136,7 @@ fn two_memories_share_no_bytes() -> Result {
 }
 
 /// Writes, reads and fills elements of one type at every misalignment.
-fn check_typed<T: Pod + PartialEq + Debug>(memory: &Region, elements: &[T], fill: T) -> Result {
+fn check_typed<T: Pod + PartialEq + Debug>(memory: &Memory, elements: &[T], fill: T) -> Result {
     for offset in 0..=size_of::<T>() {
         memory.write(offset, elements)?;
         memory.flush(..)?;
@@ -265,7 +265,7 @@ fn slices_that_do_not_fit_their_element_are_refused() -> Result {
         // SAFETY: as above.
         let length = refused(unsafe { memory.as_mut_slice::<u64>() });
         assert_says(&length, &["the length 4097 is not a multiple of 8 bytes"]);
-        let odd = memory.region(1..5)?;
+        let odd = memory.slice(1..5)?;
         // SAFETY: as above.
         let address = refused(unsafe { odd.as_slice::<u32>() });
         assert_says(&address, &["the host address", "is not a multiple of 4 bytes"]);
@@ -362,7 +362,7 @@ fn everything_may_be_shared_between_threads() {
     const fn shared<T: Send + Sync>() {}
     shared::<Vkgdr>();
     shared::<Memory>();
-    shared::<Region>();
+    shared::<Memory>();
     shared::<RawMemory>();
     shared::<Error>();
 }

@@ -2,7 +2,7 @@
 
 use support::Result;
 use support::cuda::PrimaryContext;
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 pub(crate) const LEN: usize = 4096;
 pub(crate) const BLOCK: usize = 256 << 10;
@@ -20,7 +20,7 @@ pub(crate) fn make_block(pool: &Pool) -> vkgdr::Result<()> {
 }
 
 /// A chunk with its device address requested, and that address.
-pub(crate) fn exposed(pool: &Pool) -> vkgdr::Result<(PoolMemory, u64)> {
+pub(crate) fn exposed(pool: &Pool) -> vkgdr::Result<(Memory, u64)> {
     let chunk = pool.allocate(LEN)?;
     let address = chunk.device_ptr();
     Ok((chunk, address))
@@ -32,6 +32,6 @@ pub(crate) fn addresses(pool: &Pool, count: usize) -> vkgdr::Result<Vec<u64>> {
     Ok(chunks.iter().map(host_address).collect())
 }
 
-pub(crate) fn host_address(chunk: &PoolMemory) -> u64 {
+pub(crate) fn host_address(chunk: &Memory) -> u64 {
     chunk.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }

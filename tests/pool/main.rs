@@ -7,6 +7,5 @@ mod idle;
 mod model;
 mod pool;
 mod races;
-mod raw;
 mod streams;
 mod waiting;

@@ -6,7 +6,7 @@ use std::thread;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use support::{Random, Result};
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const BLOCK: usize = 256 << 10;
 
@@ -17,8 +17,8 @@ fn options() -> PoolOptions {
 /// A live chunk filled with its own number, and optionally a region of it, which may outlive it.
 #[derive(Debug)]
 struct Filled {
-    memory: Option<PoolMemory>,
-    region: Option<Region>,
+    memory: Option<Memory>,
+    region: Option<Memory>,
     number: u32,
     len: usize,
 }
@@ -32,8 +32,7 @@ impl Filled {
 
     /// Whether every byte that it can still access is unchanged.
     fn is_intact(&self) -> vkgdr::Result<bool> {
-        let whole: Option<&Region> = self.memory.as_deref().map(|memory| &**memory);
-        let Some(region) = whole.or(self.region.as_ref()) else { return Ok(true) };
+        let Some(region) = self.memory.as_ref().or(self.region.as_ref()) else { return Ok(true) };
         let mut words = vec![0_u32; region.len() / 4];
         region.read(0, &mut words)?;
         Ok(words.iter().all(|&word| word == self.number))
@@ -50,7 +49,7 @@ enum Step {
         exposed: bool,
     },
     /// Makes a region of a chunk's second half.
-    Region(usize),
+    Memory(usize),
     Trim(usize),
     FreeHeld,
 }
@@ -60,7 +59,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => words.prop_map(Step::Allocate),
         9 => (any::<usize>(), any::<bool>()).prop_map(|(which, exposed)| Step::Free { which, exposed }),
-        2 => any::<usize>().prop_map(Step::Region),
+        2 => any::<usize>().prop_map(Step::Memory),
         1 => (0..4 * BLOCK).prop_map(Step::Trim),
         1 => Just(Step::FreeHeld),
     ]
@@ -89,18 +88,18 @@ fn run(gpu: &Vkgdr, trace: Vec<Step>) -> std::result::Result<(), TestCaseError> 
                     live.swap_remove(place);
                 }
             }
-            Step::Region(which) => {
+            Step::Memory(which) => {
                 let Some(place) = pick(which, &live) else { continue };
                 if let Some(memory) = &live[place].memory {
                     let middle = memory.len() / 8 * 4;
-                    live[place].region = Some(memory.region(middle..).map_err(failed)?);
+                    live[place].region = Some(memory.slice(middle..).map_err(failed)?);
                 }
             }
             Step::Trim(keep) => {
                 let managed = pool.managed_bytes();
                 prop_assert_eq!(pool.trim(keep), managed - pool.managed_bytes());
             }
-            Step::FreeHeld => pool.free_held(),
+            Step::FreeHeld => pool.release_unused(),
         }
         let bytes: usize = live.iter().map(|filled| filled.len).sum();
         prop_assert_eq!((pool.used_chunks(), pool.active_bytes()), (live.len(), bytes));
@@ -110,7 +109,7 @@ fn run(gpu: &Vkgdr, trace: Vec<Step>) -> std::result::Result<(), TestCaseError> 
         prop_assert!(filled.is_intact().map_err(failed)?, "{filled:?}");
     }
     live.clear();
-    pool.free_held();
+    pool.release_unused();
     prop_assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
@@ -146,7 +145,7 @@ fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
                 // For another thread to free.
                 0 => lock().push(filled),
                 1 => {
-                    filled.region = filled.memory.as_ref().map(|memory| memory.region(..4)).transpose()?;
+                    filled.region = filled.memory.as_ref().map(|memory| memory.slice(..4)).transpose()?;
                     // The memory is freed here and its region by another thread, in either order.
                     let region = Filled { memory: None, region: filled.region.take(), ..filled };
                     lock().push(region);
@@ -161,7 +160,7 @@ fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
         }
         match random.below(1000) {
             0 => assert!(pool.trim(random.below(8) * BLOCK).is_multiple_of(BLOCK)),
-            1 => pool.free_held(),
+            1 => pool.release_unused(),
             2 => assert!(pool.free_chunks() < 1 << 20 && pool.active_bytes() < 1 << 30),
             _ => {}
         }
@@ -194,7 +193,7 @@ fn eight_threads_never_see_each_others_bytes() -> Result {
     }
     drop(exchange);
     assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes(), gpu.live_allocations()), (0, 0, before));
     Ok(())
 }

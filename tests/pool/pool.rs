@@ -8,7 +8,7 @@ use support::ledger::{Live, all_calls};
 use support::{
     HOST_VIEWS, Random, Result, assert_says, device_read, host_read, host_write, pattern, refused, supported,
 };
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -35,23 +35,21 @@ fn assert_active(pool: &Pool, chunks: usize, bytes: usize) {
 fn a_pool_and_its_memory_go_to_other_threads() {
     fn moves_and_is_shared<T: Send + Sync>() {}
     moves_and_is_shared::<Pool>();
-    moves_and_is_shared::<PoolMemory>();
+    moves_and_is_shared::<Memory>();
 }
 
 #[test]
-fn allocate_cached_finds_what_this_thread_freed_and_makes_nothing() -> Result {
+fn try_allocate_finds_what_is_free_and_makes_nothing() -> Result {
     let (_context, _gpu, pool) = open(small())?;
-    assert!(pool.allocate_cached(1000).is_none() && pool.managed_bytes() == 0);
+    assert!(pool.try_allocate(1000).is_none() && pool.managed_bytes() == 0);
     let chunk = pool.allocate(1000)?;
     let address = chunk.host_ptr();
     drop(chunk);
-    let again = pool.allocate_cached(900).ok_or("the chunk is not at hand")?;
+    let again = pool.try_allocate(900).ok_or("the chunk is not at hand")?;
     assert_eq!((again.len(), again.host_ptr()), (900, address));
     assert_active(&pool, 1, 900);
-    let elsewhere = thread::scope(|scope| scope.spawn(|| pool.allocate_cached(1000).is_none()).join());
-    assert!(elsewhere.is_ok_and(|none| none), "another thread has no cache yet");
     for impossible in [0, 1 << 20] {
-        assert!(pool.allocate_cached(impossible).is_none(), "{impossible} bytes");
+        assert!(pool.try_allocate(impossible).is_none(), "{impossible} bytes");
     }
     Ok(())
 }
@@ -80,7 +78,7 @@ fn a_chunk_does_what_memory_does() -> Result {
             chunk.fill(500.., 7_u8)?;
             chunk.flush(500..)?;
             chunk.map(vkgdr::MapMode::Write, ..)?.finish()?;
-            let part = chunk.region(900..)?;
+            let part = chunk.slice(900..)?;
             assert_eq!(part.device_ptr(), chunk.device_ptr() + 900);
             assert!(host_read(&part, 0, 100)? == [7; 100]);
             let beyond = refused(chunk.write(0, &[0_u8; 1001]));
@@ -216,7 +214,7 @@ fn free_and_used_chunks_are_counted() -> Result {
     drop(large);
     assert_eq!(pool.managed_bytes(), 256 << 10);
     assert_active(&pool, 0, 0);
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
@@ -235,7 +233,7 @@ fn free_blocks_are_released_and_used_ones_stay() -> Result {
     assert_eq!((pool.managed_bytes(), Live::now()), (256 << 10, before.plus_one(MAPPED)));
     assert!(host_read(&chunks[0], 0, 64 << 10)? == pattern(64 << 10, 3));
     chunks.clear();
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.managed_bytes(), Live::now()), (0, before));
     Ok(())
 }
@@ -262,7 +260,7 @@ fn a_pool_that_stopped_holding_releases_everything_at_once() -> Result {
     let before = Live::now();
     let chunks: Vec<_> = (0..1000).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
     drop(pool.allocate(300)?);
-    pool.stop_holding();
+    pool.disable_caching();
     assert_active(&pool, 1000, 1_000_000);
     drop(chunks);
     assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
@@ -280,7 +278,7 @@ fn the_blocks_of_live_chunks_outlive_their_pool() -> Result {
     let before = Live::now();
     let chunk = pool.allocate(1000)?;
     let other = pool.allocate(1000)?;
-    let region = chunk.region(10..20)?;
+    let region = chunk.slice(10..20)?;
     let large = pool.allocate(MIB)?;
     host_write(&chunk, 0, &pattern(1000, 1))?;
     let (clone, empty) = (pool.clone(), Pool::new(&gpu, small())?);
@@ -304,7 +302,7 @@ fn a_region_keeps_its_chunk() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     let chunk = pool.allocate(256)?;
     let address = chunk.device_ptr();
-    let region: Region = chunk.region(1..2)?;
+    let region: Memory = chunk.slice(1..2)?;
     chunk.free()?;
     assert_active(&pool, 1, 256);
     let others: Vec<_> = (0..100).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
@@ -329,7 +327,7 @@ fn a_thread_that_ends_leaves_its_chunks_to_the_others() -> Result {
         assert_active(&pool, 0, 0);
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
@@ -339,8 +337,8 @@ fn a_thread_that_ends_leaves_its_chunks_to_the_others() -> Result {
 #[test]
 fn memory_dropped_by_thread_local_destructors_is_freed() -> Result {
     thread_local! {
-        static FIRST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
-        static LAST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
+        static FIRST: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
+        static LAST: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
     }
     let (_context, _gpu, pool) = open(small())?;
     let work = || -> vkgdr::Result<()> {
@@ -359,7 +357,7 @@ fn memory_dropped_by_thread_local_destructors_is_freed() -> Result {
         assert_active(&pool, 0, 0);
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
@@ -372,9 +370,9 @@ fn two_pools_have_nothing_in_common() -> Result {
     let chunks = [pools[0].allocate(500)?, pools[1].allocate(500)?];
     assert_eq!((chunks[0].kind(), chunks[1].kind()), (MAPPED, MemoryKind::Host));
     drop(chunks);
-    pools[0].free_held();
+    pools[0].release_unused();
     assert_eq!((pools[0].managed_bytes(), pools[1].managed_bytes()), (0, 32 * MIB));
-    pools[1].free_held();
+    pools[1].release_unused();
     assert_eq!(Live::now(), before);
     Ok(())
 }

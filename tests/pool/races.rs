@@ -2,13 +2,12 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::ledger::Calls;
 use support::{Result, amount};
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr, memory_of};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 /// How long threads run against each other. Before each race was closed, it was lost within a second.
 fn time() -> Duration {
@@ -19,24 +18,24 @@ fn pool(gpu: &Vkgdr) -> vkgdr::Result<Pool> {
     Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped).block_len(1 << 20).largest_piece(64 << 10))
 }
 
-fn many(pool: &Pool, count: usize, len: usize) -> vkgdr::Result<Vec<PoolMemory>> {
+fn many(pool: &Pool, count: usize, len: usize) -> vkgdr::Result<Vec<Memory>> {
     (0..count).map(|_| pool.allocate(len)).collect()
 }
 
-fn address(memory: &PoolMemory) -> u64 {
+fn address(memory: &Memory) -> u64 {
     memory.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }
 
 /// Asks for the address of each, so that lookups find it.
-fn ask_for_addresses(memories: &[PoolMemory]) {
+fn ask_for_addresses(memories: &[Memory]) {
     memories.iter().for_each(|memory| {
         hint::black_box(address(memory));
     });
 }
 
 /// Whether a lookup of its first address finds the memory.
-fn is_found(memory: &PoolMemory) -> bool {
-    memory_of(address(memory))
+fn is_found(memory: &Memory) -> bool {
+    support::memory_of(address(memory))
         .is_some_and(|(found, offset)| (found.host_ptr(), found.len(), offset) == (memory.host_ptr(), memory.len(), 0))
 }
 
@@ -73,7 +72,7 @@ fn memory_whose_address_two_threads_ask_for_first_is_listed_once() -> Result {
         let addresses: Vec<u64> = fresh.iter().map(address).collect();
         drop(fresh);
         pool.trim(0);
-        assert!(addresses.into_iter().all(|address| memory_of(address).is_none()), "free memory was found");
+        assert!(addresses.into_iter().all(|address| support::memory_of(address).is_none()), "free memory was found");
         let others = many(&pool, 64, 320)?;
         assert!(others.iter().all(is_found), "live memory of another size in its place was not found");
         drop(others);
@@ -107,42 +106,6 @@ fn memory_in_the_place_of_memory_that_is_being_trimmed_is_found() -> Result {
         pool.trim(0);
     }
     Ok(())
-}
-
-#[test]
-fn a_chunk_whose_other_reference_exposed_it_and_went_at_the_last_moment_waits_for_the_device() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let pool = pool(&gpu)?;
-    let (arrived, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (regions, received) = mpsc::channel::<Region>();
-    thread::scope(|scope| -> Result {
-        // Ends when the sender goes.
-        let regions = regions;
-        scope.spawn(|| {
-            for (round, region) in (1..).zip(received) {
-                meet(&arrived, 2 * round);
-                (0..round % 64).for_each(|_| hint::spin_loop());
-                hint::black_box(region.device_ptr());
-                drop(region);
-                gone.store(round, Ordering::Release);
-            }
-        });
-        let (start, time) = (Instant::now(), time());
-        for round in (1..).take_while(|_| start.elapsed() < time) {
-            let memory = pool.allocate(64)?;
-            let address = memory.host_address();
-            regions.send(memory.region(..)?).map_err(|_| "the other thread has ended")?;
-            meet(&arrived, 2 * round);
-            (0..round / 64 % 64).for_each(|_| hint::spin_loop());
-            drop(memory);
-            while gone.load(Ordering::Acquire) < round {
-                thread::yield_now();
-            }
-            let again = pool.allocate_cached(64);
-            assert!(again.is_none_or(|again| again.host_address() != address), "lent at once, round {round}");
-        }
-        Ok(())
-    })
 }
 
 #[test]

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use support::blocking::{was_open_on_return, while_shut};
+use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Gate, Stream};
 use support::ledger::{Calls, Live};
 use support::{Result, Shortage, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
+use vkgdr::{DropPolicy, Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
 use crate::chunks::{BLOCK, LEN, addresses, exposed, host_address, make_block, open};
 
@@ -30,7 +30,7 @@ fn trim_counts_blocks_released_while_events_are_polled() -> Result {
     let (_context, gpu, pool) = open()?;
     let stream = Stream::create();
     let (chunk, _) = exposed(&pool)?;
-    pool.stop_holding();
+    pool.disable_caching();
     let gate = stream.hold();
     // SAFETY: the stream is declared earlier.
     unsafe { chunk.bind_raw_stream(stream.raw()) }?;
@@ -79,7 +79,7 @@ fn exposed_memory_is_not_reused_while_a_stream_uses_it() -> Result {
     stream.synchronize();
     assert!(host_read(&target, 0, LEN)? == pattern(LEN, 1), "the copy read bytes written after the drop");
     drop(others);
-    pool.free_held();
+    pool.release_unused();
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Resu
     assert_eq!(chunk.bound_stream(), Some(stream.cu_stream()));
     let address = chunk.device_ptr();
     drop(chunk);
-    let calls = ["cuEventCreate", "cuEventRecord", "cuCtxSynchronize", "cuStreamSynchronize"].map(Calls::of);
+    let calls = ["cuEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize"].map(Calls::of);
     let plain: Vec<_> = (0..8).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     assert!(plain.iter().all(|(_, other)| *other != address));
     for _ in 0..10 {
@@ -135,12 +135,12 @@ fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Resu
     drop(pool.allocate_on(LEN, &stream)?);
     assert!(!addresses(&pool, 8)?.contains(&host_address(&pool.allocate_on(LEN, &stream)?)));
     for call in calls {
-        call.assert(0, "allocate and free on one stream");
+        call.assert(0, "no wait of the CPU");
     }
     gate.open();
     stream.synchronize()?;
     drop(plain);
-    pool.free_held();
+    pool.release_unused();
     Ok(())
 }
 
@@ -156,11 +156,9 @@ fn memory_of_a_stream_is_reused_elsewhere_after_its_event() -> Result {
     let block: Vec<_> = bound.iter().map(host_address).collect();
     drop(bound);
     assert_eq!(pool.managed_bytes(), BLOCK);
-    let events = Calls::of("cuEventRecord");
     let meanwhile = addresses(&pool, count)?;
     assert!(meanwhile.iter().all(|address| !block.contains(address)), "reused before the event");
     assert_eq!(pool.managed_bytes(), 2 * BLOCK);
-    events.assert(1, "one event for all chunks");
     gate.open();
     stream.synchronize()?;
     let all = addresses(&pool, 2 * count)?;
@@ -195,54 +193,29 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
     // Except the exposed chunk, which waits for the context.
     assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "reused by any stream after the event");
     assert_eq!(pool.managed_bytes(), BLOCK);
-    pool.free_held();
+    pool.release_unused();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 
-/// The caller may destroy the first stream once the memory is bound to the second.
 #[test]
-fn memory_of_a_raw_stream_that_is_bound_to_another_forgets_the_first() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let streams = [Stream::create(), Stream::create(), Stream::create()];
-    // SAFETY: the streams outlive the memory.
-    let allocate = || unsafe { pool.allocate_on_raw(LEN, streams[0].raw()) };
-    let chunk = allocate()?;
-    let address = chunk.device_ptr();
-    let gate = streams[0].hold();
-    chunk.free()?;
-    let again = allocate()?;
-    assert_eq!(again.device_ptr(), address, "the stream may still use it for its earlier holder");
-    gate.open();
-    for (stream, waits) in [(&streams[1], 1), (&streams[2], 0)] {
-        let calls = Calls::of("cuStreamSynchronize");
-        // SAFETY: as above.
-        unsafe { again.bind_raw_stream(stream.raw()) }?;
-        calls.assert(waits, "waits for the earlier holder's stream");
-    }
-    Ok(())
-}
-
-#[test]
-fn memory_used_by_another_stream_waits_for_the_context() -> Result {
+fn memory_used_by_a_recorded_stream_is_reused_after_that() -> Result {
     let (_context, _gpu, pool) = open()?;
     let (stream, stranger) = (Stream::create(), Stream::create());
-    let (chunk, address) = exposed(&pool)?;
+    let (chunk, _) = exposed(&pool)?;
     // SAFETY: the stream outlives the memory.
     unsafe { chunk.bind_raw_stream(stream.raw()) }?;
-    chunk.record_use(stranger.raw());
-    let recorded = Calls::of("cuEventRecord");
+    support::record_use(&chunk, stranger.raw())?;
     let host = host_address(&chunk);
-    drop(chunk);
-    recorded.assert(0, "an event on the bound stream would not cover the other stream");
-    assert!(!addresses(&pool, 8)?.contains(&host));
     let gate = stranger.hold();
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
-        pool.free_held();
-        Ok(())
-    })?;
-    assert!(was_open, "free_held did not wait for the context");
-    assert_eq!((pool.managed_bytes(), address != 0), (0, true));
+    gate.wait_until_reached();
+    drop(chunk);
+    stream.synchronize();
+    assert!(!addresses(&pool, 8)?.contains(&host));
+    gate.open();
+    stranger.synchronize();
+    pool.trim(usize::MAX);
+    assert!(addresses(&pool, 8)?.contains(&host));
     Ok(())
 }
 
@@ -254,38 +227,10 @@ fn memory_with_immediate_release_is_reused_at_once() -> Result {
     let gate = stream.hold();
     let (chunk, address) = exposed(&pool)?;
     // SAFETY: the device does not use it.
-    unsafe { chunk.release_immediately() };
+    unsafe { chunk.set_drop_policy(DropPolicy::Immediate) };
     drop(chunk);
     assert_eq!(exposed(&pool)?.1, address);
     gate.open();
-    Ok(())
-}
-
-#[test]
-fn a_map_waits_for_the_stream_of_an_earlier_holder_also_after_another_binding() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let context = CudaContext::new(0)?;
-    let (earlier, later) = (context.new_stream()?, context.new_stream()?);
-    for unbinds in [false, true] {
-        let mut first = pool.allocate_on(LEN, &earlier)?;
-        // SAFETY: the reference keeps the stream alive.
-        let gate = unsafe { Stream::hold_raw(earlier.cu_stream()) };
-        gate.wait_until_reached();
-        earlier.memset_zeros::<u8, _>(&mut first)?;
-        let address = host_address(&first);
-        drop(first);
-        let second = pool.allocate_on(LEN, &earlier)?;
-        assert_eq!(host_address(&second), address, "reused for the same stream");
-        second.bind_stream(&later)?;
-        while_shut(gate, || {
-            if unbinds {
-                second.unbind_stream()?;
-            }
-            Ok(second.map(MapMode::Discard, ..)?.write(0, &[7_u8; LEN])?)
-        })?;
-        context.synchronize()?;
-        assert_eq!(host_read(&second, 0, LEN)?, [7; LEN], "unbinds: {unbinds}");
-    }
     Ok(())
 }
 
@@ -364,7 +309,7 @@ fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
         "{error}"
     );
     drop((kept, chunk, another, third, small, extra));
-    pool.free_held();
+    pool.release_unused();
     assert_eq!(Live::now(), before);
     Ok(())
 }

@@ -30,7 +30,7 @@ fn open(block: usize) -> Result<(PrimaryContext, Arc<CudaContext>, Vkgdr, Pool)>
 fn request(context: &Arc<CudaContext>, pool: &Pool) -> Result<(Arc<CudaStream>, u64)> {
     let stream = context.new_stream()?;
     let mut chunk = pool.allocate_on(LEN, &stream)?;
-    stream.memset_zeros::<u8, _>(&mut chunk)?;
+    stream.memset_zeros(&mut chunk.view_mut::<u8>(&stream)?)?;
     Ok((stream, chunk.device_ptr()))
 }
 

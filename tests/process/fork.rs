@@ -77,7 +77,7 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
             // SAFETY: refused.
             assert_forked(unsafe { memory.bind_raw_stream(null_mut()) }, "bind_raw_stream");
             // SAFETY: refused.
-            assert_forked(unsafe { memory.stream(null_mut()) }, "Region::stream");
+            assert_forked(unsafe { memory.stream(null_mut()) }, "Memory::stream");
         }
         // SAFETY: refused.
         assert_forked(unsafe { StreamRef::in_current_context(null_mut()) }, "in_current_context");
@@ -159,7 +159,7 @@ fn a_forked_child_shares_registered_host_pages_and_leaves_them_to_the_parent() -
         return Ok(());
     }
     let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
-    let things = RefCell::new(Some(memory.region(..)?));
+    let things = RefCell::new(Some(memory.slice(..)?));
     in_quiet_child(|| {
         memory.write(0, &pattern(SIZE, 3))?;
         assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Host), "Memory::allocate of host memory");
@@ -179,7 +179,7 @@ fn a_forked_child_shares_registered_host_pages_and_leaves_them_to_the_parent() -
 /// One of each kind of object, in slots that a child empties in its own copy of the memory.
 struct Things {
     memory: Option<Memory>,
-    region: Option<vkgdr::Region>,
+    region: Option<vkgdr::Memory>,
     guard_memory: Memory,
     owns_its_stream: Option<Memory>,
     raw: Option<RawMemory>,
@@ -205,7 +205,7 @@ fn what_a_forked_child_releases_is_left_to_the_parent() -> Result {
     // SAFETY: as above.
     let event = unsafe { memory.stream(stream.raw()) }?.record()?;
     let things = RefCell::new(Things {
-        region: Some(Memory::allocate(&gpu, SIZE, MAPPED)?.region(3..)?),
+        region: Some(Memory::allocate(&gpu, SIZE, MAPPED)?.slice(3..)?),
         guard_memory: Memory::allocate(&gpu, SIZE, MAPPED)?,
         memory: Some(memory),
         owns_its_stream: Some(owns_its_stream),

@@ -11,10 +11,7 @@ use support::fork::{End, assert_forked, end_of, in_child};
 use support::ledger::Live;
 use support::state::State;
 use support::{Random, Result, child, device_read, driver, host_read, host_write, logs, pattern, simcuda, skip};
-use vkgdr::{
-    CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region,
-    StreamRef, Vkgdr,
-};
+use vkgdr::{CopyPolicy, DropPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
@@ -22,9 +19,9 @@ const SIZE: usize = 4097;
 /// One of each kind of object. The drop releases all of them.
 struct Everything {
     memory: Memory,
-    region: Region,
+    region: Memory,
     bound: Memory,
-    chunk: PoolMemory,
+    chunk: Memory,
     pool: Pool,
     event: Event,
     gpu: Vkgdr,
@@ -41,7 +38,7 @@ impl Everything {
         let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
         host_write(&memory, 0, &pattern(SIZE, 1))?;
         memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
-        let region = Memory::allocate(&primary, SIZE, MemoryKind::Mapped)?.region(5..)?;
+        let region = Memory::allocate(&primary, SIZE, MemoryKind::Mapped)?.slice(5..)?;
         let bound = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
         // SAFETY: the stream is dropped last.
         unsafe { bound.bind_raw_stream(stream.raw()) }?;
@@ -195,9 +192,9 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
                     assert_forked(pool.allocate(len), "Pool::allocate");
                 }
                 assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped), "Memory::allocate");
-                pool.free_held();
+                pool.release_unused();
                 pool.trim(0);
-                drop((pool.clone(), mine.region(1..)?));
+                drop((pool.clone(), mine.slice(1..)?));
                 Ok(())
             })
         });
@@ -222,27 +219,27 @@ fn children_forked_while_threads_record_uses_release_nothing_and_do_not_hang() -
     let live = Live::now();
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
     let own = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
-    let shared = Memory::from(pool.allocate(SIZE)?);
-    let region = shared.region(..)?;
+    let shared = pool.allocate(SIZE)?;
+    let region = shared.slice(..)?;
     let done = AtomicBool::new(false);
     let checked = thread::scope(|scope| {
         for memory in [&own, &shared] {
             let done = &done;
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
-                    memory.record_use(ptr::null_mut());
+                    assert!(support::record_use(memory, ptr::null_mut()).is_ok());
                 }
             });
         }
         let checked = (0..60).try_for_each(|_| {
             in_child(|| {
                 for memory in [&own, &shared] {
-                    memory.record_use(ptr::null_mut());
+                    assert!(support::record_use(memory, ptr::null_mut()).is_err());
                     assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
                     // SAFETY: the child does not use it again, and ends without destructors.
                     let memory = unsafe { ptr::read(memory) };
                     // SAFETY: the device never had its address.
-                    unsafe { memory.free_idle() }?;
+                    unsafe { memory.free_unsynchronized() }?;
                 }
                 Ok(())
             })

@@ -17,7 +17,7 @@ fn a_forked_child_allocates_nothing_and_releases_nothing() -> Result {
     let before = Live::now();
     let (chunk, exposed, large) = (pool.allocate(4096)?, pool.allocate(4096)?, pool.allocate(8 << 20)?);
     let shared = pool.allocate(4096)?;
-    let region = shared.region(1..)?;
+    let region = shared.slice(1..)?;
     drop(pool.allocate(4096)?);
     assert_ne!((exposed.device_ptr(), large.device_ptr()), (0, 0));
     host_write(&chunk, 0, &pattern(4096, 1))?;
@@ -32,8 +32,8 @@ fn a_forked_child_allocates_nothing_and_releases_nothing() -> Result {
             assert_forked(on_raw, &format!("{len} bytes on a raw stream"));
         }
         assert_forked(Pool::new(&gpu, PoolOptions::default()), "Pool::new");
-        pool.free_held();
-        pool.stop_holding();
+        pool.release_unused();
+        pool.disable_caching();
         assert_eq!((pool.trim(0), pool.free_chunks(), pool.active_bytes()), (0, 0, 0));
         chunk.free()?;
         drop((exposed, large, shared, region.clone()));

@@ -61,7 +61,7 @@ fn basic_unaligned_mapping() -> Result {
     each_kind(|gpu, kind| {
         let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(64 << 10).largest_piece(64 << 10))?;
         let (first, second) = (pool.allocate(4)?, pool.allocate(4100)?);
-        let unaligned = second.region(3..4099)?;
+        let unaligned = second.slice(3..4099)?;
         for round in 0..2 {
             host_write(&unaligned, 0, &pattern(4096, round))?;
             assert!(device_read(unaligned.device_ptr(), 4096) == pattern(4096, round));
@@ -85,7 +85,7 @@ fn basic_small_buffers_mapping() -> Result {
         }
         for (seed, memory) in (0..).zip(&memories) {
             assert!(device_read(memory.device_ptr(), memory.len()) == pattern(memory.len(), seed), "{memory:?}");
-            assert!(memory.region(..=memory.len()).is_err());
+            assert!(memory.slice(..=memory.len()).is_err());
         }
         Ok(())
     })
@@ -105,7 +105,7 @@ fn data_validation() -> Result {
             Ok(memory.invalidate(..)?)
         };
         clear()?;
-        let mut whole = memory.region(..)?;
+        let mut whole = memory.slice(..)?;
         // SAFETY: within the memory, and no device work is pending on it.
         unsafe { whole.as_mut_slice::<u32>() }?.copy_from_slice(&walking);
         memory.flush(..)?;
@@ -184,7 +184,7 @@ fn invalidation_two_mappings() -> Result {
 fn invalidation_fork_access_after_free() -> Result {
     each_kind(|gpu, kind| {
         let memory = Memory::allocate(gpu, SIZE, kind)?;
-        let inherited = memory.region(..)?;
+        let inherited = memory.slice(..)?;
         drop(memory);
         let next = Memory::allocate(gpu, SIZE, kind)?;
         host_write(&next, 0, &pattern(SIZE, 3))?;

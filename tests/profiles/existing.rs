@@ -9,19 +9,19 @@ use support::cuda::{Context, CudaMemory, PrimaryContext, memcpy_htod, memset_d8,
 use support::ledger::Calls;
 use support::profile::command;
 use support::{Random, Result, assert_says, child, device_read, host_read, host_write, pattern, refused};
-use vkgdr::{CopyPolicy, Error, MapMode, Mapping, MappingFlags, Memory, MemoryKind, NoMapping, OpenFlags, Vkgdr};
+use vkgdr::{CopyPolicy, Error, MapMode, MappingFlags, Memory, MemoryKind, NoMapping, OpenFlags, Vkgdr};
 
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
-const PAGE: usize = Mapping::PAGE;
+const PAGE: usize = Memory::EXISTING_PAGE;
 
 fn open() -> Result<(PrimaryContext, Vkgdr)> {
     support::open(NONE)
 }
 
-fn of(gpu: &Vkgdr, memory: &CudaMemory) -> vkgdr::Result<Mapping> {
-    Mapping::of(gpu, memory.address(), memory.len())
+fn of(gpu: &Vkgdr, memory: &CudaMemory) -> vkgdr::Result<Memory> {
+    support::map_existing(gpu, memory.address(), memory.len(), MappingFlags::empty())
 }
 
 /// Maps random parts of memory, and writes by both sides, against a model of the bytes.
@@ -34,7 +34,7 @@ fn follow_the_model() -> Result {
     synchronize();
     let mut model = vec![0; LEN];
     let mut random = Random::new(18);
-    let mut views: Vec<(usize, Mapping)> = Vec::new();
+    let mut views: Vec<(usize, Memory)> = Vec::new();
     for step in 0..400_u64 {
         if views.len() < VIEWS || step % 20 == 0 {
             let (offset, len) = random.range_within(LEN);
@@ -43,7 +43,7 @@ fn follow_the_model() -> Result {
                 // Another descriptor of the same pages.
                 views.retain(|(_, view)| view.len() % 2 == 0);
             }
-            let view = Mapping::with_flags(&gpu, memory.address() + offset as u64, len, flags)?;
+            let view = support::map_existing(&gpu, memory.address() + offset as u64, len, flags)?;
             assert_eq!((view.device_ptr(), view.len()), (memory.address() + offset as u64, len));
             views.push((offset, view));
             views.drain(..views.len().saturating_sub(VIEWS));
@@ -56,7 +56,7 @@ fn follow_the_model() -> Result {
         match step % 5 {
             0 => memcpy_htod(view.device_ptr() + offset as u64, &bytes),
             1 => view.write_with(CopyPolicy::Dma, offset, &bytes)?,
-            2 => view.region(offset..offset + len)?.write(0, &bytes)?,
+            2 => view.slice(offset..offset + len)?.write(0, &bytes)?,
             3 => view.map(MapMode::Write, offset..offset + len)?.write(0, &bytes)?,
             _ => view.write_with(CopyPolicy::Cpu, offset, &bytes)?,
         }
@@ -91,12 +91,12 @@ fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
             let (_context, gpu) = open()?;
             assert!(gpu.supports_existing()?);
             let memory = CudaMemory::device(3 * PAGE + 100);
-            let view = Mapping::of(&gpu, memory.address() + 1000, 2 * PAGE)?;
+            let view = support::map_existing(&gpu, memory.address() + 1000, 2 * PAGE, MappingFlags::empty())?;
             assert_eq!((view.kind(), view.is_coherent(), view.is_cached()), (MemoryKind::Mapped, true, cached));
-            assert_eq!(view.pages(), (memory.address(), 3 * PAGE));
-            let pcie = Mapping::with_flags(&gpu, memory.address(), 1, MappingFlags::FORCE_PCIE)?;
-            assert_eq!((pcie.is_cached(), pcie.pages()), (false, (memory.address(), PAGE)));
-            let unknown = Mapping::with_flags(&gpu, memory.address(), 1, MappingFlags::from_bits_retain(2));
+            assert_eq!(view.existing_pages(), (memory.address(), 3 * PAGE));
+            let pcie = support::map_existing(&gpu, memory.address(), 1, MappingFlags::FORCE_PCIE)?;
+            assert_eq!((pcie.is_cached(), pcie.existing_pages()), (false, (memory.address(), PAGE)));
+            let unknown = support::map_existing(&gpu, memory.address(), 1, MappingFlags::from_bits_retain(2));
             assert!(matches!(refused(unknown), Error::UnknownFlags { bits: 2 }));
             Ok(())
         }
@@ -105,7 +105,7 @@ fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
     under("dma-buf-cached", TEST, check(true))
 }
 
-/// Mapping memory of each kind is refused, with `reason` for device memory.
+/// Memory memory of each kind is refused, with `reason` for device memory.
 fn refuse_all(reason: NoMapping, says: &[&str]) -> Result {
     let (_context, gpu) = open()?;
     assert!(!gpu.supports_existing()?);
@@ -148,7 +148,7 @@ fn memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused() -> Resul
     const TEST: &str = "existing::memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused";
     under("dma-buf", TEST, || {
         let (_context, gpu) = open()?;
-        let reason = |mapping: vkgdr::Result<Mapping>| match refused(mapping) {
+        let reason = |mapping: vkgdr::Result<Memory>| match refused(mapping) {
             Error::NoMapping { reason, .. } => reason,
             error => panic!("{error}"),
         };
@@ -156,7 +156,8 @@ fn memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused() -> Resul
         assert_eq!(reason(of(&gpu, &CudaMemory::managed(len))), NoMapping::Managed);
         assert_eq!(reason(of(&gpu, &CudaMemory::host(len))), NoMapping::Host);
         let memory = CudaMemory::device(len);
-        let (address, map) = (memory.address(), |address, len| Mapping::of(&gpu, address, len));
+        let (address, map) =
+            (memory.address(), |address, len| support::map_existing(&gpu, address, len, MappingFlags::empty()));
         assert_eq!(reason(map(address, 0)), NoMapping::Empty);
         assert_eq!(reason(map(0, PAGE)), NoMapping::Unknown);
         assert_eq!(reason(map(u64::MAX, usize::MAX)), NoMapping::Unknown);
@@ -188,7 +189,7 @@ fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
     under("dma-buf", TEST, || {
         let (_context, gpu) = open()?;
         let memory = CudaMemory::device(3 * PAGE);
-        let view = Mapping::of(&gpu, memory.address() + 70_000, 1000)?;
+        let view = support::map_existing(&gpu, memory.address() + 70_000, 1000, MappingFlags::empty())?;
         host_write(&view, 0, &pattern(1000, 1))?;
         let dma_buf = view.dma_buf()?;
         assert_eq!((dma_buf.offset, dma_buf.len), (70_000, 1000));
@@ -215,11 +216,14 @@ fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
         let exports = Calls::of("cuMemGetHandleForAddressRange");
         let memory = Memory::allocate(&gpu, 1000, MemoryKind::Mapped)?;
         let (host, device) = (memory.host_ptr(), memory.device_ptr());
-        let view = Mapping::of(&gpu, device + 100, 50)?;
+        let view = support::map_existing(&gpu, device + 100, 50, MappingFlags::empty())?;
         assert_eq!((view.device_ptr(), view.len()), (device + 100, 50));
         assert_eq!(view.host_ptr().map(|at| at.addr().get()), host.map(|at| at.addr().get() + 100));
         for len in [901, usize::MAX] {
-            assert!(matches!(refused(Mapping::of(&gpu, device + 100, len)), Error::OutOfRange { size: 1000, .. }));
+            assert!(matches!(
+                refused(support::map_existing(&gpu, device + 100, len, MappingFlags::empty())),
+                Error::OutOfRange { size: 1000, .. }
+            ));
         }
         drop(memory);
         host_write(&view, 0, &[7; 50])?;
@@ -227,7 +231,7 @@ fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
         assert!(view.is_current()?);
         exports.assert(0, "it is mapped already");
         let device = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
-        let error = refused(Mapping::of(&gpu, device.device_ptr(), 1000));
+        let error = refused(support::map_existing(&gpu, device.device_ptr(), 1000, MappingFlags::empty()));
         assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
         Ok(())
     };
@@ -237,7 +241,7 @@ fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
         // Device memory is CUDA's here.
         let (_context, gpu) = open()?;
         let memory = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
-        let view = Mapping::of(&gpu, memory.device_ptr(), 1000)?;
+        let view = support::map_existing(&gpu, memory.device_ptr(), 1000, MappingFlags::empty())?;
         host_write(&view, 0, &[9; 1000])?;
         assert!(device_read(memory.device_ptr(), 1000) == [9; 1000]);
         Ok(())

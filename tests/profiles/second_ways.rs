@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use support::cuda::Context;
+use support::cuda::{Context, PrimaryContext, reset_primary};
 use support::ledger::Calls;
 use support::resources::Snapshot;
 use support::{Result, device_read, host_read, host_write, pattern, refused};
@@ -238,10 +238,10 @@ fn registered_pages_outlive_their_context() -> Result {
     under("no-vulkan", "second_ways::registered_pages_outlive_their_context", || {
         let gpu = Vkgdr::open(0, NONE)?;
         let before = Snapshot::take();
-        let context = Context::create(0);
+        let _context = PrimaryContext::retain_and_push(0);
         let host = Memory::allocate(&gpu, LEN, HOST)?;
         let device = Memory::allocate(&gpu, LEN, MemoryKind::Device)?;
-        drop(context);
+        reset_primary();
         host.write(0, &pattern(LEN, 4))?;
         let mut seen = vec![0_u8; LEN];
         host.read(0, &mut seen)?;

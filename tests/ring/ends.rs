@@ -235,7 +235,7 @@ fn a_kernel_goes_on_where_the_one_before_it_stopped() -> Result {
 fn a_kernel_of_another_version_does_nothing() -> Result {
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 500, 500)?;
-    let (found, _) = vkgdr::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
+    let (found, _) = support::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
     found.write(0, &[2_u64])?;
     found.flush(..)?;
     setup.echo(&ring, 1)?;
@@ -310,7 +310,7 @@ fn a_push_to_a_kernel_that_failed_times_out() -> Result {
     }
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 64, 64)?;
-    let (found, _) = vkgdr::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
+    let (found, _) = support::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
     // The address of the messages.
     found.write(8, &[0x10_u64])?;
     found.flush(..)?;

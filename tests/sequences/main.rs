@@ -7,7 +7,6 @@
 
 mod soak;
 mod step;
-mod streams;
 mod tally;
 mod world;
 

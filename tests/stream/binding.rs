@@ -7,7 +7,7 @@ use std::thread;
 
 use support::blocking::was_open_on_return;
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
-use support::ledger::Live;
+use support::ledger::{Calls, Live};
 use support::{Result, assert_says, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
@@ -111,7 +111,7 @@ fn a_binding_does_not_end_immediate_release() -> Result {
     let stream = Stream::create();
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     // SAFETY: no work of the device uses the memory.
-    unsafe { memory.release_immediately() };
+    unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
     bind(&memory, &stream)?;
     assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
     Ok(())
@@ -293,44 +293,52 @@ fn unbinding_does_not_end_immediate_release() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     bind(&memory, &stream)?;
     // SAFETY: no work of the device uses the memory.
-    unsafe { memory.release_immediately() };
+    unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
     memory.unbind_stream()?;
     assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
     Ok(())
 }
 
 #[test]
-fn a_use_by_another_stream_makes_the_drop_wait_for_the_context() -> Result {
+fn a_recorded_stream_is_waited_for_beside_the_bound_one() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (bound, other) = (Stream::create(), Stream::create());
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     bind(&memory, &bound)?;
-    memory.record_use(bound.raw());
+    support::record_use(&memory, bound.raw())?;
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
-    memory.record_use(other.raw());
-    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    support::record_use(&memory, other.raw())?;
     // Another binding does not clear the recorded use.
     memory.unbind_stream()?;
     bind(&memory, &bound)?;
-    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
 
     let gate = other.hold();
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
-        drop(memory);
-        Ok(())
-    })?;
-    assert!(was_open, "the drop returned while the other stream used the memory");
+    gate.wait_until_reached();
+    let waits = Calls::of("cuCtxSynchronize");
+    drop(memory);
+    waits.assert(0, "the drop waits for events");
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1), "freed while the other stream uses it");
+    gate.open();
+    other.synchronize();
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
     Ok(())
 }
 
 #[test]
-fn a_use_before_the_binding_counts_too() -> Result {
+fn a_use_that_was_recorded_before_the_binding_counts_too() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (early, bound) = (Stream::create(), Stream::create());
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    memory.record_use(early.raw());
+    support::record_use(&memory, early.raw())?;
     bind(&memory, &bound)?;
-    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    let gate = early.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1));
+    gate.open();
+    early.synchronize();
+    assert_eq!(gpu.collect(), 1);
     Ok(())
 }
 
@@ -343,10 +351,10 @@ fn both_names_of_the_legacy_stream_are_one_stream() -> Result {
         for name in [bound, used] {
             // SAFETY: the default stream lives as long as the context.
             unsafe { memory.bind_raw_stream(name) }?;
-            memory.record_use(used);
+            support::record_use(&memory, used)?;
             assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "bound to {name:?}, used by {used:?}");
         }
-        memory.record_use(cuda::PER_THREAD_STREAM);
+        support::record_use(&memory, cuda::PER_THREAD_STREAM)?;
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     }
     Ok(())
@@ -357,7 +365,7 @@ fn waiting_for_the_stream_waits_for_the_bound_one_only() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (bound, other) = (Stream::create(), Stream::create());
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let part = memory.region(1..2)?;
+    let part = memory.slice(1..2)?;
     let held = other.hold();
     held.wait_until_reached();
     // If they waited, the gate would time out.

@@ -54,7 +54,7 @@ fn what_a_capture_forbids_to_free_is_freed_all_the_same() -> Result {
     let free_idle = |kind| -> Result {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         // SAFETY: the device never had it.
-        captured(THREAD_LOCAL, || drop(unsafe { memory.free_idle() }));
+        captured(THREAD_LOCAL, || drop(unsafe { memory.free_unsynchronized() }));
         Ok(())
     };
     let releases: [(&str, &dyn Fn() -> Result); 3] = [

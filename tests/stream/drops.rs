@@ -186,7 +186,7 @@ fn the_last_region_waits_as_its_memory_would() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let (source, target) = source_and_target(&gpu)?;
-    let region = source.region(1..2)?;
+    let region = source.slice(1..2)?;
     let gate = stream.hold();
     copy(&target, &source, &stream);
     // Not the last region: no wait.
@@ -232,7 +232,7 @@ fn immediate_release_waits_for_nothing() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     bind(&memory, &stream)?;
     // SAFETY: no work of the device uses the memory.
-    unsafe { memory.release_immediately() };
+    unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
     assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
     let gate = stream.hold();
     gate.wait_until_reached();
@@ -320,8 +320,7 @@ fn an_allocation_without_memory_waits_for_the_deferred_frees() -> Result {
     gate.wait_until_reached();
     drop(memory);
     layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    let (was_open, memory) =
-        was_open_on_return(gate, "cuEventSynchronize", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
+    let (was_open, memory) = was_open_on_return(gate, "cuEventQuery", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
     layer.clear_faults();
     assert!(was_open, "the allocation did not wait for the deferred frees");
     assert_eq!(gpu.collect(), 0, "no free is deferred any more");

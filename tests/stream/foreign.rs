@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::thread;
 
 use support::blocking::was_open_on_return;
-use support::cuda::{self, Context, Stream, current, no_context};
+use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context, reset_primary};
 use support::ledger::Live;
 use support::{Result, assert_says, host_read, host_write, logs, refused};
 use vkgdr::cudarc::driver::sys::CUstream;
@@ -207,15 +207,15 @@ fn without_a_context_there_is_no_stream() -> Result {
 
 #[test]
 fn streams_and_events_of_a_destroyed_context_are_errors_and_are_dropped_silently() -> Result {
-    let (_survivor, gpu) = support::open(NONE)?;
+    let gpu = Vkgdr::open(0, NONE)?;
+    let _other = Context::create(0);
     let survivor = here(null_mut())?;
     let before = Live::now();
-    let context = Context::create(0);
-    // What the context had: by it the end of the context is known.
+    let _context = PrimaryContext::retain_and_push(0);
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let stream = here(null_mut())?;
     let (event, another) = (stream.record()?, stream.record()?);
-    context.destroy();
+    reset_primary();
     logs::capture();
     for error in [
         refused(event.is_complete()),
@@ -268,7 +268,7 @@ fn the_text_of_a_stream_and_an_event_shows_their_handles() -> Result {
 
 #[test]
 fn an_event_is_over_when_it_has_passed_or_never_will() -> Result {
-    let context = Context::create(0);
+    let _context = PrimaryContext::retain_and_push(0);
     let gpu = Vkgdr::open(0, NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let stream = Stream::create();
@@ -280,7 +280,7 @@ fn an_event_is_over_when_it_has_passed_or_never_will() -> Result {
     assert!(event.is_over());
     let unfinished = stream_of(&memory, &stream)?.record()?;
     drop(stream);
-    context.destroy();
+    reset_primary();
     assert!(unfinished.is_over() && unfinished.is_complete().is_err());
     memory.free()?;
     Ok(())

@@ -5,7 +5,7 @@ use vkgdr::ash::vk;
 use vkgdr::vulkan::{
     AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Buffer, MemoryLocation,
 };
-use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Region, Vkgdr, memory_of};
+use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
 
 use crate::compute::Compute;
 use crate::{VISIBLE, buffer, open};
@@ -206,10 +206,10 @@ fn memory_of_a_buffer_is_found_by_its_addresses_and_is_not_exported() -> Result 
     let Some(gpu) = open()? else { return Ok(()) };
     let allocator = allocator(&gpu)?;
     let shared = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
-    let (found, offset) = memory_of(shared.device_ptr() + 100).ok_or("not found")?;
+    let (found, offset) = support::memory_of(shared.device_ptr() + 100).ok_or("not found")?;
     assert_eq!((found.len(), offset), (LEN, 100));
     assert_says(&refused(shared.export_fd()), &["export_fd", "dedicated"]);
-    let part: Region = shared.region(100..200)?;
+    let part: Memory = shared.slice(100..200)?;
     let whole = shared.vulkan_memory().ok_or("not Vulkan's")?;
     assert_eq!(part.vulkan_memory().map(|place| place.offset), Some(whole.offset + 100));
     Ok(())
@@ -262,7 +262,7 @@ fn memory_of_this_crate_has_its_place_in_vulkan() -> Result {
         let memory = Memory::allocate(&gpu, LEN, kind)?;
         let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
         assert!(place.memory != vk::DeviceMemory::null() && place.offset == 0);
-        assert_eq!(memory.region(64..)?.vulkan_memory().map(|part| part.offset), Some(64));
+        assert_eq!(memory.slice(64..)?.vulkan_memory().map(|part| part.offset), Some(64));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ fn a_buffer_of_the_programs_own_is_bound_to_memory_of_this_crate() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let handles = gpu.vulkan_handles()?;
     let memory = Memory::allocate(&gpu, 8 * WORDS, MemoryKind::Mapped)?;
-    let part = memory.region(4 * WORDS..)?;
+    let part = memory.slice(4 * WORDS..)?;
     let place = part.vulkan_memory().ok_or("not Vulkan's")?;
     let mut external =
         vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
@@ -70,9 +70,9 @@ fn work_with_the_queue_may_log() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     support::logs::capture();
     let owner = Vkgdr::open(0, OpenFlags::empty())?;
-    let context = support::cuda::Context::create(0);
+    let _context = support::cuda::PrimaryContext::retain_and_push(0);
     let memory = Memory::allocate(&owner, 4096, MemoryKind::Mapped)?;
-    drop(context);
+    support::cuda::reset_primary();
     gpu.with_vulkan_queue(|_queue| drop(memory))?;
     let logged = support::logs::captured();
     assert!(logged.iter().any(|line| line.contains("was destroyed before the memory")), "{logged:?}");

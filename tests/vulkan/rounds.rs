@@ -34,8 +34,9 @@ fn take_turns(gpu: &Vkgdr, rounds: usize) -> Result {
         shared.flush(..)?;
         let n = u32::try_from(count)?;
         compute.step(shared.handle(), n, by_vulkan)?;
+        let view = shared.view::<u32>(&stream)?;
         let mut launch = stream.launch_builder(&kernel);
-        launch.arg(&*shared).arg(&n).arg(&by_cuda);
+        launch.arg(&view).arg(&n).arg(&by_cuda);
         // SAFETY: the kernel stays within `n` words.
         unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
         stream.synchronize()?;

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use vkgdr::{CopyPolicy, Memory, MemoryKind, Region};
+use vkgdr::{CopyPolicy, Memory, MemoryKind};
 
 use super::timing::{self, Times};
 use super::{Point, Run, sizes};
@@ -38,7 +38,7 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
             memory.fill(.., 0_u8)?;
         }
         let parts = (0..threads)
-            .map(|part| memory.region(part * (whole / threads)..(part + 1) * (whole / threads)))
+            .map(|part| memory.slice(part * (whole / threads)..(part + 1) * (whole / threads)))
             .collect::<vkgdr::Result<Vec<_>>>()?;
         let mut private = vec![vec![0x5a_u8; largest]; threads];
         for direction in options.directions() {
@@ -65,12 +65,12 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
 /// The times of all threads, and bytes per second: by the median time of one thread, or by the time that several took
 /// together, which may have had to share CPUs.
 fn measure_size(
-    parts: &[Region],
+    parts: &[Memory],
     private: &mut [Vec<u8>],
     direction: Direction,
     len: usize,
 ) -> vkgdr::Result<(Times, f64)> {
-    let copy = |part: &Region, bytes: &mut [u8]| copy(part, bytes, direction);
+    let copy = |part: &Memory, bytes: &mut [u8]| copy(part, bytes, direction);
     let batch = match (parts.first(), private.first_mut()) {
         (Some(first), Some(bytes)) => timing::batch(|| copy(first, &mut bytes[..len]))?,
         _ => 1,
@@ -105,7 +105,7 @@ fn measure_size(
     Ok((times, rate))
 }
 
-fn copy(part: &Region, bytes: &mut [u8], direction: Direction) -> vkgdr::Result<()> {
+fn copy(part: &Memory, bytes: &mut [u8], direction: Direction) -> vkgdr::Result<()> {
     let by_cpu = part.kind().has_host_view();
     let policy = if by_cpu { CopyPolicy::Cpu } else { CopyPolicy::Dma };
     match direction {

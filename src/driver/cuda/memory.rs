@@ -1,7 +1,7 @@
 //! CUDA's functions on memory: imports, registration of host pages, allocation, attributes of addresses.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
@@ -13,60 +13,30 @@ use crate::Result;
 
 // The driver writes these as integers, which may have values that today's enums lack.
 const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
-const POINTER_BUFFER_ID: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
 const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
 pub(super) const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
 pub(super) const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
 
-/// The driver's attributes of an address. The default stands for an address that it does not know.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PointerAttributes {
-    memory_type: c_uint,
-    device: CUdevice,
-    /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
-    buffer_id: c_ulonglong,
-}
-
-impl PointerAttributes {
-    /// Whether only one allocation has these attributes.
-    pub(crate) const fn is_unique(self) -> bool {
-        self.buffer_id != 0
-    }
-}
-
 impl Cuda {
     /// The device of a device address; `None` for host addresses, and for addresses that the driver does not know.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        let found = self.ask_pointer(address, Self::POINTER_PLACE)?;
-        Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })
+        let (memory_type, device) = self.pointer_place(address)?;
+        Ok(if memory_type == MEMORY_TYPE_DEVICE { Some(device) } else { None })
     }
 
     /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
     pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
-        let found = self.ask_pointer(address.addr() as CUdeviceptr, Self::POINTER_PLACE)?;
-        Ok(found.memory_type == MEMORY_TYPE_HOST)
+        let (memory_type, _) = self.pointer_place(address.addr() as CUdeviceptr)?;
+        Ok(memory_type == MEMORY_TYPE_HOST)
     }
 
-    /// The attributes of any address, even of one that the driver does not know.
-    pub(crate) fn pointer_attributes(&self, address: CUdeviceptr) -> Result<PointerAttributes> {
-        self.ask_pointer(address, 3)
-    }
-
-    /// The number of attributes that tell where memory is.
-    const POINTER_PLACE: c_uint = 2;
-
-    /// The first `count` of the attributes of an address.
-    fn ask_pointer(&self, address: CUdeviceptr, count: c_uint) -> Result<PointerAttributes> {
-        let mut found = PointerAttributes::default();
-        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL, POINTER_BUFFER_ID];
-        let PointerAttributes { memory_type, device, buffer_id } = &mut found;
-        let mut values = [
-            ptr::from_mut(memory_type).cast::<c_void>(),
-            ptr::from_mut(device).cast(),
-            ptr::from_mut(buffer_id).cast(),
-        ];
-        call!(self, cuPointerGetAttributes(count, attributes.as_ptr(), values.as_mut_ptr(), address))?;
-        Ok(if found.memory_type == 0 { PointerAttributes::default() } else { found })
+    /// The memory type and the device of any address; type 0 for one that the driver does not know.
+    fn pointer_place(&self, address: CUdeviceptr) -> Result<(c_uint, CUdevice)> {
+        let (mut memory_type, mut device) = (0, 0);
+        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL];
+        let mut values = [(&raw mut memory_type).cast::<c_void>(), (&raw mut device).cast()];
+        call!(self, cuPointerGetAttributes(2, attributes.as_ptr(), values.as_mut_ptr(), address))?;
+        Ok((memory_type, device))
     }
 
     /// The bytes of device memory that are free, of the current context's device.

@@ -3,11 +3,11 @@
 
 use std::os::fd::AsRawFd;
 
-use support::cuda::{Context, CudaMemory, PrimaryContext, memset_d8, synchronize};
+use support::cuda::{CudaMemory, PrimaryContext, memset_d8, reset_primary, synchronize};
 use support::ledger::Calls;
 use support::resources::Snapshot;
 use support::{Result, assert_says, device_read, fork, host_read, host_write, pattern, refused};
-use vkgdr::{CopyPolicy, Error, Mapping, NoMapping, Vkgdr};
+use vkgdr::{CopyPolicy, Error, MappingFlags, Memory, NoMapping, Vkgdr};
 
 use super::{NONE, PAGE, of, open};
 use crate::under;
@@ -22,30 +22,29 @@ fn mappings_of_one_allocation_share_its_pages_and_leave_nothing() -> Result {
         let whole = of(&gpu, &memory)?;
         let before = Snapshot::take();
         let parts: Vec<_> = (0..100_u64)
-            .map(|part| Mapping::of(&gpu, memory.address() + part * 1000, 5000))
+            .map(|part| support::map_existing(&gpu, memory.address() + part * 1000, 5000, MappingFlags::empty()))
             .collect::<vkgdr::Result<_>>()?;
         Snapshot::assert_unchanged(&before);
         exports.assert(1, "one export serves all mappings");
-        let at = |mapping: &Mapping| {
-            mapping.host_ptr().map(|at| (at.addr().get() as u64).wrapping_sub(mapping.device_ptr()))
-        };
+        let at =
+            |mapping: &Memory| mapping.host_ptr().map(|at| (at.addr().get() as u64).wrapping_sub(mapping.device_ptr()));
         assert!(parts.iter().all(|part| at(part) == at(&whole)));
         // The pages stay until the last mapping goes.
-        let last = parts[99].region(..)?;
+        let last = parts[99].slice(..)?;
         drop((parts, whole));
         host_write(&last, 0, &[7; 5000])?;
         assert!(device_read(last.device_ptr(), 5000) == [7; 5000]);
         drop(last);
         let again = of(&gpu, &memory)?;
         exports.assert(2, "nothing was left to share");
-        again.unmap()?;
+        again.free()?;
         // Of a large allocation, only the pages of the range are mapped.
         let large = CudaMemory::device(40 << 20);
-        let part = Mapping::of(&gpu, large.address() + 3 * PAGE as u64 + 5, PAGE)?;
-        let inside = Mapping::of(&gpu, large.address() + 4 * PAGE as u64, 5)?;
+        let part = support::map_existing(&gpu, large.address() + 3 * PAGE as u64 + 5, PAGE, MappingFlags::empty())?;
+        let inside = support::map_existing(&gpu, large.address() + 4 * PAGE as u64, 5, MappingFlags::empty())?;
         exports.assert(3, "the pages of the first range contain the second");
-        assert_eq!(part.pages(), (large.address() + 3 * PAGE as u64, 2 * PAGE));
-        assert_eq!(inside.pages(), (large.address() + 4 * PAGE as u64, PAGE));
+        assert_eq!(part.existing_pages(), (large.address() + 3 * PAGE as u64, 2 * PAGE));
+        assert_eq!(inside.existing_pages(), (large.address() + 4 * PAGE as u64, PAGE));
         host_write(&inside, 0, &[1, 2, 3, 4, 5])?;
         assert_eq!(host_read(&part, PAGE - 5, 5)?, [1, 2, 3, 4, 5]);
         Ok(())
@@ -75,7 +74,7 @@ fn a_mapping_knows_that_its_memory_was_freed_and_its_address_reused() -> Result 
         memset_d8(address, 2, len);
         synchronize();
         assert_eq!(host_read(&view, 0, 2)?, [1, 1]);
-        let next = Mapping::of(&gpu, address, len)?;
+        let next = support::map_existing(&gpu, address, len, MappingFlags::empty())?;
         assert_eq!(host_read(&next, 0, 2)?, [2, 2], "a new mapping has pages of its own");
         host_write(&view, 0, &[9])?;
         assert_eq!(host_read(&next, 0, 2)?, [2, 2]);
@@ -90,13 +89,13 @@ fn a_mapping_outlives_the_context_and_the_handle() -> Result {
     const TEST: &str = "existing::life::a_mapping_outlives_the_context_and_the_handle";
     under("dma-buf", TEST, || {
         support::logs::capture();
-        let context = Context::create(0);
+        let _context = PrimaryContext::retain_and_push(0);
         let gpu = Vkgdr::open(0, NONE)?;
         let view = of(&gpu, &std::mem::ManuallyDrop::new(CudaMemory::device(PAGE)))?;
         host_write(&view, 0, &[5; 100])?;
-        let region = view.region(10..20)?;
+        let region = view.slice(10..20)?;
         drop(gpu);
-        context.destroy();
+        reset_primary();
         assert_eq!(host_read(&view, 0, 100)?, [5; 100]);
         assert!(!view.is_current()?);
         drop(view);
@@ -120,10 +119,11 @@ fn mappings_come_and_go_on_many_threads() -> Result {
             let work = |thread: usize| {
                 move || -> vkgdr::Result<()> {
                     for round in 0..50_u64 {
-                        let own = Mapping::of(gpu, address + (thread * PAGE) as u64, PAGE)?;
+                        let own =
+                            support::map_existing(gpu, address + (thread * PAGE) as u64, PAGE, MappingFlags::empty())?;
                         let bytes = pattern(PAGE, round * 8 + thread as u64);
                         own.write(0, &bytes)?;
-                        let all = Mapping::of(gpu, address, THREADS * PAGE)?;
+                        let all = support::map_existing(gpu, address, THREADS * PAGE, MappingFlags::empty())?;
                         drop(own);
                         let mut read = vec![0; PAGE];
                         all.read(thread * PAGE, &mut read)?;
@@ -192,7 +192,7 @@ fn a_forked_child_leaves_mappings_to_its_parent() -> Result {
             Ok(())
         })?;
         assert_eq!(device_read(memory.address(), 10), [4; 10]);
-        let region = view.region(..)?;
+        let region = view.slice(..)?;
         fork::in_child(move || {
             drop(region);
             Ok(())

@@ -3,7 +3,7 @@
 
 use support::{Result, device_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::sys::{self, CUdeviceptr, CUresult};
-use vkgdr::{Error, Mapping, NoMapping};
+use vkgdr::{Error, MappingFlags, NoMapping};
 
 use super::open;
 use crate::under;
@@ -71,7 +71,7 @@ fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
     under("dma-buf", TEST, || {
         let (_context, gpu) = open()?;
         let reserved = Reserved::new();
-        let reason = |address, len| match refused(Mapping::of(&gpu, address, len)) {
+        let reason = |address, len| match refused(support::map_existing(&gpu, address, len, MappingFlags::empty())) {
             Error::NoMapping { reason, .. } => reason,
             error => panic!("{error}"),
         };
@@ -79,14 +79,14 @@ fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
         assert_eq!(reason(reserved.unit(1), 100), NoMapping::Unknown);
         reserved.map(2);
         let address = reserved.unit(2) + 70_000;
-        let view = Mapping::of(&gpu, address, 1000)?;
+        let view = support::map_existing(&gpu, address, 1000, MappingFlags::empty())?;
         assert!(view.is_current()?);
         host_write(&view, 0, &pattern(1000, 1))?;
         assert!(device_read(address, 1000) == pattern(1000, 1));
         assert_eq!(view.dma_buf()?.offset, 70_000);
         // Beyond the memory, and beyond the addresses.
         for len in [UNIT, 2 * UNIT] {
-            let error = refused(Mapping::of(&gpu, address, len));
+            let error = refused(support::map_existing(&gpu, address, len, MappingFlags::empty()));
             let size = if len == UNIT { 3 * UNIT } else { 4 * UNIT };
             assert!(matches!(error, Error::OutOfRange { size: told, .. } if told == size), "{error}");
         }
@@ -98,7 +98,7 @@ fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
         reserved.map(2);
         assert!(!view.is_current()?);
         assert!(matches!(refused(view.dma_buf()), Error::NoMapping { reason: NoMapping::Freed, .. }));
-        let next = Mapping::of(&gpu, address, 1000)?;
+        let next = support::map_existing(&gpu, address, 1000, MappingFlags::empty())?;
         assert!(next.is_current()?);
         host_write(&next, 0, &pattern(1000, 2))?;
         assert!(device_read(address, 1000) == pattern(1000, 2));

@@ -159,7 +159,7 @@ impl World {
         let item = &self.items[index];
         let bound = item.terms().bound;
         if let (Some(memory), true) = (item.owner.memory(), bound.is_some_and(|bound| bound != number)) {
-            memory.record_use(self.streams.raw(number));
+            memory.record_use(self.streams.get(number))?;
         }
         Ok(())
     }

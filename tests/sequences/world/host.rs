@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use support::{Result, pattern};
-use vkgdr::{CopyPolicy, Error, MapMode, Region};
+use vkgdr::{CopyPolicy, Error, MapMode, Memory};
 
 use super::World;
 use crate::step::Step;
@@ -20,7 +20,7 @@ fn policy(step: Step, has_host_view: bool) -> CopyPolicy {
 }
 
 /// Writes bytes as elements of a suitable width.
-fn write_as(region: &Region, policy: CopyPolicy, offset: usize, new: &[u8]) -> vkgdr::Result<()> {
+fn write_as(region: &Memory, policy: CopyPolicy, offset: usize, new: &[u8]) -> vkgdr::Result<()> {
     match new.len() {
         len if len % 8 == 0 => region.write_with(policy, offset, &elements(new, u64::from_ne_bytes)),
         len if len % 4 == 0 => region.write_with(policy, offset, &elements(new, u32::from_ne_bytes)),
@@ -169,7 +169,7 @@ impl World {
         let results = [
             region.flush(..=len),
             region.invalidate(len + 1..),
-            region.region(1..len + 2).map(drop),
+            region.slice(1..len + 2).map(drop),
             region.write_with(CopyPolicy::Dma, len, &one),
             region.read_with(CopyPolicy::Dma, usize::MAX, &mut one),
         ];

@@ -5,8 +5,8 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use support::Result;
+use vkgdr::Memory;
 use vkgdr::vulkan::Buffer;
-use vkgdr::{Memory, PoolMemory, Region};
 
 use super::commands::Picture;
 
@@ -41,19 +41,17 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) enum Owner {
     Memory(Memory),
-    Pooled(PoolMemory),
-    Region(Region),
+    Slice(Memory),
     Buffer(Buffer),
     Image(Picture),
 }
 
 impl Owner {
-    /// The whole as `Memory`; none for a region.
+    /// The whole; none for a slice.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
             Self::Memory(memory) => Some(memory),
-            Self::Pooled(chunk) => Some(chunk),
-            Self::Region(_) => None,
+            Self::Slice(_) => None,
             Self::Buffer(buffer) => Some(buffer),
             Self::Image(picture) => Some(&picture.image),
         }
@@ -61,13 +59,11 @@ impl Owner {
 }
 
 impl Deref for Owner {
-    type Target = Region;
+    type Target = Memory;
 
-    fn deref(&self) -> &Region {
+    fn deref(&self) -> &Memory {
         match self {
-            Self::Memory(memory) => memory,
-            Self::Pooled(chunk) => chunk,
-            Self::Region(region) => region,
+            Self::Memory(memory) | Self::Slice(memory) => memory,
             Self::Buffer(buffer) => buffer,
             Self::Image(picture) => &picture.image,
         }
@@ -112,7 +108,7 @@ impl Item {
     pub(crate) fn part(&self, range: Range<usize>) -> Result<Self> {
         let start = self.start + range.start;
         Ok(Self {
-            owner: Owner::Region(self.owner.region(range)?),
+            owner: Owner::Slice(self.owner.slice(range)?),
             bytes: Arc::clone(&self.bytes),
             terms: Arc::clone(&self.terms),
             site: self.site,

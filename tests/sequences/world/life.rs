@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 
 use support::Result;
-use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
+use vkgdr::{DropPolicy, Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
 
 use super::World;
 use super::item::{Item, Owner, Site};
@@ -75,14 +75,14 @@ impl World {
         if self.is_full() || !alike {
             return Ok(false);
         }
-        let fd = match (memory.export_fd(), &self.items[index].owner) {
-            (Err(Error::Pooled { .. }), Owner::Pooled(_) | Owner::Buffer(_) | Owner::Image(_)) => return Ok(true),
-            (Err(Error::NoExport { kind }), _)
+        let fd = match memory.export_fd() {
+            Err(Error::Pooled { .. }) => return Ok(true),
+            Err(Error::NoExport { kind })
                 if kind != MemoryKind::Host && memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN =>
             {
                 return Ok(true);
             }
-            (fd, _) => fd?,
+            fd => fd?,
         };
         self.items[index].flush()?;
         // SAFETY: exported by memory of this kind and length, and the memory types are the same.
@@ -94,7 +94,7 @@ impl World {
         Ok(true)
     }
 
-    pub(super) fn region(&mut self, step: Step, index: usize) -> Result<bool> {
+    pub(super) fn slice(&mut self, step: Step, index: usize) -> Result<bool> {
         if self.is_full() {
             return Ok(false);
         }
@@ -117,7 +117,7 @@ impl World {
         assert_eq!(memory.bound_stream(), Some(self.streams.raw(stream)));
         let pending: Vec<_> = item.bytes().pending.iter().copied().collect();
         // The release waits for the bound stream only: earlier work on other streams must be recorded.
-        pending.into_iter().for_each(|other| memory.record_use(self.streams.raw(other)));
+        pending.into_iter().try_for_each(|other| memory.record_use(self.streams.get(other)))?;
         item.terms().bound = Some(stream);
         Ok(true)
     }
@@ -134,7 +134,7 @@ impl World {
         let item = &self.items[index];
         let Some(memory) = item.owner.memory() else { return false };
         // SAFETY: `free_item` waits for the streams first.
-        unsafe { memory.release_immediately() };
+        unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
         item.terms().immediate = true;
         true
     }
@@ -162,17 +162,14 @@ impl World {
         }
         match (item.owner, choice % 4) {
             // SAFETY: all device work of the world on it has finished.
-            (Owner::Memory(memory), 3) => unsafe { memory.free_idle() }?,
+            (Owner::Memory(memory), 3) => unsafe { memory.free_unsynchronized() }?,
             (Owner::Memory(memory), 1) => memory.free()?,
-            // SAFETY: as above.
-            (Owner::Pooled(chunk), 3) => unsafe { Memory::from(chunk).free_idle() }?,
-            (Owner::Pooled(chunk), 1) => chunk.free()?,
-            (Owner::Region(region), 1) => region.free()?,
+            (Owner::Slice(slice), 1) => slice.free()?,
             (Owner::Buffer(buffer), 1) => buffer.free()?,
             (Owner::Image(picture), 1) => picture.image.free()?,
             (Owner::Buffer(buffer), 3) => {
                 // SAFETY: as above.
-                unsafe { buffer.release_immediately() };
+                unsafe { buffer.set_drop_policy(DropPolicy::Immediate) };
                 drop(buffer);
             }
             (owner, _) => drop(owner),

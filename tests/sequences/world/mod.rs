@@ -126,7 +126,7 @@ impl World {
     fn apply_to_item(&mut self, step: Step, index: usize) -> Result<bool> {
         match step.what {
             What::Import => self.import(step, index),
-            What::Region => self.region(step, index),
+            What::Slice => self.slice(step, index),
             What::Bind => self.bind(step, index),
             What::Unbind => self.unbind(index),
             What::ReleaseImmediately => Ok(self.release_immediately(index)),

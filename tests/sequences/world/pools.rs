@@ -46,8 +46,8 @@ impl World {
                 let given_back = slot.pool.trim(usize::from(step.seed) * 16);
                 assert_eq!(given_back, managed - slot.pool.managed_bytes());
             }
-            What::PoolFreeHeld => slot.pool.free_held(),
-            What::PoolStopHolding => slot.pool.stop_holding(),
+            What::PoolFreeHeld => slot.pool.release_unused(),
+            What::PoolStopHolding => slot.pool.disable_caching(),
             _ => {
                 let (pool, site) = (slot.pool.clone(), slot.site);
                 if let Some(item) = self.chunk(&pool, site, step)? {
@@ -74,7 +74,7 @@ impl World {
         let Some(pool) = self.shared.pool.clone() else { return Ok(false) };
         match step.what {
             What::PoolTrim => drop(pool.trim(usize::from(step.seed) * 16)),
-            What::PoolFreeHeld => pool.free_held(),
+            What::PoolFreeHeld => pool.release_unused(),
             What::PoolAllocate => {
                 if let Some(item) = self.chunk(&pool, Site::Primary, step)? {
                     self.adopt(item, step)?;
@@ -117,7 +117,7 @@ impl World {
             },
         };
         let Some(chunk) = self.judged(pool.owner(), pool.kind(), made)? else { return Ok(None) };
-        let item = Item::new(Owner::Pooled(chunk), site);
+        let item = Item::new(Owner::Memory(chunk), site);
         if let Some(stream) = bound {
             item.terms().bound = Some(stream);
             // Work of the previous user on that stream may still be pending.

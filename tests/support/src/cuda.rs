@@ -7,7 +7,7 @@ mod memory;
 mod pinned;
 mod stream;
 
-pub use context::{Context, PrimaryContext, current, no_context, synchronize};
+pub use context::{Context, PrimaryContext, current, no_context, reset_primary, synchronize};
 pub use copy::{copy_dtod_async, memcpy_dtoh, memcpy_htod, memset_d8};
 pub use gate::Gate;
 pub use memory::CudaMemory;

@@ -1,7 +1,7 @@
 //! Opening device 0, and reading and writing memory from either side.
 
-use cudarc::driver::sys::CUdeviceptr;
-use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Region, Vkgdr};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use vkgdr::{Error, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
 
 use crate::Result;
 use crate::cuda::{self, PrimaryContext};
@@ -97,19 +97,47 @@ pub fn device_read(pointer: CUdeviceptr, len: usize) -> Vec<u8> {
 /// The bytes that the CPU sees in a range, after an invalidate.
 ///
 /// # Errors
-/// Those of [`Region::invalidate`] and [`Region::read`].
-pub fn host_read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
-    region.invalidate(offset..offset + len)?;
+/// Those of [`Memory::invalidate`] and [`Memory::read`].
+pub fn host_read(memory: &Memory, offset: usize, len: usize) -> Result<Vec<u8>> {
+    memory.invalidate(offset..offset + len)?;
     let mut bytes = vec![0; len];
-    region.read(offset, &mut bytes)?;
+    memory.read(offset, &mut bytes)?;
     Ok(bytes)
 }
 
 /// Writes by the CPU, and flushes.
 ///
 /// # Errors
-/// Those of [`Region::write`] and [`Region::flush`].
-pub fn host_write(region: &Region, offset: usize, bytes: &[u8]) -> Result {
-    region.write(offset, bytes)?;
-    Ok(region.flush(offset..offset + bytes.len())?)
+/// Those of [`Memory::write`] and [`Memory::flush`].
+pub fn host_write(memory: &Memory, offset: usize, bytes: &[u8]) -> Result {
+    memory.write(offset, bytes)?;
+    Ok(memory.flush(offset..offset + bytes.len())?)
+}
+
+/// The memory that contains an address, for tests: none of them has lent its bytes exclusively.
+#[must_use]
+#[expect(unsafe_code, reason = "makes an alias")]
+pub fn memory_of(address: u64) -> Option<(Memory, usize)> {
+    // SAFETY: tests have no exclusive references to the bytes.
+    unsafe { vkgdr::memory_of(address) }
+}
+
+/// Records a use by a stream of the memory's context, which the test keeps until the memory was freed.
+///
+/// # Errors
+/// Those of [`Memory::stream`] and [`Memory::record_use`].
+#[expect(unsafe_code, reason = "the test keeps the stream")]
+pub fn record_use(memory: &Memory, stream: CUstream) -> Result {
+    // SAFETY: by this function's description.
+    Ok(memory.record_use(unsafe { memory.stream(stream) }?)?)
+}
+
+/// Maps memory that others allocated, for tests: they have no references to its bytes.
+///
+/// # Errors
+/// Those of [`Memory::map_existing`].
+#[expect(unsafe_code, reason = "makes an alias")]
+pub fn map_existing(gpu: &Vkgdr, address: CUdeviceptr, len: usize, flags: MappingFlags) -> vkgdr::Result<Memory> {
+    // SAFETY: plain bytes that the test frees after the mapping.
+    unsafe { Memory::map_existing(gpu, address, len, flags) }
 }

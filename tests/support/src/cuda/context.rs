@@ -222,3 +222,9 @@ fn handle(ordinal: i32) -> CUdevice {
     check("cuDeviceGet", unsafe { call::cuDeviceGet(&raw mut device, ordinal) });
     device
 }
+
+/// Ends the primary context of device 0, as `cudaDeviceReset` does.
+pub fn reset_primary() {
+    // SAFETY: the tests say what becomes of what is in it.
+    check("cuDevicePrimaryCtxReset_v2", unsafe { call::cuDevicePrimaryCtxReset_v2(0) });
+}

@@ -1,18 +1,26 @@
-//! [`Region`]'s methods that write, read and fill. Short copies are made here; `copy_dispatch` has all others.
-#![expect(unsafe_code, reason = "copies bytes that the region keeps alive")]
+//! [`Memory`]'s methods that write, read and fill: short copies at once, others by the CPU or the GPU's copy engine.
+#![expect(unsafe_code, reason = "copies bytes that the memory keeps alive")]
 
 use std::ops::RangeBounds;
 
 use bytemuck::{NoUninit, Pod};
 
-use super::Region;
+use super::Memory;
 use crate::access::copy::{self, HostAccess};
 use crate::access::range;
+use crate::access::view::View;
 use crate::access::writer::Writer;
-use crate::copy_engine::policy::Direction;
-use crate::{CopyPolicy, Result};
+use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
+use crate::copy_engine::{CopyEngines, Failure};
+use crate::driver::fill_pattern::FillPattern;
+use crate::driver::fork;
+use crate::report::report;
+use crate::{CopyPolicy, Error, Result};
 
-impl Region {
+/// The result of a copy by the copy engine.
+type EngineResult = std::result::Result<(), Failure>;
+
+impl Memory {
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
     ///
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
@@ -38,10 +46,10 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let access = self.host_access();
+        let access = self.access;
         let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
         let to = self.host_range(offset, source.len())?;
-        // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
         unsafe { copy::write(access, to, source) };
         Ok(())
     }
@@ -62,13 +70,13 @@ impl Region {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn writer(&self) -> Writer<'_> {
-        Writer::new(self.view())
+        Writer::new(self.cpu_view())
     }
 
     /// Copies `source` to `offset` by the CPU, without a fence: [`flush`](Self::flush) must follow.
     #[inline]
     pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
-        self.view().write_unordered(offset, source)
+        self.cpu_view().write_unordered(offset, source)
     }
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
@@ -86,10 +94,10 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let access = self.host_access();
+        let access = self.access;
         let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
         let from = self.host_range(offset, target.len())?;
-        // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
+        // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped.
         unsafe { copy::read(access, from, target) };
         Ok(())
     }
@@ -137,11 +145,10 @@ impl Region {
     /// selects it. Its copies are not ordered with the device's other work: wait first for work that uses the memory;
     /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
-    /// The GPU's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
+    /// The handle's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
     /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running kernels
-    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They are freed when
-    /// [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context finds the context destroyed. Copies use
-    /// them one at a time and are never part of a capture. Drivers older than CUDA 12 cannot tell a destroyed context from a
+    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They end with the
+    /// handle and its memory. Copies use them one at a time and are never part of a capture. Drivers older than CUDA 12 cannot tell a destroyed context from a
     /// later one at its address: there every copy allocates its own, and [`CopyPolicy::Auto`] always uses the CPU where it
     /// can.
     ///
@@ -195,10 +202,10 @@ impl Region {
             return self.write_slow(offset, source);
         }
         let to = self.host_range(offset, source.len())?;
-        if source.len() >= self.engines().threshold(Direction::Write) {
+        if source.len() >= self.inner.thresholds.of(Direction::Write) {
             return self.write_slow(offset, source);
         }
-        // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
         unsafe { copy::write(access, to, source) };
         Ok(())
     }
@@ -212,10 +219,10 @@ impl Region {
         // First, so that the fence does not wait for the loads below.
         copy::order_reads(access);
         let from = self.host_range(offset, target.len())?;
-        if target.len() >= self.engines().threshold(Direction::Read) {
+        if target.len() >= self.inner.thresholds.of(Direction::Read) {
             return self.read_slow(offset, target);
         }
-        // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped, and an allocation is whole lines.
+        // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
         unsafe { copy::read_unordered(access, from, target) };
         Ok(())
     }
@@ -233,5 +240,136 @@ impl Region {
     fn read_slow(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
+    }
+
+    fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
+        let properties = MemoryProperties {
+            host_view: self.kind().has_host_view(),
+            coherent: self.is_coherent(),
+            write_combined: self.access == HostAccess::WriteCombined,
+        };
+        match CopyPath::choose(policy, properties, len, self.inner.thresholds.of(direction)) {
+            // Creating an engine may block behind a kernel that waits for this copy.
+            CopyPath::EngineOrCpu if !self.engines().is_prepared(self.inner.context()) => CopyPath::Cpu,
+            path => path,
+        }
+    }
+
+    fn engines(&self) -> &CopyEngines {
+        self.owner().copy_engines()
+    }
+
+    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
+        let view = self.cpu_view();
+        match self.path(policy, Direction::Write, source.len()) {
+            CopyPath::Cpu => view.write(offset, source),
+            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.record(failure)),
+            CopyPath::EngineOrCpu => {
+                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || view.write(offset, source))
+            }
+        }
+    }
+
+    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
+        let view = self.cpu_view();
+        match self.path(policy, Direction::Read, target.len()) {
+            CopyPath::Cpu => view.read(offset, target),
+            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.record(failure)),
+            CopyPath::EngineOrCpu => {
+                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || view.read(offset, target))
+            }
+        }
+    }
+
+    /// [`fill_pattern`](Self::fill_pattern) of a checked range.
+    fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
+        let view = self.cpu_view();
+        let by_cpu = || view.fill(offset, len, pattern);
+        match self.fill_pattern_for_engine(view, offset, len, pattern) {
+            Some(pattern) => self.or_by_cpu(self.fill_by_engine(view, offset, len, pattern)?, by_cpu),
+            None => by_cpu(),
+        }
+    }
+
+    /// The value that the copy engine can repeat; `None` if the CPU fills or refuses.
+    fn fill_pattern_for_engine(
+        &self,
+        view: View<'_>,
+        offset: usize,
+        len: usize,
+        pattern: &[u8],
+    ) -> Option<FillPattern> {
+        let path = self.path(CopyPolicy::Auto, Direction::Write, len);
+        let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
+        if path == CopyPath::EngineOrCpu && is_whole {
+            FillPattern::of(pattern, view.device_ptr() + offset as u64)
+        } else {
+            None
+        }
+    }
+
+    /// The result of a copy by the copy engine, or of `by_cpu` if the engine was unavailable.
+    fn or_by_cpu(&self, copied: EngineResult, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
+        match copied {
+            Err(Failure::Unavailable(error)) => {
+                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
+                by_cpu()
+            }
+            copied => copied.map_err(|failure| self.record(failure)),
+        }
+    }
+
+    /// The outer result belongs to the steps around the copy, the inner one to the copy.
+    fn write_by_engine(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<EngineResult> {
+        let part = view.part(offset, source.len())?;
+        if source.is_empty() {
+            return Ok(fork::check().map_err(Failure::Unavailable));
+        }
+        // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the
+        // context.
+        Self::change_by_engine(part, || unsafe {
+            self.engines().write(self.inner.context(), part.device_ptr(), source)
+        })
+    }
+
+    /// Runs a copy or fill by the device of all of a view's bytes.
+    fn change_by_engine(part: View<'_>, change: impl FnOnce() -> EngineResult) -> Result<EngineResult> {
+        // This thread's earlier writes come first.
+        part.flush(0, part.len())?;
+        let changed = change();
+        if changed.is_ok() {
+            part.invalidate(0, part.len())?;
+        }
+        Ok(changed)
+    }
+
+    /// See [`write_by_engine`](Self::write_by_engine) for the results.
+    fn read_by_engine(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<EngineResult> {
+        let part = view.part(offset, target.len())?;
+        if target.is_empty() {
+            return Ok(fork::check().map_err(Failure::Unavailable));
+        }
+        part.flush(0, target.len())?;
+        // SAFETY: as in `write_by_engine`.
+        Ok(unsafe { self.engines().read(self.inner.context(), part.device_ptr(), target) })
+    }
+
+    /// See [`write_by_engine`](Self::write_by_engine) for the results.
+    fn fill_by_engine(&self, view: View<'_>, offset: usize, len: usize, pattern: FillPattern) -> Result<EngineResult> {
+        let part = view.part(offset, len)?;
+        // SAFETY: as in `write_by_engine`.
+        Self::change_by_engine(part, || unsafe {
+            self.engines().fill(self.inner.context(), part.device_ptr(), pattern, len)
+        })
+    }
+
+    /// Records a failed copy that the device may still be making, so that the memory is not freed before it ends.
+    /// Returns the error.
+    fn record(&self, failure: Failure) -> Error {
+        if let Failure::Unfinished(_) = failure {
+            self.expose();
+            self.inner.uses.lock().record_unfinished_copy();
+        }
+        failure.into()
     }
 }

@@ -1,19 +1,17 @@
-//! The addresses of this crate's live allocations in this process, and of the chunks in them.
+//! The addresses of this crate's live allocations in this process.
 //!
 //! They distinguish memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver may report
-//! imported system memory as the host's. [`memory_of`](crate::memory_of) finds chunks by them.
+//! imported system memory as the host's. [`memory_of`](crate::memory_of) finds memory by them.
 #![forbid(unsafe_code)]
-
-mod listed_chunks;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
-use crate::driver::Handle;
+use crate::Memory;
 use crate::lock::Lock;
-use listed_chunks::ListedChunks;
 
 static LIVE: Lock<Addresses> = Lock::new(Addresses { device: BTreeMap::new(), host: BTreeMap::new(), next_serial: 1 });
 
@@ -44,7 +42,14 @@ pub(crate) struct Listing {
 
 struct OnDevice {
     device: CUdevice,
-    chunks: ListedChunks,
+    /// `None` until [`set_lookup`].
+    lookup: Option<Weak<dyn Lookup>>,
+}
+
+/// What finds the memory in an allocation: the memory itself if that is all of it, else its pool or allocator.
+pub(crate) trait Lookup: Send + Sync {
+    /// The live memory that contains a device address of the allocation.
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory>;
 }
 
 struct OnHost {
@@ -86,12 +91,6 @@ impl Addresses {
         remove_overlapping(&mut self.device, first, len);
         remove_overlapping(&mut self.host, first, len);
     }
-
-    /// The chunks of an allocation; `None` once its addresses were removed.
-    fn chunks(&mut self, listing: Listing) -> Option<&mut ListedChunks> {
-        let range = self.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial)?;
-        Some(&mut range.properties.chunks)
-    }
 }
 
 /// The device whose memory, or whose mapping of this crate's host memory, contains `address`. Must not be called in a
@@ -106,32 +105,34 @@ pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
     find(&LIVE.lock().host, address.addr() as u64).map(|(range, _)| range.properties.is_registered)
 }
 
-/// Lists a chunk that begins at an offset in an allocation, until [`remove_chunk`]. Not for forked children, see
+/// Lets lookups find the memory of an allocation, unless its addresses were removed. Not for forked children, see
 /// [`device_of`].
-pub(crate) fn add_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
-    if let Some(chunks) = LIVE.lock().chunks(listing) {
-        chunks.add(offset, Handle(chunk));
+pub(crate) fn set_lookup(listing: Listing, lookup: Weak<dyn Lookup>) {
+    let mut live = LIVE.lock();
+    let range = live.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial);
+    if let Some(range) = range {
+        range.properties.lookup = Some(lookup);
     }
 }
 
-/// Removes a chunk, before it is dropped. Not for forked children, see [`device_of`].
-pub(crate) fn remove_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
-    if let Some(chunks) = LIVE.lock().chunks(listing) {
-        chunks.remove(offset, Handle(chunk));
-    }
-}
-
-/// Calls `found` with the last listed chunk that begins at or before a device or host address in the same allocation,
-/// and with the offset of the address in the allocation. The chunk is not dropped meanwhile; `found` must not release
-/// it. Not for forked children, see [`device_of`].
-pub(crate) fn find_chunk<T>(address: u64, found: impl FnOnce(*mut (), u64) -> Option<T>) -> Option<T> {
-    let live = LIVE.lock();
-    let (range, offset) = find(&live.device, address).or_else(|| {
-        let (host, offset) = find(&live.host, address)?;
-        let range = live.device.get(&host.properties.device_ptr).filter(|range| range.serial == host.serial)?;
-        Some((range, offset))
-    })?;
-    found(range.properties.chunks.find(offset)?.0, offset)
+/// The live memory that contains a device or a host address, and the offset of the address in it. Not for forked children, see
+/// [`device_of`].
+pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
+    let (lookup, address) = {
+        let live = LIVE.lock();
+        let on_device = find(&live.device, address).map(|(range, _)| (range, address));
+        let (range, address) = on_device.or_else(|| {
+            let (host, offset) = find(&live.host, address)?;
+            let base = host.properties.device_ptr;
+            let range = live.device.get(&base).filter(|range| range.serial == host.serial)?;
+            Some((range, base + offset))
+        })?;
+        (range.properties.lookup.clone()?, address)
+    };
+    // Without the lock: this may be the last reference by now, whose drop calls the drivers.
+    let memory = lookup.upgrade()?.find(address)?;
+    let offset = usize::try_from(address.checked_sub(memory.device_ptr())?).ok()?;
+    (offset < memory.len()).then_some((memory, offset))
 }
 
 /// The addresses of a live allocation, listed until they are removed.
@@ -156,7 +157,7 @@ impl ListedAddresses {
             live.remove_stale(address, len);
         }
         if base != 0 {
-            let properties = OnDevice { device, chunks: ListedChunks::default() };
+            let properties = OnDevice { device, lookup: None };
             live.device.insert(base, Range { len, serial, properties });
         }
         if host != 0 {
@@ -205,11 +206,8 @@ mod tests {
         assert_eq!(device_of(device - 1), None);
         assert_eq!(is_registered(host.wrapping_add(4095)), Some(true));
         assert_eq!(is_registered(host.wrapping_sub(1)), None);
-        add_chunk(listed.listing(), 0, std::ptr::dangling_mut());
-        let offset_of = |address| find_chunk(address, |_, offset| Some(offset));
-        assert_eq!([device + 7, host.addr() as u64 + 4095].map(offset_of), [Some(7), Some(4095)]);
         listed.remove();
-        assert_eq!((device_of(device), is_registered(host), offset_of(device)), (None, None, None));
+        assert_eq!((device_of(device), is_registered(host)), (None, None));
         let again = ListedAddresses::new((device, 1), (std::ptr::null(), false), 64);
         drop(listed);
         assert_eq!(device_of(device), Some(1), "removed by another");
@@ -230,44 +228,16 @@ mod tests {
     fn memory_that_went_with_its_context_gives_way_to_what_has_its_addresses_now() {
         let (device, host) = (u64::MAX - 0x30_0000, usize::MAX - 0x28_0000);
         let at = |offset: usize| std::ptr::without_provenance::<u8>(host + offset);
-        let (old_chunk, new_chunk) = (std::ptr::without_provenance_mut(8), std::ptr::without_provenance_mut(16));
-        let find = |address| find_chunk(address, |chunk, offset| Some((chunk, offset)));
         for (first, len) in [(0, 4096), (0, 64), (1024, 64), (1024, 8192)] {
             let old = ListedAddresses::new((device, 1), (at(0), false), 4096);
-            add_chunk(old.listing(), 0, old_chunk);
             // Where the device's side was, but not the host's, which the old memory has still.
-            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), false), len);
-            add_chunk(new.listing(), 0, new_chunk);
-            add_chunk(old.listing(), 64, old_chunk);
-            assert_eq!(find(device + first + 63), Some((new_chunk, 63)), "{first} {len}");
-            assert_eq!(find(host as u64), None, "the old memory has no device address");
-            assert_eq!(find((host + 0x1_0000) as u64), Some((new_chunk, 0)));
-            remove_chunk(old.listing(), 0, old_chunk);
+            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), true), len);
+            assert_eq!(device_of(device + first + 63), Some(2), "{first} {len}");
             drop(old);
-            assert_eq!(find(device + first), Some((new_chunk, 0)), "removed by the old memory");
-            assert_eq!(find((host + 0x1_0000) as u64 + 1), Some((new_chunk, 1)));
+            assert_eq!(device_of(device + first), Some(2), "removed by the old memory");
+            assert_eq!(is_registered(at(0x1_0000)), Some(true));
             drop(new);
-            assert_eq!((find(device), find(device + first), device_of(device + first)), (None, None, None));
+            assert_eq!((device_of(device), device_of(device + first)), (None, None));
         }
-    }
-
-    #[test]
-    fn memory_whose_host_view_is_where_the_device_side_of_other_memory_was_is_found() {
-        let first = usize::MAX - 0x50_0000;
-        let addresses = first as u64;
-        let at = |offset: usize| std::ptr::without_provenance::<u8>(first + offset);
-        let chunk = std::ptr::without_provenance_mut(8);
-        let find = |address| find_chunk(address, |chunk, offset| Some((chunk, offset)));
-        let old = ListedAddresses::new((addresses, 1), (std::ptr::null(), false), 8192);
-        add_chunk(old.listing(), 0, std::ptr::without_provenance_mut(16));
-        let new = ListedAddresses::new((addresses + 0x2_0000, 1), (at(4096), false), 4096);
-        add_chunk(new.listing(), 0, chunk);
-        assert_eq!(find(addresses + 4096 + 5), Some((chunk, 5)));
-        assert_eq!(find(addresses), None, "memory of a context that is gone");
-        drop((old, new));
-        // Registered pages may have one address for both sides.
-        let same = ListedAddresses::new((addresses, 1), (at(0), true), 4096);
-        add_chunk(same.listing(), 0, chunk);
-        assert_eq!((find(addresses + 7), is_registered(at(7))), (Some((chunk, 7)), Some(true)));
     }
 }

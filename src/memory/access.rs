@@ -1,4 +1,4 @@
-//! [`Region`]'s methods for the CPU's view of the bytes: flush and invalidate, map guards, slices.
+//! [`Memory`]'s methods for the CPU's view of the bytes: flush and invalidate, map guards, slices.
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::ops::RangeBounds;
@@ -7,13 +7,13 @@ use std::slice;
 
 use bytemuck::{AnyBitPattern, Pod};
 
-use super::Region;
+use super::Memory;
 use crate::access::copy::CopyRoutine;
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::{Error, Result};
 
-impl Region {
+impl Memory {
     /// Makes the CPU's writes to a range visible to the device.
     ///
     /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
@@ -29,7 +29,7 @@ impl Region {
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.view().flush(offset, len)
+        self.cpu_view().flush(offset, len)
     }
 
     /// Makes the device's writes to a range visible to the CPU.
@@ -44,13 +44,13 @@ impl Region {
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.view().invalidate(offset, len)
+        self.cpu_view().invalidate(offset, len)
     }
 
     /// The CPU's routine for copies between private memory and this memory.
     #[must_use]
     pub fn copy_routine(&self) -> CopyRoutine {
-        self.view().copy_routine()
+        self.cpu_view().copy_routine()
     }
 
     /// Begins a scope in which the CPU uses a range.
@@ -68,14 +68,13 @@ impl Region {
         if !self.kind().has_host_view() {
             return Err(Error::NoHostView { kind: self.kind() });
         }
-        self.chunk().wait_for_stream()?;
-        MapGuard::new(self.view().part(offset, len)?, mode)
+        self.wait_for_stream()?;
+        MapGuard::new(self.cpu_view().part(offset, len)?, mode)
     }
 
     /// The bytes as elements of `T`, as pointer and count.
     pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
-        self.chunk();
-        self.view().elements()
+        self.cpu_view().elements()
     }
 
     /// The bytes as a slice.
@@ -87,7 +86,7 @@ impl Region {
     /// # Safety
     ///
     /// While the slice lives, neither the device nor the CPU may write to the bytes, on any thread, through this or any
-    /// other region.
+    /// other reference.
     pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
         let (pointer, count) = self.elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing writes, by this method's contract.
@@ -103,7 +102,7 @@ impl Region {
     /// # Safety
     ///
     /// While the slice lives, neither the device nor the CPU may access the bytes except through it, on any thread,
-    /// through this or any other region.
+    /// through this or any other reference.
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         let (pointer, count) = self.elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's

@@ -1,0 +1,126 @@
+//! Memory as cudarc's views, for its copies and launches: [`Memory::view`] and [`Memory::view_mut`].
+#![expect(unsafe_code, reason = "makes a cudarc slice of memory that it does not own")]
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, OnceLock};
+
+use bytemuck::Pod;
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
+
+use crate::driver::context::{Context, Entered, keeping_current};
+use crate::driver::cuda::cuda;
+use crate::driver::fork;
+use crate::{Error, Memory, Result};
+
+/// The slice behind a memory's views, made with the first of them.
+#[derive(Default)]
+pub(crate) struct Slice(OnceLock<Box<CudaSlice<u8>>>);
+
+impl Slice {
+    /// Ends the slice: its stream waits for the uses that cudarc recorded.
+    #[inline]
+    pub(crate) fn end(&mut self, context: Context) {
+        if let Some(slice) = self.0.take() {
+            end(*slice, context);
+        }
+    }
+}
+
+#[cold]
+fn end(slice: CudaSlice<u8>, context: Context) {
+    let is_gone = || matches!(context.try_enter(), Ok(Entered::Destroyed(_) | Entered::ShutDown(_)));
+    if fork::is_forked() || is_gone() {
+        // The parent's, or gone with the context, which cudarc would name to the driver.
+        let _ = ManuallyDrop::new(slice);
+    } else {
+        // cudarc keeps errors for the next caller of `CudaContext::check_err`.
+        keeping_current(|| slice.leak());
+    }
+}
+
+/// Views for cudarc's copies and launches.
+///
+/// ```no_run
+/// # use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+/// use cudarc::driver::CudaContext;
+///
+/// let stream = CudaContext::new(0)?.default_stream();
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let mut memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+/// stream.memcpy_htod(&[1_f32; 1024], &mut memory.view_mut::<f32>(&stream)?)?;
+/// let mut values = vec![0_f32; 1024];
+/// stream.memcpy_dtoh(&memory.view::<f32>(&stream)?, &mut values)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The views of one `Memory` value are ordered by cudarc as those of one `CudaSlice`: on whichever streams of the context, a read
+/// waits for earlier writes, and a write for all earlier uses. Parts are cudarc's own (`CudaView::slice`, `split_at`). Another
+/// clone or [`slice`](Self::slice) of the same memory is to cudarc what another `CudaSlice` of the same bytes would be: its user
+/// orders it. The memory is not freed before what the views' streams were given has finished.
+impl Memory {
+    /// The bytes as elements of `T`, for cudarc to read; trailing bytes that make no whole element are left out. `stream` is the
+    /// one that will use it: memory that is bound to another one is released after both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Misaligned`] when the device address does not
+    /// fit `T`, [`Error::Forked`], and the errors of entering the context and of `cuEventCreate`.
+    pub fn view<T: DeviceRepr + Pod>(&self, stream: &Arc<CudaStream>) -> Result<CudaView<'_, T>> {
+        let len = self.count_for_view::<T>(stream)?;
+        let slice = match self.cuda.0.get() {
+            Some(slice) => slice,
+            None => {
+                let made = self.make_slice(stream)?;
+                // Another thread may have been faster: then this one's is ended.
+                if let Err(lost) = self.cuda.0.set(made) {
+                    end(*lost, self.inner().context());
+                }
+                self.cuda.0.get().expect("set above")
+            }
+        };
+        // SAFETY: every bit pattern is a `T`, and the address is aligned.
+        Ok(unsafe { slice.transmute(len) }.expect("no more elements than the bytes have room for"))
+    }
+
+    /// [`view`](Self::view) for cudarc to write.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`view`](Self::view).
+    pub fn view_mut<T: DeviceRepr + Pod>(&mut self, stream: &Arc<CudaStream>) -> Result<CudaViewMut<'_, T>> {
+        let len = self.count_for_view::<T>(stream)?;
+        if self.cuda.0.get().is_none() {
+            self.cuda = Slice(OnceLock::from(self.make_slice(stream)?));
+        }
+        let slice = self.cuda.0.get_mut().expect("set above");
+        // SAFETY: every bit pattern is a `T`, and the address is aligned.
+        Ok(unsafe { slice.transmute_mut(len) }.expect("no more elements than the bytes have room for"))
+    }
+
+    /// The number of elements of a view on `stream`.
+    fn count_for_view<T>(&self, stream: &Arc<CudaStream>) -> Result<usize> {
+        fork::check()?;
+        if stream.context().cu_ctx() != self.context() {
+            return Err(Error::ForeignStream);
+        }
+        self.inner().record_view(stream);
+        let (address, unit) = (self.device_ptr(), align_of::<T>());
+        if !address.is_multiple_of(unit as u64) {
+            let value = usize::try_from(address).expect("usize has 64 bits");
+            return Err(Error::Misaligned { what: "the device address", value, unit });
+        }
+        Ok(self.len() / size_of::<T>().max(1))
+    }
+
+    #[cold]
+    fn make_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<CudaSlice<u8>>> {
+        self.inner().context().run(|| {
+            // `upgrade_device_ptr` panics where the driver makes no event.
+            if let Err(DriverError(code)) = stream.context().new_event(None) {
+                cuda()?.check("cuEventCreate", code as i32)?;
+            }
+            // SAFETY: the bytes are the memory's, which outlives the slice; `end` leaks it.
+            Ok(Box::new(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) }))
+        })
+    }
+}

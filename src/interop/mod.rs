@@ -1,3 +1,0 @@
-//! This crate's memory in other crates' terms: cudarc's traits.
-
-mod cudarc;

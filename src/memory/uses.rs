@@ -1,0 +1,352 @@
+//! [`Uses`]: the streams that use memory, and the [`DropPolicy`] that follows: what its release waits for.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use crate::driver::context::{Context, Entered, keeping_current};
+use crate::driver::cuda::cuda;
+use crate::driver::raw_event::RawEvent;
+use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM, fork};
+use crate::retire::{Fence, RetireQueue, WaitScope};
+use crate::{Event, Result, StreamRef};
+
+/// The device work that freeing memory waits for.
+///
+/// Chosen by [`Memory::bind_stream`](crate::Memory::bind_stream) and
+/// [`Memory::set_drop_policy`](crate::Memory::set_drop_policy), returned by
+/// [`Memory::drop_policy`](crate::Memory::drop_policy). If waiting fails temporarily, as during a stream capture, the
+/// memory is freed later. For memory of a [`Pool`](crate::Pool), the pool waits for the same work before it reuses the
+/// memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DropPolicy {
+    /// All work of the memory's context, before the drop returns. The default.
+    #[default]
+    WaitForContext,
+    /// The work that was submitted before the drop to the bound stream and to the streams of
+    /// [`Memory::record_use`](crate::Memory::record_use). The drop returns at once, and the memory is freed later, see
+    /// [`Vkgdr::collect`](crate::Vkgdr::collect).
+    WaitForStream,
+    /// Nothing.
+    Immediate,
+}
+
+/// A stream that uses memory. Dropping it may call the driver, so no lock may be held.
+#[derive(Debug, Clone)]
+pub(crate) enum BoundStream {
+    Shared(SharedStream),
+    /// Kept alive by the caller.
+    Raw(Handle<CUstream>),
+}
+
+impl BoundStream {
+    pub(crate) fn shared(stream: Arc<CudaStream>) -> Self {
+        Self::Shared(SharedStream(ManuallyDrop::new(stream)))
+    }
+
+    pub(crate) fn raw(&self) -> CUstream {
+        match self {
+            Self::Shared(stream) => stream.0.cu_stream(),
+            Self::Raw(stream) => stream.0,
+        }
+    }
+}
+
+/// A reference to a stream of cudarc's. Dropping it leaves the current context as it was.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedStream(ManuallyDrop<Arc<CudaStream>>);
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        // SAFETY: the last use of the field.
+        let stream = unsafe { ManuallyDrop::take(&mut self.0) };
+        if fork::is_forked() {
+            // The stream is the parent's.
+            let _ = ManuallyDrop::new(stream);
+        } else if Arc::strong_count(&stream) == 1 {
+            keeping_current(|| drop(stream));
+        }
+    }
+}
+
+/// A stream other than the bound one, and its context.
+#[derive(Debug, Clone)]
+pub(crate) struct OtherStream {
+    pub(crate) stream: BoundStream,
+    pub(crate) context: Context,
+}
+
+impl OtherStream {
+    /// Waits for the stream. One whose context is gone or broken has no work.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.stream.raw().addr() == PER_THREAD_STREAM {
+            // Each thread has its own.
+            return self.context.finish();
+        }
+        // SAFETY: the stream lives until the memory is freed, by the contract of `record_use`.
+        match self.context.run(|| unsafe { cuda()?.stream_synchronize(self.stream.raw()) }) {
+            Err(error) if !error.ends_all_work() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The streams that use memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Uses {
+    bound: Option<BoundStream>,
+    /// The streams of `record_use`.
+    others: Vec<OtherStream>,
+    /// Whether other streams used the memory that may be gone: it was bound to another before, or had views while it was unbound.
+    used_elsewhere: bool,
+    /// Whether it had views while it was unbound.
+    viewed: bool,
+    /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
+    unfinished_copy: bool,
+    immediate: bool,
+}
+
+impl Uses {
+    /// Those of memory that the device has finished with.
+    pub(crate) fn immediate() -> Self {
+        Self { immediate: true, ..Self::default() }
+    }
+
+    pub(crate) fn policy(&self) -> DropPolicy {
+        match self {
+            Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
+            Self { immediate: true, .. } => DropPolicy::Immediate,
+            Self { bound: Some(_), used_elsewhere: false, .. } => DropPolicy::WaitForStream,
+            _ => DropPolicy::WaitForContext,
+        }
+    }
+
+    pub(crate) fn set_immediate(&mut self, immediate: bool) {
+        self.immediate = immediate;
+    }
+
+    /// Records that a failed copy of the copy engine may still use the memory. An immediate release, requested before or after,
+    /// does not cover that copy.
+    pub(crate) fn record_unfinished_copy(&mut self) {
+        self.unfinished_copy = true;
+    }
+
+    pub(crate) fn bound_stream(&self) -> Option<CUstream> {
+        self.bound.as_ref().map(BoundStream::raw)
+    }
+
+    fn is_bound_to(&self, stream: CUstream) -> bool {
+        self.bound_stream().is_some_and(|bound| is_same_stream(bound, stream))
+    }
+
+    /// Binds to a stream. Returns the one before, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn bind(&mut self, stream: BoundStream) -> Option<BoundStream> {
+        self.used_elsewhere |= self.viewed || self.bound.is_some() && !self.is_bound_to(stream.raw());
+        self.bound.replace(stream)
+    }
+
+    /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns the stream, to be dropped
+    /// without the lock.
+    #[must_use]
+    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<BoundStream> {
+        if self.bound_stream() == finished { self.bound.take() } else { None }
+    }
+
+    /// Records that a stream uses memory of the context `own`. Handles are compared within a context alone: those of the default
+    /// streams are the same in each.
+    pub(crate) fn record(&mut self, other: OtherStream, own: Context) {
+        let raw = other.stream.raw();
+        let is_known = |known: &OtherStream| known.context == other.context && is_same_stream(known.stream.raw(), raw);
+        let is_bound = other.context == own && self.is_bound_to(raw);
+        // The thread that records the events may be another one.
+        self.used_elsewhere |= raw.addr() == PER_THREAD_STREAM;
+        if !is_bound && !self.others.iter().any(is_known) {
+            self.others.push(other);
+        }
+    }
+
+    /// Records that a view is for a stream of `own`. Without a bound stream, the release waits for the whole context.
+    pub(crate) fn record_view(&mut self, stream: &Arc<CudaStream>, own: Context) {
+        match self.bound_stream() {
+            None => self.viewed = true,
+            Some(bound) if is_same_stream(bound, stream.cu_stream()) => {}
+            Some(_) => self.record(OtherStream { stream: BoundStream::shared(stream.clone()), context: own }, own),
+        }
+    }
+
+    /// The recorded streams of other contexts than `own`.
+    fn of_other_contexts(&self, own: Context) -> impl Iterator<Item = &OtherStream> {
+        self.others.iter().filter(move |other| other.context != own)
+    }
+
+    /// The other contexts than `own` whose streams use the memory.
+    pub(crate) fn other_contexts(&self, own: Context) -> Vec<Context> {
+        self.of_other_contexts(own).map(|other| other.context).collect()
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
+        self.bound_stream().map_or(Ok(()), |stream| {
+            // SAFETY: the stream is live for as long as the memory is bound to it.
+            context.run(|| unsafe { cuda()?.stream_synchronize(stream) })
+        })
+    }
+
+    /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out.
+    pub(crate) fn record_events(&self, context: Context) -> Result<Vec<Event>> {
+        let bound = self.bound.iter().map(|stream| (stream.raw(), context));
+        let others = self.others.iter().map(|other| (other.stream.raw(), other.context));
+        let mut events = Vec::new();
+        for (stream, context) in bound.chain(others) {
+            // SAFETY: the streams are live until the memory is freed, by the contracts of `bind_stream` and `record_use`.
+            let event = context.run(|| unsafe { RawEvent::record(stream) })?;
+            let event = Event::new(event, context);
+            // An event of a stream that is being captured never passes: asking for it is an error.
+            if !event.is_complete()? {
+                events.push(event);
+            }
+        }
+        Ok(events)
+    }
+
+    /// Waits as the policy says, or returns the fence to wait for; with the first error. The memory's context is current.
+    fn finish(&self, context: Context) -> (Option<Fence>, Result<()>) {
+        let finished = match self.policy() {
+            DropPolicy::WaitForStream => self.record_events(context).map(|events| match events.is_empty() {
+                true => None,
+                false => Some(Fence::Events(events)),
+            }),
+            _ => self.finish_contexts(context).map(|()| None),
+        };
+        match finished {
+            Ok(fence) => (fence, Ok(())),
+            Err(error) if error.is_fatal_to_context() => (None, Err(error)),
+            Err(error) => {
+                // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
+                // queried, as after its end, is waited for with its context.
+                let finished =
+                    !error.is_of_capture() && self.contexts(context).iter().all(|used| used.finish().is_ok());
+                ((!finished).then(|| Fence::Contexts(self.contexts(context))), Err(error))
+            }
+        }
+    }
+
+    fn finish_contexts(&self, context: Context) -> Result<()> {
+        self.of_other_contexts(context).try_for_each(OtherStream::finish)?;
+        context.run(|| cuda()?.context_synchronize())
+    }
+
+    /// The contexts that use the memory.
+    fn contexts(&self, own: Context) -> Vec<Context> {
+        self.other_contexts(own).into_iter().chain([own]).collect()
+    }
+
+    /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. Returns
+    /// the first error.
+    pub(crate) fn release_after(
+        self,
+        context: Context,
+        queue: &RetireQueue,
+        then: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (fence, finished) = match self.policy() {
+            DropPolicy::Immediate => (None, Ok(())),
+            _ => match context.try_enter() {
+                Ok(Entered::Current(guard)) => {
+                    let (fence, finished) = self.finish(context);
+                    (fence, finished.and(guard.leave()))
+                }
+                Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
+                    // The streams went with their context: cudarc would name them to the driver.
+                    let _ = ManuallyDrop::new(self);
+                    return then();
+                }
+                Err(error) => (Some(Fence::Contexts(self.contexts(context))), Err(error)),
+            },
+        };
+        let scope = match self.policy() {
+            // Entries that wait for the context, too, can be released.
+            DropPolicy::WaitForContext if finished.is_ok() => WaitScope::Context(context),
+            _ => WaitScope::None,
+        };
+        let released = match fence {
+            None => then(),
+            Some(fence) => {
+                queue.push(fence, then);
+                Ok(())
+            }
+        };
+        queue.poll(scope);
+        finished.and(released)
+    }
+}
+
+/// Whether two handles name the same stream of one context.
+fn is_same_stream(one: CUstream, other: CUstream) -> bool {
+    let number = |stream: CUstream| if stream.addr() == LEGACY_STREAM { 0 } else { stream.addr() };
+    number(one) == number(other)
+}
+
+impl From<StreamRef> for OtherStream {
+    fn from(stream: StreamRef) -> Self {
+        Self { stream: BoundStream::Raw(Handle(stream.raw())), context: stream.context }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// A stream's handle that no driver is asked about.
+    fn stream(address: usize) -> CUstream {
+        ptr::without_provenance_mut(address)
+    }
+
+    fn bind(uses: &mut Uses, address: usize) {
+        drop(uses.bind(BoundStream::Raw(Handle(stream(address)))));
+    }
+
+    fn bound_to(address: usize) -> Uses {
+        let mut uses = Uses::default();
+        bind(&mut uses, address);
+        uses
+    }
+
+    #[test]
+    fn memory_that_was_never_bound_waits_for_the_context() {
+        assert_eq!(Uses::default().policy(), DropPolicy::WaitForContext);
+        assert_eq!(bound_to(64).policy(), DropPolicy::WaitForStream);
+    }
+
+    #[test]
+    fn the_two_names_of_the_legacy_stream_are_one_stream() {
+        let mut uses = bound_to(0);
+        bind(&mut uses, LEGACY_STREAM);
+        assert_eq!(uses.policy(), DropPolicy::WaitForStream);
+    }
+
+    #[test]
+    fn binding_to_another_stream_makes_the_release_wait_for_the_context() {
+        let mut uses = bound_to(64);
+        bind(&mut uses, 64);
+        assert_eq!(uses.policy(), DropPolicy::WaitForStream);
+        bind(&mut uses, 128);
+        assert_eq!((uses.policy(), uses.bound_stream()), (DropPolicy::WaitForContext, Some(stream(128))));
+    }
+
+    #[test]
+    fn an_immediate_release_does_not_cover_a_copy_of_ours() {
+        let mut uses = bound_to(64);
+        uses.set_immediate(true);
+        assert_eq!(uses.policy(), DropPolicy::Immediate);
+        uses.record_unfinished_copy();
+        assert_eq!(uses.policy(), DropPolicy::WaitForContext);
+    }
+}

@@ -1,0 +1,304 @@
+//! What waits for the device: a [`Fence`], and a GPU's [`RetireQueue`] of what to do after one.
+//!
+//! Memory, parts of pools and of Vulkan's blocks, and semaphores are retired here when they are freed while the device may still
+//! use them. There is no background thread: allocations and frees poll some entries, [`Vkgdr::collect`](crate::Vkgdr::collect)
+//! all.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::driver::context::Context;
+use crate::driver::fork;
+use crate::lock::Lock;
+use crate::report::report;
+use crate::{Event, Result};
+
+/// How long an allocation that runs short waits for retired memory.
+pub(crate) const SHORTAGE_WAIT: Duration = Duration::from_secs(1);
+
+/// Work of the device, after which something can be released.
+#[derive(Debug)]
+pub(crate) enum Fence {
+    Events(Vec<Event>),
+    /// All work of these contexts: they could not be waited for, as during a stream capture.
+    Contexts(Vec<Context>),
+}
+
+/// The contexts that a scan may wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WaitScope {
+    None,
+    /// One that the caller has just waited for.
+    Context(Context),
+    All,
+}
+
+impl WaitScope {
+    fn covers(self, context: Context) -> bool {
+        match self {
+            Self::None => false,
+            Self::Context(other) => other == context,
+            Self::All => true,
+        }
+    }
+}
+
+impl Fence {
+    /// Whether the device has passed it. Waits for contexts in `scope` alone.
+    pub(crate) fn is_passed(&self, scope: WaitScope) -> bool {
+        match self {
+            Self::Events(events) => events.iter().all(Event::releases),
+            Self::Contexts(contexts) => contexts.iter().all(|&context| scope.covers(context)) && finish(contexts),
+        }
+    }
+
+    /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
+    /// the wait fails for a reason that may pass.
+    pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
+        /// The pause between questions.
+        const PAUSE: Duration = Duration::from_micros(100);
+        match (self, deadline) {
+            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.is_over()),
+            (Self::Events(events), Some(deadline)) => loop {
+                if events.iter().all(Event::releases) {
+                    return true;
+                }
+                if Instant::now() >= deadline {
+                    return false;
+                }
+                thread::sleep(PAUSE);
+            },
+            (Self::Contexts(contexts), None) => finish(contexts),
+            (Self::Contexts(contexts), Some(deadline)) => {
+                let (sender, receiver) = mpsc::channel();
+                let contexts = contexts.clone();
+                // `cuCtxSynchronize` takes no bound, so another thread calls it. That ends with the device's work.
+                thread::spawn(move || sender.send(finish(&contexts)));
+                receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true)
+            }
+        }
+    }
+}
+
+/// Waits for contexts. Returns false where that fails for a reason that may pass.
+fn finish(contexts: &[Context]) -> bool {
+    contexts.iter().all(|context| {
+        let finished = context.finish();
+        if let Err(error) = &finished {
+            report!(Debug, "a deferred free: {error}");
+        }
+        finished.is_ok()
+    })
+}
+
+/// Something to do once the device has passed a fence.
+struct Retired {
+    fence: Fence,
+    then: Box<dyn FnOnce() -> Result<()> + Send>,
+}
+
+/// What waits for a GPU, oldest first.
+///
+/// The lock is held only to move entries: fences and what follows them call the drivers and the log, which may call back.
+#[derive(Default)]
+pub(crate) struct RetireQueue {
+    entries: Lock<VecDeque<Retired>>,
+    /// The number of entries, including those that a thread has taken out to scan.
+    len: AtomicUsize,
+}
+
+thread_local! {
+    /// Whether this thread is scanning entries of any GPU.
+    static SCANNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as scanning while it lives, also when a log line panics.
+struct Scanning;
+
+impl Scanning {
+    /// `None` when the thread is scanning already.
+    fn begin() -> Option<Self> {
+        // Not `then_some`, whose argument is dropped, which would end the mark of the scan that goes on.
+        if SCANNING.replace(true) { None } else { Some(Self) }
+    }
+}
+
+impl Drop for Scanning {
+    fn drop(&mut self) {
+        SCANNING.set(false);
+    }
+}
+
+/// Subtracts an entry from the count when dropped: after its release, or when its release panics.
+struct Uncount<'a>(&'a AtomicUsize);
+
+impl Drop for Uncount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl RetireQueue {
+    /// Entries that one poll scans, so that many of them make neither an allocation nor a free slow.
+    const SCANNED_PER_POLL: usize = 8;
+
+    /// Runs `then` once the device has passed `fence`. Its error is logged.
+    pub(crate) fn push(&self, fence: Fence, then: impl FnOnce() -> Result<()> + Send + 'static) {
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.entries.lock().push_back(Retired { fence, then: Box::new(then) });
+    }
+
+    /// The number of entries, including those that a thread is scanning.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Scans some of the oldest entries, and releases those whose fence has passed.
+    #[inline]
+    pub(crate) fn poll(&self, scope: WaitScope) {
+        if self.len() > 0 {
+            self.scan(Self::SCANNED_PER_POLL, |fence| fence.is_passed(scope));
+        }
+    }
+
+    /// Releases every entry whose fence has passed; waits for contexts. Returns their number.
+    pub(crate) fn collect(&self) -> usize {
+        self.scan(usize::MAX, |fence| fence.is_passed(WaitScope::All))
+    }
+
+    /// Waits for every entry and releases it, including entries that other threads are scanning, for `timeout` at most if there is
+    /// one. Returns true if there was any.
+    pub(crate) fn drain(&self, timeout: Option<Duration>) -> bool {
+        if self.len() == 0 || SCANNING.get() || fork::is_forked() {
+            return false;
+        }
+        crate::lock::before_wait();
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // Other threads may have taken entries out, or be in a logger that waits for this one.
+        let patience = Instant::now() + timeout.unwrap_or(SHORTAGE_WAIT);
+        loop {
+            self.scan(usize::MAX, |fence| fence.wait_until(deadline));
+            if self.len() == 0 || Instant::now() >= patience {
+                return true;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the number that
+    /// was released. Does nothing when a log line of a scan calls it again on the same thread, or in a forked child, which does
+    /// not own the entries.
+    #[cold]
+    fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
+        if fork::is_forked() {
+            return 0;
+        }
+        let Some(_scanning) = Scanning::begin() else { return 0 };
+        let mut released = 0;
+        for _ in 0..self.len().min(max) {
+            let Some(entry) = self.entries.lock().pop_front() else { break };
+            if !passed(&entry.fence) {
+                self.entries.lock().push_back(entry);
+                continue;
+            }
+            let _uncount = Uncount(&self.len);
+            let Retired { fence, then } = entry;
+            drop(fence);
+            if let Err(error) = then() {
+                report!(Warn, "releasing memory: {error}");
+            }
+            released += 1;
+        }
+        released
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// A fence that has passed: no event, and no context.
+    fn passed() -> Fence {
+        Fence::Events(Vec::new())
+    }
+
+    #[test]
+    fn what_has_passed_is_released_once_and_in_order() {
+        let (queue, order) = (RetireQueue::default(), Arc::new(Lock::new(Vec::new())));
+        for number in 0..3 {
+            let order = order.clone();
+            queue.push(passed(), move || {
+                order.lock().push(number);
+                Ok(())
+            });
+        }
+        assert_eq!((queue.len(), queue.collect(), queue.collect(), queue.len()), (3, 3, 0, 0));
+        assert_eq!(*order.lock(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_scan_within_a_scan_does_nothing_however_often_it_is_tried() {
+        let queue = Arc::new(RetireQueue::default());
+        let again = queue.clone();
+        // As a logger does that allocates: a poll, and after a shortage a drain.
+        queue.push(passed(), move || {
+            for _ in 0..2 {
+                again.poll(WaitScope::All);
+                assert!(SCANNING.get(), "the outer scan goes on");
+                assert!(!again.drain(None));
+            }
+            Ok(())
+        });
+        queue.push(passed(), || Ok(()));
+        assert_eq!(queue.collect(), 2);
+        assert!(!SCANNING.get());
+    }
+
+    #[test]
+    fn a_panic_while_releasing_does_not_stop_later_releases() {
+        let queue = RetireQueue::default();
+        queue.push(passed(), || panic!("a logger's panic"));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.collect()));
+        assert!(caught.is_err());
+        assert!(!queue.drain(None), "the entry is still counted");
+        queue.push(passed(), || Ok(()));
+        assert_eq!(queue.collect(), 1, "the thread still counts as scanning");
+    }
+
+    #[test]
+    fn draining_waits_for_what_another_thread_has_taken_out() {
+        let (queue, begun) = (RetireQueue::default(), Arc::new(AtomicBool::new(false)));
+        let start = begun.clone();
+        queue.push(passed(), move || {
+            start.store(true, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| queue.collect());
+            while !begun.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            assert!(queue.drain(Some(Duration::from_secs(60))));
+            assert_eq!(queue.len(), 0);
+        });
+    }
+
+    #[test]
+    fn polls_go_through_many_entries_in_turn() {
+        let queue = RetireQueue::default();
+        (0..3 * RetireQueue::SCANNED_PER_POLL).for_each(|_| queue.push(passed(), || Ok(())));
+        for rest in (0..3).rev() {
+            queue.poll(WaitScope::None);
+            assert_eq!(queue.len(), rest * RetireQueue::SCANNED_PER_POLL);
+        }
+    }
+}
