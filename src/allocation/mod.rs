@@ -74,9 +74,9 @@ impl Allocation {
             Err(error @ Error::Allocation { .. })
                 if memory_type.source == Source::Vulkan && kind == MemoryKind::Mapped =>
             {
-                Self::of_dma_buf(owner, len, kind).map_err(|_| shortage::explain(owner, error))
+                Self::of_dma_buf(owner, len, kind).map_err(|_| error)
             }
-            result => result.map_err(|error| shortage::explain(owner, error)),
+            result => result,
         }
     }
 
@@ -180,7 +180,10 @@ impl Allocation {
                     }
                     result => result,
                 };
-                shared.map_err(|error| with_sizes(error, kind, len, memory_type))?
+                shared.map_err(|error| match exported {
+                    None => shortage::explain(owner, error, kind, len, memory_type),
+                    Some(_) => with_sizes(error, kind, len, memory_type),
+                })?
             }
             Source::RegisteredPages => {
                 fork::check()?;

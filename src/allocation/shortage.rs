@@ -7,27 +7,29 @@ use ash::vk;
 
 use crate::device::MemoryType;
 use crate::driver::descriptor;
+use crate::error::Call;
 use crate::{Error, MemoryKind, Vkgdr};
 
-/// Adds the budget and the other kinds of memory to an error that the BAR causes: it is full or fragmented if the
-/// driver places no memory although the budget has room for it.
+/// [`with_sizes`], and for an error that the BAR causes the budget and the other kinds of memory: the BAR is full or
+/// fragmented if the driver places no memory although the budget has room for it.
 #[cold]
-pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
-    let Error::Allocation { operation: Some("vkAllocateMemory"), code, kind, asked, free, others, .. } = &mut error
-    else {
-        return error;
-    };
-    let (Ok(memory_type), MemoryKind::Mapped) = (owner.memory_type(*kind), *kind) else { return error };
+pub(super) fn explain(owner: &Vkgdr, error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
+    let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+    let is_placement = matches!(error, Error::Vulkan { call: Call::AllocateMemory, code: found, .. } if found == code);
     // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
-    let is_bar = *code == vk::Result::ERROR_OUT_OF_DEVICE_MEMORY && !memory_type.cached;
+    let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.cached;
+    let mut error = with_sizes(error, kind, len, memory_type);
     // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
     if !is_bar || descriptor::are_short() {
         return error;
     }
-    let budget = owner.vulkan().ok().and_then(|vulkan| vulkan.device().heap_budget(memory_type.info.heap));
-    if let Some(budget) = budget.filter(|budget| budget.available >= *asked) {
+    let vulkan = owner.vulkan().expect("a call of its device has failed");
+    if let Error::Allocation { asked, free, others, .. } = &mut error
+        && let Some(budget) = vulkan.device().heap_budget(memory_type.info.heap)
+        && budget.available >= *asked
+    {
         *free = Some(budget.available);
-        others.extend(MemoryKind::ALL.into_iter().filter(|other| other != kind && may_work(owner, *other)));
+        others.extend(MemoryKind::ALL.into_iter().filter(|other| *other != kind && may_work(owner, *other)));
     }
     error
 }
@@ -56,7 +58,7 @@ pub(super) fn shortage(
 #[cold]
 pub(super) fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
     match error {
-        Error::Vulkan { operation, code } if operation != "vkGetMemoryFdKHR" && error.is_exhaustion() => {
+        Error::Vulkan { operation, code, call } if call != Call::ExportMemory && error.is_exhaustion() => {
             shortage(Some(operation), code, kind, len, memory_type)
         }
         other => other,

@@ -221,8 +221,7 @@ impl DedicatedBuffer {
         let BufferRequirements { buffer, size, memory_types } = gpu.device().create_buffer(size)?;
         let created = Self { handle: buffer, size, gpu: gpu.clone() };
         if memory_types & (1 << type_index) == 0 {
-            let code = vk::Result::ERROR_FEATURE_NOT_PRESENT;
-            return Err(Error::Vulkan { operation: "vkGetBufferMemoryRequirements", code });
+            return Err(Error::vulkan("vkGetBufferMemoryRequirements", vk::Result::ERROR_FEATURE_NOT_PRESENT));
         }
         Ok(created)
     }

@@ -7,7 +7,7 @@ use cudarc::driver::sys::CUdevice;
 use crate::diagnosis::{Evidence, System};
 use crate::driver::vulkan::icd::HEADLESS;
 use crate::driver::vulkan::{Instance, PhysicalDevice};
-use crate::error::Uuid;
+use crate::error::hyphenated;
 use crate::{Error, Result};
 
 /// A Vulkan device, and a line for the log if the loader did not find it.
@@ -73,6 +73,6 @@ fn describe(devices: &[PhysicalDevice]) -> String {
     if devices.is_empty() {
         return "Vulkan has no device at all".to_owned();
     }
-    let list: Vec<_> = devices.iter().map(|d| format!("{} ({})", d.name, Uuid(d.uuid))).collect();
+    let list: Vec<_> = devices.iter().map(|d| format!("{} ({})", d.name, hyphenated(d.uuid))).collect();
     format!("Vulkan has {}", list.join(", "))
 }

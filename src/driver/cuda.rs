@@ -24,7 +24,7 @@ use cudarc::driver::sys::{
 use libloading::Library;
 
 use super::{fork, library};
-use crate::error::CudaCode;
+use crate::error::{Call, CudaCode};
 use crate::lock::Lock;
 use crate::{Error, Result};
 
@@ -124,12 +124,13 @@ driver_functions! {
     }
 }
 
-/// Calls a driver function and turns its code into a result that names it.
+/// Calls a driver function and turns its code into a result that names it: as the [`Call`] that is given, or by its name.
 macro_rules! call {
-    ($driver:expr, $name:ident($($arg:expr),*)) => {
+    ($driver:expr, $name:ident($($arg:expr),*)) => { call!($driver, $name($($arg),*) as stringify!($name)) };
+    ($driver:expr, $name:ident($($arg:expr),*) as $call:expr) => {
         // SAFETY: the table holds the driver's own function of that name; out-pointers are live locals, and
         // handles come from the driver (the caller's obligation, where the method is unsafe).
-        $driver.check(stringify!($name), unsafe { ($driver.table.$name)($($arg),*) })
+        $driver.check($call, unsafe { ($driver.table.$name)($($arg),*) })
     };
 }
 use call;
@@ -184,27 +185,30 @@ fn library() -> Result<&'static Library> {
 
 impl Cuda {
     #[inline]
-    pub(crate) fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
-        if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
+    pub(crate) fn check(&self, call: impl Into<Call>, code: c_int) -> Result<()> {
+        if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(call.into(), code)) }
     }
 
     #[cold]
-    fn error(&self, operation: &'static str, code: c_int) -> Error {
+    fn error(&self, call: Call, code: c_int) -> Error {
         let mut name = ptr::null();
         // SAFETY: `name` is a live local; an unknown code leaves it null.
         unsafe { (self.table.cuGetErrorName)(code, &raw mut name) };
         // SAFETY: the driver's names are static strings, and the library is never unloaded.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr::<'static>(name) });
-        Error::Cuda { operation: public_name(operation), code: CudaCode::new(code, name.and_then(|n| n.to_str().ok())) }
+        // The documented name: without the suffix of the ABI version.
+        let call =
+            if let Call::Other(symbol) = call { symbol.strip_suffix("_v2").unwrap_or(symbol).into() } else { call };
+        Error::cuda(call, CudaCode::new(code, name.and_then(|n| n.to_str().ok())))
     }
 
     /// The error for a destroyed context, where only its id shows that.
     pub(crate) fn destroyed_context(&self) -> Error {
-        self.error("cuCtxPushCurrent", CudaCode::CONTEXT_IS_DESTROYED)
+        self.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED)
     }
 
     pub(crate) fn init(&self) -> Result<()> {
-        call!(self, cuInit(0))
+        call!(self, cuInit(0) as Call::StartCuda)
     }
 
     pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16]> {
@@ -323,9 +327,4 @@ impl Cuda {
 fn text(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().map(|&c| c.to_ne_bytes()[0]).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The documented name: without the suffix of the ABI version.
-fn public_name(symbol: &'static str) -> &'static str {
-    symbol.strip_suffix("_v2").unwrap_or(symbol)
 }

@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 use ash::{khr, vk};
 
 use super::fork;
+use crate::error::Call;
 use crate::lock::Lock;
 use crate::{Error, Result};
 pub(crate) use device::{BufferRequirements, DedicatedTo, Device};
@@ -32,12 +33,12 @@ const API_VERSION: u32 = vk::API_VERSION_1_1;
 
 /// Adds the name of the call to a Vulkan result.
 trait Named<T> {
-    fn named(self, operation: &'static str) -> Result<T>;
+    fn named(self, call: impl Into<Call>) -> Result<T>;
 }
 
 impl<T> Named<T> for std::result::Result<T, vk::Result> {
-    fn named(self, operation: &'static str) -> Result<T> {
-        self.map_err(|code| Error::Vulkan { operation, code })
+    fn named(self, call: impl Into<Call>) -> Result<T> {
+        self.map_err(|code| Error::vulkan(call, code))
     }
 }
 
@@ -118,14 +119,14 @@ impl Instance {
             vk::ApplicationInfo::default().application_name(c"vkgdr").engine_name(c"vkgdr").api_version(API_VERSION);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
         // SAFETY: `info` and what it points at live until the call returns.
-        let raw = unsafe { entry.create_instance(&info, None) }.named("vkCreateInstance")?;
+        let raw = unsafe { entry.create_instance(&info, None) }.named(Call::StartVulkan)?;
         Ok(Self { raw, entry })
     }
 
     /// Every physical device that supports Vulkan 1.1.
     pub(crate) fn physical_devices(&self) -> Result<Vec<PhysicalDevice>> {
         // SAFETY: the instance is live.
-        let handles = unsafe { self.raw.enumerate_physical_devices() }.named("vkEnumeratePhysicalDevices")?;
+        let handles = unsafe { self.raw.enumerate_physical_devices() }.named(Call::ListDevices)?;
         Ok(handles.into_iter().filter_map(|handle| self.describe(handle)).collect())
     }
 

@@ -1,20 +1,20 @@
-//! Remedies for errors, where known.
+//! Remedies for errors, as the ends of their texts; nothing where none is known.
 #![forbid(unsafe_code)]
 
 use ash::vk;
 
-use super::CudaCode;
+use super::{Call, CudaCode};
 use crate::MemoryKind;
 
 /// In some drivers each live allocation holds a descriptor; in all of them an allocation or a semaphore needs one temporarily.
-const OPEN_FILES: &str = "too many open files? see ulimit -n";
+const OPEN_FILES: &str = ": too many open files? see ulimit -n";
 
 /// For a system call that failed with an `errno`.
-pub(super) fn system(code: i32) -> Option<&'static str> {
+pub(super) fn system(code: i32) -> &'static str {
     match code {
-        libc::EMFILE => Some(OPEN_FILES),
-        libc::EAFNOSUPPORT => Some("memory goes over Unix sockets only"),
-        _ => None,
+        libc::EMFILE => OPEN_FILES,
+        libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
+        _ => "",
     }
 }
 
@@ -28,61 +28,54 @@ pub(super) fn library(library: &str) -> &'static str {
 }
 
 /// For a CUDA driver call that failed.
-pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
-    match (operation, code.value()) {
+pub(super) fn cuda(call: Call, code: CudaCode) -> &'static str {
+    match (call, code.value()) {
         (_, CudaCode::INVALID_CONTEXT) => {
-            Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
+            ": no usable CUDA context is current on this thread; make one current or open with open_primary_context"
         }
         (_, CudaCode::CONTEXT_IS_DESTROYED) => {
-            Some("the CUDA context was destroyed, or the device reset; open the GPU again for new memory")
+            ": the CUDA context was destroyed, or the device reset; open the GPU again for new memory"
         }
-        (_, CudaCode::INVALID_DEVICE) => {
-            Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
-        }
-        ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
-        (
-            "cuImportExternalMemory" | "cuImportExternalSemaphore" | "cuMemGetHandleForAddressRange",
-            CudaCode::OPERATING_SYSTEM,
-        ) => Some(OPEN_FILES),
-        ("cuMemGetHandleForAddressRange", CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
-            Some("the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only")
+        (_, CudaCode::INVALID_DEVICE) => ": no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+        (Call::StartCuda, CudaCode::NO_DEVICE) => ": no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+        (Call::ImportMemory | Call::ImportSemaphore | Call::ExportDmaBuf, CudaCode::OPERATING_SYSTEM) => OPEN_FILES,
+        (Call::ExportDmaBuf, CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
+            ": the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only"
         }
         // What a driver says in a child, if another library initialized it in the parent.
-        ("cuInit", CudaCode::NOT_INITIALIZED) => Some(
-            "if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
-             multiprocessing calls \"spawn\"",
-        ),
-        ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
-        _ => None,
+        (Call::StartCuda, CudaCode::NOT_INITIALIZED) => {
+            ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
+             multiprocessing calls \"spawn\""
+        }
+        (Call::StartCuda, _) => ": the NVIDIA driver does not start; see nvidia-smi",
+        _ => "",
     }
 }
 
 /// For a Vulkan call that failed.
-pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> {
-    match (operation, code) {
-        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Some("the loader found no Vulkan driver"),
-        ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
-            Some("no Vulkan driver found a device")
-        }
+pub(super) fn vulkan(call: Call, code: vk::Result) -> &'static str {
+    match (call, code) {
+        (Call::StartVulkan, vk::Result::ERROR_INCOMPATIBLE_DRIVER) => ": the loader found no Vulkan driver",
+        (Call::ListDevices, vk::Result::ERROR_INITIALIZATION_FAILED) => ": no Vulkan driver found a device",
         (
-            "vkGetMemoryFdKHR" | "vkGetSemaphoreFdKHR",
+            Call::ExportMemory | Call::ExportSemaphore,
             vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
-        ) => Some(OPEN_FILES),
+        ) => OPEN_FILES,
         // A driver whose semaphores are files (Mesa's lavapipe) returns this code also without a free descriptor.
-        ("vkCreateSemaphore", vk::Result::ERROR_OUT_OF_HOST_MEMORY) => Some(OPEN_FILES),
-        _ => None,
+        (Call::CreateSemaphore, vk::Result::ERROR_OUT_OF_HOST_MEMORY) => OPEN_FILES,
+        _ => "",
     }
 }
 
 /// For a kind of memory that the GPU does not have, with the required property flags.
-pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str> {
+pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> &'static str {
     match kind {
         _ if wanted.contains("the resource allows") => {
-            Some("another location or usage of the resource may allow more types")
+            ": another location or usage of the resource may allow more types"
         }
-        _ if wanted.contains("HOST_COHERENT") => Some("open without REQUIRE_COHERENT; then flush and invalidate"),
-        MemoryKind::Mapped => Some("enable Resizable BAR in the firmware, or use host memory"),
-        _ => None,
+        _ if wanted.contains("HOST_COHERENT") => ": open without REQUIRE_COHERENT; then flush and invalidate",
+        MemoryKind::Mapped => ": enable Resizable BAR in the firmware, or use host memory",
+        _ => "",
     }
 }
 

@@ -34,6 +34,7 @@
 #![expect(unsafe_code, reason = "imports a descriptor")]
 
 pub(crate) mod message;
+mod refusal;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -42,9 +43,9 @@ use crate::device::{MemoryType, Source};
 use crate::driver::descriptor::{FileType, file_type};
 use crate::driver::socket::{self, Received};
 use crate::driver::{fork, memfd};
-pub use crate::error::Refusal;
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
 use message::{Backing, Expected, LEN, Message};
+pub use refusal::Refusal;
 
 /// Sends memory to the process at the other end of a Unix socket.
 ///

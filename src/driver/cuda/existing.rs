@@ -9,6 +9,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdeviceptr};
 
 use super::super::descriptor;
 use super::{Cuda, LIBRARY, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, call};
+use crate::error::Call;
 use crate::{Error, Result};
 
 /// A property of a device; the value is its number.
@@ -111,16 +112,15 @@ impl Cuda {
     ///
     /// [`Error::Symbol`] before CUDA 11.7, and the errors of `cuMemGetHandleForAddressRange`.
     pub(crate) fn dma_buf(&self, start: CUdeviceptr, len: usize, pcie: bool) -> Result<OwnedFd> {
-        const NAME: &str = "cuMemGetHandleForAddressRange";
         let Some(get_handle) = self.table.cuMemGetHandleForAddressRange else {
-            return Err(Error::Symbol { library: LIBRARY, symbol: NAME });
+            return Err(Error::Symbol { library: LIBRARY, symbol: Call::ExportDmaBuf.name() });
         };
         let mut fd: c_int = -1;
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
         let flags =
             if pcie { sys::CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as c_ulonglong } else { 0 };
         // SAFETY: the output is a live integer, as this type of handle wants it, and the driver checks the range.
-        self.check(NAME, unsafe { get_handle(ptr::from_mut(&mut fd).cast(), start, len, kind, flags) })?;
+        self.check(Call::ExportDmaBuf, unsafe { get_handle(ptr::from_mut(&mut fd).cast(), start, len, kind, flags) })?;
         // SAFETY: a new descriptor, which the driver gave to the caller.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // No driver promises it.

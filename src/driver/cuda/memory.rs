@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
 
 use super::{Cuda, call};
 use crate::Result;
+use crate::error::Call;
 
 // The driver writes these as integers, which may have values that today's enums lack.
 const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
@@ -67,7 +68,7 @@ impl Cuda {
             reserved: [0; 16],
         };
         let mut memory = ptr::null_mut();
-        call!(self, cuImportExternalMemory(&raw mut memory, &raw const desc))?;
+        call!(self, cuImportExternalMemory(&raw mut memory, &raw const desc) as Call::ImportMemory)?;
         Ok(memory)
     }
 
@@ -77,7 +78,7 @@ impl Cuda {
     pub(crate) unsafe fn external_memory_map(&self, memory: CUexternalMemory, size: u64) -> Result<CUdeviceptr> {
         let desc = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
         let mut pointer = 0;
-        call!(self, cuExternalMemoryGetMappedBuffer(&raw mut pointer, memory, &raw const desc))?;
+        call!(self, cuExternalMemoryGetMappedBuffer(&raw mut pointer, memory, &raw const desc) as Call::MapImported)?;
         Ok(pointer)
     }
 

@@ -10,6 +10,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{Cuda, LIBRARY};
+use crate::error::Call;
 use crate::{Error, Result};
 
 /// A function that drivers may lack.
@@ -24,8 +25,7 @@ impl Cuda {
     ///
     /// `fd` must be an opaque file descriptor of a timeline semaphore of Vulkan.
     pub(crate) unsafe fn semaphore_import(&self, fd: c_int) -> Result<CUexternalSemaphore> {
-        const NAME: &str = "cuImportExternalSemaphore";
-        let import = found(self.table.cuImportExternalSemaphore, NAME)?;
+        let import = found(self.table.cuImportExternalSemaphore, Call::ImportSemaphore.name())?;
         let desc = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
             type_: sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
             handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 { fd },
@@ -34,7 +34,7 @@ impl Cuda {
         };
         let mut semaphore = ptr::null_mut();
         // SAFETY: live locals, and by this method's contract.
-        self.check(NAME, unsafe { import(&raw mut semaphore, &raw const desc) })?;
+        self.check(Call::ImportSemaphore, unsafe { import(&raw mut semaphore, &raw const desc) })?;
         Ok(semaphore)
     }
 

@@ -12,6 +12,7 @@ use super::timelines::Timelines;
 use super::{HeapBudget, Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, USAGE};
 use crate::driver::descriptor::{self, DriverFd};
 use crate::driver::fork;
+use crate::error::Call;
 use crate::{Error, Result};
 
 /// A `VkBuffer` that an allocation is dedicated to, and its requirements.
@@ -139,7 +140,7 @@ impl Device {
             info = info.push_next(&mut exported);
         }
         // SAFETY: by this method's contract.
-        unsafe { self.raw.allocate_memory(&info, None) }.named("vkAllocateMemory")
+        unsafe { self.raw.allocate_memory(&info, None) }.named(Call::AllocateMemory)
     }
 
     /// Creates a buffer of at least `size` bytes to dedicate shared memory to. The caller destroys it.
@@ -186,8 +187,7 @@ impl Device {
         // SAFETY: by this method's contract.
         let pointer = unsafe { self.raw.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
             .named("vkMapMemory")?;
-        NonNull::new(pointer.cast())
-            .ok_or(Error::Vulkan { operation: "vkMapMemory", code: vk::Result::ERROR_MEMORY_MAP_FAILED })
+        NonNull::new(pointer.cast()).ok_or_else(|| Error::vulkan("vkMapMemory", vk::Result::ERROR_MEMORY_MAP_FAILED))
     }
 
     /// A new descriptor of the memory, close-on-exec.
@@ -200,13 +200,10 @@ impl Device {
         fork::check()?;
         let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE_FD);
         // SAFETY: by this method's contract.
-        let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
+        let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named(Call::ExportMemory)?;
         if fd < 0 {
             // A driver was seen to return success without a descriptor for memory that it could not export.
-            return Err(Error::Vulkan {
-                operation: "vkGetMemoryFdKHR",
-                code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
-            });
+            return Err(Error::vulkan(Call::ExportMemory, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };

@@ -92,7 +92,7 @@ impl Device {
             && info.array_layers <= limits.max_array_layers
             && limits.sample_counts.contains(info.samples);
         if !allowed || !features.contains(vk::ExternalMemoryFeatureFlags::EXPORTABLE) {
-            return Err(Error::Vulkan { operation: OPERATION, code: vk::Result::ERROR_FORMAT_NOT_SUPPORTED });
+            return Err(Error::vulkan(OPERATION, vk::Result::ERROR_FORMAT_NOT_SUPPORTED));
         }
         Ok(ImageSharing { dedicated_only: features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY) })
     }

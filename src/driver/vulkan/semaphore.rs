@@ -9,6 +9,7 @@ use ash::vk;
 use super::timelines::Timelines;
 use super::{Device, Named};
 use crate::driver::{descriptor, fork};
+use crate::error::Call;
 use crate::{Error, Result};
 
 const OPAQUE_FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
@@ -42,7 +43,7 @@ impl Device {
         let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(OPAQUE_FD);
         let info = vk::SemaphoreCreateInfo::default().push_next(&mut of_type).push_next(&mut export);
         // SAFETY: the structures live until the call returns; the device has the feature.
-        unsafe { self.raw.create_semaphore(&info, None) }.named("vkCreateSemaphore")
+        unsafe { self.raw.create_semaphore(&info, None) }.named(Call::CreateSemaphore)
     }
 
     /// A new descriptor of a semaphore, close-on-exec.
@@ -51,14 +52,13 @@ impl Device {
     ///
     /// The semaphore must be live and come from [`Self::create_timeline`].
     pub(crate) unsafe fn export_semaphore(&self, semaphore: vk::Semaphore) -> Result<OwnedFd> {
-        const NAME: &str = "vkGetSemaphoreFdKHR";
         let get_fd = self.timelines()?.fds.get_semaphore_fd_khr;
         let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(semaphore).handle_type(OPAQUE_FD);
         let mut fd = -1;
         // SAFETY: by this method's contract.
-        unsafe { get_fd(self.raw.handle(), &raw const info, &raw mut fd) }.result().named(NAME)?;
+        unsafe { get_fd(self.raw.handle(), &raw const info, &raw mut fd) }.result().named(Call::ExportSemaphore)?;
         if fd < 0 {
-            return Err(Error::Vulkan { operation: NAME, code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE });
+            return Err(Error::vulkan(Call::ExportSemaphore, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };

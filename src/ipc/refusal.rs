@@ -1,8 +1,8 @@
 //! [`Refusal`]: why memory that another process sent was refused.
 #![forbid(unsafe_code)]
 
-use super::text::{Count, Uuid};
 use crate::MemoryKind;
+use crate::error::{hyphenated, in_bytes};
 
 /// Why memory that another process sent was refused, before a driver saw its descriptor. The descriptor was closed,
 /// except for [`OtherUser`](Self::OtherUser), which leaves the message in the socket.
@@ -57,7 +57,7 @@ pub enum Refusal {
         value: u32,
     },
     /// The memory is of another GPU.
-    #[error("it is memory of the GPU {}, the handle is of {}", Uuid(*theirs), Uuid(*ours))]
+    #[error("it is memory of the GPU {}, the handle is of {}", hyphenated(*theirs), hyphenated(*ours))]
     OtherGpu {
         /// The UUID of the memory's GPU.
         theirs: [u8; 16],
@@ -66,7 +66,7 @@ pub enum Refusal {
     },
     /// The other process uses another driver: Vulkan shares memory only between equal drivers (specification,
     /// "External memory handle types compatibility").
-    #[error("the other process uses another Vulkan driver or version: {}, not {}", Uuid(*theirs), Uuid(*ours))]
+    #[error("the other process uses another Vulkan driver or version: {}, not {}", hyphenated(*theirs), hyphenated(*ours))]
     OtherDriver {
         /// `VkPhysicalDeviceIDProperties::driverUUID` in the other process.
         theirs: [u8; 16],
@@ -84,7 +84,7 @@ pub enum Refusal {
         ours: String,
     },
     /// The sizes do not go together, or not with the GPU.
-    #[error("{} of {kind} memory in an allocation of {} cannot be on this GPU", Count(*len), Count(*size))]
+    #[error("{} of {kind} memory in an allocation of {} cannot be on this GPU", in_bytes(*len), in_bytes(*size))]
     Size {
         /// The kind of memory.
         kind: MemoryKind,
@@ -98,7 +98,7 @@ pub enum Refusal {
     #[error("its descriptor is not of the kind that the message names")]
     OtherDescriptor,
     /// The descriptor is a file that is smaller than the memory.
-    #[error("its descriptor is a file of {}, the allocation has {}", Count(*file), Count(*size))]
+    #[error("its descriptor is a file of {}, the allocation has {}", in_bytes(*file), in_bytes(*size))]
     File {
         /// The file's size in bytes.
         file: u64,
