@@ -425,23 +425,22 @@ impl Error {
         self.cuda_code().is_some_and(|code| CudaCode::OF_CAPTURE.contains(&code))
     }
 
-    /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
-    /// a shortage of memory, the state of the context, or a stream capture. A refusal that is an exhaustion as well may be either.
+    /// Whether CUDA refuses to share Vulkan's memory, by the codes that say so. Any other code, such as `CUDA_ERROR_UNKNOWN`,
+    /// is a failure of this one call.
     pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Vulkan { call: Call::ExportMemory, code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, .. } => true,
-            Self::Vulkan { call: Call::AllocateMemory | Call::ExportMemory, .. } => !self.is_exhaustion(),
-            Self::Cuda { call: Call::ImportMemory | Call::MapImported, code, .. } => {
-                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work() && !self.is_of_capture()
-            }
-            _ => false,
-        }
+        matches!(self, Self::Cuda { call: Call::ImportMemory | Call::MapImported, code, .. }
+            if CudaCode::REFUSAL.contains(&code.value()))
     }
 
-    /// Whether Vulkan refuses the kind of import, or the descriptor.
-    pub(crate) fn is_refused_import(&self) -> bool {
-        let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
-        self.is_refusal() || matches!(self, Self::Vulkan { code: found, .. } if *found == code)
+    /// Whether a driver refuses to share Vulkan's memory or has no free descriptor, which it says by the same code.
+    pub(crate) fn may_be_refusal(&self) -> bool {
+        match self {
+            Self::Vulkan { call, code, .. } => {
+                *call == Call::ExportMemory && *code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE
+            }
+            Self::Cuda { call, code, .. } => *call == Call::ImportMemory && code.value() == CudaCode::OPERATING_SYSTEM,
+            _ => false,
+        }
     }
 
     /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
@@ -456,7 +455,7 @@ impl Error {
         match self {
             Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
             Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,
-            _ => self.is_out_of_memory() || self.is_refusal() && !self.is_exhaustion(),
+            _ => self.is_out_of_memory() || self.is_refusal(),
         }
     }
 
@@ -528,6 +527,10 @@ impl CudaCode {
 
     /// The codes for a context that was destroyed.
     pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
+
+    /// The codes for memory that cannot be imported or mapped: those that the CUDA driver API lists for the two functions and
+    /// that mean nothing else, and the one for what a system or device does not support.
+    const REFUSAL: [i32; 3] = [Self::INVALID_VALUE, Self::INVALID_HANDLE, Self::NOT_SUPPORTED];
 
     /// The codes of stream captures, `STREAM_CAPTURE_UNSUPPORTED` to `STREAM_CAPTURE_WRONG_THREAD`.
     const OF_CAPTURE: RangeInclusive<i32> = Self::STREAM_CAPTURE_UNSUPPORTED..=908;
@@ -761,9 +764,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_capture_forbids_is_no_refusal_of_the_kind() {
-        let import = |code| Error::cuda(Call::ImportMemory, CudaCode::new(code, None));
-        assert!(import(CudaCode::INVALID_VALUE).is_refusal());
-        assert!((900..=908).all(|code| !import(code).is_refusal() && !import(code).concerns_the_kind()));
+    fn only_the_codes_that_say_so_are_a_refusal() {
+        let of = |call| move |code: &i32| Error::cuda(call, CudaCode::new(*code, None)).is_refusal();
+        for call in [Call::ImportMemory, Call::MapImported] {
+            assert_eq!((0..5000).filter(of(call)).collect::<Vec<_>>(), [1, 400, 801]);
+        }
+        assert_eq!((0..5000).filter(of("cuMemAlloc".into())).count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 //! Both allocate a little memory to find out.
 #![forbid(unsafe_code)]
 
-use crate::allocation::{self, Allocation};
+use crate::allocation::Allocation;
 use crate::device::{MemoryType, Source};
 use crate::driver::context::PrimaryContext;
 use crate::driver::cuda::cuda;
@@ -63,7 +63,7 @@ impl Vkgdr {
         let (tried, result) = match self.in_some_context(|| cuda()?.outside_captures(|| Allocation::trial(self, kind)))
         {
             Ok(tried) => (tried, Ok(())),
-            Err(error) if allocation::is_refusal(&error) => (listed, Err(error)),
+            Err(error) if error.is_refusal() => (listed, Err(error)),
             Err(error) => {
                 report!(Debug, "whether {kind} memory can be allocated is not known: {error}");
                 return Ok(listed);

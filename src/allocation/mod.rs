@@ -63,12 +63,17 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more. When a
-    /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages.
+    /// When a driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more. Where a
+    /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages;
+    /// where it may refuse, this one alone.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
         match Self::make(owner, len, kind, memory_type, None) {
-            Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && is_refusal(&error) => {
+            Err(error)
+                if kind == MemoryKind::Host
+                    && memory_type.source == Source::Vulkan
+                    && (error.is_refusal() || error.may_be_refusal() && !descriptor::are_short()) =>
+            {
                 Self::register_host(owner, len, &error)
             }
             Err(error @ Error::Allocation { .. })
@@ -119,14 +124,14 @@ impl Allocation {
         Self::make(owner, len, kind, memory_type, Some(exported))
     }
 
-    /// Host memory of registered pages, after a driver refused to share Vulkan's with `refusal`. If it succeeds, all later
-    /// host memory of the GPU is made so.
+    /// Host memory of registered pages, after a driver did not share Vulkan's because of `error`. If that is a refusal, all
+    /// later host memory of the GPU is made so.
     #[cold]
-    fn register_host(owner: &Vkgdr, len: usize, refusal: &Error) -> Result<Self> {
+    fn register_host(owner: &Vkgdr, len: usize, error: &Error) -> Result<Self> {
         let kind = MemoryKind::Host;
         let allocation = Self::make(owner, len, kind, owner.registered_memory_type(), None)?;
-        if owner.gpu().register_host() {
-            report!(Info, "host memory of {} is registered pages from now on: {refusal}", owner.name());
+        if error.is_refusal() && owner.gpu().register_host() {
+            report!(Info, "host memory of {} is registered pages from now on: {error}", owner.name());
         }
         Ok(allocation)
     }
@@ -174,9 +179,9 @@ impl Allocation {
                 };
                 // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
                 let dedicated = gpu.device().sharing().dedicated_only || gpu.is_dedicated(memory_type.info.index);
-                let shared = match share(dedicated) {
-                    Err(error) if !dedicated && is_refusal(&error) => {
-                        try_dedicated(gpu, &memory_type, error, || share(true))
+                let shared = match ask(|| share(dedicated)) {
+                    Err(error) if !dedicated && error.asks_for_dedicated() => {
+                        try_dedicated(gpu, &memory_type, error, || ask(|| share(true)))
                     }
                     result => result,
                 };
@@ -317,14 +322,17 @@ impl Allocation {
     }
 }
 
-/// Whether an error of an allocation means that a driver refuses to share the memory, not that anything has run out.
-#[cold]
-pub(crate) fn is_refusal(error: &Error) -> bool {
-    error.is_refusal() && !(error.is_exhaustion() && descriptor::are_short())
+/// Shares memory, and once more if CUDA refuses: a refusal is remembered for the process, so that one strange error must not
+/// count as one.
+fn ask(share: impl Fn() -> Result<Stages>) -> Result<Stages> {
+    match share() {
+        Err(error) if error.is_refusal() => share(),
+        result => result,
+    }
 }
 
-/// Tries a dedicated allocation after CUDA or Vulkan refused to share another one, where that may be what they ask for. If
-/// it succeeds, all later memory of the type is dedicated.
+/// Tries a dedicated allocation after CUDA refused to share another one as if it asked for that. If it succeeds, all later
+/// memory of the type is dedicated.
 #[cold]
 fn try_dedicated(
     gpu: &VulkanGpu,
@@ -333,9 +341,6 @@ fn try_dedicated(
     share: impl FnOnce() -> Result<Stages>,
 ) -> Result<Stages> {
     let index = memory_type.info.index;
-    if !refusal.asks_for_dedicated() {
-        return Err(refusal);
-    }
     match share() {
         Ok(stages) => {
             gpu.dedicate(index);

@@ -3,10 +3,10 @@
 
 use ash::vk;
 
-use super::Allocation;
 use super::shortage::{shortage, with_sizes};
 use super::stages::Stages;
 use super::vulkan::{Dedication, Request};
+use super::{Allocation, ask};
 use crate::device::MemoryType;
 use crate::driver::vulkan::DedicatedTo;
 use crate::retire::{SHORTAGE_WAIT, WaitScope};
@@ -48,11 +48,13 @@ impl Allocation {
             return Err(refuse(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
         }
         let gpu = owner.vulkan()?;
-        let counted = owner.gpu().count_allocation(gpu.device().physical.max_allocations);
-        let counted = counted.ok_or_else(|| refuse(vk::Result::ERROR_TOO_MANY_OBJECTS))?;
         let dedication = dedicated_to.map_or(Dedication::None, Dedication::To);
         let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
-        let stages = Stages::share(counted, request, kind, None)?;
+        let stages = ask(|| {
+            let counted = owner.gpu().count_allocation(gpu.device().physical.max_allocations);
+            let counted = counted.ok_or_else(|| refuse(vk::Result::ERROR_TOO_MANY_OBJECTS))?;
+            Stages::share(counted, request, kind, None)
+        })?;
         Ok(Self::with_stages(owner, block.len(), kind, memory_type, stages))
     }
 

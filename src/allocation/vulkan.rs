@@ -102,7 +102,10 @@ impl DeviceMemory {
             let import = |export| unsafe { device.import_memory(index, size, fd, dedicated, export) };
             if device.sharing().exports_imports {
                 match import(true) {
-                    Err(error) if error.is_refused_import() => report!(Debug, "imported memory to export: {error}"),
+                    // Not to be exported again, or the descriptor is wrong, which the next import tells.
+                    Err(error @ Error::Vulkan { code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, .. }) => {
+                        report!(Debug, "imported memory to export: {error}");
+                    }
                     result => return Ok((result?, None)),
                 }
             }

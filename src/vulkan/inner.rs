@@ -296,7 +296,7 @@ impl Refusals {
         if !error.concerns_the_kind() && !error.is_exhaustion() {
             return Err(error);
         }
-        if error.is_refusal() && !error.is_exhaustion() {
+        if error.is_refusal() {
             self.types |= 1 << request.type_index;
         }
         self.failed.push(request);

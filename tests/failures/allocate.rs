@@ -1,7 +1,6 @@
 //! Failures of allocation: both memory types, both places, mapped and device memory. Host memory is in `host.rs`.
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
-use support::driver::is_real;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::Result;
@@ -76,17 +75,36 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
             // CUDA gets a duplicate of the descriptor.
             named.retain(|function| *function != "vkGetMemoryFdKHR");
             let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
-            // An import that is refused is tried once more, without asking that it can be exported again, if it asked.
-            // Whether a real driver lets imports be exported, and is asked for it, is not known.
-            let again: &[_] = if is_of("no-export-of-imports") { &[] } else { &["vkAllocateMemory"] };
-            let (survived, incidental): (&[_], &[_]) = if is_real() { (&[], again) } else { (again, &[]) };
-            let sweep = Sweep { what: &what, named: &named, survived, incidental, ..Sweep::default() };
+            let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
             // SAFETY: exported from memory of this kind and length.
             let import = |fd| unsafe { Memory::import_fd(&unused(place)?, fd, LEN, kind) };
             sweep.run(|| Ok(exported.export_fd()?), import, |memory| Ok(memory.free()?))?;
         }
         Ok(())
     })
+}
+
+#[test]
+fn memory_that_may_not_be_exported_again_is_imported_all_the_same() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let (Some(layer), Some(kind)) = (support::vklayer(), imported_kind(&place.gpu)) else {
+        return support::skip("needs the fault layer and memory of Vulkan's");
+    };
+    if is_of("no-export-of-imports") {
+        return support::skip("the profile's device does not export imports at all");
+    }
+    let exported = Memory::allocate(&place.gpu, LEN, kind)?;
+    let fd = exported.export_fd()?;
+    layer.fail("vkAllocateMemory", 1, support::codes::vulkan::INVALID_EXTERNAL_HANDLE);
+    // SAFETY: exported from memory of this kind and length.
+    let imported = unsafe { Memory::import_fd(&place.gpu, fd, LEN, kind) };
+    let fired = layer.last_fault();
+    layer.clear_faults();
+    assert_eq!(fired.as_deref(), Some("vkAllocateMemory"));
+    let imported = imported?;
+    imported.export_fd()?;
+    imported.free()?;
+    Ok(())
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Failures of host memory: Vulkan's, which a refusal replaces by registered pages, and those pages'.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and descriptors are imported")]
 
-use support::codes;
+use support::codes::{self, vulkan};
+use support::ledger::Calls;
 use support::state::State;
 use vkgdr::{Memory, MemoryKind, MemoryTypeInfo, OpenFlags, RawMemory, Vkgdr};
 
@@ -13,9 +14,6 @@ use crate::{Result, child};
 const LEN: usize = 4097;
 const HOST: MemoryKind = MemoryKind::Host;
 const STAGES: [&str; 2] = ["cuMemHostRegister", "cuMemHostGetDevicePointer"];
-/// The calls of Vulkan's way that may refuse it.
-const SHARING: [&str; 4] =
-    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
 
 fn is_registered(gpu: &Vkgdr) -> vkgdr::Result<bool> {
     Ok(gpu.memory_type_of(HOST)?.index == MemoryTypeInfo::OUTSIDE_VULKAN)
@@ -93,58 +91,109 @@ fn a_failed_release_of_registered_pages_names_the_call_and_leaves_nothing() -> R
     })
 }
 
-/// The child: `FUNCTION CODE` fails once while Vulkan's host memory is allocated.
-fn play(role: &str) -> Result {
-    let (function, code) = role.split_once(' ').ok_or("a role is a function and a code")?;
-    let code = code.parse()?;
+/// What follows when calls of Vulkan's way fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Then {
+    /// Nothing: the drivers were asked again.
+    Nothing,
+    /// The allocation fails with the call's error.
+    Fails,
+    /// This allocation is registered pages, the next one Vulkan's.
+    Registers,
+    /// This allocation and all later ones are registered pages.
+    Switches,
+}
+
+/// As often as a driver is asked before its refusal counts: twice as it is, and twice for a dedicated allocation.
+const ALWAYS: u64 = 4;
+
+/// Codes of each call, how often in a row it fails with them, and what follows.
+const ANSWERS: [(&str, &[i32], u64, Then); 12] = [
+    ("vkAllocateMemory", &[vulkan::OUT_OF_HOST_MEMORY, vulkan::OUT_OF_DEVICE_MEMORY], 1, Then::Fails),
+    ("vkAllocateMemory", &[vulkan::INITIALIZATION_FAILED], 1, Then::Fails),
+    ("vkGetMemoryFdKHR", &[vulkan::OUT_OF_HOST_MEMORY, vulkan::INITIALIZATION_FAILED], 1, Then::Fails),
+    // May be a want of descriptors that has passed.
+    ("vkGetMemoryFdKHR", &[vulkan::INVALID_EXTERNAL_HANDLE], 1, Then::Registers),
+    ("cuImportExternalMemory", &[codes::OUT_OF_MEMORY, codes::UNKNOWN], 1, Then::Fails),
+    ("cuImportExternalMemory", &[codes::OPERATING_SYSTEM], 1, Then::Registers),
+    ("cuImportExternalMemory", &[codes::INVALID_VALUE, codes::INVALID_HANDLE, codes::NOT_SUPPORTED], 1, Then::Nothing),
+    ("cuImportExternalMemory", &[codes::INVALID_VALUE, codes::INVALID_HANDLE], ALWAYS, Then::Switches),
+    ("cuImportExternalMemory", &[codes::NOT_SUPPORTED], ALWAYS, Then::Switches),
+    ("cuExternalMemoryGetMappedBuffer", &[codes::OUT_OF_MEMORY, codes::UNKNOWN], 1, Then::Fails),
+    ("cuExternalMemoryGetMappedBuffer", &[codes::INVALID_VALUE, codes::NOT_SUPPORTED], 1, Then::Nothing),
+    ("cuExternalMemoryGetMappedBuffer", &[codes::INVALID_VALUE, codes::NOT_SUPPORTED], ALWAYS, Then::Switches),
+];
+
+/// The child: the calls of one line of [`ANSWERS`] fail while Vulkan's host memory is allocated.
+fn play(line: usize, code: i32) -> Result {
+    let (function, _, times, then) = ANSWERS[line];
     let place = Place::plain(OpenFlags::empty())?;
     let gpu = &place.gpu;
-    Memory::allocate(gpu, LEN, HOST)?.free()?;
-    let name = if function.starts_with("vk") { "vulkan" } else { "cuda" };
-    let victim = victims().into_iter().find(|victim| victim.name == name).ok_or("no such driver")?;
+    let victim = of_function(function).ok_or("no such driver")?;
+    // The drivers find out what they want, if this is the first time.
+    allocate_once(gpu)?;
+    let buffers = allocate_once(gpu)?;
     let before = State::take();
     assert!(!is_registered(gpu)?, "host memory is not Vulkan's from the start");
-    victim.controls.fail(function, 1, code);
+    (1..=times).for_each(|nth| victim.controls.fail(function, nth, code));
     let made = Memory::allocate(gpu, LEN, HOST);
     assert!(victim.controls.last_fault().is_some_and(|fired| fired == function));
     victim.controls.clear_faults();
-    let exhausted = [codes::OUT_OF_MEMORY, codes::vulkan::OUT_OF_HOST_MEMORY, codes::vulkan::OUT_OF_DEVICE_MEMORY];
     match made {
-        Err(error) => assert!(exhausted.contains(&code), "{error}"),
+        Err(error) => {
+            assert_eq!(then, Then::Fails, "{error}");
+            assert!(error.to_string().starts_with(&format!("{function} failed (")), "{error}");
+        }
         Ok(memory) => {
-            assert!(!exhausted.contains(&code), "succeeded");
+            assert_ne!(then, Then::Fails, "succeeded");
+            let is_registered = memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN;
+            assert_eq!(is_registered, [Then::Registers, Then::Switches].contains(&then));
             let bytes = support::pattern(LEN, 3);
             support::host_write(&memory, 0, &bytes)?;
             assert!(support::device_read(memory.device_ptr(), LEN) == bytes);
             memory.free()?;
         }
     }
-    State::assert_unchanged(&before, role);
-    assert_eq!(is_registered(gpu)?, !exhausted.contains(&code), "is not remembered rightly");
+    let what = format!("{function} failed with {code}");
+    State::assert_unchanged(&before, &what);
+    assert_eq!(is_registered(gpu)?, then == Then::Switches, "{what}: is not remembered rightly");
     assert!(gpu.supports(HOST));
-    let imports = support::ledger::Calls::of("cuImportExternalMemory");
-    Memory::allocate(gpu, LEN, HOST)?.free()?;
-    imports.assert(exhausted.contains(&code).into(), "the next allocation");
+    let imports = Calls::of("cuImportExternalMemory");
+    let buffers_now = allocate_once(gpu)?;
+    imports.assert((then != Then::Switches).into(), &what);
+    assert!(then == Then::Switches || buffers_now == buffers, "{what}: memory is dedicated allocations now");
     child::say("played");
     Ok(())
 }
 
+/// Allocates host memory. Returns the number of buffers that were made: one for a dedicated allocation.
+fn allocate_once(gpu: &Vkgdr) -> Result<u64> {
+    let buffers = || support::vklayer().map_or(0, |layer| layer.calls(Some("vkCreateBuffer")));
+    let before = buffers();
+    Memory::allocate(gpu, LEN, HOST)?.free()?;
+    Ok(buffers() - before)
+}
+
+/// The driver that has a function.
+fn of_function(function: &str) -> Option<Victim> {
+    let name = if function.starts_with("vk") { "vulkan" } else { "cuda" };
+    victims().into_iter().find(|victim| victim.name == name)
+}
+
 #[test]
-fn host_memory_that_vulkan_may_not_share_is_registered_pages_and_a_shortage_changes_nothing() -> Result {
+fn a_refusal_makes_host_memory_registered_pages_and_no_other_error_does() -> Result {
     if let Some(role) = child::role() {
-        return play(&role);
+        let (line, code) = role.split_once(' ').ok_or("a role is a line and a code")?;
+        return play(line.parse()?, code.parse()?);
     }
     let place = Place::plain(OpenFlags::empty())?;
     if !support::is_imported(&place.gpu, HOST) {
         return support::skip("the driver refuses Vulkan's host memory without an injected failure");
     }
-    let name = "host::host_memory_that_vulkan_may_not_share_is_registered_pages_and_a_shortage_changes_nothing";
-    for Victim { name: driver, codes, .. } in victims() {
-        let prefix = if driver == "vulkan" { "vk" } else { "cu" };
-        for function in SHARING.into_iter().filter(|function| function.starts_with(prefix)) {
-            for code in codes {
-                child::run(child::command(name, &format!("{function} {code}"))?)?;
-            }
+    let name = "host::a_refusal_makes_host_memory_registered_pages_and_no_other_error_does";
+    for (line, (function, codes, ..)) in ANSWERS.into_iter().enumerate() {
+        if of_function(function).is_some() {
+            codes.iter().try_for_each(|code| child::run(child::command(name, &format!("{line} {code}"))?).map(drop))?;
         }
     }
     Ok(())

@@ -87,10 +87,7 @@ fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
 fn the_next_kind_is_taken_where_a_driver_refuses_to_share_one() -> Result {
     let Some(sim) = support::simcuda() else { return skip("needs the simulated CUDA driver") };
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    // As it is and as a dedicated allocation.
-    for nth in [1, 2] {
-        sim.fail("cuImportExternalMemory", nth, codes::NOT_SUPPORTED);
-    }
+    support::refuse_imports(sim);
     let memory = Memory::allocate_with(&gpu, SIZE, to_all());
     sim.clear_faults();
     assert_eq!(memory?.kind(), Host);

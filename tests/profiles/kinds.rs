@@ -241,10 +241,7 @@ fn a_kind_that_a_driver_was_seen_to_refuse_is_not_named_as_one_that_would_work()
     under("bar256", name, || {
         let (_context, gpu) = support::open(NONE)?;
         let Some(sim) = support::simcuda() else { return support::skip("needs the simulated CUDA driver") };
-        // As it is and as a dedicated allocation.
-        for nth in [1, 2] {
-            sim.fail("cuImportExternalMemory", nth, support::codes::NOT_SUPPORTED);
-        }
+        support::refuse_imports(sim);
         let supported = gpu.supports(MemoryKind::Device);
         sim.clear_faults();
         assert!(!supported);

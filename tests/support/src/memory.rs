@@ -3,8 +3,8 @@
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use vkgdr::{Error, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
 
-use crate::Result;
 use crate::cuda::{self, PrimaryContext};
+use crate::{Result, SimCuda};
 
 /// The kinds of memory with a host view.
 pub const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
@@ -49,12 +49,18 @@ pub fn register_host(gpu: &Vkgdr) -> Result<bool> {
             eprintln!("skipped: only the simulated driver can be made to refuse host memory");
             return Ok(false);
         };
-        sim.fail("cuImportExternalMemory", 1, crate::codes::UNKNOWN);
+        refuse_imports(sim);
         let made = Memory::allocate(gpu, 1, MemoryKind::Host);
         sim.clear_faults();
         made?.free()?;
     }
     Ok(is_registered()?)
+}
+
+/// Makes CUDA refuse to import the memory of the next allocation: asked twice for it as it is, and twice for a dedicated
+/// allocation.
+pub fn refuse_imports(sim: &SimCuda) {
+    (1..=4).for_each(|nth| sim.fail("cuImportExternalMemory", nth, crate::codes::NOT_SUPPORTED));
 }
 
 /// The supported members of `kinds`. The others are printed as left out.
