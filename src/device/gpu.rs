@@ -29,6 +29,8 @@ pub(crate) struct Gpu {
     name: String,
     /// Set once Vulkan was found to know the GPU as well. Handles that were opened before continue without it.
     vulkan: OnceLock<VulkanGpu>,
+    /// Held by the thread that looks for the Vulkan device. The error of the search that found that Vulkan lacks the GPU.
+    search: Lock<Option<Error>>,
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
     registers_host: AtomicBool,
     trial_results: TrialResults,
@@ -169,46 +171,60 @@ fn queue_of(device: vk::Device) -> Arc<Mutex<()>> {
     })
 }
 
-/// Every GPU that was opened.
+/// Every GPU that was opened. No driver is called under this lock.
 static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
 
 impl Gpu {
     /// The GPU with this UUID, and its Vulkan device, or the error of finding the Vulkan device.
     ///
-    /// The first call for a GPU creates its Vulkan device. A call that finds no Vulkan device does not keep later ones from
-    /// trying again. A failure that may pass, such as a shortage of memory, is this call's error.
+    /// The first call for a GPU creates its Vulkan device, while others for that GPU wait. That Vulkan lacks the GPU is
+    /// remembered: each search loads graphics libraries, and leaves some of them loaded. Other failures, of creating the
+    /// device, are not. One that may pass, such as a shortage of memory, is this call's error.
     pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<VulkanRef>)> {
-        let mut gpus = GPUS.lock();
-        let gpu = Self::known(&mut gpus, device, uuid)?;
+        let gpu = Self::without_vulkan(device, uuid)?;
         if let Some(vulkan) = gpu.vulkan.get() {
             return Ok((gpu, Ok(VulkanRef::Shared(vulkan))));
         }
-        match VulkanGpu::create(device, uuid, &gpu.name) {
+        let mut search = gpu.search.lock();
+        // Another thread may have searched meanwhile.
+        let created = match (gpu.vulkan.get(), &*search) {
+            (Some(vulkan), _) => return Ok((gpu, Ok(VulkanRef::Shared(vulkan)))),
+            (None, Some(missing)) => Err(missing.clone()),
+            (None, None) => VulkanGpu::create(device, uuid, &gpu.name),
+        };
+        match created {
             Ok((vulkan, note)) => {
                 let vulkan = gpu.vulkan.get_or_init(|| vulkan);
-                drop(gpus);
+                drop(search);
                 if let Some(note) = note {
                     report!(Info, "{note}");
                 }
                 Ok((gpu, Ok(VulkanRef::Shared(vulkan))))
             }
             Err(error) if error.is_exhaustion() || matches!(error, Error::Forked) => Err(error),
-            Err(error) => Ok((gpu, Err(error))),
+            Err(error) => {
+                if matches!(error, Error::NoVulkan { .. }) {
+                    *search = Some(error.clone());
+                }
+                Ok((gpu, Err(error)))
+            }
         }
     }
 
     /// The GPU with this UUID, without looking for its Vulkan device.
     pub(crate) fn without_vulkan(device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
-        Self::known(&mut GPUS.lock(), device, uuid)
-    }
-
-    fn known(gpus: &mut Vec<&'static Self>, device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
-        if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
+        let known = |gpus: &[&'static Self]| gpus.iter().find(|gpu| gpu.uuid == uuid).copied();
+        if let Some(gpu) = known(&GPUS.lock()) {
             return Ok(gpu);
         }
-        let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
-        gpus.push(gpu);
-        Ok(gpu)
+        let created = Self::create(device, uuid)?;
+        let mut gpus = GPUS.lock();
+        // Another thread may have added it meanwhile.
+        Ok(known(&gpus).unwrap_or_else(|| {
+            let gpu: &'static Self = Box::leak(Box::new(created));
+            gpus.push(gpu);
+            gpu
+        }))
     }
 
     fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
@@ -216,6 +232,7 @@ impl Gpu {
             uuid,
             name: cuda()?.device_name(device)?,
             vulkan: OnceLock::new(),
+            search: Lock::default(),
             registers_host: AtomicBool::new(false),
             trial_results: TrialResults::default(),
             retired: RetireQueue::default(),

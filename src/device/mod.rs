@@ -39,7 +39,9 @@ pub(crate) use memory_type::{MemoryType, Source};
 ///
 /// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory. `Mapped` memory is CUDA's own
 /// then, where the CPU can map that ([`supports_existing`](Self::supports_existing)); otherwise the error says what is missing.
-/// Opening again tries Vulkan again; a handle that was opened without Vulkan never gains it.
+/// That Vulkan does not know a GPU is found out once per process: the first `open` looks for it, and later ones return what
+/// that found ([`Error::NoVulkan`]). Where Vulkan knows the GPU and its device could not be created, opening again tries
+/// again; a handle that was opened without Vulkan never gains it.
 ///
 /// A handle may be used from any thread. Unless it retains the primary context ([`Vkgdr::open_primary_context`], and `open_on`
 /// without `CURRENT_CONTEXT`), allocating needs a CUDA context of its device to be current on the calling thread.

@@ -1,15 +1,15 @@
 //! Failures of the first open of a process, which creates the Vulkan instance and device; each in a process of its own.
 //!
-//! A failure is not cached: the second open succeeds, and there is one instance and one device. Where Vulkan fails for want
-//! of memory, the open fails; otherwise it succeeds, and mapped memory fails with Vulkan's error.
+//! The second open succeeds, and there is one instance and one device. Where Vulkan fails for want of memory, the first open
+//! fails; otherwise it succeeds, and mapped memory fails with Vulkan's error. That Vulkan does not know the GPU is remembered.
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use support::codes;
 use support::cuda::Context;
 use support::driver::is_real;
 use support::state::State;
-use support::test_all;
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use support::{refused, test_all};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::place::only_imports_mapped;
 use crate::sweep::{Seen, Sweep, Victim, judge, victims};
@@ -76,6 +76,12 @@ fn play(role: &str, in_context: bool, open: Open) -> Result {
         assert_eq!(is_open, victim.name == "vulkan" && !passing, "{first:?}");
     }
     drop(opened);
+    child::say(fired.as_deref().unwrap_or(NO_FAULT));
+    if let Err(missing @ Error::NoVulkan { .. }) = &first {
+        let again = refused(open()?.memory_type_of(MemoryKind::Mapped));
+        assert_eq!(again.to_string(), missing.to_string());
+        return Ok(());
+    }
 
     let _context = context.unwrap_or_else(|| Context::create(0));
     let gpu = open()?;
@@ -92,7 +98,6 @@ fn play(role: &str, in_context: bool, open: Open) -> Result {
         let objects = ["instance", "device", "memory"].map(|noun| layer.live_objects_of(noun));
         assert_eq!(objects, [1, 1, 0], "Vulkan instances, devices and memories");
     }
-    child::say(fired.as_deref().unwrap_or(NO_FAULT));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod cuda;
 mod folder;
 mod vulkan;
 
+use std::ffi::OsString;
 use std::process::Command;
 
 use support::child;
@@ -47,12 +48,13 @@ fn is_child() -> Result<bool> {
     Ok(true)
 }
 
-fn change_icd() -> Result {
+/// Returns the other ICD.
+fn change_icd() -> Result<OsString> {
     support::driver::initialise();
     let icd = std::env::var_os(OTHER_ICD).ok_or("the variable with the other ICD is not set")?;
     // SAFETY: no other thread runs: this child has one test, and CUDA has started no thread yet.
-    unsafe { std::env::set_var("VK_DRIVER_FILES", icd) };
-    Ok(())
+    unsafe { std::env::set_var("VK_DRIVER_FILES", &icd) };
+    Ok(icd)
 }
 
 fn open() -> Result {

@@ -3,13 +3,21 @@
 //! The simulated CUDA driver needs Vulkan itself. To break Vulkan for this crate only, the simulated driver uses a copy
 //! of the loader under another name, or is initialised before the environment changes.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use vkgdr::ash::{self, vk};
+use vkgdr::vulkan::Handles;
+use vkgdr::{OpenFlags, Vkgdr};
 
 use crate::folder::{Folder, simulator};
 use crate::{
-    OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, USE_WITH_OTHER_ICD, child, is_child, refused, refused_or_headless,
+    OPEN, OPEN_WITH_OTHER_ICD, OPENS, OTHER_ICD, Result, USE_WITH_OTHER_ICD, change_icd, child, is_child, refused,
+    refused_or_headless,
 };
 
 const LOADER: &str = "libvulkan.so.1";
@@ -17,6 +25,8 @@ const LOADER: &str = "libvulkan.so.1";
 const OTHER_LOADER: &str = "libvulkan.so.x";
 /// A manifest that cannot exist.
 const NO_ICD: &str = "/dev/null/icd.json";
+/// The time for an open that waits for nobody.
+const TIME_TO_OPEN: Duration = Duration::from_secs(10);
 const EXTENSION: &str = "VK_KHR_external_memory_fd";
 
 fn simulated() -> bool {
@@ -242,4 +252,119 @@ fn a_vulkan_device_without_the_extension_is_an_error_that_names_it() -> Result {
     let Some(icd) = patched_lavapipe(&folder, &change)? else { return Ok(()) };
     let name = "vulkan::a_vulkan_device_without_the_extension_is_an_error_that_names_it";
     refused(with_icd(name, &icd)?, &["llvmpipe", "has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"])
+}
+
+#[test]
+fn a_search_that_finds_no_driver_is_made_once() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("search")?;
+    // Of the two names, the library tries this one for the error's cause alone.
+    folder.broken("libGLX_nvidia.so.0")?;
+    let mut command = with_icd("vulkan::a_search_that_finds_no_driver_is_made_once", NO_ICD)?;
+    folder.first_for(&mut command);
+    // The dynamic linker lists what it opens.
+    let list = folder.path().join("opened");
+    command.env("LD_DEBUG", "files").env("LD_DEBUG_OUTPUT", &list);
+    let said = child::run(command)?;
+    assert_eq!(said.len(), OPENS, "{said:#?}");
+    if support::driver::is_real() && said[0].starts_with("opened ") {
+        return support::skip("NVIDIA's headless driver serves without the loader");
+    }
+    let lists = fs::read_dir(folder.path())?.flatten().map(|entry| entry.path());
+    let texts = lists.filter(|path| path.with_extension("") == list).map(fs::read_to_string);
+    let text = texts.collect::<std::io::Result<String>>()?;
+    let opened = |name: &str| text.matches(&format!("file={name} [0];  dynamically loaded by")).count();
+    assert_eq!(opened("libGLX_nvidia.so.0"), 1);
+    Ok(())
+}
+
+/// A Vulkan device that the program makes itself; none if there is no device that can share memory.
+fn program() -> Result<Handles> {
+    // SAFETY: the loader's initialisers may run.
+    let entry = unsafe { ash::Entry::load() }?;
+    let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);
+    let info = vk::InstanceCreateInfo::default().application_info(&application);
+    // SAFETY: a valid description.
+    let instance = unsafe { entry.create_instance(&info, None) }?;
+    // SAFETY: a live instance.
+    let physical = unsafe { instance.enumerate_physical_devices() }?[0];
+    let queue = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
+    let names = [ash::khr::external_memory_fd::NAME.as_ptr()];
+    let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&names);
+    // SAFETY: a valid description.
+    let device = unsafe { instance.create_device(physical, &info, None) }?;
+    Ok(Handles::new(entry, instance, physical, device, 0))
+}
+
+/// The child: one thread looks for the GPU's Vulkan device, and the dynamic linker reads a driver's library that has no end
+/// yet. Meanwhile another thread uses the GPU by a device of the program's.
+fn open_during_a_search(library: &Path) -> Result {
+    let program = program()?;
+    // SAFETY: the process ends before the device.
+    let open_on = || unsafe { Vkgdr::open_on(&program, OpenFlags::empty()) };
+    // Loads what it needs, which the dynamic linker does not do while it is busy. For the same reason the threads below begin
+    // before the search, and use no channel.
+    drop(open_on()?);
+    change_icd()?;
+    let (begun, searching, opened) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let wait_for = |event: &AtomicBool| {
+        while !event.load(Ordering::SeqCst) {
+            std::thread::yield_now()
+        }
+    };
+    std::thread::scope(|scope| {
+        let end_of_library = scope.spawn(|| {
+            begun.store(true, Ordering::SeqCst);
+            // There is a writer once there is a reader: the linker.
+            let mut open = OpenOptions::new();
+            open.write(true).custom_flags(libc::O_NONBLOCK);
+            let writer = loop {
+                match open.open(library) {
+                    Err(error) if error.raw_os_error() == Some(libc::ENXIO) => std::thread::yield_now(),
+                    opened => break opened,
+                }
+            };
+            searching.store(true, Ordering::SeqCst);
+            let begin = Instant::now();
+            while !opened.load(Ordering::SeqCst) && begin.elapsed() < TIME_TO_OPEN {
+                std::thread::yield_now();
+            }
+            // The next attempt to load it finds no file.
+            fs::remove_file(library).and(writer).map(drop)
+        });
+        wait_for(&begun);
+        let search = scope.spawn(|| Vkgdr::open(0, OpenFlags::empty()).map(|gpu| gpu.vulkan_handles().is_ok()));
+        wait_for(&searching);
+        let begin = Instant::now();
+        let gpu = open_on();
+        let in_time = begin.elapsed() < TIME_TO_OPEN;
+        opened.store(true, Ordering::SeqCst);
+        end_of_library.join().map_err(|_| "the writer panicked")??;
+        assert!(!search.join().map_err(|_| "the search panicked")??, "found Vulkan without a driver");
+        assert_eq!(gpu?.device(), 0);
+        assert!(in_time, "waited for the search");
+        child::say("opened");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_search_keeps_no_thread_from_the_gpu_that_does_not_search() -> Result {
+    let library = |folder: &Path| folder.join("libEGL_nvidia.so.0");
+    if child::role().is_some() {
+        let path = std::env::var("LD_LIBRARY_PATH")?;
+        return open_during_a_search(&library(path.split(':').next().ok_or("no folder")?.as_ref()));
+    }
+    if !simulated() {
+        return support::skip("the simulated driver's Vulkan device is the only one");
+    }
+    let folder = Folder::new("endless")?;
+    assert!(Command::new("mkfifo").arg(library(folder.path())).status()?.success());
+    let name = "vulkan::a_search_keeps_no_thread_from_the_gpu_that_does_not_search";
+    let mut command = with_icd(name, NO_ICD)?;
+    folder.first_for(&mut command);
+    assert_eq!(child::run(command)?, ["opened"]);
+    Ok(())
 }
