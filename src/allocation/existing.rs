@@ -90,7 +90,7 @@ impl ExistingRange {
 
     /// The pages around the range: the first address and the bytes.
     pub(crate) fn pages(&self) -> (CUdeviceptr, usize) {
-        pages_around(self.address, self.len as u64).unwrap_or((self.pages.first, self.pages.len))
+        pages_around(self.address, self.len as u64).expect("the range was checked when it was mapped")
     }
 
     /// Whether the driver has the same memory at the addresses as when it was mapped.
