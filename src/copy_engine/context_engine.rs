@@ -3,7 +3,7 @@
 //! The device copies directly from and to page-locked private memory, otherwise through staging buffers.
 #![expect(unsafe_code, reason = "copies through pages that the device uses")]
 
-use std::mem::{self, ManuallyDrop};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::thread;
 use std::time::Duration;
@@ -242,13 +242,17 @@ impl ContextEngine {
 
     /// Leaves everything to the context and the process.
     pub(super) fn leave(&mut self) {
-        let _ = ManuallyDrop::new(mem::take(&mut self.buffers));
+        self.buffers.drain(..).for_each(|buffer| {
+            let _ = ManuallyDrop::new(buffer);
+        });
         self.pages.leave();
     }
 
     /// Forgets the CUDA objects that were destroyed with the context.
     pub(super) fn abandon(&mut self) {
-        let _ = ManuallyDrop::new(mem::take(&mut self.buffers));
+        self.buffers.drain(..).for_each(|buffer| {
+            let _ = ManuallyDrop::new(buffer);
+        });
         self.pages.abandon();
     }
 }

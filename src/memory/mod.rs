@@ -589,14 +589,15 @@ impl Memory {
     }
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for a failed copy of this crate that the
-    /// device may still be making; with the others for the bound stream, or the context if there is none.
+    /// device may still be making. [`DropPolicy::WaitForContext`] holds from then on, for bound memory, too; with
+    /// [`DropPolicy::WaitForStream`], the release waits as if nothing had been set.
     ///
     /// # Safety
     ///
     /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped.
     pub unsafe fn set_drop_policy(&self, policy: DropPolicy) {
         if !fork::is_forked() {
-            self.inner.uses.lock().set_immediate(policy == DropPolicy::Immediate);
+            self.inner.uses.lock().set_policy(policy);
         }
     }
 
@@ -634,7 +635,7 @@ impl Memory {
     /// No work of the device may use the memory that was submitted through this reference or by its pointers.
     pub unsafe fn free_unsynchronized(self) -> Result<()> {
         let Some(mut inner) = Arc::into_inner(self.into_inner()) else { return Ok(()) };
-        inner.uses.get_mut().set_immediate(true);
+        inner.uses.get_mut().set_policy(DropPolicy::Immediate);
         inner.release()
     }
 

@@ -101,8 +101,9 @@ pub(crate) struct Uses {
     bound: Option<BoundStream>,
     /// The streams of `record_use`.
     others: Vec<OtherStream>,
-    /// Whether other streams used the memory that may be gone: it was bound to another before, or had views while it was unbound.
-    used_elsewhere: bool,
+    /// Whether the release waits for the context although the memory is bound: streams that may be gone used it, since it was bound
+    /// to another before or had views while it was unbound, or its holder said so.
+    for_context: bool,
     /// Whether it had views while it was unbound.
     viewed: bool,
     /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
@@ -120,13 +121,14 @@ impl Uses {
         match self {
             Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
             Self { immediate: true, .. } => DropPolicy::Immediate,
-            Self { bound: Some(_), used_elsewhere: false, .. } => DropPolicy::WaitForStream,
+            Self { bound: Some(_), for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
     }
 
-    pub(crate) fn set_immediate(&mut self, immediate: bool) {
-        self.immediate = immediate;
+    pub(crate) fn set_policy(&mut self, policy: DropPolicy) {
+        self.immediate = policy == DropPolicy::Immediate;
+        self.for_context |= policy == DropPolicy::WaitForContext;
     }
 
     /// Records that a failed copy of the copy engine may still use the memory. An immediate release, requested before or after,
@@ -146,7 +148,7 @@ impl Uses {
     /// Binds to a stream. Returns the one before, to be dropped without the lock.
     #[must_use]
     pub(crate) fn bind(&mut self, stream: BoundStream) -> Option<BoundStream> {
-        self.used_elsewhere |= self.viewed || self.bound.is_some() && !self.is_bound_to(stream.raw());
+        self.for_context |= self.viewed || self.bound.is_some() && !self.is_bound_to(stream.raw());
         self.bound.replace(stream)
     }
 
@@ -164,7 +166,7 @@ impl Uses {
         let is_known = |known: &OtherStream| known.context == other.context && is_same_stream(known.stream.raw(), raw);
         let is_bound = other.context == own && self.is_bound_to(raw);
         // The thread that records the events may be another one.
-        self.used_elsewhere |= raw.addr() == PER_THREAD_STREAM;
+        self.for_context |= raw.addr() == PER_THREAD_STREAM;
         if !is_bound && !self.others.iter().any(is_known) {
             self.others.push(other);
         }
@@ -344,7 +346,7 @@ mod tests {
     #[test]
     fn an_immediate_release_does_not_cover_a_copy_of_ours() {
         let mut uses = bound_to(64);
-        uses.set_immediate(true);
+        uses.set_policy(DropPolicy::Immediate);
         assert_eq!(uses.policy(), DropPolicy::Immediate);
         uses.record_unfinished_copy();
         assert_eq!(uses.policy(), DropPolicy::WaitForContext);

@@ -1,13 +1,12 @@
 //! Failures of buffers and images that Vulkan, CUDA and the CPU share.
 #![expect(unsafe_code, reason = "creates buffers and images")]
 
-use support::blocking::waits;
-use support::cuda::{Context, Stream, no_context};
+use support::cuda::no_context;
 use support::driver::is_real;
-use support::{assert_says, codes, refused, simcuda, skip};
+use support::{codes, skip};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image, MemoryLocation, Semaphore};
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{MemoryKind, OpenFlags};
 
 use crate::Result;
 use crate::allocate::ENTER_AND_LEAVE;
