@@ -79,8 +79,14 @@ impl RawMemory {
         let Some(context) = owner.primary_context() else { return allocation.release() };
         let (guard, released) = match context.try_enter() {
             Ok(Entered::Current(guard)) => (Ok(guard), allocation.release()),
-            Ok(Entered::Destroyed(_)) => return Ok(release_orphan(allocation)),
-            Ok(Entered::ShutDown(_)) => return Ok(leave_to_the_system(allocation)),
+            Ok(Entered::Destroyed(_)) => {
+                release_orphan(allocation);
+                return Ok(());
+            }
+            Ok(Entered::ShutDown(_)) => {
+                leave_to_the_system(allocation);
+                return Ok(());
+            }
             Err(error) => (Err(error), allocation.release()),
         };
         let left = guard.and_then(ContextGuard::leave);
