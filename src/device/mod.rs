@@ -317,6 +317,13 @@ impl Vkgdr {
         self.primary_context().is_some_and(Context::is_destroyed)
     }
 
+    /// Whether this handle keeps the context of its memory alive; not that of others, of `cuCtxCreate`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn retains_context(&self) -> bool {
+        self.handle.primary.is_some() || self.handle.kept.get().is_some()
+    }
+
     /// The primary context, if this handle retains it.
     pub(crate) fn primary_context(&self) -> Option<Context> {
         self.handle.primary.as_ref().map(PrimaryContext::context)
