@@ -211,7 +211,6 @@ impl Vkgdr {
     /// stream capture, has no event to ask: this call waits for that context, and so do an allocation that finds no memory left
     /// and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to streams has been
     /// dropped and collected: this call needs one.
-
     pub fn collect(&self) -> usize {
         self.gpu().retired().collect()
     }

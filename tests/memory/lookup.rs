@@ -168,7 +168,7 @@ fn a_lookup_that_races_with_a_free_finds_live_memory_or_none() -> Result {
     for pooled in [true, false] {
         let pool = pool(&gpu)?;
         let allocate = |len| {
-            if pooled { pool.allocate(len).map(Memory::from) } else { Memory::allocate(&gpu, len, MemoryKind::Mapped) }
+            if pooled { pool.allocate(len) } else { Memory::allocate(&gpu, len, MemoryKind::Mapped) }
         };
         let first = allocate(512)?;
         let address = host_address(&first);

@@ -7,15 +7,10 @@ use vkgdr::Memory;
 
 use crate::chunks::{LEN, addresses, exposed, host_address, make_block, open};
 
-/// Frees memory that the device does not use as idle: as a pool's, or as any.
-fn free_idle(chunk: Memory, pooled: bool) -> Result {
+/// Frees memory that the device does not use.
+fn free_idle(chunk: Memory) -> Result {
     // SAFETY: the device does not use it.
-    let freed = if pooled {
-        unsafe { chunk.free_unsynchronized() }
-    } else {
-        unsafe { Memory::from(chunk).free_unsynchronized() }
-    };
-    Ok(freed?)
+    Ok(unsafe { chunk.free_unsynchronized() }?)
 }
 
 #[test]
@@ -24,14 +19,14 @@ fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
     let stream = Stream::create();
     make_block(&pool)?;
     let gate = stream.hold();
-    for (bound, pooled) in [(false, false), (true, false), (false, true), (true, true)] {
+    for bound in [false, true] {
         let (chunk, address) = exposed(&pool)?;
         if bound {
             // SAFETY: the stream outlives the chunk.
             unsafe { chunk.bind_raw_stream(stream.raw()) }?;
         }
-        free_idle(chunk, pooled)?;
-        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}, pooled: {pooled}");
+        free_idle(chunk)?;
+        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}");
     }
     gate.open();
     Ok(())
@@ -43,11 +38,11 @@ fn the_promise_of_one_holder_covers_no_other() -> Result {
     let stream = Stream::create();
     make_block(&pool)?;
     let gate = stream.hold();
-    for pooled in [false, true] {
+    for _ in 0..2 {
         let chunk = pool.allocate(LEN)?;
         let address = host_address(&chunk);
         let region = chunk.slice(..1)?;
-        free_idle(chunk, pooled)?;
+        free_idle(chunk)?;
         assert_eq!(pool.used_chunks(), 1);
         assert!(!addresses(&pool, 10)?.contains(&address), "the region keeps it");
         assert_ne!(region.device_ptr(), 0);

@@ -291,7 +291,6 @@ fn the_blocks_of_live_chunks_outlive_their_pool() -> Result {
     assert!(host_read(&region, 0, 10)? == pattern(1000, 1)[10..20]);
     drop(region);
     assert_eq!(Live::now(), before.plus_one(MAPPED));
-    let other = Memory::from(other);
     other.free()?;
     assert_eq!(Live::now(), before);
     Ok(())

@@ -132,7 +132,7 @@ pub fn memory_of(address: u64) -> Option<(Memory, usize)> {
 ///
 /// # Errors
 /// Those of [`Memory::stream`] and [`Memory::record_use`].
-#[expect(unsafe_code, reason = "the test keeps the stream")]
+#[expect(unsafe_code, clippy::not_unsafe_ptr_arg_deref, reason = "the test keeps the stream")]
 pub fn record_use(memory: &Memory, stream: CUstream) -> Result {
     // SAFETY: by this function's description.
     Ok(memory.record_use(unsafe { memory.stream(stream) }?)?)
