@@ -699,7 +699,7 @@ VKGDR_API int32_t vkgdr_map_existing(vkgdr_t g, CUdeviceptr device_ptr, size_t s
  * Whether existing memory is still the one that was mapped: false once it was freed, also if other memory has its address.
  * Always true for memory of this library.
  *
- * @param mem  The memory. For a region the answer is true.
+ * @param mem  The memory, or a region of it.
  * @param out  Where the answer is written.
  * @return A `vkgdr_status`.
  *
@@ -839,10 +839,9 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 /**
  * Finds the memory that contains an address.
  *
- * The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
- * function takes it, and freeing it frees the allocation only if it is the last reference: then vkgdr_memory_free() waits for
- * all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory
- * that another thread frees meanwhile is either kept alive or not found.
+ * The memory found is one more reference to all of the memory: it keeps the memory alive, every function takes it, and freeing
+ * it frees the memory only if it is the last reference: then vkgdr_memory_free() waits for all work of the memory's context.
+ * Memory that another thread frees meanwhile is either kept alive or not found.
  *
  * @param ptr     A host or device address of any byte of the memory.
  * @param memory  Where the memory is written; for vkgdr_memory_free().
@@ -889,11 +888,10 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
  * call does not wait, and a pool reuses the memory immediately.
  *
- * Free memory before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where there is
- * evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive.
+ * Free memory before its context of cuCtxCreate() is destroyed: what the CUDA driver does with a destroyed context is undefined.
+ * After a reset of the device (cudaDeviceReset()), only Vulkan's side of its primary context's memory is freed.
  *
- * Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
- * ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
+ * Freeing memory twice is undefined, as with free(3).
  *
  * @param mem  The memory or region, which must not be used afterwards.
  *
@@ -906,8 +904,7 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
  * VKGDR_ERROR_INVALID_ARGUMENT.
  *
  * @param mem  The memory or region, which must not be used afterwards.
- * @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
- *         noticed.
+ * @return A `vkgdr_status`.
  *
  * As for vkgdr_memory_free().
  */
@@ -1032,8 +1029,8 @@ VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_pool_create(vkgdr_t g, const struct vkgdr_pool_options *options, vkgdr_pool_t *out);
 
 /**
- * Closes a pool. NULL is allowed. Its free memory is released; memory in use stays valid until it is freed, and its
- * block is released with the last chunk in use, which waits for the device.
+ * Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it;
+ * memory in use stays valid until it is freed, and its block is released with the last chunk in use.
  *
  * @param pool  The pool, which must not be used afterwards.
  *

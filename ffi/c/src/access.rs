@@ -5,11 +5,11 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::slice;
 
-use vkgdr_rs::{Error, Region};
+use vkgdr_rs::{Error, Memory};
 
 use crate::boundary;
 use crate::failure::{Failure, Outcome};
-use crate::memory_handle::{range, region, vkgdr_memory_t, with};
+use crate::memory_handle::{memory, range, vkgdr_memory_t};
 
 /// Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
 /// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset:
 #[inline]
 unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    unsafe { with(mem, |region| Ok(region.flush(range_or_rest(region, offset, size))?)) }
+    let memory = unsafe { memory(mem) }?;
+    Ok(memory.flush(range_or_rest(memory, offset, size))?)
 }
 
 /// Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
@@ -90,14 +91,15 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, of
 #[inline]
 unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    unsafe { with(mem, |region| Ok(region.invalidate(range_or_rest(region, offset, size))?)) }
+    let memory = unsafe { memory(mem) }?;
+    Ok(memory.invalidate(range_or_rest(memory, offset, size))?)
 }
 
 /// The range of a flush: `usize::MAX` bytes are those up to the end of the memory, as `VK_WHOLE_SIZE` is in Vulkan, which
 /// vkgdr 0.1 hands its arguments to.
 #[inline]
-fn range_or_rest(region: &Region, offset: usize, size: usize) -> Range<usize> {
-    let end = if size == usize::MAX { region.len().max(offset) } else { offset.saturating_add(size) };
+fn range_or_rest(memory: &Memory, offset: usize, size: usize) -> Range<usize> {
+    let end = if size == usize::MAX { memory.len().max(offset) } else { offset.saturating_add(size) };
     offset..end
 }
 
@@ -125,8 +127,8 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
-        let range = range(&memory, offset, size)?;
+        let memory = unsafe { memory(mem) }?;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(source, size) }?;
         Ok(memory.write(range.start, source)?)
@@ -157,8 +159,8 @@ pub unsafe extern "C" fn vkgdr_memory_read(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
-        let range = range(&memory, offset, size)?;
+        let memory = unsafe { memory(mem) }?;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(target, size) }?;
         Ok(memory.read(range.start, target)?)
@@ -191,8 +193,8 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
-        let range = range(&memory, offset, size)?;
+        let memory = unsafe { memory(mem) }?;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
         if pattern.is_empty() {

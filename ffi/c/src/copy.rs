@@ -10,7 +10,7 @@ use crate::access::{bytes, bytes_mut};
 use crate::boundary::{self, handle, put};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory_handle::{range, region, vkgdr_memory_t};
+use crate::memory_handle::{memory, range, vkgdr_memory_t};
 
 /// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +81,8 @@ pub unsafe extern "C" fn vkgdr_copy_write(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
-        let (policy, range) = (self::policy(policy)?, range(&memory, offset, size)?);
+        let memory = unsafe { memory(mem) }?;
+        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(source, size) }?;
         Ok(memory.write_with(policy, range.start, source)?)
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn vkgdr_copy_read(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
-        let (policy, range) = (self::policy(policy)?, range(&memory, offset, size)?);
+        let memory = unsafe { memory(mem) }?;
+        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(target, size) }?;
         Ok(memory.read_with(policy, range.start, target)?)

@@ -5,12 +5,12 @@
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
 
-use vkgdr_rs::{Mapping, MappingFlags};
+use vkgdr_rs::{MappingFlags, Memory};
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, remembered, required};
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory_handle::{Borrowed, existing, region, vkgdr_memory_t};
+use crate::memory_handle::{existing, memory, vkgdr_memory_t};
 
 /// Flags for vkgdr_map_existing(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,9 +86,11 @@ pub unsafe extern "C" fn vkgdr_map_existing(
         required(out)?;
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
-        let mapping = Mapping::with_flags(gpu, device_ptr, size, MappingFlags::from_bits_retain(flags))?;
+        let flags = MappingFlags::from_bits_retain(flags);
+        // SAFETY: an alias of what others use, as all memory is in C.
+        let memory = unsafe { Memory::map_existing(gpu, device_ptr, size, flags) }?;
         // SAFETY: by this function's contract.
-        unsafe { put(out, existing(mapping)) }
+        unsafe { put(out, existing(memory)) }
     });
     boundary::code(opened)
 }
@@ -96,7 +98,7 @@ pub unsafe extern "C" fn vkgdr_map_existing(
 /// Whether existing memory is still the one that was mapped: false once it was freed, also if other memory has its address.
 /// Always true for memory of this library.
 ///
-/// @param mem  The memory. For a region the answer is true.
+/// @param mem  The memory, or a region of it.
 /// @param out  Where the answer is written.
 /// @return A `vkgdr_status`.
 ///
@@ -107,10 +109,7 @@ pub unsafe extern "C" fn vkgdr_map_existing(
 pub unsafe extern "C" fn vkgdr_memory_is_current(mem: vkgdr_memory_t, out: *mut bool) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let current = match unsafe { region(mem) }? {
-            Borrowed::Existing(mapping) => mapping.is_current()?,
-            _ => true,
-        };
+        let current = unsafe { memory(mem) }?.is_current()?;
         // SAFETY: by this function's contract.
         unsafe { put(out, current) }
     })
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_dma_buf(mem: vkgdr_memory_t, out: *mut
     let opened = remembered(|| {
         required(out)?;
         // SAFETY: by this function's contract.
-        let dma_buf = unsafe { region(mem) }?.dma_buf()?;
+        let dma_buf = unsafe { memory(mem) }?.dma_buf()?;
         let (offset, size) = (dma_buf.offset, dma_buf.len);
         // SAFETY: by this function's contract.
         unsafe { put(out, vkgdr_dma_buf { fd: dma_buf.fd.into_raw_fd(), offset, size }) }

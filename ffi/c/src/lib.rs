@@ -7,7 +7,7 @@
 //! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
-//! | `memory_handle`, `handle_table` | `vkgdr_memory_t`: what it points to, and the handles by device address |
+//! | `memory_handle`, `handle_table` | `vkgdr_memory_t`: what it points to, and the handles by the memory's id |
 //! | `memory` | its exports: alloc, free, pointers, streams, regions |
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `vulkan` | Vulkan's handles of the device and of memory |

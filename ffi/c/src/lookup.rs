@@ -12,10 +12,9 @@ use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
 
 /// Finds the memory that contains an address.
 ///
-/// The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
-/// function takes it, and freeing it frees the allocation only if it is the last reference: then vkgdr_memory_free() waits for
-/// all work of the memory's context. Memory of a pool is found only after one of its addresses has been requested. Memory
-/// that another thread frees meanwhile is either kept alive or not found.
+/// The memory found is one more reference to all of the memory: it keeps the memory alive, every function takes it, and freeing
+/// it frees the memory only if it is the last reference: then vkgdr_memory_free() waits for all work of the memory's context.
+/// Memory that another thread frees meanwhile is either kept alive or not found.
 ///
 /// @param ptr     A host or device address of any byte of the memory.
 /// @param memory  Where the memory is written; for vkgdr_memory_free().
@@ -31,7 +30,8 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
     boundary::status(|| {
         required(memory)?;
         let address = ptr.addr() as u64;
-        let (memory_found, at) = memory_of(address).ok_or(Failure::NotFound)?;
+        // SAFETY: an alias of what others use, as all memory is in C.
+        let (memory_found, at) = unsafe { memory_of(address) }.ok_or(Failure::NotFound)?;
         if !offset.is_null() {
             // SAFETY: good for writing, by this function's contract.
             unsafe { put(offset, at) }?;

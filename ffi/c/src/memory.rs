@@ -2,29 +2,21 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::c_void;
-use std::io::Write as _;
 use std::ptr::{NonNull, null_mut};
 
-use vkgdr_rs::{Error, Memory};
+use vkgdr_rs::Memory;
 
 use crate::boundary::{self, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::options;
-use crate::memory_handle::{free, part, range, region, vkgdr_memory_t, whole, with};
+use crate::memory_handle::{free, memory, owned, region, vkgdr_memory_t, whole};
 use crate::{CUdeviceptr, CUstream};
 
-/// Reports a failed free: a double free on standard error, since it is a bug of the program that would otherwise go
-/// unnoticed, and others to the log.
+/// Logs a failed free.
 #[cold]
 fn report(failure: &Failure) {
-    match failure {
-        Failure::Library(Error::Freed) => {
-            // Nothing can be done where standard error is closed.
-            let _ = writeln!(std::io::stderr(), "vkgdr: vkgdr_memory_free: this memory of a pool was freed before");
-        }
-        failure => log::warn!("freeing memory: {failure:?}"),
-    }
+    log::warn!("freeing memory: {failure:?}");
 }
 
 /// Allocates memory.
@@ -46,7 +38,7 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
     let allocated = remembered(|| {
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
-        Ok(whole(Memory::allocate_with(gpu, size, options(flags)?)?))
+        Ok(owned(Memory::allocate_with(gpu, size, options(flags)?)?))
     });
     allocated.unwrap_or(null_mut())
 }
@@ -57,11 +49,10 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
 /// call does not wait, and a pool reuses the memory immediately.
 ///
-/// Free memory before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where there is
-/// evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive.
+/// Free memory before its context of cuCtxCreate() is destroyed: what the CUDA driver does with a destroyed context is undefined.
+/// After a reset of the device (cudaDeviceReset()), only Vulkan's side of its primary context's memory is freed.
 ///
-/// Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
-/// ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
+/// Freeing memory twice is undefined, as with free(3).
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
 ///
@@ -85,8 +76,7 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
 /// VKGDR_ERROR_INVALID_ARGUMENT.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
-/// @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
-///         noticed.
+/// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///
@@ -146,11 +136,9 @@ pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: C
 /// As for [`vkgdr_memory_bind_stream`].
 unsafe fn bind(mem: vkgdr_memory_t, stream: CUstream) -> Outcome {
     // SAFETY: by this function's contract.
-    let memory = unsafe { region(mem) }?;
-    let memory = memory.memory()?;
+    let memory = unsafe { whole(mem) }?;
     // SAFETY: as above.
-    unsafe { memory.bind_raw_stream(stream.cast()) }?;
-    Ok(())
+    Ok(unsafe { memory.bind_raw_stream(stream.cast()) }?)
 }
 
 /// Creates a region: a part of memory or of another region, with pointers of its own. It keeps the memory alive.
@@ -174,10 +162,9 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
     boundary::status(|| {
         required(out)?;
         // SAFETY: by this function's contract.
-        let whole = unsafe { region(mem) }?;
-        let range = range(&whole, offset, size)?;
+        let region = unsafe { region(mem, offset, size) }?;
         // SAFETY: by this function's contract.
-        unsafe { put(out, part(whole.region(range)?)) }
+        unsafe { put(out, region) }
     })
 }
 
@@ -193,7 +180,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
 pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut c_void {
     boundary::value(null_mut(), || {
         // SAFETY: by this function's contract.
-        unsafe { with(mem, |region| Ok(region.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())) }
+        Ok(unsafe { memory(mem) }?.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())
     })
 }
 
@@ -208,7 +195,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUdeviceptr {
     // SAFETY: by this function's contract.
-    boundary::value(0, || unsafe { with(mem, |region| Ok(region.device_ptr())) })
+    boundary::value(0, || Ok(unsafe { memory(mem) }?.device_ptr()))
 }
 
 /// The requested size in bytes.
@@ -222,7 +209,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(0, || unsafe { with(mem, |region| Ok(region.len())) })
+    boundary::value(0, || Ok(unsafe { memory(mem) }?.len()))
 }
 
 /// The kind of memory.
@@ -238,7 +225,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
 pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u32) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let kind = unsafe { region(mem) }?.kind();
+        let kind = unsafe { memory(mem) }?.kind();
         // SAFETY: by this function's contract.
         unsafe { put(out, kind as u32) }
     })
@@ -256,7 +243,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
     // SAFETY: by this function's contract.
-    boundary::value(true, || unsafe { with(mem, |region| Ok(region.is_coherent())) })
+    boundary::value(true, || Ok(unsafe { memory(mem) }?.is_coherent()))
 }
 
 /// The granularity of flushes in bytes: 1 where the memory is coherent.
@@ -270,5 +257,5 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_non_coherent_atom_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(1, || unsafe { with(mem, |region| Ok(region.non_coherent_atom_size())) })
+    boundary::value(1, || Ok(unsafe { memory(mem) }?.non_coherent_atom_size()))
 }

@@ -13,7 +13,7 @@ use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::kind;
-use crate::memory_handle::{pooled, vkgdr_memory_t};
+use crate::memory_handle::{owned, vkgdr_memory_t};
 
 /// Allocates small memory in nanoseconds, without a driver call.
 #[derive(Debug)]
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn vkgdr_pool_create(
     boundary::code(opened)
 }
 
-/// Closes a pool. NULL is allowed. Its free memory is released; memory in use stays valid until it is freed, and its
-/// block is released with the last chunk in use, which waits for the device.
+/// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it;
+/// memory in use stays valid until it is freed, and its block is released with the last chunk in use.
 ///
 /// @param pool  The pool, which must not be used afterwards.
 ///
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vk
     let allocated = remembered(|| {
         // SAFETY: by this function's contract.
         let pool = unsafe { pool_of(pool) }?;
-        Ok(pooled(pool.allocate(size)?))
+        Ok(owned(pool.allocate(size)?))
     });
     allocated.unwrap_or(null_mut())
 }
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
         // SAFETY: by this function's contract.
         let pool = unsafe { pool_of(pool) }?;
         // SAFETY: by this function's contract.
-        Ok(pooled(unsafe { pool.allocate_on_raw(size, stream.cast()) }?))
+        Ok(owned(unsafe { pool.allocate_on_raw(size, stream.cast()) }?))
     });
     allocated.unwrap_or(null_mut())
 }
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed:
 pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        unsafe { pool_of(pool) }?.free_held();
+        unsafe { pool_of(pool) }?.release_unused();
         Ok(())
     })
 }
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
 pub unsafe extern "C" fn vkgdr_pool_stop_holding(pool: vkgdr_pool_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        unsafe { pool_of(pool) }?.stop_holding();
+        unsafe { pool_of(pool) }?.disable_caching();
         Ok(())
     })
 }

@@ -10,7 +10,7 @@ use vkgdr_rs::{Error, ipc};
 use crate::boundary::{self, put, remembered, required};
 use crate::failure::Outcome;
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory_handle::{region, vkgdr_memory_t, whole};
+use crate::memory_handle::{owned, vkgdr_memory_t, whole};
 
 /// Flags for vkgdr_memory_receive(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +40,10 @@ pub enum vkgdr_receive_flags {
 pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -> i32 {
     let opened = remembered(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
+        let memory = unsafe { whole(mem) }?;
         // SAFETY: by this function's contract.
         let socket = unsafe { borrow(socket) }?;
-        Ok(ipc::send(socket, memory.memory()?)?)
+        Ok(ipc::send(socket, memory)?)
     });
     boundary::code(opened)
 }
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: 
             _ => Err(Error::UnknownFlags { bits: flags & !ANY_USER }),
         }?;
         // SAFETY: by this function's contract.
-        unsafe { put(out, whole(memory)) }
+        unsafe { put(out, owned(memory)) }
     });
     boundary::code(opened)
 }

@@ -11,7 +11,7 @@ use vkgdr_rs::{Error, Vkgdr};
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::Failure;
 use crate::handle::{gpu, into_handle, open_flags, vkgdr_t};
-use crate::memory_handle::{region, vkgdr_memory_t};
+use crate::memory_handle::{memory, vkgdr_memory_t};
 
 /// A Vulkan device: Vulkan's own handles, whose types are pointers.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn vkgdr_device_finish_frees(g: vkgdr_t) -> i32 {
 pub unsafe extern "C" fn vkgdr_memory_get_vulkan_memory(mem: vkgdr_memory_t, out: *mut vkgdr_vulkan_memory) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { region(mem) }?;
+        let memory = unsafe { memory(mem) }?;
         let place = memory.vulkan_memory().ok_or(Error::NoExport { kind: memory.kind() })?;
         // SAFETY: by this function's contract.
         unsafe { put(out, vkgdr_vulkan_memory { memory: place.memory.as_raw(), offset: place.offset }) }

@@ -10,8 +10,8 @@
 //! | `errno` | failures as error numbers |
 //! | `lock` | a mutex that a forked child only tries to lock |
 //!
-//! Memory of this library is found by its address; other CUDA memory is mapped where the driver can ([`vkgdr_rs::Mapping`]). No
-//! kernel module is needed. `include/gdrapi.h`, which is written by hand, declares the functions.
+//! Memory of this library is found by its address; other CUDA memory is mapped where the driver can
+//! ([`vkgdr_rs::Memory::map_existing`]). No kernel module is needed. `include/gdrapi.h`, which is written by hand, declares the functions.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 

@@ -1,14 +1,14 @@
 //! [`Pin`]: what `gdr_pin_buffer` pins.
 //!
 //! That is memory of this library, or existing CUDA memory.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "makes aliases of the program's memory, as gdrcopy does")]
 
 use std::collections::BTreeMap;
 use std::env;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of,
+    CachedBytes, Error, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of,
     pointer_device,
 };
 
@@ -22,28 +22,13 @@ pub(crate) const PAGE: u64 = 65536;
 /// The error number of a failed copy.
 type Status = std::result::Result<(), i32>;
 
-/// The owner of the memory. Memory of vkgdr is kept alive; existing memory is not.
-#[derive(Debug)]
-enum Source {
-    Ours(Memory),
-    Existing(Mapping),
-}
-
-impl Source {
-    fn cached_bytes(&self) -> CachedBytes {
-        match self {
-            Self::Ours(memory) => memory.cached_bytes(),
-            Self::Existing(mapping) => mapping.cached_bytes(),
-        }
-    }
-}
-
 /// A pinned range, as whole pages.
 #[derive(Debug)]
 pub(crate) struct Pin {
     /// The bytes that the CPU copies as ordinary memory: all of cached, coherent memory, and none of other memory.
     pub(crate) ordinary: CachedBytes,
-    source: Source,
+    /// Memory of vkgdr is kept alive; existing memory is not.
+    memory: Memory,
     /// The first host address of the memory.
     host: usize,
     coherent: bool,
@@ -62,7 +47,8 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     }
     // Beyond the last address no memory is known.
     let end = end.ok_or(Error::NoMapping { address, reason: NoMapping::Unknown })?;
-    let Found { source, device_ptr, host, coherent, cached, .. } = find(address, size, end, pcie)?;
+    let Found { memory, host, .. } = find(address, size, end, pcie)?;
+    let (device_ptr, coherent, cached) = (memory.device_ptr(), memory.is_coherent(), memory.is_cached());
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
     }
@@ -70,32 +56,37 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
     let distance = usize::try_from(device_ptr.abs_diff(va)).unwrap_or(0);
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
-    let ordinary = if coherent { source.cached_bytes() } else { CachedBytes::NONE };
-    Ok(Pin { ordinary, source, host, coherent, cached, va, map, mapped_size: end - va })
+    let ordinary = if coherent { memory.cached_bytes() } else { CachedBytes::NONE };
+    Ok(Pin { ordinary, memory, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
 /// Memory that can be pinned.
 #[derive(Debug)]
 struct Found {
-    source: Source,
+    memory: Memory,
+    /// The first host address of the memory.
+    host: usize,
     /// The address from which a program may round the memory's size up.
     from: u64,
-    device_ptr: u64,
-    host: usize,
-    len: usize,
-    coherent: bool,
-    cached: bool,
 }
 
 impl Found {
-    fn contains(&self, address: u64) -> bool {
-        address.checked_sub(self.device_ptr).is_some_and(|offset| offset < self.len as u64)
+    fn new(memory: Memory, from: Option<u64>) -> Result<Self> {
+        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
+        let from = from.unwrap_or_else(|| memory.device_ptr());
+        Ok(Self { memory, host, from })
+    }
+
+    /// The offset of a device address in the memory.
+    fn offset_of(&self, address: u64) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.memory.device_ptr())?).ok()?;
+        (offset < self.memory.len()).then_some(offset)
     }
 
     /// Whether pages up to `end` can be pinned. Programs round sizes up to whole pages, beyond the end of the memory; also where
     /// it does not start at a page's.
     fn reaches(&self, end: u64) -> bool {
-        let len = (self.device_ptr + self.len as u64).saturating_sub(self.from);
+        let len = (self.memory.device_ptr() + self.memory.len() as u64).saturating_sub(self.from);
         let whole = len.checked_next_multiple_of(PAGE);
         let last = whole.and_then(|whole| self.from.checked_add(whole)?.checked_next_multiple_of(PAGE));
         last.is_some_and(|last| end <= last)
@@ -106,14 +97,13 @@ impl Found {
 /// first page, since programs align addresses down to pages.
 fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Found> {
     let found = ours(address).and_then(|found| found.map_or_else(|| existing(address, end, pcie), Ok));
-    let refusal = match found {
-        Ok(found) if found.contains(address) && found.reaches(end) => return Ok(found),
-        Ok(found) if found.contains(address) => {
-            let offset = usize::try_from(address - found.device_ptr).unwrap_or(usize::MAX);
-            Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: found.len }
+    let refusal = match found.map(|found| (found.offset_of(address), found)) {
+        Ok((Some(_), found)) if found.reaches(end) => return Ok(found),
+        Ok((Some(offset), found)) => {
+            Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: found.memory.len() }
         }
         // Memory of vkgdr is found by its host addresses, too.
-        Ok(_) => Error::NoMapping { address, reason: NoMapping::Unknown },
+        Ok((None, _)) => Error::NoMapping { address, reason: NoMapping::Unknown },
         Err(error) => error,
     };
     beginning_behind(address, size, end).ok_or(refusal)
@@ -126,23 +116,22 @@ fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
     let first = (address + 1).checked_next_multiple_of(LINE)?;
     let page = first.checked_next_multiple_of(PAGE)?;
     let starts = (first..page.min(address + size)).step_by(usize::try_from(LINE).ok()?);
-    let begins = |start| ours(start).ok().flatten().filter(|found| found.device_ptr == start && found.reaches(end));
+    let begins =
+        |start| ours(start).ok().flatten().filter(|found| found.offset_of(start) == Some(0) && found.reaches(end));
     starts.into_iter().find_map(begins)
 }
 
 /// Memory of vkgdr.
 fn ours(address: u64) -> Result<Option<Found>> {
-    let Some((memory, _)) = memory_of(address) else { return Ok(None) };
-    let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
-    let (device_ptr, len) = (memory.device_ptr(), memory.len());
-    let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
-    Ok(Some(Found { source: Source::Ours(memory), from: device_ptr, device_ptr, host, len, coherent, cached }))
+    // SAFETY: the program asks for an alias.
+    let found = unsafe { memory_of(address) };
+    found.map(|(memory, _)| Found::new(memory, None)).transpose()
 }
 
 /// Memory of CUDA's: the whole pages around the range, as far as they are in its allocation.
 fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
     // No allocation has as many bytes: nothing is mapped, and the error tells where the allocation begins and ends.
-    let mapping = match map(address, usize::MAX, pcie) {
+    let memory = match map(address, usize::MAX, pcie) {
         Err(Error::OutOfRange { offset, size, .. }) if offset < size => {
             let start = address.saturating_sub(offset as u64);
             let first = start.max(address - address % PAGE);
@@ -151,17 +140,15 @@ fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
         }
         result => result,
     }?;
-    let (device_ptr, len) = (mapping.device_ptr(), mapping.len());
-    let host = mapping.host_ptr().map_or(0, |pointer| pointer.addr().get());
-    let (coherent, cached) = (mapping.is_coherent(), mapping.is_cached());
-    Ok(Found { source: Source::Existing(mapping), from: address, device_ptr, host, len, coherent, cached })
+    Found::new(memory, Some(address))
 }
 
 /// Maps existing memory in its device's primary context. Only where no context is current, and the driver does not know the
 /// memory's device then, is each device tried: that retains its primary context, which takes memory there and may fail.
-fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
+fn map(address: u64, size: usize, pcie: bool) -> Result<Memory> {
     let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
-    let on = |device| gpu(device).and_then(|gpu| Mapping::with_flags(&gpu, address, size, flags));
+    // SAFETY: the program asks for an alias.
+    let on = |device| gpu(device).and_then(|gpu| unsafe { Memory::map_existing(&gpu, address, size, flags) });
     let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
     match pointer_device(address) {
         Ok(Some(device)) => return on(device),
@@ -221,11 +208,8 @@ impl Pin {
             if !self.coherent {
                 self.invalidate_edges(offset, source.len())?;
             }
-            match &self.source {
-                Source::Ours(memory) => memory.write(offset, source),
-                Source::Existing(mapping) => mapping.write(offset, source),
-            }?;
-            if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
+            self.memory.write(offset, source)?;
+            if self.coherent { Ok(()) } else { self.memory.flush(offset..offset + source.len()) }
         };
         write().map_err(|error| self.refusal(to, &error))
     }
@@ -237,10 +221,7 @@ impl Pin {
             if !self.coherent {
                 self.invalidate(offset, target.len())?;
             }
-            match &self.source {
-                Source::Ours(memory) => memory.read(offset, target),
-                Source::Existing(mapping) => mapping.read(offset, target),
-            }
+            self.memory.read(offset, target)
         };
         read().map_err(|error| self.refusal(from, &error))
     }
@@ -257,14 +238,6 @@ impl Pin {
         }
     }
 
-    #[cold]
-    fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.source {
-            Source::Ours(memory) => memory.flush(offset..offset.saturating_add(len)),
-            Source::Existing(mapping) => mapping.flush(offset..offset.saturating_add(len)),
-        }
-    }
-
     /// Makes the CPU see what the device wrote beside a range: the flush after a write to the range writes whole atoms.
     #[cold]
     fn invalidate_edges(&self, offset: usize, len: usize) -> Result<()> {
@@ -277,17 +250,11 @@ impl Pin {
 
     #[cold]
     fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.source {
-            Source::Ours(memory) => memory.invalidate(offset..offset.saturating_add(len)),
-            Source::Existing(mapping) => mapping.invalidate(offset..offset.saturating_add(len)),
-        }
+        self.memory.invalidate(offset..offset.saturating_add(len))
     }
 
     /// Whether the memory was freed while it is pinned, which only existing memory can be.
     pub(crate) fn is_freed(&self) -> Result<bool> {
-        match &self.source {
-            Source::Ours(_) => Ok(false),
-            Source::Existing(mapping) => mapping.is_current().map(|current| !current),
-        }
+        self.memory.is_current().map(|current| !current)
     }
 }

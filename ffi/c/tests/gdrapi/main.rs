@@ -338,7 +338,7 @@ fn gdr_get_mapping_type_string() -> Result {
 fn memory_of_a_pool_is_pinned_and_kept_from_reuse() -> Result {
     let (context, gpu) = support::open(OpenFlags::empty())?;
     let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
-    let fixture = Fixture::of(pool.allocate(1000)?.into(), context)?;
+    let fixture = Fixture::of(pool.allocate(1000)?, context)?;
     let (_, bytes) = fixture.map()?;
     assert_eq!(call!(copy_to(fixture.handle, bytes, pattern(1000, 5).as_ptr().cast(), 1000)), 0);
     let (g, handle) = (fixture.g, fixture.handle);

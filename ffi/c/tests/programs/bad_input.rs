@@ -5,7 +5,7 @@ use super::clients::sanitized;
 use super::workshop::{Build, GCC, Linkage, Workshop, done, installed};
 
 /// The tests of the program, and what each of them shows.
-const TESTS: [(&str, &str); 12] = [
+const TESTS: [(&str, &str); 11] = [
     ("null", "null is refused or ignored for every pointer of every function"),
     ("ranges", "ranges that are not within the memory are refused up to SIZE_MAX"),
     ("flags-and-sizes", "unknown flags and impossible sizes are refused"),
@@ -16,7 +16,6 @@ const TESTS: [(&str, &str); 12] = [
     ("failed-free-on-stream", "memory that could not be freed on a stream is still the caller's"),
     ("null-for-pools", "null is refused or ignored for every pointer of a pool's functions"),
     ("impossible-pools", "unknown and impossible options of pools are refused"),
-    ("double-frees-of-pool-memory", "a pool's memory that is freed twice is lent once"),
     ("pools-at-the-end-of-thread", "a pool can be used and closed while a thread ends"),
 ];
 const BAD_INPUT: Build<'_> = Build {
