@@ -182,8 +182,7 @@ fn cycle_in_rust(gpu: &Vkgdr) {
     let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped).map(black_box);
     let memory = memory.unwrap_or_else(|error| panic!("{error}"));
     // SAFETY: nothing uses the memory.
-    unsafe { memory.release_immediately() };
-    memory.free().unwrap_or_else(|error| panic!("{error}"));
+    unsafe { memory.free_unsynchronized() }.unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn compare_calls(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &Vkgdr) -> Result {
@@ -244,7 +243,7 @@ fn compare_pools(
                 black_box(memory.device_ptr());
             }
             // SAFETY: nothing uses the memory.
-            unsafe { memory.free_idle() }.unwrap_or_else(|error| panic!("{error}"));
+            unsafe { memory.free_unsynchronized() }.unwrap_or_else(|error| panic!("{error}"));
         };
         let pairs = FAST.measure(in_c, in_rust);
         if !is_shown {

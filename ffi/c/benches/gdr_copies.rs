@@ -1,4 +1,4 @@
-//! What a copy by `gdr_copy_to_mapping` and `gdr_copy_from_mapping` costs beside the same copy of a `Region`.
+//! What a copy by `gdr_copy_to_mapping` and `gdr_copy_from_mapping` costs beside the same copy by [`Memory`].
 //!
 //! The two sides take turns in one run; the table is also written to `gdrapi.json` (see `benches/report`).
 #![expect(unsafe_code, reason = "calls C functions")]
@@ -76,13 +76,13 @@ fn main() -> Result {
         // SAFETY: as above, which only this side uses meanwhile.
         let source = || unsafe { slice::from_raw_parts(black_box(place), len) };
         let theirs = || memory.write(black_box(0), source()).unwrap_or_else(|error| panic!("{error}"));
-        report.add(format!("gdr_copy_to_mapping, {name}"), "Region::write", effort.measure(ours, theirs), goal);
+        report.add(format!("gdr_copy_to_mapping, {name}"), "Memory::write", effort.measure(ours, theirs), goal);
         // SAFETY: private memory of `len` bytes.
         let ours = || unsafe { gdr_copy_from_mapping(black_box(handle), place.cast(), bytes, black_box(len)) };
         // SAFETY: as above, which only this side uses meanwhile.
         let target = || unsafe { slice::from_raw_parts_mut(black_box(place), len) };
         let theirs = || memory.read(black_box(0), target()).unwrap_or_else(|error| panic!("{error}"));
-        report.add(format!("gdr_copy_from_mapping, {name}"), "Region::read", effort.measure(ours, theirs), goal);
+        report.add(format!("gdr_copy_from_mapping, {name}"), "Memory::read", effort.measure(ours, theirs), goal);
         report.save("gdrapi", gpu.name());
     }
     report.publish("gdrapi", gpu.name());
