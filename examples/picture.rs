@@ -78,8 +78,9 @@ fn run() -> Result<(), Box<dyn Error>> {
     let context = CudaContext::new(0)?;
     let kernel = context.load_module(Ptx::from_src(include_str!("vulkan/flower.ptx")))?.load_function("flower")?;
     let stream = context.new_stream()?;
+    let mut view = vertices.view_mut::<u8>(&stream)?;
     let mut launch = stream.launch_builder(&kernel);
-    launch.arg(&mut vertices).arg(&TRIANGLES);
+    launch.arg(&mut view).arg(&TRIANGLES);
     // SAFETY: the kernel writes three corners of 20 bytes for each triangle.
     unsafe { launch.launch(LaunchConfig::for_num_elems(TRIANGLES)) }?;
     stream.synchronize()?;

@@ -121,8 +121,10 @@ impl Batch {
         self.packets.flush(..)?;
         self.lengths.flush(..)?;
         let (stride, count) = (u32::try_from(STRIDE)?, u32::try_from(self.count)?);
+        let (packets, lengths) = (self.packets.view::<u8>(stream)?, self.lengths.view::<u32>(stream)?);
+        let mut sums = self.sums.view_mut::<u64>(stream)?;
         let mut launch = stream.launch_builder(kernel);
-        launch.arg(&self.packets).arg(&self.lengths).arg(&mut self.sums).arg(&stride).arg(&count);
+        launch.arg(&packets).arg(&lengths).arg(&mut sums).arg(&stride).arg(&count);
         // SAFETY: the kernel takes these arguments, and stays within `count` packets, lengths and sums.
         unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }?;
         Ok(())

@@ -85,7 +85,7 @@ fn run() -> Result<()> {
 
     let written = steps.time("CPU: file to GPU memory", len, || write_file(&mut file, &source))?;
     steps.time("GPU: copy to the second", len, || {
-        stream.memcpy_dtod::<u8, _, _>(&source, &mut copy)?;
+        stream.memcpy_dtod(&source.view::<u8>(&stream)?, &mut copy.view_mut(&stream)?)?;
         Ok(stream.synchronize()?)
     })?;
     steps.time("GPU: fill the third", len, || {

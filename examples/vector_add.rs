@@ -52,8 +52,9 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     let stream = context.new_stream()?;
     let n = u32::from(N);
+    let (a, b, mut c) = (a.view::<f32>(&stream)?, b.view::<f32>(&stream)?, sum.view_mut::<f32>(&stream)?);
     let mut launch = stream.launch_builder(&kernel);
-    launch.arg(&a).arg(&b).arg(&mut sum).arg(&n);
+    launch.arg(&a).arg(&b).arg(&mut c).arg(&n);
     // SAFETY: the kernel takes three vectors of `n` floats and `n`, and stays within them.
     unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
     stream.synchronize()?;

@@ -74,8 +74,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         // Twice each number, by Vulkan.
         commands::run(&gpu, |device, commands| shader.record(device, commands, n))?;
         // Plus its index, by CUDA.
+        let mut view = numbers.view_mut::<f32>(&stream)?;
         let mut launch = stream.launch_builder(&kernel);
-        launch.arg(&mut numbers).arg(&n);
+        launch.arg(&mut view).arg(&n);
         // SAFETY: the kernel stays within `n` numbers.
         unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
         stream.synchronize()?;

@@ -157,8 +157,9 @@ fn a_buffer_on_vulkanos_device_is_written_by_the_cpu_a_shader_and_a_kernel() -> 
         shared.flush(..)?;
         // SAFETY: created so just now, and dropped later than the commands.
         program.step(unsafe { program.adopt(shared.handle(), &info) }, count, 7)?;
+        let words_of_shared = shared.view::<u32>(&stream)?;
         let mut launch = stream.launch_builder(&kernel);
-        launch.arg(&*shared).arg(&count).arg(&9_u32);
+        launch.arg(&words_of_shared).arg(&count).arg(&9_u32);
         // SAFETY: the kernel stays within `count` words.
         unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }?;
         stream.synchronize()?;
