@@ -5,6 +5,7 @@
 //! | `boundary` | the boundary around every export: panics, null pointers, statuses |
 //! | `status`, `failure` | the results of the functions that vkgdr 0.1 lacks, and the failures that they stand for |
 //! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
+//! | `lock` | a mutex that a forked child only tries to lock |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
 //! | `memory_handle`, `handle_table` | `vkgdr_memory_t`: what it points to, and the handles by the memory's id |
@@ -36,6 +37,7 @@ mod handle;
 mod handle_table;
 mod kind;
 mod last_error;
+mod lock;
 mod lookup;
 mod memory;
 mod memory_handle;

@@ -117,7 +117,7 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
         // SAFETY: a function pointer, which the caller casts back.
         let get_proc_addr =
             unsafe { mem::transmute::<vk::PFN_vkGetInstanceProcAddr, unsafe extern "C" fn()>(get_proc_addr) };
-        let pointer = |number: u64| std::ptr::with_exposed_provenance_mut(usize::try_from(number).unwrap_or(0));
+        let pointer = |number: u64| std::ptr::with_exposed_provenance_mut(usize::try_from(number).expect("64 bits"));
         let handles = vkgdr_vulkan_handles {
             get_instance_proc_addr: Some(get_proc_addr),
             instance: pointer(lent.instance.handle().as_raw()),

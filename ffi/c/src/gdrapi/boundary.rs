@@ -3,9 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
 
 use super::errno;
+use crate::{access, boundary};
 
 /// Runs the body of an export: 0, or an error number. A panic is `EIO`.
 #[inline]
@@ -22,12 +22,8 @@ pub(crate) fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
 ///
 /// `pointer` must be null or good for writing.
 pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
-    if pointer.is_null() {
-        return Err(errno::invalid("the pointer to a result is null"));
-    }
     // SAFETY: by this function's contract.
-    unsafe { pointer.write(value) };
-    Ok(())
+    unsafe { boundary::put(pointer, value) }.map_err(|_| errno::invalid("the pointer to a result is null"))
 }
 
 /// The caller's bytes, to read. `EINVAL` if there are none, or more than an object can have.
@@ -36,9 +32,8 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
 ///
 /// `pointer` must be null or good for reading `len` bytes.
 pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Result<&'a [u8], i32> {
-    check(pointer, len)?;
-    // SAFETY: by this function's contract; not null.
-    Ok(if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } })
+    // SAFETY: by this function's contract.
+    unsafe { access::bytes(pointer, len) }.map_err(|_| no_bytes())
 }
 
 /// The caller's bytes, to write. The errors of [`bytes`].
@@ -47,16 +42,11 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Result<&'a
 ///
 /// `pointer` must be null or good for writing `len` bytes.
 pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> Result<&'a mut [u8], i32> {
-    check(pointer, len)?;
-    // SAFETY: by this function's contract; not null.
-    Ok(if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } })
+    // SAFETY: by this function's contract.
+    unsafe { access::bytes_mut(pointer, len) }.map_err(|_| no_bytes())
 }
 
-fn check(pointer: *const c_void, len: usize) -> Result<(), i32> {
-    let exists = len == 0 || !pointer.is_null();
-    if exists && isize::try_from(len).is_ok() {
-        Ok(())
-    } else {
-        Err(errno::invalid("the pointer to the bytes is null, or they are more than an object can have"))
-    }
+#[cold]
+fn no_bytes() -> i32 {
+    errno::invalid("the pointer to the bytes is null, or they are more than an object can have")
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use super::NONE;
 use super::errno::Refusal;
-use super::lock::lock;
 use super::pin::Pin;
+use crate::lock::lock;
 
 /// Slots of a page, and pages. 4 Mi handles at a time.
 const SLOTS: usize = 1 << 12;
@@ -141,7 +141,7 @@ impl State {
             slot.mapped.store(ptr::null_mut(), Ordering::Release);
             slot.handle.store(0, Ordering::Release);
         }
-        self.vacant.push(usize::try_from(handle).unwrap_or(0) & ((1 << INDEX_BITS) - 1));
+        self.vacant.push(usize::try_from(handle).expect("64 bits") & ((1 << INDEX_BITS) - 1));
         Some(pin)
     }
 

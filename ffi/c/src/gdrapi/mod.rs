@@ -8,7 +8,6 @@
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
-//! | `lock` | a mutex that a forked child only tries to lock |
 //!
 //! Memory of this library is found by its address; other CUDA memory is mapped where the driver can
 //! ([`vkgdr_rs::Memory::map_existing`]). No kernel module is needed. `include/gdrapi.h`, which is written by hand, declares the functions.
@@ -19,7 +18,6 @@ mod boundary;
 mod copies;
 mod errno;
 mod handles;
-mod lock;
 mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
@@ -102,7 +100,7 @@ pub extern "C" fn gdr_open() -> gdr_t {
         set_errno(code);
         return ptr::null_mut();
     }
-    ptr::without_provenance_mut(usize::try_from(g).unwrap_or(0))
+    ptr::without_provenance_mut(usize::try_from(g).expect("64 bits"))
 }
 
 fn number(g: gdr_t) -> u64 {

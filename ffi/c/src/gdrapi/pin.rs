@@ -13,8 +13,8 @@ use vkgdr_rs::{
 };
 
 use super::errno;
-use super::lock::lock;
 use crate::handle::was_opened;
+use crate::lock::lock;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
@@ -54,7 +54,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     }
     let va = address - address % PAGE;
     // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
-    let distance = usize::try_from(device_ptr.abs_diff(va)).unwrap_or(0);
+    let distance = usize::try_from(device_ptr.abs_diff(va)).expect("64 bits");
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
     let ordinary = if coherent { memory.cached_bytes() } else { CachedBytes::NONE };
     Ok(Pin { ordinary, memory, host, coherent, cached, va, map, mapped_size: end - va })
