@@ -41,8 +41,8 @@ pub(crate) use resources::ResourceBlock;
 use shortage::{shortage, with_sizes};
 pub(crate) use size::{LINE, padded_size};
 use stages::Stages;
-pub(crate) use vulkan::Exported;
 use vulkan::{Dedication, Request};
+pub(crate) use vulkan::{Exported, Layout};
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -177,10 +177,12 @@ impl Allocation {
                     let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
                     Stages::share(counted, request, kind, exported)
                 };
-                // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
-                let dedicated = gpu.device().sharing().dedicated_only || gpu.is_dedicated(memory_type.info.index);
+                // The exporter's choice, Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
+                let layout = exported.and_then(Exported::layout);
+                let wants = || gpu.device().sharing().dedicated_only || gpu.is_dedicated(memory_type.info.index);
+                let dedicated = layout.map_or_else(wants, |layout| layout.dedicated);
                 let shared = match ask(|| share(dedicated)) {
-                    Err(error) if !dedicated && error.asks_for_dedicated() => {
+                    Err(error) if !dedicated && layout.is_none() && error.asks_for_dedicated() => {
                         try_dedicated(gpu, &memory_type, error, || ask(|| share(true)))
                     }
                     result => result,
@@ -242,6 +244,14 @@ impl Allocation {
         match &self.stages {
             Stages::Existing(range) => Some(range),
             _ => None,
+        }
+    }
+
+    /// How memory that can be exported was allocated.
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        match self.stages.layout() {
+            Some(layout) => Ok(layout),
+            None => Ok(Layout { size: padded_size(self.len, self.kind, self.memory_type)?, dedicated: false }),
         }
     }
 

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::cuda::{DeviceMapping, ExternalMemory};
 use super::existing::{self, ExistingRange};
 use super::registered::RegisteredPages;
-use super::vulkan::{Dedication, DeviceMemory, Exported, Request};
+use super::vulkan::{Dedication, DeviceMemory, Exported, Layout, Request};
 use crate::device::gpu::CountedAllocation;
 use crate::driver::fork;
 use crate::{Error, MemoryKind, Result};
@@ -66,6 +66,14 @@ impl Stages {
             Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
             Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
             Self::CudaMapped { range, .. } | Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
+        }
+    }
+
+    /// How Vulkan's memory was allocated; `None` for other memory.
+    pub(super) fn layout(&self) -> Option<Layout> {
+        match self {
+            Self::Imported { memory, .. } => Some(Layout { size: memory.size(), dedicated: memory.is_dedicated() }),
+            _ => None,
         }
     }
 

@@ -17,6 +17,16 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Exported {
     fd: OwnedFd,
+    layout: Option<Layout>,
+}
+
+/// How exported memory was allocated: an import has to repeat it (VUID-VkMemoryAllocateInfo-allocationSize-01742).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    /// The size of the memory object in bytes.
+    pub(crate) size: u64,
+    /// Whether it is dedicated to a buffer.
+    pub(crate) dedicated: bool,
 }
 
 impl Exported {
@@ -24,7 +34,16 @@ impl Exported {
     ///
     /// The descriptor must come from memory of the GPU, memory type and size that it is imported with.
     pub(crate) unsafe fn new(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self { fd, layout: None }
+    }
+
+    /// Says how the exporter allocated the memory. Otherwise it counts as allocated the way this process would.
+    pub(crate) fn with_layout(self, layout: Layout) -> Self {
+        Self { layout: Some(layout), ..self }
+    }
+
+    pub(super) fn layout(&self) -> Option<Layout> {
+        self.layout
     }
 
     /// Whether it belongs to registered pages, of this or another process.
@@ -97,6 +116,10 @@ impl DeviceMemory {
     pub(super) fn import(counted: CountedAllocation, request: Request<'_>, exported: &Exported) -> Result<Self> {
         Self::acquire(counted, request, |size, dedicated| {
             let (device, index) = (request.gpu.device(), request.memory_type.info.index);
+            if exported.layout.is_some_and(|layout| layout.size != size) {
+                // A buffer of this length requires another size here than in the exporter: not the same driver.
+                return Err(Error::vulkan("vkAllocateMemory", vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+            }
             let fd = exported.fd.as_fd();
             // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
             let import = |export| unsafe { device.import_memory(index, size, fd, dedicated, export) };
@@ -142,6 +165,11 @@ impl DeviceMemory {
     /// The size of the memory object in bytes: the requested size, or more if it is dedicated.
     pub(super) const fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Whether it is dedicated to a buffer of its own.
+    pub(super) const fn is_dedicated(&self) -> bool {
+        self.buffer.is_some()
     }
 
     /// A new file descriptor of the memory.

@@ -9,7 +9,7 @@
 //! | 8 | 16 | the GPU's UUID (`cuDeviceGetUuid`, `VkPhysicalDeviceIDProperties::deviceUUID`) |
 //! | 24 | 16 | the Vulkan driver's UUID (`VkPhysicalDeviceIDProperties::driverUUID`) |
 //! | 40 | 8 | the memory's length in bytes |
-//! | 48 | 8 | the allocation's size in bytes: the length, rounded up to whole atoms and lines |
+//! | 48 | 8 | the allocation's size in bytes: the length, rounded up to whole atoms and lines; more if it is dedicated |
 //! | 56 | 8 | the size of the memory type's heap in bytes |
 //! | 64 | 4 | the kind: 0 mapped, 1 host, 2 device |
 //! | 68 | 4 | how the memory was made, and what the descriptor is: 0 an opaque descriptor exported by Vulkan, 1 a file of |
@@ -17,7 +17,7 @@
 //! | 72 | 4 | the index of the memory type |
 //! | 76 | 4 | the memory type's `VkMemoryPropertyFlags` |
 //! | 80 | 4 | the index of the memory type's heap |
-//! | 84 | 4 | 0 |
+//! | 84 | 4 | 1 if the allocation is dedicated to a buffer, otherwise 0 |
 #![forbid(unsafe_code)]
 
 use ash::vk;
@@ -49,6 +49,8 @@ pub(crate) struct Message {
     pub(super) len: u64,
     /// Bytes of the allocation.
     pub(super) size: u64,
+    /// Whether the allocation is dedicated to a buffer, which a receiver has to repeat.
+    pub(super) dedicated: bool,
     pub(super) kind: MemoryKind,
     pub(super) backing: Backing,
     pub(super) memory_type: MemoryTypeInfo,
@@ -61,7 +63,7 @@ pub(crate) struct Expected {
     pub(super) driver: [u8; 16],
     /// The handle's memory type for the message's kind.
     pub(super) memory_type: MemoryTypeInfo,
-    /// The size of an allocation of the message's length; `None` if such an allocation is impossible.
+    /// The size of an allocation of the message's length that is not dedicated; `None` if such an allocation is impossible.
     pub(super) size: Option<u64>,
 }
 
@@ -82,7 +84,7 @@ impl Message {
         put(&self.gpu);
         put(&self.driver);
         [self.len, self.size, heap_size].iter().for_each(|number| put(&number.to_le_bytes()));
-        let words = [self.kind as u32, self.backing as u32, index, flags.as_raw(), heap];
+        let words = [self.kind as u32, self.backing as u32, index, flags.as_raw(), heap, self.dedicated.into()];
         words.iter().for_each(|word| put(&word.to_le_bytes()));
         bytes
     }
@@ -102,10 +104,12 @@ impl Message {
             1 if kind == MemoryKind::Host => Backing::RegisteredPages,
             value => return Err(Refusal::Unknown { field: "kind of descriptor", value }),
         };
-        match word(bytes, 84) {
-            0 => {}
+        let dedicated = match word(bytes, 84) {
+            0 => false,
+            // Only Vulkan's memory is.
+            1 if backing == Backing::Vulkan => true,
             value => return Err(Refusal::Unknown { field: "flags", value }),
-        }
+        };
         let memory_type = MemoryTypeInfo {
             index: word(bytes, 72),
             heap: word(bytes, 80),
@@ -117,6 +121,7 @@ impl Message {
             driver: field(bytes, 24),
             len: number(bytes, 40),
             size: number(bytes, 48),
+            dedicated,
             kind,
             backing,
             memory_type,
@@ -135,7 +140,11 @@ impl Message {
         if theirs != ours {
             return Err(Refusal::OtherMemoryType { kind, theirs: describe(theirs), ours: describe(ours) });
         }
-        if expected.size != Some(self.size) {
+        let fits = |size: u64| match self.dedicated {
+            true => (size..=ours.heap_size).contains(&self.size),
+            false => size == self.size,
+        };
+        if !expected.size.is_some_and(fits) {
             return Err(Refusal::Size { kind, len: self.len, size: self.size });
         }
         Ok(())
@@ -184,6 +193,7 @@ mod tests {
         driver: *b"and its driver's",
         len: 5000,
         size: 5056,
+        dedicated: false,
         kind: MemoryKind::Host,
         backing: Backing::Vulkan,
         memory_type: TYPE,
@@ -224,9 +234,12 @@ mod tests {
             (Message { memory_type: MemoryTypeInfo { heap_size: 1, ..TYPE }, ..SENT }, "heap 2 of 1 bytes"),
             (Message { size: 5120, ..SENT }, "5000 bytes of host memory in an allocation of 5120 bytes"),
             (Message { size: u64::MAX, ..SENT }, "18446744073709551615 bytes"),
+            (Message { size: 5055, dedicated: true, ..SENT }, "in an allocation of 5055 bytes"),
+            (Message { size: (256 << 20) + 1, dedicated: true, ..SENT }, "in an allocation of 268435457 bytes"),
         ] {
             assert!(refusal(message).is_some_and(|refusal| refusal.contains(text)), "{text}: {:?}", refusal(message));
         }
+        assert_eq!(Message { size: 5120, dedicated: true, ..SENT }.check(&EXPECTED), Ok(()));
         let impossible = SENT.check(&Expected { size: None, ..EXPECTED });
         assert!(matches!(impossible, Err(Refusal::Size { .. })), "{impossible:?}");
     }
@@ -250,12 +263,13 @@ mod tests {
             (any::<u32>(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(index, heap, heap_size, flags)| {
                 MemoryTypeInfo { index, heap, heap_size, flags: vk::MemoryPropertyFlags::from_raw(flags) }
             });
-        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u64>(), any::<u64>(), made, memory_type).prop_map(
-            |(gpu, driver, len, size, (kind, backing), memory_type)| Message {
+        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u64>(), any::<u64>(), any::<bool>(), made, memory_type).prop_map(
+            |(gpu, driver, len, size, dedicated, (kind, backing), memory_type)| Message {
                 gpu,
                 driver,
                 len,
                 size,
+                dedicated: dedicated && backing == Backing::Vulkan,
                 kind,
                 backing,
                 memory_type,
@@ -292,6 +306,8 @@ mod tests {
                 // What is expected is that of the kind and of the descriptor that the message names.
                 let named = (message.kind, message.backing) == (SENT.kind, SENT.backing);
                 named.then_some(()).ok_or(Refusal::NoMessage)?;
+                // The receiver makes the allocation that the message describes, and a driver refuses what does not fit.
+                (!message.dedicated).then_some(()).ok_or(Refusal::NoMessage)?;
                 message.check(&Expected { size, ..EXPECTED })
             });
             prop_assert!(checked.is_err(), "byte {at}");

@@ -38,7 +38,7 @@ mod refusal;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::allocation;
+use crate::allocation::{self, Exported, Layout};
 use crate::device::{MemoryType, Source};
 use crate::driver::descriptor::{FileType, file_type};
 use crate::driver::socket::{self, Received};
@@ -63,13 +63,15 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     check_socket(socket)?;
     let exported = memory.export_fd()?;
     let owner = memory.owner();
-    let memory_type = *memory.block().allocation().memory_type();
+    let allocation = memory.block().allocation();
+    let (memory_type, layout) = (*allocation.memory_type(), allocation.layout()?);
     let (backing, driver, info) = fields(owner, &memory_type)?;
     let message = Message {
         gpu: owner.uuid(),
         driver,
         len: memory.len() as u64,
-        size: allocation::padded_size(memory.len(), memory.kind(), memory_type)?,
+        size: layout.size,
+        dedicated: layout.dedicated,
         kind: memory.kind(),
         backing,
         memory_type: info,
@@ -87,8 +89,9 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// Vulkan is received by every handle of the GPU. The context and the drop policy
 /// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: that the
 /// message is valid, that its GPU, driver and memory type are the handle's, and that its size and kind are possible. The
-/// drivers tell nothing about a descriptor, so the sender is trusted to send the one that its message describes. A process of
-/// the same user is trusted, since it could change this process anyway.
+/// drivers tell nothing about a descriptor, so the sender is trusted to send the one that its message describes: with another
+/// one, the drivers' behaviour is undefined. A process of the same effective user is trusted, since Linux lets it change this
+/// process anyway (`ptrace`). Where it does not, as between containers or under Yama, check the peer before this call.
 ///
 /// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
 /// which [`send`] never does, is refused at once.
@@ -162,9 +165,11 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
         FileType::NoMemory => return Err(Refusal::OtherDescriptor.into()),
         FileType::Regular(_) | FileType::Other => {}
     }
-    // SAFETY: the message says that the sender exported it from memory of this length and kind, and it fits the handle;
+    // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
     // the sender is trusted by this function's contract.
-    unsafe { Memory::import_fd(owner, fd, len, message.kind) }
+    let exported =
+        unsafe { Exported::new(fd) }.with_layout(Layout { size: message.size, dedicated: message.dedicated });
+    Memory::import(owner, &exported, len, message.kind)
 }
 
 /// The fields of a message that depend on the memory's type: what the descriptor is, the Vulkan driver's UUID, and the type.

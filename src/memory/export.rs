@@ -61,7 +61,12 @@ impl Memory {
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
-        Self::make(owner, || Allocation::import(owner, &exported, len, kind))
+        Self::import(owner, &exported, len, kind)
+    }
+
+    /// [`import_fd`](Self::import_fd), with what is known of the memory.
+    pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::make(owner, || Allocation::import(owner, exported, len, kind))
     }
 }
 

@@ -104,7 +104,7 @@ fn each_field_that_does_not_fit_is_refused_by_name() -> Result {
         (72, &31_u32.to_le_bytes(), "memory type 31 ("),
         (76, &0_u32.to_le_bytes(), "open both handles with the same flags"),
         (80, &15_u32.to_le_bytes(), "heap 15 of"),
-        (84, &1_u32.to_le_bytes(), "the unknown flags 1"),
+        (84, &2_u32.to_le_bytes(), "the unknown flags 2"),
     ] {
         victim.assert_refused(&victim.with(offset, other), text)?;
     }

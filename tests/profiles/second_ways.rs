@@ -1,6 +1,7 @@
 //! Memory where the drivers do not share it as vkgdr 0.1 expected: the library's second ways.
 #![expect(unsafe_code, reason = "imports descriptors, and frees raw memory")]
 
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -253,6 +254,19 @@ fn registered_pages_outlive_their_context() -> Result {
     })
 }
 
+/// A message says how memory was allocated, for receivers that have not learnt it: an import has to repeat that.
+fn check_message(gpu: &Vkgdr, memory: &Memory) -> Result {
+    let (ours, theirs) = UnixStream::pair()?;
+    ipc::send(&ours, memory)?;
+    let mut message = [0; 88];
+    assert_eq!((&theirs).read(&mut message)?, message.len());
+    assert_eq!(message[84..], [1, 0, 0, 0], "dedicated");
+    let size = u64::from_le_bytes(message[48..56].try_into()?);
+    assert!(size >= LEN as u64, "{size} bytes");
+    ipc::send(&ours, memory)?;
+    check_bytes(memory, &[&ipc::recv(&theirs, gpu)?])
+}
+
 /// Every kind on a driver that wants dedicated allocations.
 fn use_dedicated() -> Result {
     let (_context, gpu) = support::open(NONE)?;
@@ -264,6 +278,7 @@ fn use_dedicated() -> Result {
         imports.assert(1, "the answer is known");
         check_bytes(&first, &[&import(&gpu, first.export_fd()?, &first)?])?;
         check_bytes(&second, &[])?;
+        check_message(&gpu, &first)?;
     }
     let before = support::state::State::take();
     for kind in MemoryKind::ALL {
