@@ -189,3 +189,18 @@ fn blocks_that_exceed_the_heap_cost_no_wait() -> Result {
     drop(larger);
     Ok(())
 }
+
+/// The device never saw the memory: its end does not wait for work of others.
+#[test]
+fn dropping_a_pool_whose_memory_nobody_used_does_not_wait() -> Result {
+    let (_primary, context, _gpu, pool) = open(BLOCK)?;
+    drop(pool.allocate(64)?);
+    let stream = context.new_stream()?;
+    let (waited, ()) = waits(hold(&stream), "cuCtxSynchronize", || {
+        drop(pool);
+        Ok(())
+    })?;
+    assert!(!waited, "waited for the context");
+    context.synchronize()?;
+    Ok(())
+}

@@ -41,6 +41,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+
+use std::borrow::Cow;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -254,14 +256,18 @@ pub(super) unsafe fn fill(access: HostAccess, target: NonNull<u8>, len: usize, p
     if pattern.is_empty() {
         return;
     }
-    // Long enough that a whole step can start at any offset in the first repetition.
-    let block = pattern.repeat(1 + STEP.min(len).div_ceil(pattern.len()));
+    // A short pattern is repeated: long enough that a whole step can start at any offset in the first repetition.
+    let block = match pattern.len() < STEP {
+        true => Cow::Owned(pattern.repeat(1 + STEP.min(len).div_ceil(pattern.len()))),
+        false => Cow::Borrowed(pattern),
+    };
     let mut done = 0;
     while done < len {
         let phase = done % pattern.len();
-        // All steps but the first begin with a line.
+        // All steps of a short pattern but the first begin with a line.
         let step = STEP - (target.addr().get() + done) % LINE;
-        let part = &block[phase..phase + step.min(len - done)];
+        let rest = &block[phase..];
+        let part = &rest[..step.min(len - done).min(rest.len())];
         // SAFETY: `done` is within the bytes at `target`.
         let to = unsafe { target.add(done) };
         // SAFETY: `part` ends within the bytes at `target`.
