@@ -75,9 +75,10 @@ pub enum Error {
     /// Memory could not be allocated or mapped for the CPU: memory or address space is short, or there are too many
     /// allocations.
     #[error(
-        "{}{}{}",
+        "{}{}{}{}",
         shortage(*operation, *code, *kind, *asked, *heap),
         room(*free, *heap, others),
+        in_use(*still_used),
         hint::exhaustion(*code, *kind, *asked, *heap, *free)
     )]
     Allocation {
@@ -96,6 +97,9 @@ pub enum Error {
         free: Option<u64>,
         /// If `free` is some, the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
+        /// The allocations and parts of pools that were freed, and that the device had not finished with when the wait for them
+        /// ended ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
+        still_used: usize,
     },
     /// A Vulkan device that the program made cannot be used.
     #[error("the program's Vulkan device ({device}) cannot be used: {reason}")]
@@ -471,6 +475,15 @@ impl Error {
         }
     }
 
+    /// Adds what was freed and is still in use to the error of a shortage.
+    #[cold]
+    pub(crate) fn with_still_used(mut self, count: usize) -> Self {
+        if let Self::Allocation { still_used, .. } = &mut self {
+            *still_used += count;
+        }
+        self
+    }
+
     /// Whether a resource is exhausted that freeing memory may return: memory, descriptors, allocations.
     #[doc(hidden)]
     #[must_use]
@@ -643,6 +656,15 @@ fn room(free: Option<u64>, heap: u64, others: &[MemoryKind]) -> String {
     if others.is_empty() { room } else { format!("{room}; {} memory would work", others.join(" and ")) }
 }
 
+/// What is freed and still in use, as the middle of a text.
+fn in_use(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "; the device still uses 1 freed allocation".to_owned(),
+        _ => format!("; the device still uses {count} freed allocations"),
+    }
+}
+
 /// The memory at a device address, as the beginning of a text; nothing where the reason is one of the device.
 fn no_view_at(address: u64, reason: NoMapping) -> String {
     match (address, reason) {
@@ -685,7 +707,7 @@ mod tests {
     fn an_allocation_error_names_operation_token_sizes_room_and_remedy() {
         let error = |operation, asked, heap, free, others: &[MemoryKind]| {
             let (code, kind, others) = (vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, MemoryKind::Mapped, others.to_vec());
-            Error::Allocation { operation, code, kind, asked, heap, free, others }
+            Error::Allocation { operation, code, kind, asked, heap, free, others, still_used: 0 }
         };
         const CALL: Option<&str> = Some("vkAllocateMemory");
         const FAILED: &str = "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested";

@@ -18,8 +18,12 @@ use crate::lock::Lock;
 use crate::report::report;
 use crate::{Event, Result};
 
-/// How long an allocation that runs short waits for retired memory.
-pub(crate) const SHORTAGE_WAIT: Duration = Duration::from_secs(1);
+/// How long an allocation that runs short waits for retired memory, unless the program says otherwise
+/// ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
+pub(crate) const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pause between questions whether the device has passed a fence.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// Work of the device, after which something can be released.
 #[derive(Debug)]
@@ -60,8 +64,6 @@ impl Fence {
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
     /// the wait fails for a reason that may pass.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
-        /// The pause between questions.
-        const PAUSE: Duration = Duration::from_micros(100);
         match (self, deadline) {
             (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.is_over()),
             (Self::Events(events), Some(deadline)) => loop {
@@ -74,13 +76,7 @@ impl Fence {
                 thread::sleep(PAUSE);
             },
             (Self::Contexts(contexts), None) => finish(contexts),
-            (Self::Contexts(contexts), Some(deadline)) => {
-                let (sender, receiver) = mpsc::channel();
-                let contexts = contexts.clone();
-                // `cuCtxSynchronize` takes no bound, so another thread calls it. That ends with the device's work.
-                thread::spawn(move || sender.send(finish(&contexts)));
-                receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true)
-            }
+            (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
         }
     }
 }
@@ -94,6 +90,34 @@ fn finish(contexts: &[Context]) -> bool {
         }
         finished.is_ok()
     })
+}
+
+/// [`finish`], at most until `deadline`. `cuCtxSynchronize` takes no bound, so another thread calls it, which ends with the
+/// device's work: one for each context, however often programs try again.
+fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
+    static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
+    let contexts = contexts.to_vec();
+    while Instant::now() < deadline {
+        {
+            let mut waited_for = WAITED_FOR.lock();
+            if contexts.iter().any(|context| waited_for.contains(context)) {
+                // It began earlier, perhaps before the work that this caller waits for.
+                drop(waited_for);
+                thread::sleep(PAUSE);
+                continue;
+            }
+            waited_for.extend(&contexts);
+        }
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let finished = finish(&contexts);
+            WAITED_FOR.lock().retain(|context| !contexts.contains(context));
+            // The caller may have gone.
+            let _ = sender.send(finished);
+        });
+        return receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true);
+    }
+    false
 }
 
 /// Something to do once the device has passed a fence.
@@ -171,22 +195,21 @@ impl RetireQueue {
         self.scan(usize::MAX, |fence| fence.is_passed(WaitScope::All))
     }
 
-    /// Waits for every entry and releases it, including entries that other threads are scanning, for `timeout` at most if there is
-    /// one. Returns true if there was any.
-    pub(crate) fn drain(&self, timeout: Option<Duration>) -> bool {
+    /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
+    /// is one. Returns true if there was any.
+    pub(crate) fn drain(&self, deadline: Option<Instant>) -> bool {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return false;
         }
         crate::lock::before_wait();
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         // Other threads may have taken entries out, or be in a logger that waits for this one.
-        let patience = Instant::now() + timeout.unwrap_or(SHORTAGE_WAIT);
+        let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         loop {
             self.scan(usize::MAX, |fence| fence.wait_until(deadline));
-            if self.len() == 0 || Instant::now() >= patience {
+            if self.len() == 0 || Instant::now() >= end {
                 return true;
             }
-            thread::sleep(Duration::from_micros(100));
+            thread::sleep(PAUSE);
         }
     }
 
@@ -287,7 +310,7 @@ mod tests {
             while !begun.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            assert!(queue.drain(Some(Duration::from_secs(60))));
+            assert!(queue.drain(Some(Instant::now() + Duration::from_secs(60))));
             assert_eq!(queue.len(), 0);
         });
     }

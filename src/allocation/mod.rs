@@ -31,7 +31,7 @@ use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, fork};
 use crate::report::report;
-use crate::retire::{SHORTAGE_WAIT, WaitScope};
+use crate::retire::WaitScope;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::DeviceMapping;
 use existing::ExistingRange;
@@ -63,7 +63,7 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more. Where a
+    /// When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says, and tries once more. Where a
     /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages;
     /// where it may refuse, this one alone.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
@@ -149,7 +149,9 @@ impl Allocation {
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {
-            Err(error) if error.is_exhaustion() && retired.drain(Some(SHORTAGE_WAIT)) => acquire(),
+            Err(error) if error.is_exhaustion() && retired.drain(Some(owner.shortage_deadline())) => {
+                acquire().map_err(|error| error.with_still_used(retired.len()))
+            }
             result => result,
         }
     }

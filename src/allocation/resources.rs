@@ -9,7 +9,7 @@ use super::vulkan::{Dedication, Request};
 use super::{Allocation, ask};
 use crate::device::MemoryType;
 use crate::driver::vulkan::DedicatedTo;
-use crate::retire::{SHORTAGE_WAIT, WaitScope};
+use crate::retire::WaitScope;
 use crate::{MemoryKind, Result, Vkgdr};
 
 /// The memory to allocate for buffers and images.
@@ -27,17 +27,23 @@ pub(crate) struct ResourceBlock {
 
 impl Allocation {
     /// Allocates memory for buffers and images in the current context, which must belong to the owner's device. When a
-    /// driver has run out of memory or descriptors, this waits for retired memory, a second at most, and tries once more.
+    /// driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says, and tries once more.
     pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let retired = owner.gpu().retired();
         retired.poll(WaitScope::None);
         let acquired = match Self::acquire_for_resources(owner, block) {
-            Err(error) if error.is_exhaustion() && !error.exceeds_the_heap() && retired.drain(Some(SHORTAGE_WAIT)) => {
+            Err(error)
+                if error.is_exhaustion()
+                    && !error.exceeds_the_heap()
+                    && retired.drain(Some(owner.shortage_deadline())) =>
+            {
                 Self::acquire_for_resources(owner, block)
             }
             result => result,
         };
-        acquired.map_err(|error| with_sizes(error, block.kind, block.len(), block.memory_type))
+        acquired.map_err(|error| {
+            with_sizes(error, block.kind, block.len(), block.memory_type).with_still_used(retired.len())
+        })
     }
 
     fn acquire_for_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {

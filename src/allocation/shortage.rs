@@ -51,7 +51,7 @@ pub(super) fn shortage(
     memory_type: MemoryType,
 ) -> Error {
     let (asked, heap) = (len as u64, memory_type.info.heap_size);
-    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new(), still_used: 0 }
 }
 
 /// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.

@@ -15,6 +15,7 @@ mod trial_results;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUdevice;
 
@@ -25,6 +26,7 @@ use crate::driver::cuda::cuda;
 use crate::driver::{fork, system_memory};
 use crate::lock::Lock;
 use crate::report::report;
+use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version, pointer_device};
 use gpu::{Gpu, VulkanRef};
@@ -71,6 +73,8 @@ struct HandleState {
     kept: OnceLock<PrimaryContext>,
     /// One-entry cache of the last context that was checked to belong to this device.
     last_context: Lock<Option<Context>>,
+    /// How long an allocation that runs short waits for freed memory.
+    shortage_timeout: Lock<Duration>,
 }
 
 impl Vkgdr {
@@ -175,6 +179,7 @@ impl Vkgdr {
             primary,
             kept: OnceLock::new(),
             last_context,
+            shortage_timeout: Lock::new(SHORTAGE_TIMEOUT),
         };
         Ok(Self { handle: Arc::new(state) })
     }
@@ -195,6 +200,20 @@ impl Vkgdr {
     #[must_use]
     pub fn name(&self) -> &str {
         self.handle.gpu.name()
+    }
+
+    /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1 s by
+    /// default. Pools wait as long for memory of theirs. Holds for all clones of the handle.
+    ///
+    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting.
+    pub fn set_shortage_timeout(&self, timeout: Duration) {
+        *self.handle.shortage_timeout.lock() = timeout;
+    }
+
+    /// When an allocation that runs short stops waiting.
+    pub(crate) fn shortage_deadline(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(*self.handle.shortage_timeout.lock()).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
     }
 
     /// The flags that the handle was opened with.

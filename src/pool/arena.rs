@@ -143,7 +143,12 @@ impl Arena {
 
     /// The number of free slots, including those that the device may still use.
     pub(super) fn free_slots(&self) -> usize {
-        self.free_slots + self.fenced.len() + self.for_context.len()
+        self.free_slots + self.pending_slots()
+    }
+
+    /// The number of free slots that the device may still use.
+    pub(super) fn pending_slots(&self) -> usize {
+        self.fenced.len() + self.for_context.len()
     }
 
     pub(super) const fn for_context_bytes(&self) -> usize {

@@ -12,7 +12,7 @@ mod options;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
@@ -25,7 +25,7 @@ use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
 use crate::report::report;
-use crate::retire::{Fence, SHORTAGE_WAIT, WaitScope};
+use crate::retire::{Fence, WaitScope};
 use crate::single_flight::SingleFlight;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
@@ -344,8 +344,8 @@ impl PoolInner {
     /// Allocates `len` bytes as an allocation of their own.
     fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
         let block = match self.make_block(len) {
-            Err(error) if self.may_need_room(&error) && self.release_unused(Some(SHORTAGE_WAIT)) => {
-                self.make_block(len)
+            Err(error) if self.may_need_room(&error) && self.release_unused(Some(self.owner.shortage_deadline())) => {
+                self.make_block(len).map_err(|error| error.with_still_used(self.arena().pending_slots()))
             }
             block => block,
         }?;
@@ -373,7 +373,7 @@ impl PoolInner {
         }
         self.poll(usize::MAX);
         if self.arena().for_context_bytes() >= self.block_len / 4 {
-            self.wait_for_context(Some(SHORTAGE_WAIT));
+            self.wait_for_context(Some(self.owner.shortage_deadline()));
         }
         if let Some(memory) = self.take(class, len) {
             return Ok(Some(memory));
@@ -381,14 +381,14 @@ impl PoolInner {
         let block = match self.make_block(self.block_len) {
             Err(error) if error.is_exhaustion() => {
                 if self.may_need_room(&error) {
-                    self.release_unused(Some(SHORTAGE_WAIT));
+                    self.release_unused(Some(self.owner.shortage_deadline()));
                     if let Some(memory) = self.take(class, len) {
                         return Ok(Some(memory));
                     }
                 }
                 // A statement of its own: within the call, the arena would stay locked over it.
                 let least = self.arena().span_len(class).min(self.block_len);
-                self.make_block(least)
+                self.make_block(least).map_err(|error| error.with_still_used(self.arena().pending_slots()))
             }
             block => block,
         }?;
@@ -466,14 +466,14 @@ impl PoolInner {
     }
 
     /// Waits for the context, and takes back what waited for it. Returns the bytes of the blocks that this frees. What cannot be
-    /// waited for, or not within `timeout`, goes on waiting.
-    fn wait_for_context(&self, timeout: Option<Duration>) -> usize {
+    /// waited for, or not before `deadline`, goes on waiting.
+    fn wait_for_context(&self, deadline: Option<Instant>) -> usize {
         let taken = self.arena().take_for_context();
         if taken.slots.is_empty() {
             return 0;
         }
         let contexts: Vec<_> = taken.others.iter().copied().chain([self.context]).collect();
-        if !Fence::Contexts(contexts).wait_until(timeout.map(|timeout| Instant::now() + timeout)) {
+        if !Fence::Contexts(contexts).wait_until(deadline) {
             self.arena().put_back(taken);
             return 0;
         }
@@ -482,13 +482,12 @@ impl PoolInner {
         bytes
     }
 
-    /// Waits for free memory that the device may still use, at most for `timeout`, and frees every unused block. Returns true if
+    /// Waits for free memory that the device may still use, at most until `deadline`, and frees every unused block. Returns true if
     /// that may have freed any memory.
-    fn release_unused(&self, timeout: Option<Duration>) -> bool {
-        let freed = self.wait_for_context(timeout);
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    fn release_unused(&self, deadline: Option<Instant>) -> bool {
+        let freed = self.wait_for_context(deadline);
         let freed = freed + self.ask_fences(usize::MAX, |fence| fence.wait_until(deadline)) + self.trim(0) > 0;
-        self.owner.gpu().retired().drain(timeout) | freed
+        self.owner.gpu().retired().drain(deadline) | freed
     }
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.

@@ -206,6 +206,7 @@ impl AllocatorInner {
                     heap: heaps.map(|(_, found)| found.info.heap_size).max().unwrap_or(0),
                     free: None,
                     others: Vec::new(),
+                    still_used: 0,
                 }
             }
             error => suballocation(error),

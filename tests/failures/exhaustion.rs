@@ -1,11 +1,13 @@
 //! Out of memory: an allocation waits for the deferred frees and tries once more.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
-use support::Controls;
+use std::time::{Duration, Instant};
+
 use support::codes;
 use support::cuda::Stream;
 use support::state::State;
-use vkgdr::{Memory, MemoryKind, OpenFlags};
+use support::{Controls, Shortage, refused};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::Result;
 use crate::gate::open_during;
@@ -66,6 +68,65 @@ fn cuda_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
     survives(sim, "cuImportExternalMemory", codes::OUT_OF_MEMORY)?;
     survives(sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM)?;
     survives(sim, "cuExternalMemoryGetMappedBuffer", codes::OUT_OF_MEMORY)
+}
+
+#[test]
+fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    if !only_imports_mapped(&place.gpu)? {
+        return Ok(());
+    }
+    let stream = Stream::create();
+    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
+    let before = State::take();
+    let gate = stream.hold();
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the memory is dropped before the stream.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    drop(memory);
+    // Each attempt before and after the wait.
+    let Some(shortage) = Shortage::of(&place.gpu, 4, codes::vulkan::OUT_OF_DEVICE_MEMORY)? else {
+        gate.open();
+        return Ok(());
+    };
+    for timeout in [Duration::from_millis(30), Duration::ZERO] {
+        place.gpu.set_shortage_timeout(timeout);
+        let begun = Instant::now();
+        let error = refused(Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped));
+        assert!(begun.elapsed() >= timeout, "{error} after {:?}", begun.elapsed());
+        assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
+    }
+    drop(shortage);
+    gate.open();
+    support::cuda::synchronize();
+    place.gpu.collect();
+    State::assert_unchanged(&before, "what was still in use");
+    Ok(())
+}
+
+#[test]
+fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    if !only_imports_mapped(&place.gpu)? {
+        return Ok(());
+    }
+    let pool = Pool::new(&place.gpu, PoolOptions::default().block_len(64 << 10).largest_piece(64 << 10))?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    // The device may have used the only piece of the only block.
+    let _ = pool.allocate(64 << 10)?.device_ptr();
+    place.gpu.set_shortage_timeout(Duration::from_millis(30));
+    // A block for the same length, before and after the wait.
+    let Some(shortage) = Shortage::of(&place.gpu, 2, codes::vulkan::OUT_OF_DEVICE_MEMORY)? else {
+        gate.open();
+        return Ok(());
+    };
+    let error = refused(pool.allocate(64 << 10));
+    drop(shortage);
+    assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
+    gate.open();
+    pool.allocate(64 << 10)?;
+    Ok(())
 }
 
 #[test]

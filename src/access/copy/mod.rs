@@ -41,7 +41,6 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-
 use std::borrow::Cow;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
