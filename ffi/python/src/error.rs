@@ -1,9 +1,10 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "asks for the error that is being handled")]
 
 use std::fmt;
 
 use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -150,9 +151,25 @@ impl From<Failure> for PyErr {
                 Failure::Gone(text) => own(py, |classes| &classes.freed, text),
                 Failure::Buffer(text) => Ok(pyo3::exceptions::PyBufferError::new_err(text)),
             }
-            .unwrap_or_else(|error| error)
+            .map_or_else(|error| error, |error| chained(py, error))
         })
     }
+}
+
+/// Gives an error the one that is being handled as its context (PEP 3134), unless it has one, as one of Python code. PyO3 does so
+/// for errors that it creates when it raises them alone.
+fn chained(py: Python<'_>, error: PyErr) -> PyErr {
+    // SAFETY: this thread is attached.
+    let handled = unsafe { ffi::PyErr_GetHandledException() };
+    // SAFETY: a new reference, or null.
+    let handled = unsafe { Bound::from_owned_ptr_or_opt(py, handled) };
+    let Some(handled) = handled.filter(|handled| !handled.is_none() && !error.value(py).is(handled)) else {
+        return error;
+    };
+    if error.context(py).is_none() {
+        error.set_context(py, Some(PyErr::from_value(handled)));
+    }
+    error
 }
 
 /// Formats a number of bytes: "1 byte", "2 bytes".
