@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind, PoolMemory};
+use vkgdr::{Memory, MemoryKind};
 
+use crate::addresses::Addresses;
 use crate::deferral::defer;
-use crate::detached::{Detached, detached};
+use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::kept::Kept;
-use crate::listed::Listed;
-use crate::storage::{AnyMemory, FREED, Owned, Storage, forget_stream};
+use crate::storage::{FREED, Owned, Storage};
 use crate::totals;
 pub(crate) use uses::Use;
 
-/// Live allocations by [`Memory::id`], from when one of their addresses or their id was asked for.
-static LISTED: Listed<Allocation> = Listed::new();
+/// Live allocations by each of their addresses that was asked for.
+static LISTED: Addresses<Allocation> = Addresses::new();
 
 /// Whether a pool stopped holding, or was closed with chunks in use: freeing a chunk may then release its block.
 static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
@@ -52,7 +52,7 @@ pub(crate) struct Allocation {
     pub(crate) readonly: bool,
     /// Whether this is a pool's chunk, which returns there without a driver call.
     is_chunk: bool,
-    /// Whether it is in [`LISTED`].
+    /// Whether it is in [`LISTED`] by its host address; by the device address it is as soon as that is set.
     listed: AtomicBool,
     users: AtomicUsize,
     freed: AtomicBool,
@@ -67,26 +67,27 @@ fn next_id() -> u64 {
 
 impl Allocation {
     /// A dedicated allocation, of a pool or of none.
-    pub(crate) fn dedicated(memory: AnyMemory) -> Use {
+    pub(crate) fn dedicated(memory: Memory) -> Use {
         Use::first(Arc::new(Self::of(memory, false)))
     }
 
     /// The same, for memory all of whose views are read-only.
-    pub(crate) fn dedicated_readonly(memory: AnyMemory) -> Use {
+    pub(crate) fn dedicated_readonly(memory: Memory) -> Use {
         Use::first(Arc::new(Self { readonly: true, ..Self::of(memory, false) }))
     }
 
     /// A chunk of a pool.
-    pub(crate) fn pooled(memory: PoolMemory) -> Use {
-        Use::first(Arc::new(Self::of(AnyMemory::Pooled(memory), true)))
+    pub(crate) fn pooled(memory: Memory) -> Use {
+        Use::first(Arc::new(Self::of(memory, true)))
     }
 
-    fn of(memory: AnyMemory, is_chunk: bool) -> Self {
+    fn of(memory: Memory, is_chunk: bool) -> Self {
         let (kind, len, device) = (memory.kind(), memory.len(), memory.owner().device());
+        let is_retained = memory.owner().retains_context();
         totals::add(device, kind, len);
         Self {
             device_ptr: OnceLock::new(),
-            host_ptr: memory.host_address(),
+            host_ptr: memory.host_ptr().map(|start| start.addr().get()),
             coherent: memory.is_coherent(),
             atom: memory.non_coherent_atom_size(),
             is_chunk,
@@ -94,7 +95,10 @@ impl Allocation {
             ..Self::bare(
                 kind,
                 device,
-                Storage::Ours(Arc::new(Owned { memory: Detached::new(memory), kept: Kept::default() })),
+                Storage::Ours(Arc::new(Owned {
+                    memory: Detached::in_context(memory, is_retained),
+                    kept: Kept::default(),
+                })),
             )
         }
     }
@@ -145,13 +149,9 @@ impl Allocation {
 
     /// The allocation that contains an address of the device or of the host, and the offset of the address in it.
     pub(crate) fn find(address: u64) -> Option<(Use, usize)> {
-        let (memory, offset) = vkgdr::memory_of(address)?;
-        let found = LISTED.get(memory.id()).and_then(Use::join);
-        if found.as_ref().is_none_or(|used| used.allocation().is_freed()) {
-            // Another thread frees it: the last reference, whose drop may wait, may be this one.
-            detached(|| drop(memory));
-        }
-        found.map(|used| (used, offset))
+        let (allocation, offset) = LISTED.last_until(address)?;
+        let offset = usize::try_from(offset).ok().filter(|&offset| offset < allocation.len)?;
+        Some((Use::join(allocation)?, offset))
     }
 
     /// The allocation that contains `len` bytes at a device address, and their offset in it.
@@ -189,8 +189,10 @@ impl Allocation {
 
     /// The host address of the first byte; None without a host view. Exposes it: from now on the memory is found by it.
     pub(crate) fn host_ptr(self: &Arc<Self>) -> Result<Option<usize>> {
-        if self.host_ptr.is_some() {
-            self.list()?;
+        if let Some(address) = self.host_ptr
+            && !self.listed.load(Ordering::Acquire)
+        {
+            self.add_to_list(address)?;
         }
         Ok(self.host_ptr)
     }
@@ -206,29 +208,32 @@ impl Allocation {
         if let Some(&known) = self.device_ptr.get() {
             return Ok(known);
         }
-        self.list()?;
+        // Under the lock: a forced free in between would remove the entry before it is added.
         self.briefly(|storage| {
             let address = storage.ours()?.device_ptr();
+            LISTED.add(address, self);
             Ok(*self.device_ptr.get_or_init(|| address))
         })
     }
 
-    /// Lets lookups find the memory.
-    #[inline]
-    pub(crate) fn list(self: &Arc<Self>) -> Result<()> {
-        if self.listed.load(Ordering::Acquire) { Ok(()) } else { self.add_to_list() }
-    }
-
     #[cold]
-    fn add_to_list(self: &Arc<Self>) -> Result<()> {
-        // Under the lock: a forced free in between would remove the entry before it is added.
+    fn add_to_list(self: &Arc<Self>, address: usize) -> Result<()> {
+        // Under the lock, as above.
         self.briefly(|storage| {
-            if let Some(memory) = storage.memory() {
-                LISTED.add(memory.id(), self);
+            if storage.memory().is_some() {
+                LISTED.add(address as u64, self);
             }
             self.listed.store(true, Ordering::Release);
             Ok(())
         })
+    }
+
+    /// The id, by which the memory is found from now on, unless it was freed.
+    pub(crate) fn exposed_id(self: &Arc<Self>) -> u64 {
+        if let Ok(None) = self.host_ptr() {
+            let _ = self.device_ptr();
+        }
+        self.id
     }
 
     /// Whether the memory was freed.
@@ -296,9 +301,12 @@ impl Allocation {
             Storage::Ours(owned) => owned,
             Storage::Foreign(_) | Storage::Empty | Storage::Freed => return Ok(()),
         };
-        // Before the release: another allocation may get its id right after.
-        if self.listed.load(Ordering::Acquire) {
-            LISTED.remove(owned.memory.id(), self);
+        // Before the release: another allocation may get its addresses right after.
+        if let Some(start) = self.host_ptr.filter(|_| self.listed.load(Ordering::Acquire)) {
+            LISTED.remove(start as u64, self);
+        }
+        if let Some(&start) = self.device_ptr.get() {
+            LISTED.remove(start, self);
         }
         totals::remove(self.device, self.kind, self.len);
         let owned = match Arc::try_unwrap(owned) {
@@ -309,22 +317,13 @@ impl Allocation {
             Err(shared) => {
                 // An operation holds a clone, too, with which the memory is released: after this, while this clone lives.
                 prepare(&shared.memory, false);
-                if shared.kept.is_bound_by_number(&shared.memory) {
-                    let forget = || forget_stream(&shared.memory);
-                    py.map_or_else(forget, |py| py.detach(forget));
-                }
                 let Some(owned) = Arc::into_inner(shared) else { return Ok(()) };
                 owned
             }
         };
-        let Some(Owned { memory, kept }) = defer(owned) else { return Ok(()) };
-        let memory = memory.into_inner();
-        let freed = match py {
-            Some(py) if !self.goes_at_once(&memory) => py.detach(|| memory.free()),
-            _ => memory.free(),
-        };
-        drop(kept);
-        Ok(freed?)
+        let Some(owned) = defer(owned) else { return Ok(()) };
+        let py = py.filter(|_| !self.goes_at_once(&owned.memory));
+        owned.free(py)
     }
 
     /// Whether the release makes no driver call, so that detaching would cost more than it gains.

@@ -53,10 +53,9 @@ pub(crate) fn deferral_end(py: Python<'_>) {
     deferral.scopes = deferral.scopes.saturating_sub(1);
     let freed = if deferral.scopes == 0 { take(&mut deferral.freed) } else { Vec::new() };
     drop(deferral);
-    for Owned { memory, kept } in freed {
-        if let Err(error) = py.detach(|| memory.into_inner().free()) {
+    for owned in freed {
+        if let Err(error) = owned.free(Some(py)) {
             log::warn!("freeing memory: {error}");
         }
-        drop(kept);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use vkgdr::StreamRef;
 
+use crate::detached::is_ending;
 use crate::error::Result;
 
 /// A point in a stream's work.
@@ -16,6 +17,15 @@ use crate::error::Result;
 pub(crate) struct Event {
     /// None for work that was done before the event was created.
     event: Option<Arc<vkgdr::Event>>,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if is_ending() {
+            // Its context may be gone.
+            let _left = ManuallyDrop::new(self.event.take());
+        }
+    }
 }
 
 /// Host buffers and memory objects that a stream may still use.

@@ -1,17 +1,18 @@
 //! `Kept`: the Python objects that memory needs, among them those of the streams that it is bound to.
 //!
-//! The memory knows its stream as a handle. The object that keeps the stream alive is added before the memory is bound to it,
-//! and removed after it is no more, when no operation is under way that may have read the handle.
+//! The memory knows its streams as handles. The object that keeps a stream alive is added before the memory is bound to it, and
+//! removed after it is no more, when no operation is under way that may have read the handle. That of another stream that uses the
+//! memory stays until the memory is freed.
 #![forbid(unsafe_code)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use pyo3::types::PyInt;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Memory;
 
 use crate::logging;
+use crate::raw_stream::Stream;
 use crate::stream_handle::StreamHandle;
 
 /// Python objects that must live as long as the memory, such as a context or the owner of foreign memory, or as long as it is
@@ -26,9 +27,18 @@ struct Objects {
     operations: usize,
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    /// Lives as long as the memory, such as a context.
+    Owner,
+    /// The stream of this handle, as long as the memory is bound to it.
+    Bound(u64),
+    /// A stream that uses the memory.
+    Used,
+}
+
 struct KeptObject {
-    /// The handle of a stream; None for what lives as long as the memory.
-    stream: Option<u64>,
+    role: Role,
     object: Py<PyAny>,
     /// Whether the garbage collector is told of it.
     reported: bool,
@@ -49,20 +59,32 @@ pub(crate) fn bound_handle(memory: &Memory) -> Option<u64> {
 
 impl Kept {
     pub(crate) fn add(&self, object: Py<PyAny>) {
-        self.add_once(KeptObject { stream: None, object, reported: true });
+        self.add_once(KeptObject { role: Role::Owner, object, reported: true });
     }
 
-    /// Keeps the object of a stream until the memory is not bound to it. A stream given as a number is kept by the caller.
-    pub(crate) fn add_stream(&self, handle: u64, object: &Bound<'_, PyAny>) {
-        if !object.is_instance_of::<PyInt>() {
-            let reported = object.cast::<StreamHandle>().is_ok_and(|ours| ours.get().is_owned());
-            self.add_once(KeptObject { stream: Some(handle), object: object.clone().unbind(), reported });
+    /// Keeps the objects of a stream until the memory is not bound to it.
+    pub(crate) fn add_stream(&self, py: Python<'_>, stream: &Stream) {
+        self.add_objects(py, Role::Bound(stream.handle), stream);
+    }
+
+    /// Keeps the objects of a stream that uses the memory until that is freed.
+    pub(crate) fn add_used(&self, stream: &Stream) {
+        if !stream.objects.is_empty() {
+            // At the interpreter's end nothing of it is dropped any more.
+            Python::try_attach(|py| self.add_objects(py, Role::Used, stream));
+        }
+    }
+
+    fn add_objects(&self, py: Python<'_>, role: Role, stream: &Stream) {
+        for object in &stream.objects {
+            let reported = object.bind(py).cast::<StreamHandle>().is_ok_and(|ours| ours.get().is_owned());
+            self.add_once(KeptObject { role, object: object.clone_ref(py), reported });
         }
     }
 
     fn add_once(&self, new: KeptObject) {
         let mut kept = self.lock();
-        if !kept.objects.iter().any(|kept| kept.object.is(&new.object) && kept.stream == new.stream) {
+        if !kept.objects.iter().any(|kept| kept.object.is(&new.object) && kept.role == new.role) {
             kept.objects.push(new);
         }
     }
@@ -78,14 +100,13 @@ impl Kept {
         // The handle is read under the lock under which objects are removed, so that its own are there.
         let kept = self.lock();
         let handle = bound_handle(memory)?;
-        let own = kept.objects.iter().filter(|kept| kept.stream == Some(handle));
+        let own = kept.objects.iter().filter(|kept| kept.role == Role::Bound(handle));
         Some((handle, own.map(|kept| kept.object.clone_ref(py)).collect()))
     }
 
-    /// Whether the memory is bound to a stream that the caller keeps alive, having given it as a number.
-    pub(crate) fn is_bound_by_number(&self, memory: &Memory) -> bool {
-        let kept = self.lock();
-        bound_handle(memory).is_some_and(|handle| kept.objects.iter().all(|kept| kept.stream != Some(handle)))
+    /// Whether there is an object that lives as long as the memory.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.lock().objects.iter().any(|kept| kept.role == Role::Owner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
@@ -119,7 +140,7 @@ impl Drop for KeptStreams<'_> {
             return;
         }
         let bound = bound_handle(self.memory);
-        let is_over = |kept: &mut KeptObject| kept.stream.is_some() && kept.stream != bound;
+        let is_over = |kept: &mut KeptObject| matches!(kept.role, Role::Bound(handle) if Some(handle) != bound);
         let over: Vec<_> = kept.objects.extract_if(.., is_over).collect();
         // Not under the lock: dropping an object may run Python code.
         drop(kept);

@@ -4,6 +4,7 @@
 //! `memory_view::MemoryView`, a range of a `allocation::Allocation`; `base::Base` gives memory objects the protocols and the
 //! accessors that must be fast. The thread detaches from the interpreter around driver calls and long copies.
 
+mod addresses;
 mod allocation;
 mod base;
 mod buffer;
@@ -20,11 +21,9 @@ mod host_buffer;
 mod host_view;
 mod interruptible;
 mod kept;
-mod listed;
 mod logging;
 mod mapping;
 mod memory_view;
-mod own_context;
 mod pool;
 mod raw_stream;
 mod ring;
@@ -68,8 +67,6 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::memory_view::MemoryView;
     #[pymodule_export]
-    use crate::own_context::OwnContext;
-    #[pymodule_export]
     use crate::pool::Pool;
     #[pymodule_export]
     use crate::ring::Ring;
@@ -87,6 +84,8 @@ mod _vkgdr {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::logging::install();
+        let ends = wrap_pyfunction!(crate::detached::interpreter_ends, module)?;
+        module.py().import("atexit")?.call_method1("register", (ends,))?;
         module.add("RING_HEADER", vkgdr::ring::CUDA_HEADER)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

@@ -1,12 +1,12 @@
 //! `Mapping`: the host view of CUDA memory that another library allocated.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "makes an alias of memory that others hold")]
 
 use std::os::fd::IntoRawFd;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::MappingFlags;
+use vkgdr::{MappingFlags, Memory};
 
 use crate::detached::Detached;
 use crate::error::{Result, Size, in_bytes, number};
@@ -16,7 +16,7 @@ use crate::handle;
 #[pyclass(frozen, module = "vkgdr")]
 pub(crate) struct Mapping {
     // The order of the fields unmaps the memory before its owner may free it.
-    mapping: Detached<vkgdr::Mapping>,
+    memory: Detached<Memory>,
     readonly: bool,
     /// An object that keeps the memory alive.
     keep: Option<Py<PyAny>>,
@@ -37,23 +37,24 @@ impl Mapping {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let address: u64 = number(device_ptr, "a device address")?;
         let flags = if force_pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
-        let mapping = py.detach(|| vkgdr::Mapping::with_flags(&gpu, address, size.0, flags))?;
-        Ok(Self { mapping: Detached::new(mapping), readonly, keep })
+        // SAFETY: plain bytes to Python, whose memory `keep` or the caller keeps alive.
+        let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0, flags) })?;
+        Ok(Self { memory: Detached::new(memory), readonly, keep })
     }
 
     #[getter]
     fn device_ptr(&self) -> u64 {
-        self.mapping.device_ptr()
+        self.memory.device_ptr()
     }
 
     #[getter]
     fn host_ptr(&self) -> usize {
-        self.mapping.host_ptr().map_or(0, |pointer| pointer.addr().get())
+        self.memory.host_ptr().map_or(0, |pointer| pointer.addr().get())
     }
 
     #[getter]
     fn nbytes(&self) -> usize {
-        self.mapping.len()
+        self.memory.len()
     }
 
     fn __len__(&self) -> usize {
@@ -62,7 +63,7 @@ impl Mapping {
 
     #[getter]
     fn is_cached(&self) -> bool {
-        self.mapping.is_cached()
+        self.memory.is_cached()
     }
 
     #[getter]
@@ -71,21 +72,21 @@ impl Mapping {
     }
 
     fn is_current(&self, py: Python<'_>) -> Result<bool> {
-        Ok(py.detach(|| self.mapping.is_current())?)
+        Ok(py.detach(|| self.memory.is_current())?)
     }
 
     /// Orders the CPU's writes before its later stores, as the device sees them.
     fn flush(&self) -> Result<()> {
-        Ok(self.mapping.flush(..)?)
+        Ok(self.memory.flush(..)?)
     }
 
     fn invalidate(&self) -> Result<()> {
-        Ok(self.mapping.invalidate(..)?)
+        Ok(self.memory.invalidate(..)?)
     }
 
     /// The descriptor, the offset and the size for `ibv_reg_dmabuf_mr`.
     fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
-        let dma_buf = py.detach(|| self.mapping.dma_buf())?;
+        let dma_buf = py.detach(|| self.memory.dma_buf())?;
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 

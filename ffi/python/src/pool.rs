@@ -8,15 +8,14 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use vkgdr::{Error, PoolMemory, PoolOptions};
+use vkgdr::{Error, Memory, PoolOptions};
 
 use crate::allocation::pools_give_back;
 use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::memory_view::MemoryView;
-use crate::raw_stream::raw_stream;
-use crate::storage::AnyMemory;
+use crate::raw_stream::Stream;
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -28,8 +27,8 @@ struct Open {
     pool: Detached<vkgdr::Pool>,
     /// The Python object `Vkgdr`.
     owner: Py<PyAny>,
-    /// The stream that memory is bound to, with the object that keeps it alive.
-    stream: Option<(u64, Py<PyAny>)>,
+    /// The stream that memory is bound to.
+    stream: Option<Stream>,
     /// The class of allocated memory, and its `__new__`.
     class: Py<PyType>,
     new: ffi::newfunc,
@@ -38,29 +37,29 @@ struct Open {
 impl Open {
     /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
-        let Some((handle, keep)) = &self.stream else {
+        let Some(stream) = &self.stream else {
             // Detaching costs more than taking a chunk that is at hand.
-            if let Some(memory) = self.pool.allocate_cached(size) {
+            if let Some(memory) = self.pool.try_allocate(size) {
                 return Ok(MemoryView::pooled(memory, self.owner.clone_ref(py)));
             }
             return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?));
         };
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
-        let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(*handle)) })?;
+        let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?;
         let view = self.view(py, memory);
         if let Some(kept) = view.live()?.storage()?.kept() {
-            kept.add_stream(*handle, keep.bind(py));
+            kept.add_stream(py, stream);
         }
         Ok(view)
     }
 
     /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
-    fn view(&self, py: Python<'_>, memory: PoolMemory) -> MemoryView {
+    fn view(&self, py: Python<'_>, memory: Memory) -> MemoryView {
         let owner = self.owner.clone_ref(py);
         if self.pool.piece_len(memory.len()).is_some() {
             MemoryView::pooled(memory, owner)
         } else {
-            MemoryView::dedicated(AnyMemory::Pooled(memory), owner)
+            MemoryView::dedicated(memory, owner)
         }
     }
 }
@@ -117,7 +116,7 @@ impl Pool {
         largest_piece: Size,
         leading_bits: u32,
         alignment: Size,
-        stream: Option<(u64, Py<PyAny>)>,
+        stream: Option<Stream>,
         class_: Py<PyType>,
     ) -> Result<()> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
@@ -128,7 +127,13 @@ impl Pool {
             .alignment(alignment.0);
         let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
         let new = new_of(class_.bind(py))?;
-        let open = Open { pool: Detached::new(pool), owner: owner.clone().unbind(), stream, class: class_, new };
+        let open = Open {
+            pool: Detached::in_context(pool, gpu.retains_context()),
+            owner: owner.clone().unbind(),
+            stream,
+            class: class_,
+            new,
+        };
         self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
 
@@ -180,7 +185,7 @@ impl Pool {
     /// Wait for the context, and return all unused blocks to the drivers.
     fn free_held(&self, py: Python<'_>) -> Result<()> {
         let pool = &self.open()?.pool;
-        py.detach(|| pool.free_held());
+        py.detach(|| pool.release_unused());
         Ok(())
     }
 
@@ -188,7 +193,7 @@ impl Pool {
     fn stop_holding(&self, py: Python<'_>) -> Result<()> {
         let pool = &self.open()?.pool;
         pools_give_back();
-        py.detach(|| pool.stop_holding());
+        py.detach(|| pool.disable_caching());
         Ok(())
     }
 
@@ -224,9 +229,7 @@ impl Pool {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         let Some(open) = self.open.get() else { return Ok(()) };
         visit.call(&open.owner)?;
-        if let Some((_, keep)) = &open.stream {
-            visit.call(keep)?;
-        }
+        open.stream.iter().flat_map(|stream| &stream.objects).try_for_each(|object| visit.call(object))?;
         visit.call(&open.class)
     }
 }

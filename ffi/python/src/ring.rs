@@ -15,7 +15,7 @@ use crate::handle;
 use crate::host_buffer::HostBuffer;
 use crate::interruptible::{self, duration};
 use crate::kept::Kept;
-use crate::raw_stream::raw_stream;
+use crate::raw_stream::Stream;
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
@@ -63,7 +63,7 @@ impl Ring {
             )),
             other => other.into(),
         })?;
-        Ok(Self { ring: Detached::new(ring), streams: Kept::default() })
+        Ok(Self { ring: Detached::in_context(ring, gpu.retains_context()), streams: Kept::default() })
     }
 
     /// The kernel's argument.
@@ -88,11 +88,11 @@ impl Ring {
     /// for no other kernel.
     fn bind_stream(&self, stream: &Bound<'_, PyAny>) -> Result<()> {
         let py = stream.py();
-        let handle: u64 = py.import("vkgdr.stream")?.call_method1("handle_of", (stream,))?.extract()?;
+        let stream: Stream = py.import("vkgdr._stream_handle")?.call_method1("number_of", (stream,))?.extract()?;
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
-        py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(handle)) })?;
-        self.streams.add_stream(handle, stream);
+        py.detach(|| unsafe { self.ring.bind_raw_stream(stream.raw()) })?;
+        self.streams.add_stream(py, &stream);
         Ok(())
     }
 

@@ -9,15 +9,14 @@ use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::allocation::{Allocation, Use, pools_give_back};
 use crate::detached::Detached;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::event::make_room;
 use crate::handle::{self, Handle};
-use crate::raw_stream::{PER_THREAD_STREAM, raw_stream};
-use crate::storage::{AnyMemory, forget_stream};
+use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, raw_stream};
 
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
@@ -131,7 +130,7 @@ impl Source {
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
         if gpu.pools.is_empty() {
             let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
-            return Ok(Allocation::dedicated(AnyMemory::Dedicated(Memory::allocate_with(&gpu.handle, len, options)?)));
+            return Ok(Allocation::dedicated(Memory::allocate_with(&gpu.handle, len, options)?));
         }
         let mut refusal = None;
         for pool in &gpu.pools {
@@ -146,7 +145,7 @@ impl Source {
             };
             match memory {
                 Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
-                Ok(memory) => return Ok(Allocation::dedicated(AnyMemory::Pooled(memory))),
+                Ok(memory) => return Ok(Allocation::dedicated(memory)),
                 Err(error) if gpu.handle.lacks(pool.kind(), &error) => {
                     refusal.get_or_insert(error);
                 }
@@ -189,12 +188,8 @@ impl Source {
             let stream = stream.filter(|&stream| is_released && stream != PER_THREAD_STREAM);
             // SAFETY: live during this call, which records the event that the release waits for.
             let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
-            if bound && !is_released {
-                // Views, and a later release, must not use a stream that may be destroyed.
+            if bound && !follows {
                 forget_stream(memory);
-            } else if bound && !follows {
-                // No other stream than the bound one needs to exist: the release now waits for the whole context.
-                memory.record_use(raw_stream(PER_THREAD_STREAM));
             }
         })
     }
@@ -219,10 +214,10 @@ impl Source {
         let held = lock(&self.held);
         let allocation = held.uses.get(&address).ok_or_else(|| unknown(address))?.allocation().clone();
         drop(held);
-        allocation.briefly(|storage| {
-            storage.ours()?.record_use(raw_stream(stream));
-            Ok(())
-        })
+        let storage = allocation.storage()?;
+        // SAFETY: the caller keeps the stream alive until the memory is freed.
+        let used_on = unsafe { storage.ours()?.stream(raw_stream(stream)) }?;
+        storage.record_use(used_on, &Stream::of(stream))
     }
 }
 
@@ -230,6 +225,14 @@ impl Drop for Source {
     fn drop(&mut self) {
         self.pools_close();
     }
+}
+
+/// Lets views, and a later release, name no stream, since the bound one may be destroyed: the release waits for the context.
+fn forget_stream(memory: &Memory) {
+    // SAFETY: waits for all that the release may have to wait for.
+    unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
+    // SAFETY: the legacy default stream lives as long as its context.
+    let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
 }
 
 fn unknown(address: u64) -> Failure {

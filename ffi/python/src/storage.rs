@@ -1,15 +1,16 @@
 //! `Storage`: the memory of an allocation, with the Python objects that it needs.
-#![expect(unsafe_code, reason = "binds memory to the default stream")]
+#![expect(unsafe_code, reason = "lets a release wait for the context")]
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
-use vkgdr::{Memory, PoolMemory, StreamRef};
+use pyo3::prelude::*;
+use vkgdr::{DropPolicy, Memory, StreamRef};
 
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
-use crate::kept::{Kept, KeptStreams};
-use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
+use crate::kept::{Kept, KeptStreams, bound_handle};
+use crate::raw_stream::Stream;
 
 /// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";
@@ -28,42 +29,25 @@ pub(crate) enum Storage {
 
 /// This package's memory. The order of the fields drops the memory first, so the kept objects outlive its last user.
 pub(crate) struct Owned {
-    pub(crate) memory: Detached<AnyMemory>,
+    pub(crate) memory: Detached<Memory>,
     pub(crate) kept: Kept,
 }
 
-/// Memory of an allocation of its own, or of a pool, which returns there by a faster way than other memory is freed.
-pub(crate) enum AnyMemory {
-    Dedicated(Memory),
-    Pooled(PoolMemory),
-}
-
-impl Deref for AnyMemory {
-    type Target = Memory;
-
-    fn deref(&self) -> &Memory {
-        match self {
-            Self::Dedicated(memory) => memory,
-            Self::Pooled(memory) => memory,
+impl Owned {
+    /// Frees the memory and then what it kept, detached from `py`, if there is one.
+    pub(crate) fn free(self, py: Option<Python<'_>>) -> Result<()> {
+        let Self { memory, kept } = self;
+        if memory.is_left() && !kept.has_owner() {
+            return Ok(());
         }
+        let memory = memory.into_inner();
+        let freed = match py {
+            Some(py) => py.detach(|| memory.free()),
+            None => memory.free(),
+        };
+        drop(kept);
+        Ok(freed?)
     }
-}
-
-impl AnyMemory {
-    pub(crate) fn free(self) -> vkgdr::Result<()> {
-        match self {
-            Self::Dedicated(memory) => memory.free(),
-            Self::Pooled(memory) => memory.free(),
-        }
-    }
-}
-
-/// Lets a later release name no stream, and wait for the whole context: the stream that the memory is bound to may end before.
-pub(crate) fn forget_stream(memory: &Memory) {
-    // No other stream than the bound one needs to exist.
-    memory.record_use(raw_stream(PER_THREAD_STREAM));
-    // SAFETY: the legacy default stream lives as long as its context.
-    let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
 }
 
 impl Storage {
@@ -130,11 +114,27 @@ impl Storage {
         Ok(self.ours()?.fill_pattern(range, pattern)?)
     }
 
-    /// Records that a stream, of any context, uses the memory: its release waits for that use. May wait.
-    pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
-        match self.memory() {
-            Some(memory) => Ok(memory.record_use_by(stream)?),
-            None => Ok(()),
+    /// Records that a stream, of any context, uses the memory: its release waits for that use. The stream's objects are kept until
+    /// then; one without objects is kept alive by its owner.
+    pub(crate) fn record_use(&self, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Self::Ours(owned) = self else { return Ok(()) };
+        owned.memory.record_use(stream)?;
+        if bound_handle(&owned.memory) != Some(argument.handle) {
+            owned.kept.add_used(argument);
         }
+        Ok(())
+    }
+
+    /// The same for a stream that may end before the memory is freed unless it has objects: then the release names no stream of the
+    /// memory's context, and waits for that.
+    pub(crate) fn note_use(&self, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Some(memory) = self.memory() else { return Ok(()) };
+        let is_own = stream.context() == memory.context();
+        if !argument.objects.is_empty() || is_own && bound_handle(memory) == Some(argument.handle) {
+            return self.record_use(stream, argument);
+        }
+        // SAFETY: waits for more than before.
+        unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
+        if is_own { Ok(()) } else { self.record_use(stream, argument) }
     }
 }

@@ -6,34 +6,58 @@
 #![expect(unsafe_code, reason = "destroys streams and events")]
 
 use pyo3::prelude::*;
+use vkgdr::Vkgdr;
 use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::CUevent;
 
+use crate::detached::{Detached, detached, is_ending};
 use crate::error::Result;
-use crate::own_context::OwnContext;
+use crate::handle::gpu_of;
 use crate::raw_stream::{as_address, raw_stream};
+
+/// The context in which this package made a stream or an event: a handle's, which it keeps alive, or one that the program has
+/// current and that outlives what is made there.
+struct Context(Option<Detached<Vkgdr>>);
+
+impl Context {
+    fn of(owner: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        Ok(Self(owner.map(gpu_of).transpose()?.map(Detached::new)))
+    }
+
+    /// Runs `destroy`; not in a forked child, to which nothing belongs, and not after a reset of the handle's context.
+    fn destroy(&self, destroy: impl FnOnce() + Send) {
+        if vkgdr::is_forked() || self.0.is_none() && is_ending() {
+            return;
+        }
+        detached(|| {
+            if !self.0.as_ref().is_some_and(|owner| owner.context_is_destroyed()) {
+                destroy();
+            }
+        });
+    }
+}
 
 /// A `CUstream`.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct StreamHandle {
     handle: u64,
-    /// The context of a stream that this object owns.
-    context: Option<Py<OwnContext>>,
+    owned: bool,
+    context: Context,
 }
 
 impl StreamHandle {
     /// Whether the stream ends with this object, and not before.
     pub(crate) const fn is_owned(&self) -> bool {
-        self.context.is_some()
+        self.owned
     }
 }
 
 #[pymethods]
 impl StreamHandle {
     #[new]
-    #[pyo3(signature = (handle, context = None))]
-    const fn new(handle: u64, context: Option<Py<OwnContext>>) -> Self {
-        Self { handle, context }
+    #[pyo3(signature = (handle, owned = false, owner = None))]
+    fn new(handle: u64, owned: bool, owner: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        Ok(Self { handle, owned, context: Context::of(owner)? })
     }
 
     #[getter]
@@ -49,9 +73,9 @@ impl StreamHandle {
 
 impl Drop for StreamHandle {
     fn drop(&mut self) {
-        if let Some(context) = &self.context {
-            context.get().destroy(|| {
-                // SAFETY: `vkgdr.stream` created the stream in this context, for this object alone, which cannot be copied.
+        if self.owned {
+            self.context.destroy(|| {
+                // SAFETY: `vkgdr.stream` created the stream for this object alone, which cannot be copied.
                 let _ = unsafe { result::stream::destroy(raw_stream(self.handle)) };
             });
         }
@@ -62,14 +86,14 @@ impl Drop for StreamHandle {
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct EventHandle {
     handle: u64,
-    context: Py<OwnContext>,
+    context: Context,
 }
 
 #[pymethods]
 impl EventHandle {
     #[new]
-    const fn new(handle: u64, context: Py<OwnContext>) -> Self {
-        Self { handle, context }
+    fn new(handle: u64, owner: Option<&Bound<'_, PyAny>>) -> Result<Self> {
+        Ok(Self { handle, context: Context::of(owner)? })
     }
 
     #[getter]
@@ -80,9 +104,9 @@ impl EventHandle {
 
 impl Drop for EventHandle {
     fn drop(&mut self) {
-        self.context.get().destroy(|| {
+        self.context.destroy(|| {
             let event: CUevent = std::ptr::with_exposed_provenance_mut(as_address(self.handle));
-            // SAFETY: `vkgdr.stream` created the event in this context, for this object alone, which cannot be copied.
+            // SAFETY: `vkgdr.stream` created the event for this object alone, which cannot be copied.
             let _ = unsafe { result::event::destroy(event) };
         });
     }

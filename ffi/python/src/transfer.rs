@@ -9,6 +9,7 @@ use crate::error::{Failure, Result, in_bytes};
 use crate::event::{Event, leak};
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::MemoryView;
+use crate::raw_stream::Stream;
 use crate::storage::Storage;
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
@@ -160,7 +161,7 @@ pub(crate) fn copy(
     from_: &Bound<'_, PyAny>,
     from_layout: Layout,
     extent: Extent,
-    stream: u64,
+    stream: Stream,
     wait: bool,
 ) -> Result<Event> {
     let (to, from) = (Side::of(to)?, Side::of(from_)?);
@@ -215,22 +216,25 @@ fn lent(py: Python<'_>, lead: &MemoryView, views: &[&MemoryView], wait: bool) ->
 fn submit(
     py: Python<'_>,
     lead: &MemoryView,
-    stream: u64,
+    stream: Stream,
     held: Vec<Storage>,
     lent: Vec<Py<PyAny>>,
     wait: bool,
     operation: impl FnOnce(StreamRef) -> Result<()> + Send,
 ) -> Result<Event> {
     let (queue, submitted) = py.detach(|| {
-        let queue = *lead.stream(stream)?;
+        let queue = *lead.stream(stream.handle)?;
         if !wait {
-            // Before the operation is submitted: a call that fails may still have submitted work.
-            held.iter().try_for_each(|storage| storage.note_use(queue))?;
+            // Before the operation is submitted: a call that fails may still have submitted work. Memory of other contexts is lent,
+            // and a pool must not wait for a context that may end once the work is done.
+            let is_own =
+                |storage: &&Storage| storage.memory().is_some_and(|memory| memory.context() == queue.context());
+            held.iter().filter(is_own).try_for_each(|storage| storage.note_use(queue, &stream))?;
         }
         let done = operation(queue).and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
-        if wait && done.is_err() {
-            // The operation's error is the one to report.
-            held.iter().for_each(|storage| drop(storage.note_use(queue)));
+        if wait && matches!(done, Err(Failure::Driver(_))) {
+            // The operation may be under way; its error is the one to report.
+            held.iter().for_each(|storage| drop(storage.note_use(queue, &stream)));
         }
         drop(held);
         Ok::<_, Failure>((queue, done))
@@ -292,7 +296,7 @@ pub(crate) fn fill(
     offset: usize,
     pattern: &[u8],
     count: usize,
-    stream: u64,
+    stream: Stream,
     wait: bool,
 ) -> Result<Event> {
     if view.is_readonly() {

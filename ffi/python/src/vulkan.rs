@@ -45,7 +45,7 @@ impl MemoryView {
         let (start, len) = (self.start(), self.len());
         self.live()?.briefly(|storage| {
             let Some(memory) = storage.memory() else { return Ok(None) };
-            let place = memory.region(start..start + len)?.vulkan_memory();
+            let place = memory.slice(start..start + len)?.vulkan_memory();
             Ok(place.map(|place| (place.memory.as_raw(), place.offset)))
         })
     }
@@ -84,7 +84,8 @@ impl Semaphore {
     fn new(owner: &Bound<'_, PyAny>, value: u64) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let semaphore = py.detach(|| vulkan::Semaphore::new(&gpu, value))?;
-        Ok(Self { open: Detached::new(Mutex::new(Some(Arc::new(semaphore)))) })
+        let open = Mutex::new(Some(Arc::new(semaphore)));
+        Ok(Self { open: Detached::in_context(open, gpu.retains_context()) })
     }
 
     /// The `VkSemaphore`.

@@ -128,6 +128,11 @@ def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
         cuda.load_own_kernels()
     yield context
     gc.collect()
+    # It must outlive memory that was bound to streams, whose release may be pending.
+    with contextlib.suppress(libcuda.CudaError):
+        cuda.synchronize()
+    if "vkgdr" in sys.modules:
+        sys.modules["vkgdr"].Vkgdr(0).collect()
     context.destroy()
     assert cuda.current() == 0, "the test leaves a context current"
 

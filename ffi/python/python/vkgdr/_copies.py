@@ -11,7 +11,7 @@ import operator
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._shapes import c_strides, read_interface
-from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of, number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _DLPACK_CUDA = 2
 def stream_of(view: MemoryView, stream: StreamLike | None) -> int:
     """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
     if stream is not None:
-        return handle_of(stream)
+        return number_of(stream)
     bound = view.bound_stream
     return NULL_STREAM if bound is None else bound
 

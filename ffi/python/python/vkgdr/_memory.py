@@ -26,9 +26,11 @@ class Memory(MemoryObject):
     It remembers the CUDA context of its allocation, so it may be used and dropped on any thread. Its release waits for
     that context's work; memory bound to a stream is released after that stream's work instead, without blocking.
 
-    Free it before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where
-    there is evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive. With
-    `Vkgdr.open_primary_context` that cannot happen, unless the primary context is reset.
+    A context that another library created (``cuCtxCreate``, pycuda's ``make_context``) must outlive it: what the CUDA
+    driver does with a destroyed context is undefined. Before such a context is destroyed, wait for its work, and let
+    `Vkgdr.collect` release what was bound to streams. Only at the interpreter's end, when ``pycuda.autoinit`` destroys
+    its own, what is left there goes with the process. With `Vkgdr.open_primary_context` only a reset of the device ends
+    the context; then Vulkan's side alone is freed.
 
     Parameters
     ----------

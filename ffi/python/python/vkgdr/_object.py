@@ -8,7 +8,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import FreedError, InvalidArgumentError, in_bytes
 from vkgdr._shapes import check_order, fitted
-from vkgdr._stream_handle import handle_of
+from vkgdr._stream_handle import handle_of, number_of
 from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
@@ -487,11 +487,11 @@ class MemoryObject(_vkgdr.Base):
         InvalidArgumentError
             The stream belongs to another context, or is the per-thread default stream.
         """
-        handle, bound = handle_of(stream), self._view.bound_stream
+        handle, bound = number_of(stream), self._view.bound_stream
         if bound is not None and bound != handle:
             # Order the new stream after the work of the old one.
             _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound))
-        self._view.bind_stream(handle, stream)
+        self._view.bind_stream(handle)
 
     def unbind_stream(self) -> None:
         """Wait for the bound stream and remove the binding."""
@@ -505,7 +505,7 @@ class MemoryObject(_vkgdr.Base):
         InvalidArgumentError
             The memory is another library's, which releases it itself.
         """
-        self._view.record_stream(handle_of(stream))
+        self._view.record_stream(number_of(stream))
 
     def free(self, *, force: bool = False) -> None:
         """Free the memory. A second call does nothing.

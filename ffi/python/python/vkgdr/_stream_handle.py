@@ -19,8 +19,9 @@ __all__ = [
     "LEGACY_STREAM",
     "NULL_STREAM",
     "PER_THREAD_STREAM",
-    "BoundStream",
+    "StreamNumber",
     "handle_of",
+    "number_of",
     "order_after",
     "wait_for",
 ]
@@ -32,11 +33,8 @@ LEGACY_STREAM = 1
 PER_THREAD_STREAM = 2
 
 
-class BoundStream(int):
-    """The ``CUstream`` of a stream that memory is bound to.
-
-    It keeps the stream's objects alive, also when another thread binds the memory to another stream.
-    """
+class StreamNumber(int):
+    """The ``CUstream`` of a stream as a number that keeps the stream's objects alive, and lets memory keep them."""
 
     _objects: tuple[object, ...]
 
@@ -69,6 +67,12 @@ def handle_of(stream: StreamLike) -> int:
     if not 0 <= handle < 1 << 64:
         raise InvalidArgumentError(f"{handle} is not a CUDA stream")
     return handle
+
+
+def number_of(stream: StreamLike) -> int:
+    """Return the number as `handle_of`, which keeps the stream alive, for functions that let memory keep it."""
+    handle = handle_of(stream)
+    return handle if isinstance(stream, int) else StreamNumber(handle, (stream,))
 
 
 def _raw_handle(stream: Any) -> int:

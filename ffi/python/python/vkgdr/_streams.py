@@ -39,10 +39,8 @@ class Stream(_vkgdr.StreamHandle):
     def _create(cls) -> Self:
         handle = ctypes.c_void_p()
         with _driver.current_context() as owner:
-            # First: it may fail.
-            context = _vkgdr.OwnContext(owner)
             _driver.call("cuStreamCreate", ctypes.byref(handle), 0)
-            return cls(handle.value or 0, context)
+            return cls(handle.value or 0, True, owner)
 
     def __int__(self) -> int:
         return self._handle
@@ -152,9 +150,8 @@ class TimedEvent(_vkgdr.EventHandle):
         # CU_EVENT_DISABLE_TIMING
         flags = 0 if timing else 2
         with _driver.current_context() as owner:
-            context = _vkgdr.OwnContext(owner)
             _driver.call("cuEventCreate", ctypes.byref(handle), flags)
-            return super().__new__(cls, handle.value or 0, context)
+            return super().__new__(cls, handle.value or 0, owner)
 
     @property
     def handle(self) -> int:

@@ -19,7 +19,7 @@ from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import MemoryObject
-from vkgdr._stream_handle import handle_of
+from vkgdr._stream_handle import number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Pool(_vkgdr.Pool):
         if allocator.alignment > 4096:
             raise InvalidArgumentError(f"a pool aligns to at most 4096 bytes, not {allocator.alignment}")
         alignment = max(allocator.alignment, 64)
-        stream = None if allocator.stream is None else (handle_of(allocator.stream), allocator.stream)
+        stream = None if allocator.stream is None else number_of(allocator.stream)
         self._open(
             allocator.owner,
             allocator.kind,

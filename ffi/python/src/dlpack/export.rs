@@ -22,8 +22,8 @@ use crate::fallible_vec::zeroes;
 use crate::host_view::HostView;
 use crate::kept::bound_handle;
 use crate::memory_view::MemoryView;
-use crate::raw_stream::{NULL_STREAM, as_address};
-use crate::storage::{AnyMemory, Storage};
+use crate::raw_stream::{NULL_STREAM, Stream, as_address};
+use crate::storage::Storage;
 use crate::transfer::is_idle;
 use crate::within::within;
 
@@ -216,12 +216,14 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         let copied = queued.and_then(|()| queue.synchronize());
         if copied.is_err() {
             // The copy may be under way, and the source's release must wait for it.
-            let _ = storage.note_use(*queue);
+            let _ = storage.note_use(*queue, &Stream::of(stream));
         }
         copied?;
-        let copy = Allocation::dedicated(AnyMemory::Dedicated(memory));
+        let copy = Allocation::dedicated(memory);
         let storage = copy.allocation().storage()?;
-        consumers(view, stream)?.into_iter().try_for_each(|consumer| storage.note_use(consumer))?;
+        consumers(view, stream)?
+            .into_iter()
+            .try_for_each(|consumer| storage.note_use(consumer, &Stream::of(stream)))?;
         Ok(copy)
     })?;
     let address = as_address(used.allocation().device_ptr()?);
@@ -267,14 +269,15 @@ fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len
         // Empty memory has no context to copy in.
         return Ok(bytes);
     }
-    let queue = view.stream(storage.memory().and_then(bound_handle).unwrap_or(NULL_STREAM))?;
+    let handle = storage.memory().and_then(bound_handle).unwrap_or(NULL_STREAM);
+    let queue = view.stream(handle)?;
     let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
     let from = CopySide::linear(Place::Device(view.device_address()?));
     // SAFETY: there are `len` bytes at both addresses; the memory is held, and the bytes are kept until the copy is done.
     let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
     if let Err(error) = queued.and_then(|()| queue.synchronize()) {
         // The copy may be under way.
-        let _ = storage.note_use(*queue);
+        let _ = storage.note_use(*queue, &Stream::of(handle));
         if !is_idle(*queue) {
             leak(bytes);
         }

@@ -7,7 +7,7 @@ use vkgdr::StreamRef;
 use crate::error::{INVALID_CONTEXT, Result};
 use crate::kept::bound_handle;
 use crate::memory_view::MemoryView;
-use crate::raw_stream::{PER_THREAD_STREAM, raw_stream};
+use crate::raw_stream::{PER_THREAD_STREAM, Stream, raw_stream};
 use crate::storage::Storage;
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
@@ -22,7 +22,7 @@ pub(super) fn order(view: &MemoryView, storage: &Storage, consumer: u64) -> Resu
             continue;
         }
         // Before the wait: a call that fails may have handed the memory's work on.
-        view.note_use(follower)?;
+        storage.note_use(follower, &Stream::of(consumer))?;
         if let Some(bound) = bound {
             follower.wait(&view.stream(bound)?.record()?)?;
         }

@@ -8,7 +8,7 @@ use vkgdr::Memory;
 
 use super::MemoryView;
 use crate::error::{Failure, Result};
-use crate::raw_stream::raw_stream;
+use crate::raw_stream::Stream;
 use crate::storage::Storage;
 
 impl MemoryView {
@@ -35,7 +35,7 @@ impl MemoryView {
         if objects.is_empty() {
             return Ok(Some(PyInt::new(py, handle).into_any()));
         }
-        let class = CLASS.import(py, "vkgdr._stream_handle", "BoundStream")?;
+        let class = CLASS.import(py, "vkgdr._stream_handle", "StreamNumber")?;
         Ok(Some(class.call1((handle, PyTuple::new(py, objects)?))?))
     }
 
@@ -55,18 +55,17 @@ impl MemoryView {
         self.bound_handle(py)
     }
 
-    /// Binds the allocation to a stream that `keep` keeps alive, and keeps that while it is bound.
-    fn bind_stream(&self, stream: u64, keep: &Bound<'_, PyAny>) -> Result<()> {
+    /// Binds the allocation to a stream, and keeps its objects while it is bound.
+    fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let storage = self.live()?.storage()?;
         storage.ours()?;
         let streams = storage.keep_streams();
         if let Some(kept) = storage.kept() {
-            kept.add_stream(stream, keep);
+            kept.add_stream(py, &stream);
         }
         // SAFETY: the object that keeps the stream alive was added to those that stay while the memory is bound to it; for a
         // bare handle that is the caller's obligation.
-        let bound =
-            keep.py().detach(|| unsafe { storage.ours()?.bind_raw_stream(raw_stream(stream)) }.map_err(Into::into));
+        let bound = py.detach(|| unsafe { storage.ours()?.bind_raw_stream(stream.raw()) }.map_err(Into::into));
         drop(streams);
         bound
     }
@@ -83,7 +82,7 @@ impl MemoryView {
         }
     }
 
-    fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
+    fn record_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let storage = self.live()?.storage()?;
         // Dropped detached: this may be the memory's last reference by then.
         py.detach(move || {
@@ -92,7 +91,7 @@ impl MemoryView {
             if !matches!(storage, Storage::Empty) {
                 storage.ours()?;
             }
-            storage.note_use(*self.stream(stream)?)
+            storage.record_use(*self.stream(stream.handle)?, &stream)
         })
     }
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
-use vkgdr::{Memory, PoolMemory, StreamRef};
+use vkgdr::{Memory, StreamRef};
 
 use crate::allocation::{Allocation, Use};
 use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::raw_stream::{NULL_STREAM, raw_stream};
-use crate::storage::{AnyMemory, FREED, Storage};
+use crate::storage::{FREED, Storage};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
 struct Held {
@@ -87,12 +87,12 @@ impl MemoryView {
     }
 
     /// A chunk of a pool.
-    pub(crate) fn pooled(memory: PoolMemory, owner: Py<PyAny>) -> Self {
+    pub(crate) fn pooled(memory: Memory, owner: Py<PyAny>) -> Self {
         Self::whole(Allocation::pooled(memory), Some(owner), false, false)
     }
 
     /// A dedicated allocation.
-    pub(crate) fn dedicated(memory: AnyMemory, owner: Py<PyAny>) -> Self {
+    pub(crate) fn dedicated(memory: Memory, owner: Py<PyAny>) -> Self {
         Self::whole(Allocation::dedicated(memory), Some(owner), false, false)
     }
 
@@ -242,11 +242,6 @@ impl MemoryView {
             }
             other => other,
         }
-    }
-
-    /// Records that a stream uses the memory: its release waits for that use.
-    pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
-        self.live()?.storage()?.note_use(stream)
     }
 
     /// The CUDA context as a number; None for memory that another library allocated.

@@ -16,7 +16,7 @@ use crate::event::{Event, make_room};
 use crate::fallible_vec::{copied, zeroes};
 use crate::handle::{self, Handle, MemoryType};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{AnyMemory, Storage};
+use crate::storage::Storage;
 
 #[pymethods]
 impl MemoryView {
@@ -49,7 +49,6 @@ impl MemoryView {
             Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,
             other => other?,
         };
-        let memory = AnyMemory::Dedicated(memory);
         let used = if readonly { Allocation::dedicated_readonly(memory) } else { Allocation::dedicated(memory) };
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
@@ -95,7 +94,7 @@ impl MemoryView {
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
-        Ok(Self::dedicated(AnyMemory::Dedicated(memory), owner.clone().unbind()))
+        Ok(Self::dedicated(memory, owner.clone().unbind()))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
@@ -104,7 +103,7 @@ impl MemoryView {
 
     /// The descriptor of this range for network cards, with the range's offset in it.
     fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
-        let export = |storage: &Storage, range| Ok(storage.ours()?.region(range)?.dma_buf()?);
+        let export = |storage: &Storage, range| Ok(storage.ours()?.slice(range)?.dma_buf()?);
         let dma_buf = self.with_range(py, (0, self.len), export)?;
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
@@ -129,7 +128,7 @@ impl MemoryView {
             }
         };
         let memory = py.detach(receive).map_err(|error| Failure::from(error).of_socket(py))?;
-        Ok(Self::dedicated(AnyMemory::Dedicated(memory), owner.clone().unbind()))
+        Ok(Self::dedicated(memory, owner.clone().unbind()))
     }
 
     /// A view of a range of this one. `by_hand` as for `allocate`.
@@ -199,9 +198,7 @@ impl MemoryView {
     /// Identity of the bytes: allocation id, offset and length.
     #[getter]
     fn key(&self) -> (u64, usize, usize) {
-        // The id finds the memory from now on, unless it was freed.
-        let _ = self.allocation.list();
-        (self.allocation.id, self.offset, self.len)
+        (self.allocation.exposed_id(), self.offset, self.len)
     }
 
     #[getter]

@@ -208,13 +208,16 @@ def test_a_recorded_stream_is_waited_for(cuda, primary_context, simulated):
     source = Source()
     address = source.allocate(100)
     with cuda.stream() as stream, cuda.stream() as other, cuda.hold(other) as gate:
+        gpu = source.handle(0)
         source.record_stream(address, other)
-        thread = threading.Thread(target=source.free, args=(address, stream))
-        thread.start()
-        thread.join(0.05)
-        assert thread.is_alive()
+        # The free does not wait, but the release does.
+        source.free(address, stream)
+        gpu.collect()
+        assert gpu.stats()["pending_releases"] == 1
         gate.open()
-        thread.join()
+        cuda.synchronize()
+        gpu.collect()
+        assert gpu.stats()["pending_releases"] == 0
 
 
 def test_a_stream_may_be_destroyed_after_the_free(cuda, primary_context):

@@ -343,35 +343,3 @@ def test_a_class_with_other_bases_and_slots_works(gpu):
 
 
 # ---- a context that is destroyed first
-
-
-def test_a_context_destroyed_first_leaves_memory_that_can_be_freed(cuda, context, simulated, caplog):
-    before = simulator.pages()
-    gpu = vkgdr.Vkgdr(0)
-    freed, dropped, forced = (vkgdr.Memory(gpu, 64) for _ in range(3))
-    raw = vkgdr.RawMemory(gpu, 64)
-    view = memoryview(freed)
-    context.destroy()
-    freed.free()
-    del view
-    forced.free(force=True)
-    raw.free()
-    del dropped
-    gc.collect()
-    assert simulator.pages() == before
-    assert len(caplog.records) == 4
-
-
-def test_a_context_destroyed_first_makes_errors_of_what_needs_it(cuda, context, simulated, caplog):
-    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 64, kind="device")
-    context.destroy()
-    for use in (
-        lambda: memory.memset(1),
-        memory.tobytes,
-        lambda: memory.copy_from_host(b"x"),
-        lambda: memory[:3].tobytes(),
-    ):
-        with pytest.raises(vkgdr.VkgdrError, match=r"CUDA_ERROR|context"):
-            use()
-    assert "device" in repr(memory)
-    memory.free()

@@ -209,6 +209,42 @@ def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated)
         memory.unbind_stream()
 
 
+@pytest.mark.parametrize("use", ["a copy", "record_stream"])
+def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, stream, caplog, use):
+    memory = vkgdr.Memory(gpu, 4096, kind="device", stream=stream)
+    other = Stream(cuda)
+    seen = weakref.ref(other)
+    for _ in range(2):
+        if use == "a copy":
+            ops.copy(memory, bytes(4096), stream=other, is_blocking=False)
+        else:
+            memory.record_stream(other)
+    del other
+    gc.collect()
+    assert seen() is not None
+    assert memory._view.drop_policy == "stream"
+    memory.free()
+    gc.collect()
+    assert seen() is None
+    cuda.synchronize()
+    gpu.collect()
+    assert gpu.stats()["pending_releases"] == 0
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("use", ["a copy", "DLPack"])
+def test_a_stream_that_only_a_number_names_may_end_before_the_memory_that_it_used(cuda, gpu, stream, caplog, use):
+    memory = vkgdr.Memory(gpu, 4096, kind="device", stream=stream)
+    with cuda.stream() as other:
+        if use == "a copy":
+            ops.copy(memory, bytes(4096), stream=other, is_blocking=False)
+        else:
+            Taken(memory.__dlpack__(stream=other)).end()
+    memory.free()
+    assert gpu.stats()["pending_releases"] == 0
+    assert caplog.records == []
+
+
 def test_work_on_another_stream_is_noted(cuda, gpu):
     with cuda.stream() as stream:
         memory = vkgdr.Memory(gpu, 4096, kind="device", stream=1)
@@ -217,12 +253,3 @@ def test_work_on_another_stream_is_noted(cuda, gpu):
             assert memory._view.drop_policy == "context"
             gate.open()
         memory.free()
-
-
-def test_memory_of_a_destroyed_context_is_not_found_by_its_address(cuda, no_context):
-    context = cuda.create_context()
-    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 4096)
-    address = memory.device_ptr
-    assert vkgdr._vkgdr.find_device(address, 1) is not None
-    context.destroy()
-    assert vkgdr._vkgdr.find_device(address, 1) is None

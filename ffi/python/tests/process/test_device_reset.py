@@ -148,3 +148,32 @@ def test_memory_of_the_default_handle_of_before_is_freed(run):
         stats = default_owner().stats()
         assert stats["live_allocations"] == stats["pending_releases"] == 0, stats
     """)
+
+
+def test_memory_of_before_is_neither_found_nor_used_and_is_freed_in_every_way(run):
+    run("""
+        import gc
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        freed, dropped, forced = (vkgdr.Memory(gpu, 64, kind="device") for _ in range(3))
+        shown, raw = vkgdr.Memory(gpu, 64), vkgdr.RawMemory(gpu, 64)
+        address, view = freed.device_ptr, memoryview(shown)
+        assert vkgdr._vkgdr.find_device(address, 1) is not None
+        reset()
+        assert vkgdr._vkgdr.find_device(address, 1) is None
+        for use in (lambda: freed.memset(1), freed.tobytes, lambda: freed[:3].copy_from_host(b"x")):
+            try:
+                use()
+            except vkgdr.VkgdrError as error:
+                assert "context" in str(error).lower(), error
+            else:
+                raise AssertionError
+        assert "device" in repr(freed)
+        freed.free()
+        shown.free()
+        del view
+        forced.free(force=True)
+        raw.free()
+        del dropped, use
+        gc.collect()
+        assert gpu.stats()["live_allocations"] == 0, gpu.stats()
+    """)

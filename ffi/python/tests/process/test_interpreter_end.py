@@ -78,15 +78,14 @@ def test_names_may_go_in_any_order(run_python_to_its_end, kind, order):
     assert not any(done.live.values())
 
 
-@pytest.mark.parametrize("freed_first", [True, False])
-def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end, freed_first):
+def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end):
     pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    last = "kept.free(); context.pop(); context.detach()" if freed_first else "context.pop(); context.detach()"
+    last = "kept.free(); context.pop(); context.detach()"
     code = "\n".join(map(textwrap.dedent, (MAKE["pycuda"], "kept = make()", last)))
     done = run_python_to_its_end(code)
     assert done.live.get("Vulkan memory", 0) == 0
     assert done.live.get("CUDA context", 0) == 0
-    assert ("destroyed before" in done.stderr) == (not freed_first and "CUDA context" in done.live)
+    assert done.stderr == ""
 
 
 AFTER_THE_CONTEXT = {
@@ -139,8 +138,7 @@ def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, ke
         gpu = vkgdr.Vkgdr.open_current_context()
     """
     done = run_python("\n".join(map(textwrap.dedent, (code, AFTER_THE_CONTEXT[keep]))), SIMCUDA_LATE=late)
-    lines = done.stderr.splitlines()
-    assert all("was destroyed before the memory; freed without CUDA" in line for line in lines), done.stderr
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

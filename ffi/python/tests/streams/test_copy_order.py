@@ -199,6 +199,9 @@ def test_default_streams_of_two_contexts_are_two_streams(cuda, gpu, use, handle)
         else:
             wait_at(gate, lambda: ops.copy(to, source))
     source.free()
+    # Memory that is bound to a stream may still be there.
+    cuda.synchronize()
+    gpu.collect()
     other.destroy()
     assert to.tobytes() == OLD
     to.free()

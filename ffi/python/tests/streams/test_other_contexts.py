@@ -56,17 +56,6 @@ def test_an_exported_copy_whose_wait_fails_is_noted(cuda, gpu, simulated):
         memory.free()
 
 
-def test_a_context_there_may_be_destroyed_before_the_memory_goes(cuda, context, gpu):
-    with cuda.stream() as own:
-        memory = vkgdr.Memory(gpu, SIZE, stream=own)
-        for _ in range(3):
-            other = cuda.create_context()
-            with cuda.stream() as consumer:
-                Taken(memory.__dlpack__(stream=consumer)).end()
-            other.destroy()
-        memory.free()
-
-
 @pytest.mark.parametrize("consumer", [None, 1, 2])
 @pytest.mark.parametrize("ready_on", ["the bound stream", "the array's stream"])
 def test_a_consumers_default_stream_is_also_that_of_its_current_context(cuda, gpu, ready_on, consumer):

@@ -8,7 +8,7 @@ from vkgdr import _vkgdr
 from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream, stream_of
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, VkgdrError, beyond, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._stream_handle import handle_of, order_after
+from vkgdr._stream_handle import handle_of, number_of, order_after
 from vkgdr._stream_handle import wait_for as wait_for_all
 
 TYPE_CHECKING = False
@@ -149,7 +149,7 @@ class Queue:
         self.lead = next((side.view for side in sides if side.view.context is not None), sides[0].view)
         self.sides = sides
         if stream is not None:
-            self.handle = handle_of(stream)
+            self.handle = number_of(stream)
             return
         context = self.lead.context
         same = [side.view for side in sides if side.view.context == context]

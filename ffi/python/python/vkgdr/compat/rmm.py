@@ -29,7 +29,7 @@ from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
 from vkgdr._shapes import read_interface
-from vkgdr._stream_handle import handle_of
+from vkgdr._stream_handle import handle_of, number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Buffer(MemoryObject):
         after = self._allocate(self._require_owner(), capacity)
         bound = self._bound
         if bound is not None:
-            after.bind_stream(handle_of(bound), bound)
+            after.bind_stream(number_of(bound))
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
             queue = _copies.stream_of(after, None)
