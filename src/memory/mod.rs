@@ -136,6 +136,11 @@ pub(crate) struct Slot {
 pub(crate) trait Home: fmt::Debug + Send + Sync {
     /// Takes back memory whose last reference was dropped.
     fn take_back(self: Arc<Self>, freed: Freed) -> Result<()>;
+
+    /// Whether it takes back memory of a slot that is not bound to a stream without a call of a driver.
+    fn is_caching(&self) -> bool {
+        false
+    }
 }
 
 /// Memory that was freed.
@@ -284,6 +289,12 @@ impl Memory {
             }
         }
         Err(refusal)
+    }
+
+    /// Allocates memory of the same kind in the context of this memory, whichever is current.
+    #[doc(hidden)]
+    pub fn allocate_beside(&self, len: usize) -> Result<Self> {
+        self.inner.context().run(|| Self::allocate(self.owner(), len, self.kind()))
     }
 
     /// Memory of an allocation of its own.
@@ -580,6 +591,14 @@ impl Memory {
         self.expose();
         self.inner.uses.lock().record(stream.into(), self.inner.context());
         Ok(())
+    }
+
+    /// Whether the memory, where this is its last reference, returns to a pool without a call of a driver.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn returns_at_once(&self) -> bool {
+        let part = self.inner.owner.as_ref().filter(|part| part.slot.is_some());
+        part.is_some_and(|part| self.bound_stream().is_none() && part.home.is_caching())
     }
 
     /// The device work that freeing the memory waits for.

@@ -527,6 +527,11 @@ impl PoolInner {
 }
 
 impl Home for PoolInner {
+    fn is_caching(&self) -> bool {
+        let arena = self.arena();
+        arena.caching && !arena.closed
+    }
+
     fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
         let Freed { block, slot, len, uses, .. } = freed;
         let (caching, closed) = {

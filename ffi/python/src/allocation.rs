@@ -27,14 +27,6 @@ pub(crate) use uses::Use;
 /// Live allocations by each of their addresses that was asked for.
 static LISTED: Addresses<Allocation> = Addresses::new();
 
-/// Whether a pool stopped holding, or was closed with chunks in use: freeing a chunk may then release its block.
-static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
-
-/// Records that a pool stops holding, or closes with chunks in use.
-pub(crate) fn pools_give_back() {
-    POOLS_GIVE_BACK.store(true, Ordering::Relaxed);
-}
-
 /// An allocation and its properties, which are constant until the memory is freed.
 pub(crate) struct Allocation {
     /// Unique in the process and never reused; 0 for memory that was never allocated.
@@ -50,8 +42,6 @@ pub(crate) struct Allocation {
     pub(crate) atom: usize,
     /// Whether every view of it is read-only, also one that is found by an address.
     pub(crate) readonly: bool,
-    /// Whether this is a pool's chunk, which returns there without a driver call.
-    is_chunk: bool,
     /// Whether it is in [`LISTED`] by its host address; by the device address it is as soon as that is set.
     listed: AtomicBool,
     users: AtomicUsize,
@@ -66,31 +56,17 @@ fn next_id() -> u64 {
 }
 
 impl Allocation {
-    /// A dedicated allocation, of a pool or of none.
-    pub(crate) fn dedicated(memory: Memory) -> Use {
-        Use::first(Arc::new(Self::of(memory, false)))
-    }
-
-    /// The same, for memory all of whose views are read-only.
-    pub(crate) fn dedicated_readonly(memory: Memory) -> Use {
-        Use::first(Arc::new(Self { readonly: true, ..Self::of(memory, false) }))
-    }
-
-    /// A chunk of a pool.
-    pub(crate) fn pooled(memory: Memory) -> Use {
-        Use::first(Arc::new(Self::of(memory, true)))
-    }
-
-    fn of(memory: Memory, is_chunk: bool) -> Self {
+    /// All of a memory.
+    pub(crate) fn of(memory: Memory, readonly: bool) -> Use {
         let (kind, len, device) = (memory.kind(), memory.len(), memory.owner().device());
         let is_retained = memory.owner().retains_context();
         totals::add(device, kind, len);
-        Self {
+        Use::first(Arc::new(Self {
             device_ptr: OnceLock::new(),
             host_ptr: memory.host_ptr().map(|start| start.addr().get()),
             coherent: memory.is_coherent(),
             atom: memory.non_coherent_atom_size(),
-            is_chunk,
+            readonly,
             len,
             ..Self::bare(
                 kind,
@@ -100,7 +76,7 @@ impl Allocation {
                     kept: Kept::default(),
                 })),
             )
-        }
+        }))
     }
 
     /// Device memory of another library, which `keep` keeps alive.
@@ -134,7 +110,6 @@ impl Allocation {
             coherent: true,
             atom: 1,
             readonly: false,
-            is_chunk: false,
             listed: AtomicBool::new(false),
             users: AtomicUsize::new(1),
             freed: AtomicBool::new(false),
@@ -275,11 +250,6 @@ impl Allocation {
         }
     }
 
-    /// The kept objects.
-    pub(crate) fn kept(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        self.lock().kept().map_or_else(Vec::new, |kept| kept.objects(py))
-    }
-
     /// Reports the kept objects to the garbage collector. Not for forked children, where a thread that does not exist may hold
     /// the lock.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
@@ -322,13 +292,9 @@ impl Allocation {
             }
         };
         let Some(owned) = defer(owned) else { return Ok(()) };
-        let py = py.filter(|_| !self.goes_at_once(&owned.memory));
+        // Detaching costs more than a return to a pool.
+        let py = py.filter(|_| !owned.memory.returns_at_once());
         owned.free(py)
-    }
-
-    /// Whether the release makes no driver call, so that detaching would cost more than it gains.
-    fn goes_at_once(&self, memory: &Memory) -> bool {
-        self.is_chunk && !POOLS_GIVE_BACK.load(Ordering::Relaxed) && memory.bound_stream().is_none()
     }
 
     /// Frees the memory although views may exist.

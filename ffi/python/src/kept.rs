@@ -113,11 +113,6 @@ impl Kept {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The objects.
-    pub(crate) fn objects(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        self.lock().objects.iter().map(|kept| kept.object.clone_ref(py)).collect()
-    }
-
     /// Reports the objects to the garbage collector, except those of other libraries' streams. Not for forked children, where a
     /// thread that does not exist may hold the lock.
     ///

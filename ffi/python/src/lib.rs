@@ -35,7 +35,6 @@ mod torch;
 mod totals;
 mod transfer;
 mod vulkan;
-mod within;
 
 use pyo3::prelude::*;
 

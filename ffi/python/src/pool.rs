@@ -8,9 +8,8 @@ use std::sync::OnceLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use vkgdr::{Error, Memory, PoolOptions};
+use vkgdr::{Error, PoolOptions};
 
-use crate::allocation::pools_give_back;
 use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
@@ -40,35 +39,18 @@ impl Open {
         let Some(stream) = &self.stream else {
             // Detaching costs more than taking a chunk that is at hand.
             if let Some(memory) = self.pool.try_allocate(size) {
-                return Ok(MemoryView::pooled(memory, self.owner.clone_ref(py)));
+                return Ok(MemoryView::of(memory, self.owner.clone_ref(py)));
             }
-            return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?));
+            let memory = py.detach(|| self.pool.allocate(size))?;
+            return Ok(MemoryView::of(memory, self.owner.clone_ref(py)));
         };
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?;
-        let view = self.view(py, memory);
+        let view = MemoryView::of(memory, self.owner.clone_ref(py));
         if let Some(kept) = view.live()?.storage()?.kept() {
             kept.add_stream(py, stream);
         }
         Ok(view)
-    }
-
-    /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
-    fn view(&self, py: Python<'_>, memory: Memory) -> MemoryView {
-        let owner = self.owner.clone_ref(py);
-        if self.pool.piece_len(memory.len()).is_some() {
-            MemoryView::pooled(memory, owner)
-        } else {
-            MemoryView::dedicated(memory, owner)
-        }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if self.pool.used_chunks() > 0 {
-            pools_give_back();
-        }
     }
 }
 
@@ -192,7 +174,6 @@ impl Pool {
     /// Return all unused blocks, and from now on return each block as soon as it is unused.
     fn stop_holding(&self, py: Python<'_>) -> Result<()> {
         let pool = &self.open()?.pool;
-        pools_give_back();
         py.detach(|| pool.disable_caching());
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::allocation::{Allocation, Use, pools_give_back};
+use crate::allocation::{Allocation, Use};
 use crate::detached::Detached;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::event::make_room;
@@ -101,9 +101,7 @@ impl Source {
             _ => {
                 let of_destroyed_context = gpus.insert(device, opened.clone());
                 drop(gpus);
-                if of_destroyed_context.is_some() {
-                    self.pools_close();
-                }
+                drop(of_destroyed_context);
                 Ok(opened)
             }
         }
@@ -130,7 +128,7 @@ impl Source {
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
         if gpu.pools.is_empty() {
             let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
-            return Ok(Allocation::dedicated(Memory::allocate_with(&gpu.handle, len, options)?));
+            return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false));
         }
         let mut refusal = None;
         for pool in &gpu.pools {
@@ -144,8 +142,7 @@ impl Source {
                 None => pool.allocate(len),
             };
             match memory {
-                Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
-                Ok(memory) => return Ok(Allocation::dedicated(memory)),
+                Ok(memory) => return Ok(Allocation::of(memory, false)),
                 Err(error) if gpu.handle.lacks(pool.kind(), &error) => {
                     refusal.get_or_insert(error);
                 }
@@ -194,13 +191,6 @@ impl Source {
         })
     }
 
-    /// Memory in use outlives its pool.
-    fn pools_close(&self) {
-        if self.pooled {
-            pools_give_back();
-        }
-    }
-
     /// Whether memory at this address was allocated here.
     pub(crate) fn has(&self, address: u64) -> bool {
         lock(&self.held).uses.contains_key(&address)
@@ -218,12 +208,6 @@ impl Source {
         // SAFETY: the caller keeps the stream alive until the memory is freed.
         let used_on = unsafe { storage.ours()?.stream(raw_stream(stream)) }?;
         storage.record_use(used_on, &Stream::of(stream))
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        self.pools_close();
     }
 }
 
@@ -278,7 +262,6 @@ impl Source {
     /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
-        self.pools_close();
         py.detach(|| drop(gpus));
     }
 

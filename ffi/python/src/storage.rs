@@ -87,31 +87,12 @@ impl Storage {
 
     /// Makes the CPU's writes to a range visible to the device. Does nothing for memory of another library.
     pub(crate) fn flush(&self, range: Range<usize>) -> Result<()> {
-        match self {
-            Self::Ours(owned) => Ok(owned.memory.flush(range)?),
-            Self::Foreign(_) | Self::Empty | Self::Freed => Ok(()),
-        }
+        self.memory().map_or(Ok(()), |memory| Ok(memory.flush(range)?))
     }
 
     /// Makes the device's writes to a range visible to the CPU. Does nothing for memory of another library.
     pub(crate) fn invalidate(&self, range: Range<usize>) -> Result<()> {
-        match self {
-            Self::Ours(owned) => Ok(owned.memory.invalidate(range)?),
-            Self::Foreign(_) | Self::Empty | Self::Freed => Ok(()),
-        }
-    }
-
-    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        Ok(self.ours()?.write(offset, bytes)?)
-    }
-
-    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        Ok(self.ours()?.read(offset, bytes)?)
-    }
-
-    /// Fills a range, whose length is a multiple of the pattern's, with repetitions of the pattern.
-    pub(crate) fn fill(&self, range: Range<usize>, pattern: &[u8]) -> Result<()> {
-        Ok(self.ours()?.fill_pattern(range, pattern)?)
+        self.memory().map_or(Ok(()), |memory| Ok(memory.invalidate(range)?))
     }
 
     /// Records that a stream, of any context, uses the memory: its release waits for that use. The stream's objects are kept until

@@ -223,7 +223,7 @@ fn submit(
     operation: impl FnOnce(StreamRef) -> Result<()> + Send,
 ) -> Result<Event> {
     let (queue, submitted) = py.detach(|| {
-        let queue = *lead.stream(stream.handle)?;
+        let queue = lead.stream(stream.handle)?;
         if !wait {
             // Before the operation is submitted: a call that fails may still have submitted work. Memory of other contexts is lent,
             // and a pool must not wait for a context that may end once the work is done.

@@ -500,6 +500,8 @@ class MemoryObject(_vkgdr.Base):
     def record_stream(self, stream: StreamLike) -> None:
         """Record that another stream uses the memory: its release waits for that use.
 
+        The memory keeps the stream object alive until it is freed. A stream given as a number is kept by the caller.
+
         Raises
         ------
         InvalidArgumentError

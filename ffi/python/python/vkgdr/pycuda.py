@@ -45,8 +45,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     """Memory in pycuda's current context that frees itself when its last user is dropped.
 
     pycuda accepts it wherever it takes a pointer: as ``gpudata`` of a ``GPUArray``, in copies and fills, as a kernel
-    argument. It keeps the context alive, and may be used and dropped on any thread. If the context is destroyed
-    explicitly, the Vulkan allocation is still freed with the memory.
+    argument. It keeps the context alive, and may be used and dropped on any thread. Do not detach the context before.
 
     pycuda's `as_buffer` is a memoryview of the *device* address, for peer-to-peer libraries; the CPU cannot access it.
     The host view is ``memoryview(memory)``.

@@ -4,8 +4,8 @@
 
 Every ``stream`` parameter takes a stream of any library: an object with ``__cuda_stream__``, a stream of pycuda, numba,
 CuPy or PyTorch, or the ``CUstream`` as a number. 0 and 1 are the legacy default stream; 2 is the per-thread default
-stream, to which memory cannot be bound. The stream must belong to the memory's context. A caller that passes a number
-must keep that stream alive.
+stream, to which memory cannot be bound. The stream must belong to the memory's context. Memory keeps the streams alive
+to which it is bound, and those of copies that do not block. A caller that passes a number must keep that stream alive.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use vkgdr::{CopyExtent, CopySide, Memory, Place};
+use vkgdr::{CopyExtent, CopySide, Place};
 
 use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
@@ -25,7 +25,6 @@ use crate::memory_view::MemoryView;
 use crate::raw_stream::{NULL_STREAM, Stream, as_address};
 use crate::storage::Storage;
 use crate::transfer::is_idle;
-use crate::within::within;
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -206,9 +205,7 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         })?;
         original.wait_for_stream()?;
         let queue = view.stream(stream)?;
-        // SAFETY: a stream of the context was just found there, which fails once it is destroyed.
-        let memory =
-            unsafe { within(original.context(), || Memory::allocate(original.owner(), len, original.kind())) }?;
+        let memory = original.allocate_beside(len)?;
         let to = CopySide::linear(Place::Device(memory.device_ptr()));
         let from = CopySide::linear(Place::Device(from));
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
@@ -216,10 +213,10 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         let copied = queued.and_then(|()| queue.synchronize());
         if copied.is_err() {
             // The copy may be under way, and the source's release must wait for it.
-            let _ = storage.note_use(*queue, &Stream::of(stream));
+            let _ = storage.note_use(queue, &Stream::of(stream));
         }
         copied?;
-        let copy = Allocation::dedicated(memory);
+        let copy = Allocation::of(memory, false);
         let storage = copy.allocation().storage()?;
         consumers(view, stream)?
             .into_iter()
@@ -277,8 +274,8 @@ fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len
     let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
     if let Err(error) = queued.and_then(|()| queue.synchronize()) {
         // The copy may be under way.
-        let _ = storage.note_use(*queue, &Stream::of(handle));
-        if !is_idle(*queue) {
+        let _ = storage.note_use(queue, &Stream::of(handle));
+        if !is_idle(queue) {
             leak(bytes);
         }
         return Err(error.into());

@@ -42,7 +42,7 @@ pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, str
 /// The streams that a consumer's handle may mean. Each context has default streams of its own, and the protocol does not say
 /// whose is meant: that of the memory's context, or that of the current one, in which the consumer calls.
 pub(super) fn consumers(view: &MemoryView, consumer: u64) -> Result<Vec<StreamRef>> {
-    let mut streams = vec![*view.stream_of_any_context(consumer)?];
+    let mut streams = vec![view.stream_of_any_context(consumer)?];
     if consumer <= PER_THREAD_STREAM {
         // SAFETY: a default stream lives as long as its context, which the consumer has current.
         match unsafe { StreamRef::in_current_context(raw_stream(consumer)) } {

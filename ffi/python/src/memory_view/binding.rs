@@ -91,7 +91,7 @@ impl MemoryView {
             if !matches!(storage, Storage::Empty) {
                 storage.ours()?;
             }
-            storage.record_use(*self.stream(stream.handle)?, &stream)
+            storage.record_use(self.stream(stream.handle)?, &stream)
         })
     }
 

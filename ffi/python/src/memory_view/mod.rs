@@ -4,7 +4,6 @@
 mod binding;
 mod python;
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,20 +20,6 @@ use crate::storage::{FREED, Storage};
 struct Held {
     used: Use,
     owner: Option<Py<PyAny>>,
-}
-
-/// A stream, and the memory that may keep it alive: another thread may free that meanwhile.
-pub(crate) struct HeldStream {
-    stream: StreamRef,
-    _storage: Storage,
-}
-
-impl Deref for HeldStream {
-    type Target = StreamRef;
-
-    fn deref(&self) -> &StreamRef {
-        &self.stream
-    }
 }
 
 /// A range of an allocation.
@@ -86,14 +71,9 @@ impl MemoryView {
         self.held().as_ref().is_some_and(|held| held.used.beside().is_some())
     }
 
-    /// A chunk of a pool.
-    pub(crate) fn pooled(memory: Memory, owner: Py<PyAny>) -> Self {
-        Self::whole(Allocation::pooled(memory), Some(owner), false, false)
-    }
-
-    /// A dedicated allocation.
-    pub(crate) fn dedicated(memory: Memory, owner: Py<PyAny>) -> Self {
-        Self::whole(Allocation::dedicated(memory), Some(owner), false, false)
+    /// All of a memory.
+    pub(crate) fn of(memory: Memory, owner: Py<PyAny>) -> Self {
+        Self::whole(Allocation::of(memory, false), Some(owner), false, false)
     }
 
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
@@ -209,17 +189,16 @@ impl MemoryView {
         self.with_range(py, (0, whole), |storage, _| Ok(work(storage.ours()?)?))
     }
 
-    /// A stream of the memory's context.
-    pub(crate) fn stream(&self, handle: u64) -> Result<HeldStream> {
+    /// A stream of the memory's context, or of the current one if the memory is another library's.
+    pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
         let storage = self.live()?.storage()?;
-        let stream = match storage.memory() {
-            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the bound
-            // stream lives as long as the memory.
+        Ok(match storage.memory() {
+            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the number of a
+            // bound stream does so itself.
             Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
             // SAFETY: as above.
             None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
-        };
-        Ok(HeldStream { stream: stream?, _storage: storage })
+        }?)
     }
 
     /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
@@ -232,13 +211,11 @@ impl MemoryView {
     }
 
     /// A stream of the memory's context or, if it belongs to another one, of the current context.
-    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<HeldStream> {
+    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
         match self.stream(handle) {
             Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
-                let storage = self.live()?.storage()?;
                 // SAFETY: as for `stream`.
-                let stream = unsafe { StreamRef::in_current_context(raw_stream(handle)) }?;
-                Ok(HeldStream { stream, _storage: storage })
+                Ok(unsafe { StreamRef::in_current_context(raw_stream(handle)) }?)
             }
             other => other,
         }

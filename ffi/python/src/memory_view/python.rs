@@ -49,7 +49,7 @@ impl MemoryView {
             Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,
             other => other?,
         };
-        let used = if readonly { Allocation::dedicated_readonly(memory) } else { Allocation::dedicated(memory) };
+        let used = Allocation::of(memory, readonly);
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
@@ -94,7 +94,7 @@ impl MemoryView {
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
-        Ok(Self::dedicated(memory, owner.clone().unbind()))
+        Ok(Self::of(memory, owner.clone().unbind()))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
@@ -128,7 +128,7 @@ impl MemoryView {
             }
         };
         let memory = py.detach(receive).map_err(|error| Failure::from(error).of_socket(py))?;
-        Ok(Self::dedicated(memory, owner.clone().unbind()))
+        Ok(Self::of(memory, owner.clone().unbind()))
     }
 
     /// A view of a range of this one. `by_hand` as for `allocate`.
@@ -170,9 +170,7 @@ impl MemoryView {
 
     /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
     fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
-        // The stream's object may be kept alive by the memory alone, which is not held: its release begins here.
-        let _kept = self.live()?.kept(py);
-        let queue = *self.stream(stream)?;
+        let queue = self.stream(stream)?;
         self.free(py, false)?;
         // After the event of the release itself: when this one is complete, the memory can be released.
         Event::on(py, &queue, Vec::new())
@@ -295,7 +293,7 @@ impl MemoryView {
         // The source may be a view of this memory: copy it first where the ranges overlap.
         let saved = self.shares_bytes(range, source)?.then(|| copied(source.bytes())).transpose()?;
         let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
-        self.with_range(py, range, |storage, range| storage.write(range.start, bytes))
+        self.with_range(py, range, |storage, range| Ok(storage.ours()?.write(range.start, bytes)?))
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
@@ -304,10 +302,10 @@ impl MemoryView {
         let shared = self.shares_bytes(range, target)?;
         target.with_bytes_mut(size.0, |bytes| {
             if !shared {
-                return self.with_range(py, range, |storage, range| storage.read(range.start, bytes));
+                return self.with_range(py, range, |storage, range| Ok(storage.ours()?.read(range.start, bytes)?));
             }
             let mut saved = zeroes(bytes.len())?;
-            self.with_range(py, range, |storage, range| storage.read(range.start, &mut saved))?;
+            self.with_range(py, range, |storage, range| Ok(storage.ours()?.read(range.start, &mut saved)?))?;
             bytes.copy_from_slice(&saved);
             Ok(())
         })
@@ -317,7 +315,7 @@ impl MemoryView {
     fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(size.0))?;
-        self.with_range(py, range, |storage, range| storage.fill(range, pattern))
+        self.with_range(py, range, |storage, range| Ok(storage.ours()?.fill_pattern(range, pattern)?))
     }
 }
 
