@@ -172,7 +172,7 @@ pub enum Error {
         offset: usize,
         /// The number of bytes.
         len: usize,
-        /// The size of the memory or region in bytes.
+        /// The size of the memory or slice in bytes.
         size: usize,
     },
     /// A range that ends before it starts.
@@ -541,16 +541,17 @@ impl CudaCode {
     /// The codes for a context that was destroyed.
     pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
 
-    /// The codes for memory that cannot be imported or mapped: those that the CUDA driver API lists for the two functions and
-    /// that mean nothing else, and the one for what a system or device does not support.
+    /// The codes for memory that cannot be imported or mapped. Two are those that the CUDA driver API lists for both
+    /// functions and that mean nothing else. The third is for what a system or device does not support.
     const REFUSAL: [i32; 3] = [Self::INVALID_VALUE, Self::INVALID_HANDLE, Self::NOT_SUPPORTED];
 
     /// The codes of stream captures, `STREAM_CAPTURE_UNSUPPORTED` to `STREAM_CAPTURE_WRONG_THREAD`.
     const OF_CAPTURE: RangeInclusive<i32> = Self::STREAM_CAPTURE_UNSUPPORTED..=908;
 
-    /// The codes after which a context does no work any more, and returns the same code from every call: "the context cannot be
-    /// used", "any further CUDA work will return the same error", "the process must be terminated" (CUDA driver API, CUresult).
-    /// By number, since some or all of cudarc's versions of CUDA lack those of CUDA 13: 226, 721, 810 and 911.
+    /// The codes after which a context does no work any more, and returns the same code from every call. The CUDA
+    /// driver API (CUresult) says "the context cannot be used", "any further CUDA work will return the same error" or
+    /// "the process must be terminated". By number, since some or all of cudarc's versions of CUDA lack those of CUDA
+    /// 13: 226, 721, 810 and 911.
     const STICKY: [i32; 15] = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {

@@ -1,4 +1,4 @@
-//! The flags of [`Vkgdr::open`](crate::Vkgdr::open) and [`Mapping::with_flags`](crate::Mapping::with_flags).
+//! The flags of [`Vkgdr::open`](crate::Vkgdr::open) and [`Memory::map_existing`](crate::Memory::map_existing).
 #![forbid(unsafe_code)]
 
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ impl OpenFlags {
 }
 
 bitflags::bitflags! {
-    /// How the CPU maps memory that others allocated ([`Mapping`](crate::Mapping)).
+    /// How the CPU maps memory that others allocated ([`Memory::map_existing`](crate::Memory::map_existing)).
     ///
     /// A bit that is not listed here is refused with [`Error::UnknownFlags`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

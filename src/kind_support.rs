@@ -14,10 +14,10 @@ use crate::{Error, MemoryInfo, MemoryKind, Result, Vkgdr};
 impl Vkgdr {
     /// Whether memory of a kind can be allocated.
     ///
-    /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first call
-    /// for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's primary
-    /// context if it retains that, otherwise in the current context if that belongs to the device, otherwise in the device's
-    /// primary context, which it retains for this call. Like any allocation, it may wait for a running kernel.
+    /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first
+    /// call for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's
+    /// primary context if it retains that, otherwise in the current context. Where none of the device is current, it
+    /// retains the device's primary context for this call. Like any allocation, it may wait for a running kernel.
     ///
     /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is that of
     /// the list, and the next call tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone. In a forked child,

@@ -9,7 +9,7 @@ use bytemuck::NoUninit;
 use super::view::View;
 use crate::Result;
 
-/// Writes to a region that share one fence, made by [`Memory::writer`](crate::Memory::writer).
+/// Writes to memory that share one fence, made by [`Memory::writer`](crate::Memory::writer).
 ///
 /// [`Memory::write`](crate::Memory::write) ends with a fence, which waits until the CPU's write-combining buffers are
 /// drained. A writer has one fence for all of its writes, when it is finished or dropped: this thread's later stores
@@ -32,7 +32,7 @@ impl<'a> Writer<'a> {
         Self { view, unordered: false, _same_thread: PhantomData }
     }
 
-    /// Copies `source` to the bytes at `offset` in the region, which need not be aligned. Does not flush.
+    /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
     ///
     /// # Errors
     ///

@@ -2,9 +2,9 @@
 //!
 //! The pages belong to others' allocations, or to this crate's own from `cuMemAlloc`.
 //!
-//! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a program
-//! that maps one part of it is likely to map others; of a larger one, which may not fit the BAR, only the pages of the
-//! range are. A range of virtual memory (`cuMemMap`) may lie in several mappings side by side.
+//! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a
+//! program that maps one part of it is likely to map others. A larger one may not fit the BAR: only the pages of the
+//! range are mapped. A range of virtual memory (`cuMemMap`) may lie in several mappings side by side.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_ulonglong;

@@ -63,9 +63,10 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says, and tries once more. Where a
-    /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages;
-    /// where it may refuse, this one alone.
+    /// When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says,
+    /// and tries once more. Where a driver refuses to share Vulkan's host memory, this and every later allocation of host memory
+    /// is of registered pages. Where its code may also mean something else, this one alone is. Mapped memory for which
+    /// Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
         match Self::make(owner, len, kind, memory_type, None) {

@@ -10,7 +10,7 @@ use crate::driver::descriptor;
 use crate::error::Call;
 use crate::{Error, MemoryKind, Vkgdr};
 
-/// [`with_sizes`], and for an error that the BAR causes the budget and the other kinds of memory: the BAR is full or
+/// [`with_sizes`]; an error of the BAR also gets the budget and the other kinds of memory. The BAR is full or
 /// fragmented if the driver places no memory although the budget has room for it.
 #[cold]
 pub(super) fn explain(owner: &Vkgdr, error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with
-    /// [`Dma`](Self::Dma) has made the copy engine in the memory's context. Until then the CPU copies, because making the
-    /// engine may wait for a kernel that itself waits for this copy. Memory without a host view is always copied by the engine. The default, and what `Memory::write` and
-    /// `Memory::read` do, except that these refuse memory without a view.
+    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) or a copy
+    /// with [`Dma`](Self::Dma) has made the copy engine in the memory's context. Until then the CPU copies, because
+    /// making the engine may wait for a kernel that itself waits for this copy. Memory without a host view is always
+    /// copied by the engine. The default, and what `Memory::write` and `Memory::read` do, except that these refuse
+    /// memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -37,9 +38,9 @@ pub struct CopyThresholds {
 impl Default for CopyThresholds {
     /// The thresholds before [`Vkgdr::set_copy_thresholds`](crate::Vkgdr::set_copy_thresholds).
     ///
-    /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20),
-    /// while a copy engine costs 5 to 10 µs to start and wait for, and then moves 20 to 57 GB/s, limited by the CPU's copy to or
-    /// from pinned memory. So reads break even at 5 to 8 KiB; long writes take about the same time either way.
+    /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20).
+    /// A copy engine costs 5 to 10 µs to start and wait for. Then it moves 20 to 57 GB/s, limited by the CPU's copy to
+    /// or from pinned memory. So reads break even at 5 to 8 KiB; long writes take about the same time either way.
     fn default() -> Self {
         Self { read: 8 << 10, write: 1 << 20 }
     }
@@ -117,7 +118,7 @@ impl CopyPath {
             CopyPolicy::Dma => Self::Engine,
             CopyPolicy::Auto if !memory.host_view => Self::Engine,
             // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part
-            // of the engine's write, and whether that can happen must not depend on the length.
+            // of the engine's write. Whether that can happen must not depend on the length.
             CopyPolicy::Auto if memory.write_combined && memory.coherent && len >= threshold => Self::EngineOrCpu,
             CopyPolicy::Auto => Self::Cpu,
         }

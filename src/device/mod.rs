@@ -48,9 +48,10 @@ pub(crate) use memory_type::{MemoryType, Source};
 /// A handle may be used from any thread. Unless it retains the primary context ([`Vkgdr::open_primary_context`], and `open_on`
 /// without `CURRENT_CONTEXT`), allocating needs a CUDA context of its device to be current on the calling thread.
 ///
-/// Neither driver works in a child that was forked after this crate loaded the CUDA driver, by the first `open` or a function
-/// such as [`device_count`](crate::device_count): every operation that needs one returns [`Error::Forked`] there, and drops
-/// leave inherited memory to the parent. A child that needs the GPU must `exec` first.
+/// Neither driver works in a child that was forked after this crate loaded the CUDA driver. The first `open` loads it,
+/// or a function such as [`device_count`](crate::device_count). In such a child, every operation that needs a driver
+/// returns [`Error::Forked`], and drops leave inherited memory to the parent. A child that needs the GPU must `exec`
+/// first.
 #[derive(Clone)]
 pub struct Vkgdr {
     handle: Arc<HandleState>,
@@ -225,18 +226,19 @@ impl Vkgdr {
     /// Releases the deferred frees that are ready: memory and semaphores, on any handle of this GPU, that were dropped
     /// while the device still used them and are no longer in use. Returns their number.
     ///
-    /// Every allocation and every release of a `Memory` does the same for a few of the oldest, without waiting, so that only
-    /// programs that do neither for a long time need to call this. Memory whose drop could not wait for its context, as during a
-    /// stream capture, has no event to ask: this call waits for that context, and so do an allocation that finds no memory left
-    /// and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to streams has been
-    /// dropped and collected: this call needs one.
+    /// Every allocation and every release of a `Memory` does the same for a few of the oldest, without waiting, so that
+    /// only programs that do neither for a long time need to call this. Memory whose drop could not wait for its
+    /// context, as during a stream capture, has no event to ask. This call waits for that context. So does an
+    /// allocation that finds no memory left, and the drop of memory that waits for the same context anyway. Keep a
+    /// handle until all memory that is bound to streams has been dropped and collected: this call needs one.
     pub fn collect(&self) -> usize {
         self.gpu().retired().collect()
     }
 
-    /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
-    /// engine for memory of this handle: in the handle's primary context if it retains that, otherwise in the current context,
-    /// which must belong to the handle's device. Nothing if they exist. They end with the handle and its memory.
+    /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses
+    /// the copy engine for memory of this handle. They are made in the handle's primary context if it retains that,
+    /// otherwise in the current context, which must belong to the handle's device. Nothing is made if they exist. They
+    /// end with the handle and its memory.
     ///
     /// Page-locking memory and creating streams may wait until running kernels have ended. Call this
     /// before starting a kernel that waits for the CPU. A copy with [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes

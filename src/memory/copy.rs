@@ -26,8 +26,9 @@ impl Memory {
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
     ///
     /// The CPU copies until [`prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with [`CopyPolicy::Dma`] has
-    /// created the GPU's copy engine in the memory's context, which then makes large writes to mapped memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this
-    /// returns when the copy is complete. [`writer`](Self::writer) makes many small writes faster.
+    /// created the GPU's copy engine in the memory's context. From then on the engine makes large writes to mapped
+    /// memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this returns when the copy
+    /// is complete. [`writer`](Self::writer) makes many small writes faster.
     ///
     /// # Errors
     ///
@@ -106,9 +107,9 @@ impl Memory {
     /// Does not flush.
     ///
     /// Once the GPU's copy engine was created, see [`write`](Self::write), it fills ranges of mapped memory that
-    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value: it has 1, 2 or 4 bytes and
-    /// the address is a multiple of its size, or it is larger and itself repeats such a value, as zeros do. The CPU fills
-    /// all others. Either way this returns when the fill is complete.
+    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value. It repeats values of 1, 2 or 4
+    /// bytes at an address that is a multiple of that, and larger ones that themselves repeat such a value, as zeros
+    /// do. The CPU fills all others. Either way this returns when the fill is complete.
     ///
     /// # Errors
     ///
@@ -146,11 +147,11 @@ impl Memory {
     /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
     /// The handle's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
-    /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running kernels
-    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They end with the
-    /// handle and its memory. Copies use them one at a time and are never part of a capture. Drivers older than CUDA 12 cannot tell a destroyed context from a
-    /// later one at its address: there every copy allocates its own, and [`CopyPolicy::Auto`] always uses the CPU where it
-    /// can.
+    /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running
+    /// kernels have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They end with the
+    /// handle and its memory. Copies use them one at a time and are never part of a capture. Drivers older than CUDA 12
+    /// cannot tell a destroyed context from a later one at its address. There every copy allocates its own, and
+    /// [`CopyPolicy::Auto`] always uses the CPU where it can.
     ///
     /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) is copied directly, without that
     /// pinned memory; large copies take as long as `cuMemcpyHtoDAsync` and a wait.

@@ -18,8 +18,9 @@ impl Memory {
     /// The granularity in bytes of the pages that [`map_existing`](Self::map_existing) maps.
     pub const EXISTING_PAGE: usize = existing::PAGE;
 
-    /// Maps `len` bytes of CUDA memory that others allocated for the CPU, such as that of `cudaMalloc`, PyTorch or numba. The result
-    /// is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what other memory does: copies, fills, flush, guards, slices.
+    /// Maps `len` bytes of CUDA memory for the CPU that others allocated, such as that of `cudaMalloc`, PyTorch or
+    /// numba. The result is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what other memory does: copies,
+    /// fills, flush, guards, slices.
     ///
     /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
     /// data-centre boards, and no known GeForce. Elsewhere, allocate with [`allocate`](Self::allocate).

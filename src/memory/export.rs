@@ -32,8 +32,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool and for a slice, which share an allocation with other memory, [`Error::NoExport`] for memory
-    /// that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
+    /// [`Error::Pooled`] for memory of a pool and for a slice, which share an allocation with other memory,
+    /// [`Error::NoExport`] for memory that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of
+    /// `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         if !self.is_whole() {
             return Err(Error::Pooled { operation: "export_fd" });
@@ -55,9 +56,10 @@ impl Memory {
     /// # Safety
     ///
     /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the
-    /// same GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must use the same memory type for that kind
-    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this. Host memory
-    /// that does not come from Vulkan is recognised, and may be imported whichever memory type the importer's own is.
+    /// same GPU ([`Vkgdr::uuid`]) with the same driver. Both handles must use the same memory type for that kind
+    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this. Host
+    /// memory that does not come from Vulkan is recognised, and may be imported whichever memory type the importer's
+    /// own is.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
@@ -73,9 +75,10 @@ impl Memory {
 impl Memory {
     /// A new descriptor of the memory that a network card can register, with the place of this memory or slice in it.
     ///
-    /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`](crate::AllocateOptions::with_dma_buf), video
-    /// memory of a handle without Vulkan, and existing memory ([`map_existing`](Self::map_existing)). The descriptor or a registration
-    /// keeps the pages alive, but once the memory is freed their bytes may be used for other memory: end the registration first.
+    /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`](crate::AllocateOptions::with_dma_buf),
+    /// video memory of a handle without Vulkan, and existing memory ([`map_existing`](Self::map_existing)). The
+    /// descriptor or a registration keeps the pages alive, but once the memory is freed their bytes may be used for
+    /// other memory: end the registration first.
     ///
     /// # Errors
     ///

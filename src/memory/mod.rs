@@ -521,8 +521,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the last reference to the memory is dropped, or the memory is bound to another stream or to
-    /// none, and until calls for it that other threads began before have returned.
+    /// The stream must stay alive until the last reference to the memory is dropped, or the memory is bound to another
+    /// stream or to none. Calls for the memory that other threads began before must have returned by then, too.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live by this method's contract.
         let stream = unsafe { self.stream(stream) }?;

@@ -53,11 +53,12 @@ impl AllocateOptions {
         self
     }
 
-    /// Memory that network cards can register, by [`Memory::dma_buf`](crate::Memory::dma_buf). CUDA allocates it, since a card
-    /// may refuse a dma-buf of Vulkan's memory. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA
-    /// 11.7). Mapped memory is a host view of that ([`Memory::map_existing`](super::Memory::map_existing)): the driver and the GPU must allow it
-    /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails with [`Error::NoDmaBuf`]: network
-    /// cards register host memory by its host pointer.
+    /// Memory that network cards can register, by [`Memory::dma_buf`](crate::Memory::dma_buf). CUDA allocates it, since
+    /// a card may refuse a dma-buf of Vulkan's memory. Device memory needs a GPU that exports dma-bufs (device
+    /// attribute 124, CUDA 11.7). Mapped memory is a host view of that
+    /// ([`Memory::map_existing`](super::Memory::map_existing)): the driver and the GPU must allow it
+    /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails with [`Error::NoDmaBuf`]:
+    /// network cards register host memory by its host pointer.
     ///
     /// [`Error::NoDmaBuf`]: crate::Error::NoDmaBuf
     pub const fn with_dma_buf(mut self) -> Self {

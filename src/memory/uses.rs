@@ -101,8 +101,8 @@ pub(crate) struct Uses {
     bound: Option<BoundStream>,
     /// The streams of `record_use`.
     others: Vec<OtherStream>,
-    /// Whether the release waits for the context although the memory is bound: streams that may be gone used it, since it was bound
-    /// to another before or had views while it was unbound, or its holder said so.
+    /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
+    /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     for_context: bool,
     /// Whether it had views while it was unbound.
     viewed: bool,

@@ -1,7 +1,7 @@
-//! The size classes of a pool's chunks: a few for each doubling, from 64 bytes on. Calls no driver.
+//! The size classes of a pool's slots: a few for each doubling, from 64 bytes on. Calls no driver.
 #![forbid(unsafe_code)]
 
-/// The binary logarithm of the smallest chunk's size: a cache line, so that no two chunks share one.
+/// The binary logarithm of the smallest slot's size: a cache line, so that no two slots share one.
 const SMALLEST: u32 = 6;
 
 /// The size classes of a pool. Class 0 is the smallest; the sizes of a doubling are evenly spaced.
@@ -15,7 +15,7 @@ pub(super) struct Classes {
 
 impl Classes {
     /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` is a power of two, and `largest`
-    /// is a multiple of `alignment` and at least the smallest chunk's size.
+    /// is a multiple of `alignment` and at least the smallest slot's size.
     pub(super) const fn new(bits: u32, alignment: usize, largest: usize) -> Self {
         debug_assert!(bits <= SMALLEST && alignment.is_power_of_two());
         debug_assert!(largest.is_multiple_of(alignment) && largest >= 1 << SMALLEST);
@@ -39,7 +39,7 @@ impl Classes {
         Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
     }
 
-    /// The bytes of a chunk of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
+    /// The bytes of a slot of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
     pub(super) const fn size(&self, class: usize) -> usize {
         let Some(rank) = class.checked_sub(1) else { return 1 << SMALLEST };
         let doubling = (rank >> self.bits) + SMALLEST as usize;

@@ -3,6 +3,10 @@
 //! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into slots
 //! of one size class ([`classes`]). Freed slots that the device may still use wait there, too: behind a fence, or for the whole
 //! context.
+//!
+//! gpu-allocator does not divide these blocks, as it does those of `vulkan`. It knows Vulkan's memory only, and keeps the last block
+//! of each memory type. It also searches all free places: a pair of 64 B to 2 KiB beside 1000 live ones took it 7 µs, the minimum of
+//! 30 batches on the simulated GPU.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 mod arena;

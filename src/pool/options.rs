@@ -7,8 +7,7 @@ use crate::{Error, MemoryKind, Result};
 const MIB: usize = 1 << 20;
 /// The smallest block, in bytes.
 const SMALLEST_BLOCK: usize = 64 << 10;
-/// The largest block and chunk, in bytes: larger values are taken for mistakes. `Chunk` stores an offset in a block as
-/// a 32-bit number of 64-byte lines, enough for 256 GiB.
+/// The largest block and slot, in bytes: larger values are taken for mistakes.
 const LARGEST_BLOCK: usize = 128 << 30;
 const LARGEST_PIECE: usize = 1 << 30;
 /// Both sides map a block through page tables, with pages of at least 4 KiB.
@@ -18,9 +17,7 @@ const MAX_LEADING_BITS: u32 = 6;
 
 /// Options of a [`Pool`](super::Pool). All sizes are in bytes.
 ///
-/// A pool divides blocks into chunks, one for each allocation; [`largest_piece`](Self::largest_piece) and
-/// [`Pool::piece_len`](super::Pool::piece_len) call a chunk a piece. [`Pool::new`](super::Pool::new) checks the
-/// options.
+/// A pool divides blocks into slots, one for each memory. [`Pool::new`](super::Pool::new) checks the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PoolOptions {
@@ -63,23 +60,23 @@ impl PoolOptions {
         self
     }
 
-    /// The number of bits after the leading one that distinguish chunk sizes, 0 to 6; 2 by default.
+    /// The number of bits after the leading one that distinguish the sizes of slots, 0 to 6; 2 by default.
     ///
     /// A length is rounded up to a multiple of the alignment, and then to `leading_bits + 1` significant bits. With 2
-    /// bits there are 4 size classes for each doubling, and rounding wastes less than 20 % of a chunk; with 4 bits
-    /// there are 16, and it wastes less than 6 %, apart from the alignment. Free chunks serve only their own class:
-    /// more classes can leave more memory free but unused.
+    /// bits there are 4 size classes for each doubling, and rounding wastes less than 20 % of a slot. With 4 bits there
+    /// are 16, and it wastes less than 6 %. The alignment may waste more. Free slots serve only their own class: more
+    /// classes can leave more memory free but unused.
     pub const fn leading_bits(mut self, bits: u32) -> Self {
         self.leading_bits = bits;
         self
     }
 
-    /// The alignment of chunks: a power of two from 64 to 4096; 64 by default. It is raised to Vulkan's
-    /// `nonCoherentAtomSize`, so that no flush of one chunk touches another.
+    /// The alignment of slots: a power of two from 64 to 4096; 64 by default. It is raised to Vulkan's
+    /// `nonCoherentAtomSize`, so that no flush of one slot touches another.
     ///
     /// Device addresses are multiples of it. So are offsets from the block's host mapping, of which Vulkan guarantees
-    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the alignment of
-    /// `cudaMalloc`: chunks need not be aligned to more than this value, however long they are.
+    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the
+    /// alignment of `cudaMalloc`: slots need not be aligned to more than this value, however long they are.
     pub const fn alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes;
         self
@@ -99,7 +96,7 @@ impl PoolOptions {
         if !alignment.is_power_of_two() || !(64..=LARGEST_ALIGNMENT).contains(&alignment) {
             return refuse("alignment", alignment, "a power of two from 64 to 4096");
         }
-        // So that no flush leaves its chunk. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
+        // So that no flush leaves its slot. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
         let alignment = alignment.max(granularity);
         if !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block_len) {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");

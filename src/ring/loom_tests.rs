@@ -1,4 +1,4 @@
-//! Models of a ring's two ends that loom runs through every interleaving (`cargo xtask sanitize loom`).
+//! Models of a ring's two ends that loom runs through every interleaving (`make nightly PARTS=loom`).
 #![expect(unsafe_code, reason = "loom's cells")]
 
 use loom::cell::UnsafeCell;

@@ -162,8 +162,8 @@ impl StreamRef {
     /// # Safety
     ///
     /// The stream must be alive. Until the stream has finished the copy, all bytes that the extent and the pitches span
-    /// must be valid on both sides (device memory in the stream's context), and nothing else may use the target or
-    /// write to the source.
+    /// must be valid on both sides, device memory in the stream's context. Nothing else may use the target or write to
+    /// the source until then.
     pub unsafe fn copy(&self, to: CopySide, from: CopySide, extent: CopyExtent) -> Result<()> {
         let plan = Plan::new(to, from, extent)?;
         let stream = self.raw();

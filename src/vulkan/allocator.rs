@@ -32,9 +32,9 @@ use crate::{Error, Memory, Result, Vkgdr};
 /// Where CUDA refuses to share memory of a type, this and later allocations take another type that fits the location.
 ///
 /// An allocation keeps its block alive, also when the allocator is gone. Memory returns to the allocator once CUDA has
-/// finished with it, as its [`DropPolicy`](crate::DropPolicy) says; the caller sees to it that Vulkan's queues have
-/// finished. gpu-allocator keeps one empty block of each memory type; the last clone of the allocator gives them back
-/// when it is dropped, and logs what is still in use.
+/// finished with it, as its [`DropPolicy`](crate::DropPolicy) says. The caller waits for Vulkan's queues. gpu-allocator
+/// keeps one empty block of each memory type. The last clone of the allocator gives them back when it is dropped, and
+/// logs what is still in use.
 ///
 /// Cloning is cheap and shares the allocator. All methods may be called from any thread. In a forked child, those that return a
 /// `Result` return [`Error::Forked`].
@@ -131,8 +131,8 @@ impl Allocator {
     /// With linear tiling the CPU and CUDA can use the pixels, in rows as [`Image::layout`] says. With optimal tiling, the bytes
     /// are in an order of the driver's own.
     ///
-    /// Its first layout is `VK_IMAGE_LAYOUT_UNDEFINED`, the only one for images whose memory is shared: change it to the general
-    /// layout by a command before the CPU or CUDA writes pixels, since the change may discard them.
+    /// Its first layout is `VK_IMAGE_LAYOUT_UNDEFINED`, the only one for images whose memory is shared. Change it to
+    /// the general layout by a command before the CPU or CUDA writes pixels: the change may discard them.
     ///
     /// # Errors
     ///

@@ -58,9 +58,9 @@ impl Drop for OwnedBuffer {
 /// A Vulkan buffer whose bytes CUDA and the CPU share. Made by [`Allocator::buffer`](super::Allocator::buffer).
 ///
 /// It dereferences to [`Memory`]: [`host_ptr`](Memory::host_ptr), [`device_ptr`](Memory::device_ptr) and
-/// [`handle`](Self::handle) are the same bytes. Clones and slices of the memory keep the bytes alive, not the `VkBuffer`. The memory
-/// is freed as its [`DropPolicy`](crate::DropPolicy) says, once the buffer and they are dropped; no submitted work of a Vulkan queue
-/// may use the buffer then.
+/// [`handle`](Self::handle) are the same bytes. Clones and slices of the memory keep the bytes alive, not the
+/// `VkBuffer`. Once the buffer and they are dropped, the memory is freed as its [`DropPolicy`](crate::DropPolicy) says.
+/// No submitted work of a Vulkan queue may use the buffer then.
 ///
 /// It cannot be exported as a descriptor ([`Error::Pooled`]), since it shares an allocation with other memory.
 pub struct Buffer {

@@ -20,8 +20,8 @@ pub struct VulkanMemory {
 }
 
 impl Memory {
-    /// The Vulkan memory object that has these bytes, and their place there: for buffers and images of the program's own, on the device
-    /// of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
+    /// The Vulkan memory object that has these bytes, and their place there. It is for buffers and images of the
+    /// program's own, on the device of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
     ///
     /// The memory object is valid while the memory lives. A buffer that is bound to it must be created for export as
     /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the

@@ -73,8 +73,8 @@ fn has_one_color_plane(format: vk::Format) -> bool {
 
 /// A Vulkan image whose bytes CUDA and the CPU share. Made by [`Allocator::image`](super::Allocator::image).
 ///
-/// It dereferences to [`Memory`]. With linear tiling this is rows of pixels, see [`layout`](Self::layout); with optimal tiling the order of the bytes is the driver's. What
-/// [`Buffer`](super::Buffer) says of its lifetime holds here, too.
+/// It dereferences to [`Memory`]. With linear tiling this is rows of pixels, see [`layout`](Self::layout); with optimal
+/// tiling the order of the bytes is the driver's. What [`Buffer`](super::Buffer) says of its lifetime holds here, too.
 pub struct Image {
     // Destroyed before its memory is freed.
     image: OwnedImage,

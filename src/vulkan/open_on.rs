@@ -13,9 +13,9 @@ use crate::driver::vulkan::Device;
 use crate::{Error, OpenFlags, Result, Vkgdr};
 
 impl Vkgdr {
-    /// Opens a GPU on a Vulkan device that the program made, instead of the one that this crate shares in the process: all
-    /// memory of Vulkan is allocated on that device, so that the program can bind it to its own buffers and images, and bring
-    /// extensions and features of its choice.
+    /// Opens a GPU on a Vulkan device that the program made, instead of the one that this crate shares in the process.
+    /// All memory of Vulkan is allocated on that device. So the program can bind it to its own buffers and images, and
+    /// bring extensions and features of its choice.
     ///
     /// The CUDA device is the one with the same UUID. Allocations are made in its primary context, which the handle retains;
     /// with [`OpenFlags::CURRENT_CONTEXT`] in the current context, which must belong to that device.

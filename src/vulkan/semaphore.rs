@@ -62,7 +62,7 @@ impl Drop for Timeline {
     }
 }
 
-/// CUDA's side. Destroyed in its context when dropped, or by the deferred frees if that cannot be waited for.
+/// CUDA's side. Destroyed in its context when dropped, or retired if that cannot be waited for.
 #[derive(Debug)]
 struct External {
     handle: Handle<CUexternalSemaphore>,

@@ -1,8 +1,8 @@
 //! Copies between private memory and memory that the device, or another thread, may use at the same time.
 //!
-//! A race over the shared bytes changes which bytes are seen, never whether the program is defined. Rust allows
-//! that for atomic accesses of one size, so the compiler must see accesses to single bytes only: wider ones are hidden from
-//! it in assembly, ours or libc's; elsewhere copies use relaxed byte atomics.
+//! A race over the shared bytes changes which bytes are seen, never whether the program is defined. Rust allows that
+//! for atomic accesses of one size, so the compiler must see accesses to single bytes only. Wider ones are hidden from
+//! it in assembly, ours or libc's. Elsewhere copies use relaxed byte atomics.
 //!
 //! [`HostAccess`] says how memory is copied, and is decided once per allocation. Cached memory is copied by [`cached`];
 //! write-combined memory by the routine that [`mod@routine`] chose for the process: [`accesses`] makes a copy of the
@@ -24,10 +24,10 @@
 //!   does any other instruction begin before it. A locked instruction is cheaper but may let loads of write-combined
 //!   memory pass (ibid., "Strengthening or Weakening the Memory-Ordering Model").
 //! * MFENCE, 10 ns more, would also order earlier stores, which a read does not need: loads see this thread's own stores.
-//! * Streaming loads (MOVNTDQA) could find data that was fetched before the fence: the first of a line may fetch all of it
-//!   into a buffer that only streaming loads of its *unread* portions are served from (volume 2, "MOVNTDQA"; volume 1,
-//!   "Streaming Load Hint Instruction"). So only whole lines are read by streaming loads, all of a line side by side, and
-//!   parts of lines by plain loads, which drop such a buffer: no copy leaves an unread portion behind.
+//! * Streaming loads (MOVNTDQA) could find data that was fetched before the fence. The first of a line may fetch all of
+//!   it into a buffer that serves only streaming loads of its *unread* portions (volume 2, "MOVNTDQA"; volume 1,
+//!   "Streaming Load Hint Instruction"). So only whole lines are read by streaming loads, all of a line side by side.
+//!   Parts of lines are read by plain loads, which drop such a buffer: no copy leaves an unread portion behind.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 mod accesses;

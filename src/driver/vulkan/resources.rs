@@ -1,4 +1,6 @@
 //! The calls for buffers and images whose memory is exported as opaque file descriptors.
+//!
+//! They are created for export, since the memory that they are bound to is (VUID-vkBindBufferMemory-memory-02726).
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use ash::vk;
