@@ -2,7 +2,7 @@
 # sessions of noxfile.py.
 #
 # Variables: FILE (demo), PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
-# DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), INTO (python:
+# INCLUDEDIR, DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), INTO (python:
 # another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real
 # or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
@@ -12,7 +12,7 @@ SHELL = bash
 .PHONY: help demo test nightly bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
-export FILE BUNDLE PREFIX LIBDIR DESTDIR GDRAPI
+export FILE BUNDLE PREFIX LIBDIR INCLUDEDIR DESTDIR GDRAPI
 # Where rustup installs programs; a shell that was open before does not know the folder.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
@@ -29,18 +29,11 @@ simulator = case $$(sim/run --driver) in sim) $(MAKE) -C sim build ;; esac
 demos = --package examples --example share_file --example vector_add
 built = "$(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask"
 xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
-# root installs what a user has built: under sudo always, otherwise if root has no cargo that works. A container's only
-# user may be root, who builds.
-# An empty PREFIX on the command line is a shell's variable that is not set, rather than a wish for the default.
-install = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX is empty: name a folder, or leave it out for /usr/local)))umask 022; \
-    if [ "$$(id -u)" -eq 0 ] && [ -x $(built) ] && { [ "$${SUDO_USER-}" ] || ! cargo --version >/dev/null 2>&1; }; then \
-        $(built) $(1); \
-    elif [ "$$(id -u)" -eq 0 ] && [ "$${SUDO_USER-}" ] && ! cargo --version >/dev/null 2>&1; then \
-        echo 'nothing is built yet: first run this without sudo, then again with it' >&2; \
-        echo '(by sudo --preserve-env=CARGO_TARGET_DIR make ... if you have that variable, which sudo drops)' >&2; exit 1; \
-    else scripts/setup.sh rust; $(xtask) $(1); fi
-# Removing files needs no compiler where there is a build.
-uninstall = if [ -x $(built) ] && ! cargo --version >/dev/null 2>&1; then $(built) $(1); else $(call install,$(1)); fi
+# An empty PREFIX on the command line is a shell's variable that is not set, rather than a wish for the default; make would
+# expand a dollar sign.
+folders = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX is empty: name a folder, or leave it out \
+    for /usr/local)))$(foreach name,PREFIX LIBDIR INCLUDEDIR DESTDIR,$(if $(findstring $$,$(value $(name))),$(error $(name) \
+    contains a dollar sign)))
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -73,10 +66,10 @@ bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
 	    $(if $(ONLY),--only "$(ONLY)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
 
 install: ## install the C library and vkgdr (PREFIX=/usr/local, GDRAPI=1)
-	@$(call install,install)
+	@$(folders)ffi/c/install.sh
 
 uninstall: ## remove them
-	@$(call uninstall,install --uninstall)
+	@$(folders)ffi/c/install.sh --uninstall
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
 	@$(MAKE) -C sim install

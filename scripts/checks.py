@@ -80,7 +80,7 @@ TEST = {
     "rust": Part(f"cargo build --quiet --locked --package examples --examples\n{WORKSPACE}", FAULTS),
     # By sim/run, since cargo before 1.89 does not use its runner for doctests.
     "doctests": Part("sim/run cargo test --quiet --locked --workspace --exclude vkgdr-python --doc"),
-    "c": Part("cargo xtask c-examples"),
+    "c": Part("ffi/c/tests/installed/run.sh"),
     "python": Part(f"{NOX} tests", FAULTS),
     "pages": Part("cargo xtask code\ncargo xtask guide"),
 }
@@ -136,7 +136,7 @@ NIGHTLY = {
         ALL,
     ),
     "doctests": TEST["doctests"],
-    "c": Part("cargo xtask c-examples", ALL),
+    "c": Part("ffi/c/tests/installed/run.sh", ALL),
     "python": Part(f"{NOX} tests_all", ALL),
     "pages": Part(TEST["pages"].command, ALL),
     "pip": Part(f"{NOX} install"),

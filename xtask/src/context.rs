@@ -20,8 +20,6 @@ pub(crate) struct Context {
     pub(crate) target: PathBuf,
     /// The folder that `sim/build.sh` fills.
     pub(crate) sim: PathBuf,
-    /// Whether cargo started this program.
-    pub(crate) by_cargo: bool,
 }
 
 /// The CUDA driver that `sim/run` chooses.
@@ -44,9 +42,8 @@ impl Driver {
 impl Context {
     /// Reads the environment.
     pub(crate) fn new() -> Result<Self> {
-        // Cargo's variable first: a target folder may be shared by several checkouts. root runs the program without cargo.
+        // Cargo's variable first: a target folder may be shared by several checkouts.
         let manifest = env::var_os("CARGO_MANIFEST_DIR");
-        let by_cargo = manifest.is_some();
         let manifest = manifest.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&manifest).parent().ok_or("xtask has no parent folder")?.to_path_buf();
         let sh = Shell::new()?;
@@ -59,7 +56,7 @@ impl Context {
             sh.set_var("CARGO_TARGET_DIR", folder);
         }
         sh.set_var("VKGDR_SIM_DIR", &sim);
-        Ok(Self { sh, root, target, sim, by_cargo })
+        Ok(Self { sh, root, target, sim })
     }
 
     /// A command line, split at spaces, that is not echoed.

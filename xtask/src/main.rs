@@ -4,7 +4,6 @@
 mod bench;
 mod blocks;
 mod bundle;
-mod c_examples;
 mod c_reference;
 mod code;
 mod container;
@@ -13,7 +12,6 @@ mod fuzz;
 #[cfg(test)]
 mod gpu_scripts;
 mod guide;
-mod install;
 mod links;
 mod mutations;
 mod sanitize;
@@ -30,7 +28,6 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
-  c-examples           installs the C library, builds the C and C++ examples against it, and runs them
   code                 runs the C, C++, CMake and shell code of the guide's pages
   container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
   mutations            breaks flush in copies of the sources: tests must detect it
@@ -39,8 +36,7 @@ usage: cargo xtask CHORE [ARGUMENT...]
   bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
   wheel                the manylinux wheel of the package, untested
   guide                the guide, with rustdoc's pages
-  bundle               the tests and benches for a machine with a GPU and without Rust
-  install [--uninstall]";
+  bundle               the tests and benches for a machine with a GPU and without Rust";
 
 /// A wrong command line, for which the exit code is 2.
 #[derive(Debug)]
@@ -76,7 +72,6 @@ fn asks_for_help(arguments: &[String]) -> bool {
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
     let alone = || if arguments.is_empty() { Ok(context) } else { Err(unknown(arguments)) };
     match chore {
-        "c-examples" => c_examples::run(alone()?),
         "code" => code::run(alone()?),
         "container" => container::run(alone()?),
         "mutations" => mutations::run(alone()?),
@@ -86,18 +81,9 @@ fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode>
         "wheel" => wheel::build(alone()?).map(|_| ()),
         "guide" => guide::build(alone()?),
         "bundle" => bundle::run(alone()?),
-        "install" => install::library(context, uninstall(arguments)?),
         _ => Err(Misuse(format!("there is no chore '{chore}': `cargo xtask --help` lists them")).into()),
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn uninstall(arguments: &[String]) -> Result<bool> {
-    match arguments {
-        [] => Ok(false),
-        [only] if only == "--uninstall" => Ok(true),
-        _ => Err(unknown(arguments).into()),
-    }
 }
 
 fn unknown(arguments: &[String]) -> Misuse {
@@ -110,7 +96,6 @@ fn a_wrong_command_line_is_refused_by_name() -> Result {
     for (line, name) in [
         ("gudie", "'gudie'"),
         ("guide two-gpus", "two-gpus"),
-        ("install --remove", "--remove"),
         ("sanitize typo", "'typo'"),
         ("bench --typo", "'--typo'"),
         ("bench --only", "--only"),

@@ -1,4 +1,4 @@
-//! `scripts/setup.sh` and `make install` on machines that lack Rust: the programs that they call are stand-ins, which write
+//! `scripts/setup.sh` on machines that lack Rust: the programs that they call are stand-ins, which write
 //! their arguments to a log.
 
 use std::error::Error;
@@ -10,10 +10,7 @@ use std::process::{Command, Output, Stdio};
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 /// Programs of the system that the scripts use as they are.
-const PLAIN: [&str; 9] = ["bash", "cat", "cut", "dirname", "grep", "head", "make", "sed", "sort"];
-
-/// What sudo sets.
-const SUDO: &[(&str, &str)] = &[("SUDO_USER", "ada")];
+const PLAIN: [&str; 8] = ["bash", "cat", "cut", "dirname", "grep", "head", "sed", "sort"];
 
 /// A machine: a folder with its only programs.
 struct Machine {
@@ -42,15 +39,10 @@ impl Machine {
 
     /// A program that logs its arguments, then runs `script`, in which `$HERE` is the machine's folder.
     fn program(&self, name: &str, script: &str) -> Result {
-        self.program_at(&self.folder.join("bin").join(name), script)
-    }
-
-    fn program_at(&self, path: &Path, script: &str) -> Result {
-        let name = path.file_name().ok_or("no name")?.to_string_lossy();
+        let path = self.folder.join("bin").join(name);
         let here = self.folder.display();
         let text = format!("#!/bin/sh\nHERE='{here}'\necho \"{name} $*\" >>\"$HERE/log\"\n{script}\n");
-        fs::create_dir_all(path.parent().ok_or("no parent")?)?;
-        fs::write(path, text)?;
+        fs::write(&path, text)?;
         Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
     }
 
@@ -196,41 +188,5 @@ fn the_official_installer_runs_on_request() -> Result {
     symlink("/bin/sh", machine.folder.join("bin/sh"))?;
     let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
     assert!(errors(&output).contains("the installer of Rust failed"), "{}", errors(&output));
-    Ok(())
-}
-
-#[test]
-fn root_installs_what_a_user_built() -> Result {
-    let machine = Machine::new("root")?;
-    machine.user(0)?;
-    machine.rustup_without_toolchain()?;
-    machine.program_at(&machine.folder.join("target/debug/xtask"), "")?;
-    // Without a toolchain, and under sudo with one, too.
-    for toolchain in [false, true] {
-        if toolchain {
-            fs::write(machine.folder.join("default"), "")?;
-        }
-        let _ = fs::remove_file(machine.folder.join("log"));
-        let output = machine.run(&["make", "install"], if toolchain { SUDO } else { &[] })?;
-        assert!(output.status.success(), "{}", errors(&output));
-        assert!(machine.log().contains("xtask install\n"), "{}", machine.log());
-        assert!(!machine.log().contains("cargo xtask"), "{}", machine.log());
-    }
-    Ok(())
-}
-
-#[test]
-fn only_a_root_without_sudo_gets_a_toolchain_to_build_with() -> Result {
-    let machine = Machine::new("root-builds")?;
-    machine.user(0)?;
-    machine.rustup_without_toolchain()?;
-    let output = machine.run(&["make", "install"], SUDO)?;
-    assert!(errors(&output).contains("first run this without sudo"), "{}", errors(&output));
-    assert!(!machine.log().contains("toolchain install"), "{}", machine.log());
-
-    let output = machine.run(&["make", "install"], &[])?;
-    assert!(output.status.success(), "{}", errors(&output));
-    assert!(machine.log().contains("toolchain install"), "{}", machine.log());
-    assert!(machine.log().contains("cargo xtask install\n"), "{}", machine.log());
     Ok(())
 }

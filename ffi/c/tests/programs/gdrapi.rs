@@ -1,7 +1,7 @@
 //! C programs that were written for gdrcopy: linked with the library, and loading it by each of its names.
 //!
-//! `libgdrapi.so.2` is made here as `make install GDRAPI=1` makes it (`xtask/src/install.rs`), whose result is tried by
-//! `cargo xtask c-examples`.
+//! `libgdrapi.so.2` is made here as `make install GDRAPI=1` makes it (`ffi/c/install.sh`), whose result is tried by
+//! `ffi/c/tests/installed/run.sh`.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;

@@ -1,17 +1,17 @@
-//! The files by which pkg-config and CMake find the installed library. `cargo xtask c-examples` installs and uses them.
+//! The files by which pkg-config and CMake find the installed library. `ffi/c/tests/installed/run.sh` installs and uses them.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use super::Result;
-use super::workshop::{GCC, STATIC_NEEDS, Workshop, finish, has, installed, library, sources};
+use super::workshop::{GCC, Workshop, finish, has, installed, library, sources};
 
-/// A line of `vkgdr.pc.in`, with the libraries that the installer fills in.
+/// A line of `vkgdr.pc.in`.
 fn field(folder: &Path, name: &str) -> Result<String> {
     let template = fs::read_to_string(folder.join("vkgdr.pc.in"))?;
     let line = template.lines().find_map(|line| line.strip_prefix(name)).ok_or("vkgdr.pc.in has no such line")?;
-    Ok(line.replace("@STATIC_LIBS@", &STATIC_NEEDS.join(" ")))
+    Ok(line.to_owned())
 }
 
 /// It keeps the drivers loaded, which may call it.
@@ -65,12 +65,7 @@ fn found(shop: &Workshop, folder: &Path, has_static: bool) -> Result<Vec<String>
     for file in ["include/vkgdr.h", "lib/libvkgdr.so.1.0.0"].into_iter().chain(archive) {
         fs::write(tree.join(file), "")?;
     }
-    let values = [
-        ("@INCLUDE_FROM_LIB@", "../include"),
-        ("@SO_VERSION@", "1.0.0"),
-        ("@SO_MAJOR@", "1"),
-        ("@STATIC_LIBS_LIST@", "m"),
-    ];
+    let values = [("@INCLUDE@", "../include"), ("@SO_VERSION@", "1.0.0")];
     let template = fs::read_to_string(folder.join("cmake/vkgdrConfig.cmake.in"))?;
     let text = values.into_iter().fold(template, |text, (name, value)| text.replace(name, value));
     fs::write(config.join("vkgdrConfig.cmake"), text)?;

@@ -15,7 +15,7 @@ use super::Result;
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 /// The libraries that a Rust static library needs on Linux (`rustc --print native-static-libs`), as in the installed
 /// `vkgdr.pc`: without those that compilers add to every program.
-pub(crate) const STATIC_NEEDS: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+const STATIC_NEEDS: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 /// A compiler and the language that it compiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
