@@ -87,7 +87,7 @@ wheel: ## build and test the manylinux wheels, vkgdr-sim's too
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@$(MAKE) -C sim build
-	@$(xtask) wheel
+	@$(nox) -s build_wheel
 	@$(nox) -s wheel
 	@mkdir -p dist && rm -f dist/vkgdr-*.whl dist/vkgdr_sim-*.whl && cp -v "$(target)"/python/wheel/*.whl dist/
 	@$(MAKE) -C sim wheel NOX="$(abspath $(target))/python/tools/bin/nox"
@@ -95,7 +95,7 @@ wheel: ## build and test the manylinux wheels, vkgdr-sim's too
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
-	@$(xtask) bundle
+	@scripts/gpu-bundle.sh
 
 docs: ## build the guide and the references
 	@scripts/setup.sh rust python

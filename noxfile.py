@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import nox
@@ -199,9 +200,32 @@ def adaptors(session: nox.Session, libraries: str) -> None:
         session.error("tests failed: the table counts them")
 
 
+@nox.session
+def build_wheel(session: nox.Session) -> None:
+    """Build the manylinux wheel into `python/wheel`, by zig for an older glibc than this machine's, and check it."""
+    session.install("--requirement", "scripts/requirements/wheel.txt", silent=True)
+    shutil.rmtree(HERE / "wheel", ignore_errors=True)
+    # Python ends threads by `pthread_exit`, which unwinds them with the system's unwinder and cannot cross frames of another. By
+    # its path, as zig resolves the name to its own; that is newer than the glibc of the wheel.
+    unwinder = (session.run("cc", "-print-file-name=libgcc_s.so.1", silent=True, external=True) or "").strip()
+    if not unwinder.startswith("/"):
+        session.error("libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)")
+    # Apart from the objects of other builds.
+    flags = {"RUSTFLAGS": f"-C link-arg={unwinder} -C link-arg=-Wl,--allow-shlib-undefined"}
+    options = ["--zig", "--auditwheel", "check", "--compatibility", "manylinux2014", "--out", str(HERE / "wheel")]
+    command = ["maturin", "build", "--quiet", "--release", "--manifest-path", "ffi/python/Cargo.toml", *options]
+    session.run(*command, env=flags | {"CARGO_TARGET_DIR": str(HERE / "zig")})
+    [built] = (HERE / "wheel").glob("*-cp311-abi3-manylinux2014_*.whl")
+    session.run("twine", "check", "--strict", str(built), silent=True)
+    with zipfile.ZipFile(built) as archive:
+        if b"libgcc_s.so.1" not in archive.read("vkgdr/_vkgdr.abi3.so"):
+            session.error("the wheel does not use the system's unwinder")
+    session.log(f"{built.name}: {built.stat().st_size >> 10} KiB")
+
+
 @nox.session(python=["3.11", "3.12", "3.13", "3.14", "3.15"])
 def wheel(session: nox.Session) -> None:
-    """Run the tests with the wheel of `cargo xtask wheel`; one serves all versions of Python (abi3)."""
+    """Run the tests with the wheel of the session `build_wheel`; one serves all versions of Python (abi3)."""
     session.install("--constraint", REQUIREMENTS, "numpy", "pytest", "pytest-timeout", silent=True)
     session.install("--no-deps", "--reinstall", *map(str, (HERE / "wheel").glob("*.whl")), silent=True)
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")

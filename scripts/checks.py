@@ -147,7 +147,7 @@ NIGHTLY = {
     "late": profile("late", LIBRARIES),
     "late-python": profile("late", PYTHON_AGAIN),
     **{name: profile(name, selected(names)) for name, names in PROFILES.items()},
-    "broken-flush": Part("cargo xtask mutations"),
+    "broken-flush": Part("scripts/broken-flush.sh"),
     "mutants": Part(MUTANTS, FAULTS, limit=7200),
     "sequences": Part(
         f"""{LONG}
@@ -166,10 +166,17 @@ NIGHTLY = {
         "soak::the_resources_of_the_process_stay_flat --nocapture",
         FAULTS | {"MINUTES": "10"},
     ),
-    **{name: Part(f"cargo xtask sanitize {name}", limit=3600) for name in ("loom", "miri", "address", "thread")},
-    "sanitized-c": Part("cargo xtask sanitize c"),
-    "sanitized-python": Part("cargo xtask sanitize python", limit=3600),
-    "fuzz": Part("cargo xtask fuzz", {"SECONDS_EACH": "60"}),
+    # The models of what is lock-free, in every interleaving and with every value that a load may give.
+    "loom": Part(
+        f'cargo test --quiet --locked --package vkgdr --release --lib --target-dir "{TARGET}/loom" loom_tests',
+        {"RUSTFLAGS": "--cfg loom"},
+        3600,
+    ),
+    **{name: Part(f"scripts/sanitize.sh {name}", limit=3600) for name in ("miri", "address", "thread")},
+    # Programs under AddressSanitizer and Valgrind, with the library as it is shipped: Valgrind checks its memory accesses.
+    "sanitized-c": Part(f"{TESTS} --package vkgdr-c --tests -- sanitizer valgrind bad_input", ALL),
+    "sanitized-python": Part("scripts/sanitize.sh python", limit=3600),
+    "fuzz": Part("scripts/fuzz.sh", {"SECONDS_EACH": "60"}),
     "aarch64": Part(
         """rustup target add aarch64-unknown-linux-gnu
         cargo test --quiet --locked --release --package vkgdr --lib --target aarch64-unknown-linux-gnu -- \\

@@ -1,7 +1,6 @@
 //! The folders of a run, and the programs that chores start.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,17 +8,12 @@ use xshell::{Cmd, Shell};
 
 use crate::{Misuse, Result};
 
-/// The last version that the oldest supported Rust compiles.
-const NEXTEST: &str = "cargo-nextest@0.9.114";
-
 /// Where a run reads and writes. The shell's folder is that of the sources.
 pub(crate) struct Context {
     pub(crate) sh: Shell,
     pub(crate) root: PathBuf,
     /// Cargo's target folder.
     pub(crate) target: PathBuf,
-    /// The folder that `sim/build.sh` fills.
-    pub(crate) sim: PathBuf,
 }
 
 /// The CUDA driver that `sim/run` chooses.
@@ -56,7 +50,7 @@ impl Context {
             sh.set_var("CARGO_TARGET_DIR", folder);
         }
         sh.set_var("VKGDR_SIM_DIR", &sim);
-        Ok(Self { sh, root, target, sim })
+        Ok(Self { sh, root, target })
     }
 
     /// A command line, split at spaces, that is not echoed.
@@ -97,24 +91,6 @@ impl Context {
         self.tool("nox").args(["--session"]).args(line.split_whitespace())
     }
 
-    /// Installs the test runner with `cargo install` unless it is installed. Many tests need a process of their own, since
-    /// they exhaust descriptors, fork, or change what the whole process remembers; `cargo test` runs them in one.
-    pub(crate) fn need_nextest(&self) -> Result {
-        if has("cargo-nextest") {
-            return Ok(());
-        }
-        say(format!("building {NEXTEST}, the test runner (takes minutes, once)"));
-        // Without the part that updates the program.
-        let features = ["--no-default-features", "--features", "default-no-update"];
-        Ok(self.command("cargo install --quiet --locked").arg(NEXTEST).args(features).run()?)
-    }
-
-    /// Rust's name of this machine.
-    pub(crate) fn host(&self) -> Result<String> {
-        let text = self.command("rustc -vV").read()?;
-        Ok(text.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?.to_owned())
-    }
-
     /// Empties a folder, or creates it.
     pub(crate) fn fresh(&self, folder: &Path) -> Result {
         if folder.exists() {
@@ -127,12 +103,6 @@ impl Context {
 /// Announces a step.
 pub(crate) fn say(text: impl AsRef<str>) {
     println!("==> {}", text.as_ref());
-}
-
-/// Whether a program is on PATH.
-pub(crate) fn has(program: impl AsRef<OsStr>) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program.as_ref()).is_file())
 }
 
 /// A variable of the environment that is not empty.

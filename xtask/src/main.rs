@@ -3,19 +3,13 @@
 
 mod bench;
 mod blocks;
-mod bundle;
 mod c_reference;
 mod code;
-mod container;
 mod context;
-mod fuzz;
 #[cfg(test)]
 mod gpu_scripts;
 mod guide;
 mod links;
-mod mutations;
-mod sanitize;
-mod wheel;
 
 use std::error::Error;
 use std::fmt;
@@ -29,14 +23,8 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
   code                 runs the C, C++, CMake and shell code of the guide's pages
-  container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
-  mutations            breaks flush in copies of the sources: tests must detect it
-  sanitize [PART...]   loom miri address thread c python; all by default
-  fuzz [TARGET...]     the targets of fuzz/ and sim/fuzz/, SECONDS_EACH (60) seconds each
   bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
-  wheel                the manylinux wheel of the package, untested
-  guide                the guide, with rustdoc's pages
-  bundle               the tests and benches for a machine with a GPU and without Rust";
+  guide                the guide, with rustdoc's pages";
 
 /// A wrong command line, for which the exit code is 2.
 #[derive(Debug)]
@@ -73,14 +61,8 @@ fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode>
     let alone = || if arguments.is_empty() { Ok(context) } else { Err(unknown(arguments)) };
     match chore {
         "code" => code::run(alone()?),
-        "container" => container::run(alone()?),
-        "mutations" => mutations::run(alone()?),
-        "sanitize" => sanitize::run(context, arguments),
-        "fuzz" => fuzz::run(context, arguments),
         "bench" => return bench::run(context, arguments),
-        "wheel" => wheel::build(alone()?).map(|_| ()),
         "guide" => guide::build(alone()?),
-        "bundle" => bundle::run(alone()?),
         _ => Err(Misuse(format!("there is no chore '{chore}': `cargo xtask --help` lists them")).into()),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -93,13 +75,9 @@ fn unknown(arguments: &[String]) -> Misuse {
 #[test]
 fn a_wrong_command_line_is_refused_by_name() -> Result {
     let context = Context::new()?;
-    for (line, name) in [
-        ("gudie", "'gudie'"),
-        ("guide two-gpus", "two-gpus"),
-        ("sanitize typo", "'typo'"),
-        ("bench --typo", "'--typo'"),
-        ("bench --only", "--only"),
-    ] {
+    for (line, name) in
+        [("gudie", "'gudie'"), ("guide two-gpus", "two-gpus"), ("bench --typo", "'--typo'"), ("bench --only", "--only")]
+    {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let result = words.split_first().map(|(chore, rest)| run(&context, chore, rest));
         let Some(Err(error)) = result else { return Err(format!("{line}: {result:?}").into()) };
