@@ -1,5 +1,5 @@
-# One target per task; `make` alone lists them. The longer ones are parts of scripts/checks.py, chores of `cargo xtask` and
-# sessions of noxfile.py.
+# One target per task; `make` alone lists them. The longer ones are parts of scripts/checks.py, scripts beside it and sessions of
+# noxfile.py.
 #
 # Variables: FILE (demo), PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
 # INCLUDEDIR, DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), INTO (python:
@@ -9,7 +9,7 @@
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test nightly bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint clean
+.PHONY: help demo test nightly bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs guide sim lint clean
 MAKEFLAGS += --no-print-directory
 
 export FILE BUNDLE PREFIX LIBDIR INCLUDEDIR DESTDIR GDRAPI
@@ -23,6 +23,7 @@ ifdef CARGO_TARGET_DIR
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 endif
 nox = "$(target)"/python/tools/bin/nox
+with_guide = "$(target)"/python/tools/bin/uv run --quiet --no-project --with-requirements scripts/requirements/guide.txt
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(sim/run --driver) in sim) $(MAKE) -C sim build ;; esac
@@ -101,7 +102,17 @@ docs: ## build the guide and the references
 	@scripts/setup.sh rust python
 	@echo '==> documentation (a minute the first time)'
 	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
-	@$(xtask) guide
+	@$(MAKE) guide
+
+# Without rustdoc's pages where there are none. A dead link fails (under --quiet mkdocs would not count warnings), and so does a
+# parameter in C without a comment.
+guide: export VKGDR_SITE = $(abspath $(target))/guide
+guide: export NO_MKDOCS_2_WARNING = 1
+guide:
+	@$(with_guide) mkdocs build --strict --site-dir "$$VKGDR_SITE"
+	@$(with_guide) doxygen ffi/c/Doxyfile
+	@[ ! -e "$(target)/doc/vkgdr/index.html" ] || cp -a "$(target)/doc" "$$VKGDR_SITE/rust"
+	@echo "$$VKGDR_SITE/index.html"
 
 sim: ## build the simulated driver and vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe

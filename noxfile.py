@@ -205,8 +205,8 @@ def build_wheel(session: nox.Session) -> None:
     """Build the manylinux wheel into `python/wheel`, by zig for an older glibc than this machine's, and check it."""
     session.install("--requirement", "scripts/requirements/wheel.txt", silent=True)
     shutil.rmtree(HERE / "wheel", ignore_errors=True)
-    # Python ends threads by `pthread_exit`, which unwinds them with the system's unwinder and cannot cross frames of another. By
-    # its path, as zig resolves the name to its own; that is newer than the glibc of the wheel.
+    # Python ends threads by `pthread_exit`, which unwinds them with the system's unwinder and cannot cross frames of
+    # another. By its path, as zig resolves the name to its own; it may be newer than the glibc of the wheel.
     unwinder = (session.run("cc", "-print-file-name=libgcc_s.so.1", silent=True, external=True) or "").strip()
     if not unwinder.startswith("/"):
         session.error("libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)")

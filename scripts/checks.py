@@ -82,7 +82,7 @@ TEST = {
     "doctests": Part("sim/run cargo test --quiet --locked --workspace --exclude vkgdr-python --doc"),
     "c": Part("ffi/c/tests/installed/run.sh"),
     "python": Part(f"{NOX} tests", FAULTS),
-    "pages": Part("cargo xtask code\ncargo xtask guide"),
+    "pages": Part("scripts/pages.py\nmake guide"),
 }
 
 # ---- .ci/run --------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ NIGHTLY = {
         3600,
     ),
     **{name: Part(f"scripts/sanitize.sh {name}", limit=3600) for name in ("miri", "address", "thread")},
-    # Programs under AddressSanitizer and Valgrind, with the library as it is shipped: Valgrind checks its memory accesses.
+    # Programs under AddressSanitizer and Valgrind, which checks the accesses of the library, as it is shipped.
     "sanitized-c": Part(f"{TESTS} --package vkgdr-c --tests -- sanitizer valgrind bad_input", ALL),
     "sanitized-python": Part("scripts/sanitize.sh python", limit=3600),
     "fuzz": Part("scripts/fuzz.sh", {"SECONDS_EACH": "60"}),

@@ -11,26 +11,8 @@ use crate::{Misuse, Result};
 /// Where a run reads and writes. The shell's folder is that of the sources.
 pub(crate) struct Context {
     pub(crate) sh: Shell,
-    pub(crate) root: PathBuf,
     /// Cargo's target folder.
     pub(crate) target: PathBuf,
-}
-
-/// The CUDA driver that `sim/run` chooses.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Driver {
-    Real,
-    Simulated,
-}
-
-impl Driver {
-    /// The value of `VKGDR_CUDA_DRIVER`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Real => "real",
-            Self::Simulated => "sim",
-        }
-    }
 }
 
 impl Context {
@@ -50,7 +32,7 @@ impl Context {
             sh.set_var("CARGO_TARGET_DIR", folder);
         }
         sh.set_var("VKGDR_SIM_DIR", &sim);
-        Ok(Self { sh, root, target })
+        Ok(Self { sh, target })
     }
 
     /// A command line, split at spaces, that is not echoed.
@@ -61,24 +43,16 @@ impl Context {
 
     /// A command of `cargo` with `--locked`, which is an option of the subcommand.
     pub(crate) fn cargo(&self, line: &str) -> Cmd<'_> {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let subcommand = if words.first() == Some(&"nextest") { 2 } else { 1 };
-        let (subcommand, options) = words.split_at(subcommand.min(words.len()));
-        self.command("cargo").args(subcommand).arg("--locked").args(options)
+        let (subcommand, options) = line.split_once(' ').unwrap_or((line, ""));
+        self.command("cargo").arg(subcommand).arg("--locked").args(options.split_whitespace())
     }
 
     /// Chooses the driver, once for all children.
-    pub(crate) fn choose_driver(&self) -> Result<Driver> {
-        let driver = match self.command("sim/run --driver").read()?.trim() {
-            "real" => Driver::Real,
-            _ => Driver::Simulated,
-        };
-        self.sh.set_var("VKGDR_CUDA_DRIVER", driver.name());
-        match driver {
-            Driver::Real => say("CUDA driver: the real one"),
-            Driver::Simulated => say("CUDA driver: simulated, on lavapipe (no GPU, or VKGDR_CUDA_DRIVER=sim)"),
-        }
-        Ok(driver)
+    pub(crate) fn choose_driver(&self) -> Result {
+        let driver = self.command("sim/run --driver").read()?;
+        say(format!("CUDA driver: {}", if driver == "real" { "the real one" } else { "simulated, on lavapipe" }));
+        self.sh.set_var("VKGDR_CUDA_DRIVER", driver);
+        Ok(())
     }
 
     /// A program of `python/tools`, the environment that `scripts/setup.sh python` makes.
@@ -103,16 +77,6 @@ impl Context {
 /// Announces a step.
 pub(crate) fn say(text: impl AsRef<str>) {
     println!("==> {}", text.as_ref());
-}
-
-/// A variable of the environment that is not empty.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// Whether `VKGDR_TEST_ALL=1` asks for the repetitions that `make nightly` runs: other compilers and standards.
-pub(crate) fn test_all() -> bool {
-    variable("VKGDR_TEST_ALL").is_some_and(|value| value == "1")
 }
 
 /// The names of the chores' parts that were asked for, or all of them.

@@ -1,15 +1,10 @@
-//! The project's chores: `cargo xtask` lists them, and `make` calls them.
+//! The project's benchmarks: `cargo xtask bench`, which `make bench` calls. What else is tested here are scripts.
 #![forbid(unsafe_code)]
 
 mod bench;
-mod blocks;
-mod c_reference;
-mod code;
 mod context;
 #[cfg(test)]
 mod gpu_scripts;
-mod guide;
-mod links;
 
 use std::error::Error;
 use std::fmt;
@@ -22,9 +17,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
-  code                 runs the C, C++, CMake and shell code of the guide's pages
-  bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
-  guide                the guide, with rustdoc's pages";
+  bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER";
 
 /// A wrong command line, for which the exit code is 2.
 #[derive(Debug)]
@@ -58,26 +51,16 @@ fn asks_for_help(arguments: &[String]) -> bool {
 }
 
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
-    let alone = || if arguments.is_empty() { Ok(context) } else { Err(unknown(arguments)) };
     match chore {
-        "code" => code::run(alone()?),
-        "bench" => return bench::run(context, arguments),
-        "guide" => guide::build(alone()?),
+        "bench" => bench::run(context, arguments),
         _ => Err(Misuse(format!("there is no chore '{chore}': `cargo xtask --help` lists them")).into()),
-    }?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn unknown(arguments: &[String]) -> Misuse {
-    Misuse(format!("unknown arguments: {}", arguments.join(" ")))
+    }
 }
 
 #[test]
 fn a_wrong_command_line_is_refused_by_name() -> Result {
     let context = Context::new()?;
-    for (line, name) in
-        [("gudie", "'gudie'"), ("guide two-gpus", "two-gpus"), ("bench --typo", "'--typo'"), ("bench --only", "--only")]
-    {
+    for (line, name) in [("bnech", "'bnech'"), ("bench --typo", "'--typo'"), ("bench --only", "--only")] {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let result = words.split_first().map(|(chore, rest)| run(&context, chore, rest));
         let Some(Err(error)) = result else { return Err(format!("{line}: {result:?}").into()) };
