@@ -11,24 +11,24 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}") sim=${VKGDR_SIM_DIR:-${CARGO_TA
 kind=${1:?miri, address, thread or python}
 shift
 # An instrumented standard library takes a minute to write the backtrace of a panic that a test expects.
-export RUSTUP_TOOLCHAIN=nightly RUST_BACKTRACE=0
+export RUST_BACKTRACE=0
 
 # Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
 driverless=(access::range addresses:: allocation::size copy_engine::context_engine copy_engine::policy device::deferred_frees
     device::memory_type diagnosis:: driver::fill_pattern error flags ipc::message lock:: memory:: pool:: stream::copy sync:: vulkan::)
 
 instrument() { # SANITIZER: the environment of its builds, the simulated driver among them
+    command -v cargo-nextest >/dev/null ||
+        cargo install --quiet --locked cargo-nextest@0.9.114 --no-default-features --features default-no-update
     host=$(rustc -vV | sed -n 's/^host: //p') folder=$target/sanitize-$1
     # The sanitizers' documentation advises the level of optimisation for speed: the sequences are three times faster. Naming the
     # target keeps build scripts and macros uninstrumented; -rdynamic exports the runtime's functions to libraries.
-    export CARGO_TARGET_DIR=$folder VKGDR_SIM_DIR=$folder/sim CARGO_BUILD_TARGET=$host CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+    export RUSTUP_TOOLCHAIN=nightly CARGO_TARGET_DIR=$folder VKGDR_SIM_DIR=$folder/sim CARGO_BUILD_TARGET=$host CARGO_PROFILE_DEV_OPT_LEVEL=1 \
         RUSTFLAGS="-Zsanitizer=$1 -Clink-arg=-rdynamic" VKGDR_CUDA_DRIVER=sim VKGDR_TEST_LAYERS=faults \
         LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp:print_suppressions=0"
     sim/build.sh dev
 }
 tests() { # ARGUMENT...: each test in a process of its own
-    command -v cargo-nextest >/dev/null || env -u RUSTUP_TOOLCHAIN cargo install --quiet --locked cargo-nextest@0.9.114 \
-        --no-default-features --features default-no-update
     cargo nextest run --locked --profile sanitized --no-fail-fast "$@"
 }
 case $kind in
@@ -37,8 +37,8 @@ case $kind in
         # Outside of the sources, so that cargo does not find the runner of .cargo/config.toml. Tests read the clock.
         root=$PWD && cd /
         [ $# -gt 0 ] || set -- --skip driver::system_memory "${driverless[@]}"
-        env -u CARGO_BUILD_TARGET CARGO_TARGET_DIR="$target/miri" MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4 \
-            cargo miri test --locked --package vkgdr --lib --manifest-path "$root/Cargo.toml" -- "$@"
+        env -u CARGO_BUILD_TARGET RUSTUP_TOOLCHAIN=nightly CARGO_TARGET_DIR="$target/miri" PROPTEST_CASES=4 \
+            MIRIFLAGS=-Zmiri-disable-isolation cargo miri test --locked --package vkgdr --lib --manifest-path "$root/Cargo.toml" -- "$@"
         ;;
     address) # which includes LeakSanitizer
         instrument address
@@ -59,8 +59,8 @@ case $kind in
         ;;
     python) # The extension module and the simulator. The interpreter is not instrumented: LD_PRELOAD loads the runtime, which Rust
         # ships as an archive only. Leaks are not looked for, since an interpreter frees little at exit; the tests count allocations.
-        env -u RUSTUP_TOOLCHAIN sim/build.sh # pycuda is linked against its libcuda
-        env -u RUSTUP_TOOLCHAIN "$target/python/tools/bin/nox" --session python
+        sim/build.sh # pycuda is linked against its libcuda
+        "$target/python/tools/bin/nox" --session python
         # Tests start programs by it under the preloaded runtime, beside which the executable's own crashes.
         program=$(realpath "$sim/vkgdr-sim")
         instrument address
