@@ -14,8 +14,9 @@ shift
 export RUST_BACKTRACE=0
 
 # Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-driverless=(access::range addresses:: allocation::size copy_engine::context_engine copy_engine::policy device::deferred_frees
-    device::memory_type diagnosis:: driver::fill_pattern error flags ipc::message lock:: memory:: pool:: stream::copy sync:: vulkan::)
+driverless=(access::range addresses:: allocation::size copy_engine::context_engine copy_engine::policy
+    device::memory_type diagnosis:: driver::fill_pattern error flags ipc::message lock:: memory:: pool:: retire:: single_flight::
+    stream::copy vulkan::)
 
 instrument() { # SANITIZER: the environment of its builds, the simulated driver among them
     command -v cargo-nextest >/dev/null ||

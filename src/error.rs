@@ -249,8 +249,8 @@ pub enum Error {
     /// The memory has been freed.
     #[error("the memory was freed")]
     Freed,
-    /// An operation that needs memory with an allocation of its own, on memory of a pool.
-    #[error("{operation} needs a dedicated allocation: this is a chunk of a pool's block, which has other chunks")]
+    /// An operation that needs memory with an allocation of its own, on memory of a pool or a slice.
+    #[error("{operation} needs a dedicated allocation: this shares an allocation with other memory")]
     Pooled {
         /// The operation.
         operation: &'static str,

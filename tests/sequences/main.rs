@@ -3,7 +3,7 @@
 //!
 //! `VKGDR_STEPS` sets the number of steps; `VKGDR_SEED` repeats a run. The sequences run unchanged on every device
 //! profile (`VKGDR_TEST_PROFILE`): a kind of memory that the GPU lacks or has no room for must be refused. A run prints
-//! a line that begins with `reliability:`, from which `cargo xtask reliability` makes its tables.
+//! what it did in a line that begins with `reliability:`.
 
 mod soak;
 mod step;
