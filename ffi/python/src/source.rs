@@ -18,6 +18,9 @@ use crate::event::make_room;
 use crate::handle::{self, Handle};
 use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, raw_stream};
 
+/// Retired memory of more allocations or bytes than this is released by the next allocation.
+const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
+
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
 
@@ -64,6 +67,8 @@ pub(crate) struct Source {
     /// By device number. Dropping a pool or the handle of a primary context may wait.
     gpus: Detached<Mutex<BTreeMap<i32, Arc<Gpu>>>>,
     held: Mutex<Held>,
+    /// What was freed by `retire_at` and not released yet. Dropping it may wait.
+    retired: Detached<Mutex<Vec<Use>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -81,7 +86,14 @@ fn current_device() -> Result<i32> {
 
 impl Source {
     pub(crate) fn of(kind: MemoryKind, others: Vec<MemoryKind>, pooled: bool) -> Self {
-        Self { kind, others, pooled, gpus: Detached::new(Mutex::default()), held: Mutex::default() }
+        Self {
+            kind,
+            others,
+            pooled,
+            gpus: Detached::new(Mutex::default()),
+            held: Mutex::default(),
+            retired: Detached::new(Mutex::default()),
+        }
     }
 
     /// The GPU, opened on its first use, and again after its primary context was reset: a pool's memory is gone then, too. The
@@ -160,6 +172,14 @@ impl Source {
         }
         let device = device.map_or_else(current_device, Ok)?;
         let gpu = self.gpu(device)?;
+        let is_much = {
+            let retired = lock(&self.retired);
+            let bytes: usize = retired.iter().map(|used| used.allocation().len).sum();
+            retired.len() > MAX_RETIRED.0 || bytes > MAX_RETIRED.1
+        };
+        if is_much {
+            self.release_retired();
+        }
         let used = self.take(&gpu, len, stream)?;
         let address = used.allocation().device_ptr()?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
@@ -189,6 +209,25 @@ impl Source {
                 forget_stream(memory);
             }
         })
+    }
+
+    /// Frees the memory at an address without calling a driver, so also while a stream is captured, which no driver tells of
+    /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
+    /// no other memory. Does nothing for address 0, and in a forked child.
+    pub(crate) fn retire_at(&self, address: u64) -> Result<()> {
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(());
+        }
+        let used = lock(&self.held).remove(address).ok_or_else(|| unknown(address))?;
+        lock(&self.retired).push(used);
+        Ok(())
+    }
+
+    /// Releases retired memory.
+    fn release_retired(&self) {
+        // A statement of its own, so that the lock is not held over the release.
+        let retired = take(&mut *lock(&self.retired));
+        drop(retired);
     }
 
     /// Whether memory at this address was allocated here.
@@ -237,6 +276,7 @@ impl Source {
         match py.detach(|| self.allocate_at(size.0, device, stream)) {
             Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
+                py.detach(|| self.release_retired());
                 py.detach(|| self.allocate_at(size.0, device, stream))
             }
             other => other,
@@ -246,6 +286,10 @@ impl Source {
     #[pyo3(signature = (address, stream = None))]
     fn free(&self, py: Python<'_>, address: u64, stream: Option<u64>) -> Result<()> {
         py.detach(|| self.free_at(address, stream))
+    }
+
+    fn retire(&self, address: u64) -> Result<()> {
+        self.retire_at(address)
     }
 
     fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
@@ -262,7 +306,10 @@ impl Source {
     /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
-        py.detach(|| drop(gpus));
+        py.detach(|| {
+            self.release_retired();
+            drop(gpus);
+        });
     }
 
     /// The number of live allocations.

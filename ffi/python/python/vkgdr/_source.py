@@ -85,6 +85,18 @@ class Source:
         """
         self._native.free(address, None if stream is None else handle_of(stream))
 
+    def retire(self, address: int) -> None:
+        """Free memory by its device address without calling a driver, so also while a stream is captured.
+
+        It is released after all work of the context, by a later allocation: when there is much of it, or no other memory.
+
+        Raises
+        ------
+        vkgdr.InvalidArgumentError
+            The address was not allocated here, or was freed.
+        """
+        self._native.retire(address)
+
     def record_stream(self, address: int, stream: StreamLike) -> None:
         """Record that another stream uses the memory: its release waits for that use."""
         self._native.record_stream(address, handle_of(stream))

@@ -127,7 +127,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
         def finalize() -> None:
             allocations.pop(("vkgdr", address), None)
-            deallocations.add_item(source.free, address, size)
+            # The garbage collector runs while streams are captured, too, which a wait for the context would end.
+            deallocations.add_item(source.retire, address, size)
 
         return finalize
 

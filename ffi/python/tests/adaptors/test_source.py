@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from everything import live
+from libcuda import NON_BLOCKING
 from neighbours import Stream, every_kind
 from vkgdr._source import Source
 
@@ -49,6 +51,32 @@ def test_a_size_of_0_is_address_0(pool):
     source.free(0, 0)
     source.record_stream(0, 0)
     assert len(source) == 0
+
+
+@both
+def test_a_capture_survives_what_is_retired_meanwhile(primary_context, cuda, pool):
+    source = Source(pool=pool)
+    addresses = [source.allocate(1000) for _ in range(30)]
+    with cuda.stream(NON_BLOCKING) as stream, cuda.capture(stream):
+        for address in addresses:
+            source.retire(address)
+        kept = source.allocate(1000)
+    assert len(source) == 1
+    with pytest.raises(vkgdr.InvalidArgumentError, match=f"{addresses[0]:#x}"):
+        source.retire(addresses[0])
+    source.free(kept)
+
+
+def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(primary_context):
+    source, gpu = Source(), vkgdr.Vkgdr.open_primary_context()
+    before = live(gpu)
+    for address in [source.allocate(1 << 20) for _ in range(40)]:
+        source.retire(address)
+    assert (len(source), live(gpu)) == (0, before + 40)
+    source.retire(source.allocate(1))
+    assert live(gpu) == before + 1
+    source.close()
+    assert live(gpu) == before
 
 
 def test_an_address_is_freed_once(primary):
@@ -182,11 +210,11 @@ def test_memory_is_released_after_the_streams_work(cuda, primary_context, simula
             with cuda.hold(stream) as gate:
                 source.free(address, Stream(stream))
                 gpu.collect()
-                assert gpu.stats()["pending_releases"] == 1, streams
+                assert gpu.stats()["deferred_frees"] == 1, streams
                 gate.open()
                 cuda.synchronize_stream(stream)
                 gpu.collect()
-                assert gpu.stats()["pending_releases"] == 0
+                assert gpu.stats()["deferred_frees"] == 0
     for stream in (0, LEGACY, PER_THREAD):
         source.free(source.allocate(100, stream=stream), stream)
     del gpu
@@ -213,11 +241,11 @@ def test_a_recorded_stream_is_waited_for(cuda, primary_context, simulated):
         # The free does not wait, but the release does.
         source.free(address, stream)
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 1
+        assert gpu.stats()["deferred_frees"] == 1
         gate.open()
         cuda.synchronize()
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 0
+        assert gpu.stats()["deferred_frees"] == 0
 
 
 def test_a_stream_may_be_destroyed_after_the_free(cuda, primary_context):
@@ -268,7 +296,7 @@ def test_memory_is_freed_on_another_thread(cuda, primary_context, primary, pool)
     # Threads that record events on one stream find it busy: those frees wait for the next call on the GPU.
     cuda.synchronize()
     primary.collect()
-    assert primary.stats()["pending_releases"] == 0
+    assert primary.stats()["deferred_frees"] == 0
 
 
 @both
