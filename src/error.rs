@@ -250,7 +250,7 @@ pub enum Error {
     #[error("the memory was freed")]
     Freed,
     /// An operation that needs memory with an allocation of its own, on memory of a pool or a slice.
-    #[error("{operation} needs a dedicated allocation: this shares an allocation with other memory")]
+    #[error("{operation} needs a dedicated allocation: this is memory of a pool, or a slice")]
     Pooled {
         /// The operation.
         operation: &'static str,

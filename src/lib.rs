@@ -81,7 +81,7 @@ pub use flags::{MappingFlags, OpenFlags};
 pub use memory::{AllocateOptions, DmaBuf, DropPolicy, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
 pub use pool::{Pool, PoolOptions};
-pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
+pub use stream::{CopyPtr, Event, Extent, PitchedPtr, StreamRef};
 
 /// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

@@ -163,10 +163,10 @@ impl World<'_> {
                 _ => size_of::<vkgdr_pool_options>(),
             },
             block_len: [0, 64 << 10, 256 << 10, 1, usize::MAX][self.input.below(5)],
-            largest_piece: [0, 256, 32 << 10, 1, usize::MAX][self.input.below(5)],
+            largest_chunk: [0, 256, 32 << 10, 1, usize::MAX][self.input.below(5)],
             alignment: [0, 64, 4096, 3, usize::MAX][self.input.below(5)],
             kind: u32::from(self.input.byte() % 4),
-            leading_bits: u32::from(self.input.byte() % 8),
+            classes_per_doubling: u32::from(self.input.byte() % 8),
         };
         let mut pool = null_mut();
         let pointer = if self.input.byte() % 4 == 0 { null() } else { &raw const options };

@@ -80,14 +80,14 @@ impl Allocation {
             Err(error @ Error::Allocation { .. })
                 if memory_type.source == Source::Vulkan && kind == MemoryKind::Mapped =>
             {
-                Self::of_dma_buf(owner, len, kind).map_err(|_| error)
+                Self::allocate_exportable(owner, len, kind).map_err(|_| error)
             }
             result => result,
         }
     }
 
     /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
-    pub(crate) fn of_dma_buf(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+    pub(crate) fn allocate_exportable(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let device = owner.device();
         let memory_type = match kind {
             MemoryKind::Mapped => {
@@ -231,7 +231,7 @@ impl Allocation {
     }
 
     /// A host view of memory that others allocated on the owner's device, in the current context.
-    pub(crate) fn of_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+    pub(crate) fn map_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
         let device = owner.device();
         let range = ExistingRange::map(device, address, len, pcie)?;
         let memory_type = dma_buf::memory_type(device, pcie, owner.flags())?;

@@ -41,7 +41,7 @@ impl RegisteredPages {
     }
 
     fn map(counted: CountedAllocation, file: OwnedFd, len: usize) -> Result<Self> {
-        let pages = LockedPages::of_file(file.as_fd(), len)?;
+        let pages = LockedPages::map_file(file.as_fd(), len)?;
         let device_ptr = pages.device_ptr()?;
         Ok(Self { pages, device_ptr, file, _counted: counted })
     }

@@ -28,7 +28,7 @@ pub(crate) struct ResourceBlock {
 impl Allocation {
     /// Allocates memory for buffers and images in the current context, which must belong to the owner's device. When a
     /// driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says, and tries once more.
-    pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
+    pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let retired = owner.gpu().retired();
         retired.poll(WaitScope::None);
         let acquired = match Self::acquire_for_resources(owner, block) {

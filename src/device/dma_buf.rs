@@ -53,12 +53,12 @@ fn is_cached(device: CUdevice, pcie: bool) -> Result<bool> {
 /// The type of mapped memory that CUDA allocates on the device.
 pub(crate) fn memory_type(device: CUdevice, pcie: bool, flags: OpenFlags) -> Result<MemoryType> {
     let size = cuda()?.device_total_memory(device)?;
-    Ok(MemoryType::of_dma_buf(size, is_cached(device, pcie)?, flags))
+    Ok(MemoryType::for_dma_buf(size, is_cached(device, pcie)?, flags))
 }
 
 /// The type of memory without a host view that CUDA allocates on the device.
 pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
-    Ok(MemoryType::of_cuda(cuda()?.device_total_memory(device)?))
+    Ok(MemoryType::for_cuda(cuda()?.device_total_memory(device)?))
 }
 
 /// Whether an error says that the driver does not know an attribute.

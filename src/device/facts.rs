@@ -143,7 +143,7 @@ impl Vkgdr {
     /// and semaphores that were dropped and wait until the device has finished with them. Free memory of a
     /// [`Pool`](crate::Pool) does not count, unless the pool was dropped. See [`collect`](Self::collect).
     #[must_use]
-    pub fn pending_releases(&self) -> usize {
+    pub fn deferred_frees(&self) -> usize {
         self.gpu().retired().len()
     }
 

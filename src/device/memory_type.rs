@@ -80,7 +80,7 @@ impl MemoryType {
 
     /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. Both
     /// sides see it coherently, as with gdrcopy.
-    pub(crate) fn of_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
+    pub(crate) fn for_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
         let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
         let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
@@ -95,7 +95,7 @@ impl MemoryType {
     }
 
     /// The type of device memory without Vulkan: of the device's `size` bytes of memory.
-    pub(super) fn of_cuda(size: u64) -> Self {
+    pub(super) fn for_cuda(size: u64) -> Self {
         Self {
             source: Source::Cuda,
             info: MemoryTypeInfo::outside_vulkan(size, Property::DEVICE_LOCAL),

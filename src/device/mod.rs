@@ -154,7 +154,7 @@ impl Vkgdr {
                 let [mapped, host, cuda] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
                 [mapped, host.or(Some(registered)), cuda]
             }
-            Err(_) => [None, Some(registered), Some(MemoryType::of_cuda(cuda()?.device_total_memory(device)?))],
+            Err(_) => [None, Some(registered), Some(MemoryType::for_cuda(cuda()?.device_total_memory(device)?))],
         };
         let [mapped, others @ ..] = types;
         // Without Vulkan's mapped memory, CUDA's own, if the CPU can map that.

@@ -38,7 +38,7 @@ impl LockedPages {
     ///
     /// Forked children inherit the mapping: shared pages are never copied on write, so that both processes and the device
     /// continue to use the same frames.
-    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+    pub(crate) fn map_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
         Self::lock(true, || Pages::map_shared(file, len))
     }
 

@@ -48,8 +48,8 @@ impl Block {
 
     /// Allocates memory for buffers and images in `context`, which need not be current.
     #[cfg(feature = "vulkan")]
-    pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock, context: Context) -> Result<Self> {
-        Self::in_context(context, || Allocation::of_resources(owner, block))
+    pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock, context: Context) -> Result<Self> {
+        Self::in_context(context, || Allocation::allocate_resources(owner, block))
     }
 
     #[inline]

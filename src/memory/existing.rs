@@ -70,7 +70,7 @@ impl Memory {
         if let Some(ours) = slice_of_ours(owner, device_ptr, len)? {
             return Ok(ours);
         }
-        let block = Block::new(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
+        let block = Block::new(owner, || Allocation::map_existing(owner, device_ptr, len, pcie))?;
         let access = block.host_access();
         Ok(Self::new(Arc::new(Inner::new(Arc::new(block), (0, len), access, None))))
     }

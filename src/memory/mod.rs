@@ -275,7 +275,7 @@ impl Memory {
     /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         let allocate = |kind| {
-            let make = if options.has_dma_buf() { Allocation::of_dma_buf } else { Allocation::new };
+            let make = if options.has_dma_buf() { Allocation::allocate_exportable } else { Allocation::new };
             Self::make(owner, || make(owner, len, kind))
         };
         let refusal = match allocate(options.kind()) {

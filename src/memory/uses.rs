@@ -104,8 +104,6 @@ pub(crate) struct Uses {
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     for_context: bool,
-    /// Whether it had views while it was unbound.
-    viewed: bool,
     /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
     unfinished_copy: bool,
     immediate: bool,
@@ -148,7 +146,7 @@ impl Uses {
     /// Binds to a stream. Returns the one before, to be dropped without the lock.
     #[must_use]
     pub(crate) fn bind(&mut self, stream: BoundStream) -> Option<BoundStream> {
-        self.for_context |= self.viewed || self.bound.is_some() && !self.is_bound_to(stream.raw());
+        self.for_context |= self.bound.is_some() && !self.is_bound_to(stream.raw());
         self.bound.replace(stream)
     }
 
@@ -175,7 +173,7 @@ impl Uses {
     /// Records that a view is for a stream of `own`. Without a bound stream, the release waits for the whole context.
     pub(crate) fn record_view(&mut self, stream: &Arc<CudaStream>, own: Context) {
         match self.bound_stream() {
-            None => self.viewed = true,
+            None => self.for_context = true,
             Some(bound) if is_same_stream(bound, stream.cu_stream()) => {}
             Some(_) => self.record(OtherStream { stream: BoundStream::shared(stream.clone()), context: own }, own),
         }

@@ -242,7 +242,7 @@ impl Pool {
     /// The size in bytes of the slot that [`allocate`](Self::allocate) would use for `len` bytes; none for 0 and for lengths that
     /// get an allocation of their own.
     #[must_use]
-    pub fn piece_len(&self, len: usize) -> Option<usize> {
+    pub fn chunk_len(&self, len: usize) -> Option<usize> {
         let classes = &self.inner().classes;
         classes.of(len).map(|class| classes.size(class))
     }

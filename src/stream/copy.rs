@@ -1,41 +1,41 @@
-//! [`Place`], [`CopySide`], [`CopyExtent`], and the driver function for a copy that they describe. Calls no driver.
+//! [`CopyPtr`], [`PitchedPtr`], [`Extent`], and the driver function for a copy that they describe. Calls no driver.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
 
 use crate::{Error, Result};
 
-/// The address of one side of a copy.
+/// A pointer of a copy, to host or to device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CopyPtr {
     /// A host address.
     Host(*mut u8),
     /// A device address.
     Device(CUdeviceptr),
 }
 
-/// One side of a copy: the address of its first byte, and the pitches of its rows and slices.
+/// One side of a copy, like `cudaPitchedPtr`: its first byte, and the pitches of its rows and slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopySide {
+pub struct PitchedPtr {
     /// The address of the first byte.
-    pub place: Place,
+    pub ptr: CopyPtr,
     /// Bytes from the start of one row to the start of the next.
     pub row_pitch: usize,
     /// Bytes from the start of one slice to the start of the next.
     pub slice_pitch: usize,
 }
 
-impl CopySide {
-    /// One side of a copy of a single row, for [`CopyExtent::linear`]; the pitches are 0.
+impl PitchedPtr {
+    /// One side of a copy of a single row, for [`Extent::linear`]; the pitches are 0.
     #[must_use]
-    pub const fn linear(place: Place) -> Self {
-        Self { place, row_pitch: 0, slice_pitch: 0 }
+    pub const fn linear(ptr: CopyPtr) -> Self {
+        Self { ptr, row_pitch: 0, slice_pitch: 0 }
     }
 }
 
-/// The number of bytes, rows and slices of a copy.
+/// The number of bytes, rows and slices of a copy, like `cudaExtent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyExtent {
+pub struct Extent {
     /// Bytes per row.
     pub width: usize,
     /// Rows per slice.
@@ -44,7 +44,7 @@ pub struct CopyExtent {
     pub depth: usize,
 }
 
-impl CopyExtent {
+impl Extent {
     /// `len` bytes in one row.
     #[must_use]
     pub const fn linear(len: usize) -> Self {
@@ -62,9 +62,9 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    pub(super) fn new(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<Self> {
-        let CopyExtent { width, height, depth } = extent;
-        if let (Place::Host(_), Place::Host(_)) = (to.place, from.place) {
+    pub(super) fn new(to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<Self> {
+        let Extent { width, height, depth } = extent;
+        if let (CopyPtr::Host(_), CopyPtr::Host(_)) = (to.ptr, from.ptr) {
             return Err(Error::HostToHost);
         }
         if width == 0 || height == 0 || depth == 0 {
@@ -73,19 +73,19 @@ impl Plan {
         if height > 1 || depth > 1 {
             return rows(to, from, extent).map(Self::Rows);
         }
-        match (to.place, from.place) {
-            (Place::Device(to), Place::Host(from)) => Ok(Self::ToDevice(to, from, width)),
-            (Place::Host(to), Place::Device(from)) => Ok(Self::ToHost(to, from, width)),
-            (Place::Device(to), Place::Device(from)) => Ok(Self::OnDevice(to, from, width)),
-            (Place::Host(_), Place::Host(_)) => Err(Error::HostToHost),
+        match (to.ptr, from.ptr) {
+            (CopyPtr::Device(to), CopyPtr::Host(from)) => Ok(Self::ToDevice(to, from, width)),
+            (CopyPtr::Host(to), CopyPtr::Device(from)) => Ok(Self::ToHost(to, from, width)),
+            (CopyPtr::Device(to), CopyPtr::Device(from)) => Ok(Self::OnDevice(to, from, width)),
+            (CopyPtr::Host(_), CopyPtr::Host(_)) => Err(Error::HostToHost),
         }
     }
 }
 
 /// CUDA's description of a copy of rows and slices.
-fn rows(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<CUDA_MEMCPY3D> {
-    let (to_kind, to_host, to_device) = address(to.place);
-    let (from_kind, from_host, from_device) = address(from.place);
+fn rows(to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<CUDA_MEMCPY3D> {
+    let (to_kind, to_host, to_device) = address(to.ptr);
+    let (from_kind, from_host, from_device) = address(from.ptr);
     Ok(CUDA_MEMCPY3D {
         srcXInBytes: 0,
         srcY: 0,
@@ -115,16 +115,16 @@ fn rows(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<CUDA_MEMCPY3
     })
 }
 
-fn address(place: Place) -> (CUmemorytype, *mut u8, CUdeviceptr) {
-    match place {
-        Place::Host(pointer) => (CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
-        Place::Device(pointer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), pointer),
+fn address(ptr: CopyPtr) -> (CUmemorytype, *mut u8, CUdeviceptr) {
+    match ptr {
+        CopyPtr::Host(pointer) => (CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
+        CopyPtr::Device(pointer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), pointer),
     }
 }
 
 /// The slice pitch in rows, the driver's unit. One slice needs no pitch.
-fn slice_height(side: CopySide, extent: CopyExtent) -> Result<usize> {
-    let CopySide { row_pitch, slice_pitch, .. } = side;
+fn slice_height(side: PitchedPtr, extent: Extent) -> Result<usize> {
+    let PitchedPtr { row_pitch, slice_pitch, .. } = side;
     if extent.depth == 1 {
         return Ok(extent.height);
     }
@@ -139,16 +139,16 @@ fn slice_height(side: CopySide, extent: CopyExtent) -> Result<usize> {
 mod tests {
     use super::*;
 
-    const DEVICE: Place = Place::Device(0x1000);
-    const HOST: Place = Place::Host(std::ptr::without_provenance_mut(0x2000));
+    const DEVICE: CopyPtr = CopyPtr::Device(0x1000);
+    const HOST: CopyPtr = CopyPtr::Host(std::ptr::without_provenance_mut(0x2000));
 
-    fn side(place: Place, row_pitch: usize, slice_pitch: usize) -> CopySide {
-        CopySide { place, row_pitch, slice_pitch }
+    fn side(ptr: CopyPtr, row_pitch: usize, slice_pitch: usize) -> PitchedPtr {
+        PitchedPtr { ptr, row_pitch, slice_pitch }
     }
 
     #[test]
     fn one_row_uses_the_function_for_its_places() {
-        let plan = |to, from| Plan::new(side(to, 3, 5), side(from, 7, 9), CopyExtent::linear(11));
+        let plan = |to, from| Plan::new(side(to, 3, 5), side(from, 7, 9), Extent::linear(11));
         assert!(matches!(plan(DEVICE, HOST), Ok(Plan::ToDevice(0x1000, from, 11)) if from.addr() == 0x2000));
         assert!(matches!(plan(HOST, DEVICE), Ok(Plan::ToHost(to, 0x1000, 11)) if to.addr() == 0x2000));
         assert!(matches!(plan(DEVICE, DEVICE), Ok(Plan::OnDevice(0x1000, 0x1000, 11))));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn host_to_host_is_refused_whatever_the_extent() {
-        for extent in [CopyExtent::linear(1), CopyExtent::linear(0), CopyExtent { width: 1, height: 2, depth: 3 }] {
+        for extent in [Extent::linear(1), Extent::linear(0), Extent { width: 1, height: 2, depth: 3 }] {
             let plan = Plan::new(side(HOST, 1, 2), side(HOST, 1, 2), extent);
             assert!(matches!(plan, Err(Error::HostToHost)), "{extent:?}");
         }
@@ -165,14 +165,14 @@ mod tests {
     #[test]
     fn an_extent_of_zero_copies_nothing() {
         for (width, height, depth) in [(0, 2, 2), (2, 0, 2), (2, 2, 0)] {
-            let plan = Plan::new(side(DEVICE, 3, 5), side(HOST, 0, 1), CopyExtent { width, height, depth });
+            let plan = Plan::new(side(DEVICE, 3, 5), side(HOST, 0, 1), Extent { width, height, depth });
             assert!(matches!(plan, Ok(Plan::Nothing)), "{width} × {height} × {depth}");
         }
     }
 
     #[test]
     fn slices_are_counted_in_rows() {
-        let extent = CopyExtent { width: 8, height: 3, depth: 2 };
+        let extent = Extent { width: 8, height: 3, depth: 2 };
         let plan = Plan::new(side(DEVICE, 16, 64), side(HOST, 10, 30), extent);
         let Ok(Plan::Rows(copy)) = plan else { panic!("not a copy of rows") };
         assert_eq!((copy.dstPitch, copy.dstHeight, copy.dstDevice), (16, 4, 0x1000));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_slice_pitch_between_rows_is_refused() {
-        let extent = CopyExtent { width: 8, height: 1, depth: 2 };
+        let extent = Extent { width: 8, height: 1, depth: 2 };
         let refuse = |to, from| match Plan::new(to, from, extent) {
             Err(Error::Misaligned { what, value, unit }) => Some((what, value, unit)),
             _ => None,
@@ -190,7 +190,7 @@ mod tests {
         let fits = side(HOST, 8, 16);
         assert_eq!(refuse(side(DEVICE, 10, 25), fits), Some(("the slice pitch", 25, 10)));
         assert_eq!(refuse(side(DEVICE, 10, 30), side(HOST, 0, 16)), Some(("the slice pitch", 16, 0)));
-        let one_slice = CopyExtent { depth: 1, height: 2, ..extent };
+        let one_slice = Extent { depth: 1, height: 2, ..extent };
         assert!(Plan::new(side(DEVICE, 10, 25), fits, one_slice).is_ok(), "one slice needs no pitch");
     }
 }

@@ -18,7 +18,7 @@ use crate::driver::fork;
 use crate::driver::raw_event::RawEvent;
 use crate::{Error, Result};
 use copy::Plan;
-pub use copy::{CopyExtent, CopySide, Place};
+pub use copy::{CopyPtr, Extent, PitchedPtr};
 pub use event::Event;
 
 /// A CUDA stream that the caller owns and keeps alive.
@@ -164,7 +164,7 @@ impl StreamRef {
     /// The stream must be alive. Until the stream has finished the copy, all bytes that the extent and the pitches span
     /// must be valid on both sides, device memory in the stream's context. Nothing else may use the target or write to
     /// the source until then.
-    pub unsafe fn copy(&self, to: CopySide, from: CopySide, extent: CopyExtent) -> Result<()> {
+    pub unsafe fn copy(&self, to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<()> {
         let plan = Plan::new(to, from, extent)?;
         let stream = self.raw();
         match plan {

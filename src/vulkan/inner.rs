@@ -152,7 +152,7 @@ impl AllocatorInner {
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.ok_or_else(|| internal(format!("there is no memory type {type_index}")))?;
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let block = Block::of_resources(&self.owner, &resources, self.context)?;
+        let block = Block::allocate_resources(&self.owner, &resources, self.context)?;
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);

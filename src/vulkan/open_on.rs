@@ -1,4 +1,4 @@
-//! Handles of Vulkan devices that programs made: [`Vkgdr::open_on`], and [`Vkgdr::finish_frees`] before the device's end.
+//! Handles of Vulkan devices that programs made: [`Vkgdr::open_on`], and [`Vkgdr::finish_deferred_frees`] before the device's end.
 #![expect(unsafe_code, reason = "uses a device that the caller keeps alive")]
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Vkgdr {
     /// The handles must be live and belong together, and the device must have been made with queue 0 of the family, without
     /// flags of its queues. The instance and the device must stay alive until everything that was
     /// allocated by this handle and its clones is freed, deferred frees included, for which
-    /// [`finish_frees`](Self::finish_frees) waits. Afterwards the handle may only be dropped.
+    /// [`finish_deferred_frees`](Self::finish_deferred_frees) waits. Afterwards the handle may only be dropped.
     ///
     /// # Examples
     ///
@@ -60,7 +60,7 @@ impl Vkgdr {
         let cuda = cuda()?;
         cuda.init()?;
         // SAFETY: by this function's contract.
-        let program = unsafe { Device::of_program(handles) }?;
+        let program = unsafe { Device::adopt(handles) }?;
         let (uuid, number) = (program.physical.uuid, cuda_device(&program)?);
         let takes_current = flags.contains(OpenFlags::CURRENT_CONTEXT);
         if takes_current {
@@ -77,9 +77,9 @@ impl Vkgdr {
 
     /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before
     /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
-    /// [`pending_releases`](Self::pending_releases) counts: those deferred by a stream capture, until
+    /// [`deferred_frees`](Self::deferred_frees) counts: those deferred by a stream capture, until
     /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for.
-    pub fn finish_frees(&self) {
+    pub fn finish_deferred_frees(&self) {
         self.gpu().retired().drain(None);
     }
 }

@@ -91,7 +91,7 @@ fn pending_releases_are_what_was_dropped_and_is_in_use() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let before = gpu.live_allocations();
-    assert_eq!(gpu.pending_releases(), 0);
+    assert_eq!(gpu.deferred_frees(), 0);
     let memories = [Memory::allocate(&gpu, 1, MAPPED)?, Memory::allocate(&gpu, 1, MAPPED)?];
     for memory in &memories {
         // SAFETY: the stream outlives the memory.
@@ -99,12 +99,12 @@ fn pending_releases_are_what_was_dropped_and_is_in_use() -> Result {
     }
     let gate = stream.hold();
     drop(memories);
-    assert_eq!((gpu.pending_releases(), gpu.live_allocations()), (2, before + 2));
-    assert_eq!(Vkgdr::open(0, NONE)?.pending_releases(), 2);
+    assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (2, before + 2));
+    assert_eq!(Vkgdr::open(0, NONE)?.deferred_frees(), 2);
     gate.open();
     stream.synchronize();
     assert_eq!(gpu.collect(), 2);
-    assert_eq!((gpu.pending_releases(), gpu.live_allocations()), (0, before));
+    assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (0, before));
     Ok(())
 }
 

@@ -110,7 +110,7 @@ fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end(
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }
-    let pool = Pool::new(&place.gpu, PoolOptions::default().block_len(64 << 10).largest_piece(64 << 10))?;
+    let pool = Pool::new(&place.gpu, PoolOptions::default().block_len(64 << 10).largest_chunk(64 << 10))?;
     let stream = Stream::create();
     let gate = stream.hold();
     // The device may have used the only piece of the only block.

@@ -18,7 +18,7 @@ const BLOCK: usize = 64 << 10;
 const VISIT: [&str; 5] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent"];
 
 fn pool(place: &Place) -> Result<Pool> {
-    let options = PoolOptions::new(SomeMemory::of(&place.gpu).kind).block_len(BLOCK).largest_piece(BLOCK);
+    let options = PoolOptions::new(SomeMemory::of(&place.gpu).kind).block_len(BLOCK).largest_chunk(BLOCK);
     Ok(Pool::new(&place.gpu, options)?)
 }
 

@@ -50,9 +50,9 @@ fn queries_of_a_handle_call_no_driver() -> Result {
         }
         Ok(())
     })?;
-    sweep("Vkgdr: pending_releases, live_allocations, copy_thresholds, set_copy_thresholds", || {
+    sweep("Vkgdr: deferred_frees, live_allocations, copy_thresholds, set_copy_thresholds", || {
         gpu.set_copy_thresholds(CopyThresholds::default());
-        assert_eq!((gpu.pending_releases(), gpu.live_allocations()), (0, 0));
+        assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (0, 0));
         assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
         Ok(())
     })?;
@@ -164,12 +164,12 @@ fn a_warm_pool_calls_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let pool = Pool::new(&place.gpu, PoolOptions::new(imported_kind(&place.gpu).unwrap_or(MemoryKind::Host)))?;
     drop(pool.allocate(LEN)?);
-    sweep("Pool: allocate and free of what the device never had, counts, piece_len", || {
+    sweep("Pool: allocate and free of what the device never had, counts, chunk_len", || {
         let chunk = pool.allocate(LEN)?;
         chunk.write(0, &[1_u8])?;
         assert_eq!((pool.used_chunks(), pool.active_bytes()), (1, LEN));
         chunk.free()?;
-        assert!(pool.free_chunks() > 0 && pool.managed_bytes() > 0 && pool.piece_len(LEN).is_some());
+        assert!(pool.free_chunks() > 0 && pool.managed_bytes() > 0 && pool.chunk_len(LEN).is_some());
         Ok(())
     })
 }

@@ -196,7 +196,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
         Ok(memory)
     };
     let settle = || {
-        gpu.finish_frees();
+        gpu.finish_deferred_frees();
         // cudarc returns the error of destroying a stream from its next call.
         let _ = cudarc_context.check_err();
     };
@@ -207,7 +207,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
     // Where the stream's work is not done yet, the drop defers the free.
     let drop = |memory| {
         drop_it(memory)?;
-        gpu.finish_frees();
+        gpu.finish_deferred_frees();
         Ok(())
     };
     sweep.run(bound, drop, |()| Ok(()))

@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use support::cuda::{Context, Stream};
-use vkgdr::{CopyExtent, CopySide, Memory, OpenFlags, Place, StreamRef, Vkgdr};
+use vkgdr::{CopyPtr, Extent, Memory, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
 
 use crate::Result;
 use crate::place::SomeMemory;
@@ -63,17 +63,17 @@ fn finding_a_stream_names_the_call_that_failed() -> Result {
 #[test]
 fn copying_and_filling_name_the_call_that_failed() -> Result {
     let streams = Streams::create()?;
-    let device = Place::Device(streams.memory.device_ptr());
+    let device = CopyPtr::Device(streams.memory.device_ptr());
     let mut bytes = [0_u8; 64];
-    let host = Place::Host(bytes.as_mut_ptr());
-    let rows = CopyExtent { width: 4, height: 2, depth: 2 };
+    let host = CopyPtr::Host(bytes.as_mut_ptr());
+    let rows = Extent { width: 4, height: 2, depth: 2 };
     for (function, to, from, extent) in [
-        ("cuMemcpyHtoDAsync", device, host, CopyExtent::linear(64)),
-        ("cuMemcpyDtoHAsync", host, device, CopyExtent::linear(64)),
-        ("cuMemcpyDtoDAsync", Place::Device(streams.memory.device_ptr() + 64), device, CopyExtent::linear(64)),
+        ("cuMemcpyHtoDAsync", device, host, Extent::linear(64)),
+        ("cuMemcpyDtoHAsync", host, device, Extent::linear(64)),
+        ("cuMemcpyDtoDAsync", CopyPtr::Device(streams.memory.device_ptr() + 64), device, Extent::linear(64)),
         ("cuMemcpy3DAsync", device, host, rows),
     ] {
-        let side = |place| CopySide { place, row_pitch: 8, slice_pitch: 16 };
+        let side = |ptr| PitchedPtr { ptr, row_pitch: 8, slice_pitch: 16 };
         // SAFETY: both sides have the bytes, and no other code uses them.
         streams.sweep("copy", function, |stream| unsafe { stream.copy(side(to), side(from), extent) })?;
     }

@@ -55,7 +55,7 @@ fn memory_that_two_streams_read_by_views_is_released_after_both() -> Result {
             assert!(slow.clone_dtoh(target)?.iter().all(|byte| *byte == 1), "bound: {bound}");
         }
         gpu.collect();
-        assert_eq!((gpu.pending_releases(), Live::now()), (0, before), "bound: {bound}");
+        assert_eq!((gpu.deferred_frees(), Live::now()), (0, before), "bound: {bound}");
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ impl Elsewhere {
     }
 
     fn pool(&self) -> Result<Pool> {
-        let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(64 << 10);
+        let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_chunk(64 << 10);
         Ok(self.owner.with_current(|| Pool::new(&self.gpu, options))?)
     }
 
@@ -146,7 +146,7 @@ fn memory_is_not_freed_while_a_recorded_stream_of_another_context_reads_it() -> 
             Ok(())
         })?;
         setup.check()?;
-        assert_eq!(setup.gpu.pending_releases(), 0, "bound: {bound}");
+        assert_eq!(setup.gpu.deferred_frees(), 0, "bound: {bound}");
     }
     Ok(())
 }

@@ -110,7 +110,7 @@ fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
     static HELD: Mutex<()> = Mutex::new(());
     let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let options = PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(CHUNK);
+    let options = PoolOptions::new(MAPPED).block_len(256 << 10).largest_chunk(CHUNK);
     let pool = Pool::new(&gpu, options)?;
     let first: Vec<_> = (0..4).map(|_| pool.allocate(CHUNK)).collect::<vkgdr::Result<_>>()?;
     // Exposed chunks, so that the next allocation waits for the context; the wait fails and logs a line.
@@ -264,16 +264,16 @@ fn a_logger_that_panics_while_frees_are_collected_loses_none() -> Result {
     let gate = stream.hold();
     gate.wait_until_reached();
     drop(memory);
-    assert_eq!((gpu.pending_releases(), Live::now()), (1, before.plus_one(MAPPED).plus_event()));
+    assert_eq!((gpu.deferred_frees(), Live::now()), (1, before.plus_one(MAPPED).plus_event()));
     let logging = log_with_a_panic();
     simcuda.fail("cuEventQuery", 1, codes::OUT_OF_MEMORY);
     let collected = catch_unwind(AssertUnwindSafe(|| gpu.collect()));
     assert!(matches!(collected, Ok(0)) && lines() == 1, "{collected:?}");
     drop(logging);
-    assert_eq!((gpu.pending_releases(), Live::now()), (1, before.plus_one(MAPPED).plus_event()), "freed while in use");
+    assert_eq!((gpu.deferred_frees(), Live::now()), (1, before.plus_one(MAPPED).plus_event()), "freed while in use");
     gate.open();
     stream.synchronize();
-    assert_eq!((gpu.collect(), gpu.pending_releases(), Live::now()), (1, 0, before));
+    assert_eq!((gpu.collect(), gpu.deferred_frees(), Live::now()), (1, 0, before));
     Ok(())
 }
 
@@ -311,7 +311,7 @@ fn a_logger_that_waits_for_another_thread_of_the_library_does_not_wait_for_ever(
     })?;
     gate.open();
     stream.synchronize();
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
     drop(memories);
     Ok(())
 }

@@ -18,7 +18,7 @@ const COUNT: usize = BLOCK / LEN;
 
 fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
     let (context, gpu) = support::open(OpenFlags::empty())?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(LEN);
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_chunk(LEN);
     let pool = Pool::new(&gpu, options)?;
     Ok((context, gpu, pool))
 }

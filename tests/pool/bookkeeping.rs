@@ -56,7 +56,7 @@ fn a_free_slot_of_64_bytes_takes_64_bytes_of_bookkeeping_at_most_and_trim_return
     let used = BYTES.load(Ordering::Relaxed) - before;
     let blocks = pool.managed_bytes();
     // 64 bytes, or an atom of memory that is not coherent.
-    let size = pool.piece_len(64).unwrap_or_default();
+    let size = pool.chunk_len(64).unwrap_or_default();
     assert!(blocks <= COUNT * size + pool.block_len(), "{blocks} bytes for {COUNT} chunks of {size}");
     held.clear();
     let free = BYTES.load(Ordering::Relaxed) - before;

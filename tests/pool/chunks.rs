@@ -9,7 +9,7 @@ pub(crate) const BLOCK: usize = 256 << 10;
 
 pub(crate) fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
     let (context, gpu) = support::open(OpenFlags::empty())?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(64 << 10);
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_chunk(64 << 10);
     let pool = Pool::new(&gpu, options)?;
     Ok((context, gpu, pool))
 }

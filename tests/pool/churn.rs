@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     fn pool(&self) -> vkgdr::Result<Pool> {
-        Pool::new(&self.gpu, PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_piece(BLOCK / 4))
+        Pool::new(&self.gpu, PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_chunk(BLOCK / 4))
     }
 
     fn any_pool(&self, random: &mut Random) -> Pool {

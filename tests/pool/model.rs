@@ -11,7 +11,7 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 const BLOCK: usize = 256 << 10;
 
 fn options() -> PoolOptions {
-    PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_piece(64 << 10)
+    PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_chunk(64 << 10)
 }
 
 /// A live chunk filled with its own number, and optionally a region of it, which may outlive it.

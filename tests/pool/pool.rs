@@ -22,7 +22,7 @@ fn open(options: PoolOptions) -> Result<(PrimaryContext, Vkgdr, Pool)> {
 
 /// Small blocks, so that several can be filled with little memory.
 fn small() -> PoolOptions {
-    PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(64 << 10)
+    PoolOptions::new(MAPPED).block_len(256 << 10).largest_chunk(64 << 10)
 }
 
 /// Checks the pool's counts of live chunks and their bytes.
@@ -144,13 +144,13 @@ fn a_hundred_thousand_small_chunks_need_at_most_sixteen_allocations() -> Result 
 fn chunks_are_aligned_as_the_options_say() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
     for alignment in [64, 256, 4096] {
-        let pool = Pool::new(&gpu, PoolOptions::new(MAPPED).alignment(alignment).leading_bits(4))?;
+        let pool = Pool::new(&gpu, PoolOptions::new(MAPPED).alignment(alignment).classes_per_doubling(16))?;
         let lengths = [1, 64, 257, 320, 1000, 1025, 5000, 70_000];
         let chunks: Vec<_> = lengths.iter().map(|&len| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
         for chunk in &chunks {
             assert!(chunk.device_ptr().is_multiple_of(alignment as u64), "{chunk:?}, {alignment}");
             assert!(chunk.host_ptr().is_some_and(|p| p.addr().get().is_multiple_of(alignment)), "{chunk:?}");
-            assert!(pool.piece_len(chunk.len()).is_some_and(|len| len >= chunk.len() && len.is_multiple_of(alignment)));
+            assert!(pool.chunk_len(chunk.len()).is_some_and(|len| len >= chunk.len() && len.is_multiple_of(alignment)));
         }
     }
     Ok(())
@@ -162,8 +162,8 @@ fn what_cannot_be_is_refused() -> Result {
     assert!(matches!(refused(pool.allocate(0)), Error::ZeroSize { kind: MAPPED }));
     let error = refused(pool.allocate(1_000_000_000_000_000));
     assert_says(&error, &["requested 909.4 TiB of mapped memory; the heap has ", "(VK_ERROR_OUT_OF_DEVICE_MEMORY)"]);
-    let error = refused(Pool::new(&gpu, PoolOptions::default().leading_bits(9)));
-    assert_says(&error, &["leading_bits of 9", "0 to 6"]);
+    let error = refused(Pool::new(&gpu, PoolOptions::default().classes_per_doubling(9)));
+    assert_says(&error, &["classes_per_doubling of 9", "a power of two from 1 to 64"]);
     let error = refused(pool.allocate(100)?.export_fd());
     assert_says(&error, &["export_fd", "pool"]);
     assert_active(&pool, 0, 0);
@@ -242,7 +242,7 @@ fn free_blocks_are_released_and_used_ones_stay() -> Result {
 fn memory_moves_between_classes_without_a_new_block() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     for len in [300, 64 << 10, 5000, 256, 40_000] {
-        let size = pool.piece_len(len).unwrap_or(1);
+        let size = pool.chunk_len(len).unwrap_or(1);
         // Spans may leave a rest of the block unused.
         let count = (192 << 10) / size;
         let chunks: Vec<_> = (0..count).map(|_| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;

@@ -15,7 +15,7 @@ fn time() -> Duration {
 }
 
 fn pool(gpu: &Vkgdr) -> vkgdr::Result<Pool> {
-    Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped).block_len(1 << 20).largest_piece(64 << 10))
+    Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped).block_len(1 << 20).largest_chunk(64 << 10))
 }
 
 fn many(pool: &Pool, count: usize, len: usize) -> vkgdr::Result<Vec<Memory>> {
@@ -111,7 +111,7 @@ fn memory_in_the_place_of_memory_that_is_being_trimmed_is_found() -> Result {
 #[test]
 fn threads_that_trim_memory_which_the_device_never_had_wait_for_nothing() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_piece(64 << 10);
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_chunk(64 << 10);
     let pool = Pool::new(&gpu, options)?;
     let waits = Calls::of("cuCtxSynchronize");
     let is_over = AtomicBool::new(false);

@@ -21,7 +21,7 @@ const MOST_EVENTS: usize = 1100;
 
 fn open(block: usize) -> Result<(PrimaryContext, Arc<CudaContext>, Vkgdr, Pool)> {
     let (primary, gpu) = support::open(OpenFlags::empty())?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(block).largest_piece(64 << 10);
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(block).largest_chunk(64 << 10);
     let pool = Pool::new(&gpu, options)?;
     Ok((primary, CudaContext::new(0)?, gpu, pool))
 }

@@ -13,7 +13,7 @@ use support::cuda::Stream;
 use support::driver::rounds;
 use support::state::State;
 use support::{Random, Result, child, device_read, host_write, pattern, simcuda};
-use vkgdr::{CopyExtent, CopyPolicy, CopySide, Memory, MemoryKind, OpenFlags, Place, Pool, PoolOptions};
+use vkgdr::{CopyPolicy, CopyPtr, Extent, Memory, MemoryKind, OpenFlags, PitchedPtr, Pool, PoolOptions};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
@@ -132,9 +132,9 @@ fn copy_for_ever(way: &str) -> Result {
                 memory.read_with(CopyPolicy::Dma, 0, &mut bytes)?;
             }
             _ => {
-                let (to, from) = (Place::Device(memory.device_ptr()), Place::Host(bytes.as_mut_ptr()));
+                let (to, from) = (CopyPtr::Device(memory.device_ptr()), CopyPtr::Host(bytes.as_mut_ptr()));
                 // SAFETY: both have the bytes, and the stream is waited for.
-                unsafe { work.copy(CopySide::linear(to), CopySide::linear(from), CopyExtent::linear(LARGE)) }?;
+                unsafe { work.copy(PitchedPtr::linear(to), PitchedPtr::linear(from), Extent::linear(LARGE)) }?;
                 // SAFETY: as above.
                 unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
                 work.synchronize()?;

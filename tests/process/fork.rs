@@ -10,7 +10,7 @@ use support::ledger::Live;
 use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
-    CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
+    CopyPolicy, CopyPtr, DropPolicy, Error, Extent, MapMode, Memory, MemoryKind, OpenFlags, PitchedPtr, RawMemory,
     StreamRef, Vkgdr,
 };
 
@@ -85,10 +85,10 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
         assert_forked(stream_ref.pointer_device(memory.device_ptr()), "StreamRef::pointer_device");
         assert_forked(stream_ref.record(), "record");
         assert_forked(stream_ref.wait(&event), "wait");
-        let side = CopySide::linear(Place::Device(memory.device_ptr()));
+        let side = PitchedPtr::linear(CopyPtr::Device(memory.device_ptr()));
         for len in [0, 1] {
             // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.copy(side, side, CopyExtent::linear(len)) }, "copy");
+            assert_forked(unsafe { stream_ref.copy(side, side, Extent::linear(len)) }, "copy");
             // SAFETY: refused.
             assert_forked(unsafe { stream_ref.fill_u8(memory.device_ptr(), 0, len) }, "fill_u8");
             // SAFETY: refused.
@@ -280,14 +280,14 @@ fn a_forked_child_leaves_the_deferred_frees_alone() -> Result {
     let gate = stream.hold();
     gate.wait_until_reached();
     drop(memory);
-    assert_eq!(gpu.pending_releases(), 1);
+    assert_eq!(gpu.deferred_frees(), 1);
     gate.open();
     stream.synchronize();
     in_quiet_child(|| {
-        assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1));
+        assert_eq!((gpu.collect(), gpu.deferred_frees()), (0, 1));
         Ok(())
     })?;
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
     assert_eq!(Live::now(), before);
     Ok(())
 }

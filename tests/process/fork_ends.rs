@@ -160,7 +160,7 @@ fn a_child_that_panics_frees_nothing_of_its_parents() -> Result {
 fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let live = Live::now();
-    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_piece(64 << 10))?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_chunk(64 << 10))?;
     let done = AtomicBool::new(false);
     logs::capture();
     thread::scope(|scope| -> Result {

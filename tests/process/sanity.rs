@@ -59,7 +59,7 @@ fn basic() -> Result {
 #[test]
 fn basic_unaligned_mapping() -> Result {
     each_kind(|gpu, kind| {
-        let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(64 << 10).largest_piece(64 << 10))?;
+        let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(64 << 10).largest_chunk(64 << 10))?;
         let (first, second) = (pool.allocate(4)?, pool.allocate(4100)?);
         let unaligned = second.slice(3..4099)?;
         for round in 0..2 {

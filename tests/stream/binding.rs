@@ -318,10 +318,10 @@ fn a_recorded_stream_is_waited_for_beside_the_bound_one() -> Result {
     let waits = Calls::of("cuCtxSynchronize");
     drop(memory);
     waits.assert(0, "the drop waits for events");
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1), "freed while the other stream uses it");
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (0, 1), "freed while the other stream uses it");
     gate.open();
     other.synchronize();
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
     Ok(())
 }
 
@@ -335,7 +335,7 @@ fn a_use_that_was_recorded_before_the_binding_counts_too() -> Result {
     let gate = early.hold();
     gate.wait_until_reached();
     drop(memory);
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1));
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (0, 1));
     gate.open();
     early.synchronize();
     assert_eq!(gpu.collect(), 1);

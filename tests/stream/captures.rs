@@ -38,7 +38,7 @@ fn defer(gpu: &Vkgdr) -> Result {
     assert_ne!(memory.device_ptr(), 0);
     let valid = captured(RELAXED, || drop(memory));
     assert!(!valid, "CUDA forbids to wait for a context with a capture");
-    assert_eq!(gpu.pending_releases(), 1);
+    assert_eq!(gpu.deferred_frees(), 1);
     Ok(())
 }
 
@@ -68,7 +68,7 @@ fn what_a_capture_forbids_to_free_is_freed_all_the_same() -> Result {
         let before = State::take();
         release()?;
         State::assert_unchanged(&before, what);
-        assert_eq!(gpu.pending_releases(), 0, "{what}");
+        assert_eq!(gpu.deferred_frees(), 0, "{what}");
     }
     Ok(())
 }
@@ -94,15 +94,15 @@ fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
     idle.synchronize();
     drop(pool.allocate(SIZE)?);
     let another = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    assert_eq!(gpu.pending_releases(), 1);
+    assert_eq!(gpu.deferred_frees(), 1);
     gate.open();
     // A drop that waits for the same context anyway.
     drop(unbound);
-    assert_eq!(gpu.pending_releases(), 0);
+    assert_eq!(gpu.deferred_frees(), 0);
     drop(another);
 
     defer(&gpu)?;
-    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
     Ok(())
 }
 
@@ -114,6 +114,6 @@ fn what_waits_for_a_context_ends_no_later_capture() -> Result {
     let valid = captured(RELAXED, || memory = Some(Memory::allocate(&gpu, SIZE, MAPPED)));
     assert!(valid, "an allocation waited for the context");
     drop(memory.transpose()?);
-    assert_eq!(gpu.pending_releases(), 0);
+    assert_eq!(gpu.deferred_frees(), 0);
     Ok(())
 }

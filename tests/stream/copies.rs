@@ -7,7 +7,7 @@ use support::cuda::{Context, Stream, no_context};
 use support::ledger::Calls;
 use support::{Random, Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::{CopyExtent, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, StreamRef, Vkgdr};
+use vkgdr::{CopyPtr, Error, Extent, Memory, MemoryKind, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -30,18 +30,18 @@ fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
 }
 
 /// Copies and waits.
-fn copy(stream: StreamRef, to: CopySide, from: CopySide, extent: CopyExtent) -> vkgdr::Result<()> {
+fn copy(stream: StreamRef, to: PitchedPtr, from: PitchedPtr, extent: Extent) -> vkgdr::Result<()> {
     // SAFETY: the tests pass valid ranges, which are otherwise unused.
     unsafe { stream.copy(to, from, extent) }?;
     stream.synchronize()
 }
 
-fn on_device(memory: &Memory, offset: usize) -> Place {
-    Place::Device(memory.device_ptr() + offset as u64)
+fn on_device(memory: &Memory, offset: usize) -> CopyPtr {
+    CopyPtr::Device(memory.device_ptr() + offset as u64)
 }
 
-fn on_host(bytes: &mut [u8], offset: usize) -> Place {
-    Place::Host(bytes[offset..].as_mut_ptr())
+fn on_host(bytes: &mut [u8], offset: usize) -> CopyPtr {
+    CopyPtr::Host(bytes[offset..].as_mut_ptr())
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn a_linear_copy_takes_the_bytes_there_and_nothing_else() -> Result {
     host_write(&one, 0, &[7; SIZE])?;
     host_write(&two, 0, &[7; SIZE])?;
     let expected = [&[7; 3], &bytes[5..1000], &[7; SIZE - 998]].concat();
-    let linear = |place| CopySide::linear(place);
-    let extent = CopyExtent::linear(995);
+    let linear = |ptr| PitchedPtr::linear(ptr);
+    let extent = Extent::linear(995);
 
     copy(stream, linear(on_device(&one, 3)), linear(on_host(&mut bytes, 5)), extent)?;
     assert!(device_read(one.device_ptr(), SIZE) == expected, "host to device");
@@ -67,7 +67,7 @@ fn a_linear_copy_takes_the_bytes_there_and_nothing_else() -> Result {
 }
 
 /// The byte offsets of a copy's rows and slices.
-fn model(to: &mut [u8], to_side: (usize, usize, usize), from: &[u8], from_side: (usize, usize, usize), e: CopyExtent) {
+fn model(to: &mut [u8], to_side: (usize, usize, usize), from: &[u8], from_side: (usize, usize, usize), e: Extent) {
     for (slice, row) in (0..e.depth).flat_map(|slice| (0..e.height).map(move |row| (slice, row))) {
         let start = |(offset, rows, slices): (usize, usize, usize)| offset + row * rows + slice * slices;
         let (to_start, from_start) = (start(to_side), start(from_side));
@@ -76,7 +76,7 @@ fn model(to: &mut [u8], to_side: (usize, usize, usize), from: &[u8], from_side: 
 }
 
 /// An offset, a row pitch and a slice pitch that an extent fits into within [`SIZE`] bytes.
-fn random_side(random: &mut Random, e: CopyExtent) -> (usize, usize, usize) {
+fn random_side(random: &mut Random, e: Extent) -> (usize, usize, usize) {
     let row = e.width + random.below(40);
     let slice = row * (e.height + random.below(3));
     let span = (e.depth - 1) * slice + (e.height - 1) * row + e.width;
@@ -91,11 +91,10 @@ fn rectangles_are_copied_as_a_loop_would_whatever_their_pitches() -> Result {
     let stream = stream_of(&one, &stream)?;
     let mut random = Random::new(11);
     for round in 0..40 {
-        let extent =
-            CopyExtent { width: 1 + random.below(60), height: 1 + random.below(9), depth: 1 + random.below(6) };
+        let extent = Extent { width: 1 + random.below(60), height: 1 + random.below(9), depth: 1 + random.below(6) };
         let sides = [(); 2].map(|()| random_side(&mut random, extent));
         let [to, from] = sides.map(|(offset, row_pitch, slice_pitch)| {
-            move |place: &mut dyn FnMut(usize) -> Place| CopySide { place: place(offset), row_pitch, slice_pitch }
+            move |ptr: &mut dyn FnMut(usize) -> CopyPtr| PitchedPtr { ptr: ptr(offset), row_pitch, slice_pitch }
         });
         let (mut source, before) = (random.bytes(SIZE), random.bytes(SIZE));
         let mut expected = before.clone();
@@ -124,11 +123,11 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
     let stream = here(null_mut())?;
     let calls = COPIES.map(Calls::of).into_iter().chain(FILLS.map(Calls::of));
     // Invalid addresses, at which a driver call would fail.
-    let (device, host) = (Place::Device(1), Place::Host(null_mut()));
+    let (device, host) = (CopyPtr::Device(1), CopyPtr::Host(null_mut()));
     for (width, height, depth) in [(0, 1, 1), (0, 2, 2), (2, 0, 2), (2, 2, 0)] {
-        let extent = CopyExtent { width, height, depth };
+        let extent = Extent { width, height, depth };
         for (to, from) in [(device, host), (host, device), (device, device)] {
-            copy(stream, CopySide::linear(to), CopySide::linear(from), extent)?;
+            copy(stream, PitchedPtr::linear(to), PitchedPtr::linear(from), extent)?;
         }
     }
     // SAFETY: nothing is copied.
@@ -147,8 +146,8 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
 fn a_copy_from_host_to_host_is_refused() -> Result {
     let (_context, _gpu) = support::open(NONE)?;
     let (mut from, mut to) = ([1_u8; 16], [2_u8; 16]);
-    for extent in [CopyExtent::linear(16), CopyExtent { width: 2, height: 2, depth: 2 }] {
-        let side = |bytes: &mut [u8]| CopySide { place: on_host(bytes, 0), row_pitch: 4, slice_pitch: 8 };
+    for extent in [Extent::linear(16), Extent { width: 2, height: 2, depth: 2 }] {
+        let side = |bytes: &mut [u8]| PitchedPtr { ptr: on_host(bytes, 0), row_pitch: 4, slice_pitch: 8 };
         let error = refused(copy(here(null_mut())?, side(&mut to), side(&mut from), extent));
         assert!(matches!(error, Error::HostToHost), "{error}");
         assert_says(&error, &["needs device memory", "with the CPU"]);
@@ -161,8 +160,8 @@ fn a_copy_from_host_to_host_is_refused() -> Result {
 fn a_slice_pitch_that_is_no_multiple_of_the_row_pitch_is_refused() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let side = |slice_pitch| CopySide { place: on_device(&memory, 0), row_pitch: 10, slice_pitch };
-    let extent = CopyExtent { width: 8, height: 2, depth: 2 };
+    let side = |slice_pitch| PitchedPtr { ptr: on_device(&memory, 0), row_pitch: 10, slice_pitch };
+    let extent = Extent { width: 8, height: 2, depth: 2 };
     for (to, from) in [(side(25), side(30)), (side(30), side(25))] {
         let error = refused(copy(here(null_mut())?, to, from, extent));
         assert!(matches!(error, Error::Misaligned { value: 25, unit: 10, .. }), "{error}");

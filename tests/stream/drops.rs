@@ -161,7 +161,7 @@ fn where_the_stream_cannot_be_asked_a_drop_waits_for_the_whole_context() -> Resu
     })?;
     assert_eq!(sim.last_fault().as_deref(), Some("cuEventRecord"));
     assert!(was_open, "the drop returned while the device used the memory");
-    assert_eq!(gpu.pending_releases(), 0);
+    assert_eq!(gpu.deferred_frees(), 0);
     drop(target);
     assert_eq!(Live::now(), before);
     Ok(())

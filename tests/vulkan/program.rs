@@ -193,7 +193,7 @@ fn frees_that_wait_for_a_stream_are_finished_before_the_device_goes() -> Result 
     drop(memory);
     assert_eq!(gpu.live_allocations(), live + 1);
     gate.open();
-    gpu.finish_frees();
+    gpu.finish_deferred_frees();
     assert_eq!(gpu.live_allocations(), live);
     Ok(())
 }

@@ -186,7 +186,7 @@ fn memory_of_vulkanos_device_is_freed_before_that_is_destroyed() -> Result {
     assert_eq!(place.offset, 0);
     assert!(support::cuda::no_context(|| host_read(&memory, 0, 4097))? == pattern(4097, 5));
     drop(memory);
-    gpu.finish_frees();
+    gpu.finish_deferred_frees();
     drop((gpu, program));
     assert_eq!(support::ledger::Live::now(), before);
     Ok(())

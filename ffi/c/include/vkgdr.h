@@ -327,14 +327,14 @@ typedef struct vkgdr_pool_options {
   size_t size;
   /**
    * The size of the blocks that the pool allocates, in bytes, from 64 KiB to 128 GiB; 32 MiB by default. Less than
-   * 4 MiB requires a smaller `largest_piece`, too.
+   * 4 MiB requires a smaller `largest_chunk`, too.
    */
   size_t block_len;
   /**
    * The size of the largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by
    * default. Larger requests get an allocation of their own.
    */
-  size_t largest_piece;
+  size_t largest_chunk;
   /**
    * The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
    * it is at most the alignment of Vulkan's mapping.
@@ -345,10 +345,10 @@ typedef struct vkgdr_pool_options {
    */
   uint32_t kind;
   /**
-   * The resolution of size classes, 1 to 6; 2 by default. A size is rounded up to a number with at most this many
-   * significant bits after the leading one: 4 sizes for each doubling by default.
+   * The number of size classes for each doubling of the size: a power of two from 1 to 64; 4 by default. A size is
+   * rounded up to that of its class.
    */
-  uint32_t leading_bits;
+  uint32_t classes_per_doubling;
 } vkgdr_pool_options;
 
 /**
@@ -1306,7 +1306,7 @@ VKGDR_API const char *vkgdr_version(void);
  * (VKGDR_ERROR_NOT_SUPPORTED).
  *
  * @param handles  The device. It and the instance must stay alive until all memory of the handle is freed; call
- *                 vkgdr_device_finish_frees() before they are destroyed.
+ *                 vkgdr_device_finish_deferred_frees() before they are destroyed.
  * @param flags    Of `enum vkgdr_open_flags`. Unknown bits are an error.
  * @param out      Where the handle is written.
  * @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU. Sets vkgdr_last_error() as vkgdr_open() does.
@@ -1341,7 +1341,7 @@ VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan
  *
  * `g` must be NULL or a live handle.
  */
-VKGDR_API int32_t vkgdr_device_finish_frees(vkgdr_t g);
+VKGDR_API int32_t vkgdr_device_finish_deferred_frees(vkgdr_t g);
 
 /**
  * The VkDeviceMemory that memory lies in, and where: to bind buffers of the program's own to it, on the device of

@@ -61,7 +61,7 @@ public:
     }
 
     /// Opens a GPU on a Vulkan device that the program made, see vkgdr_open_on(). The device must outlive all memory of the
-    /// handle; call finish_frees() before it is destroyed.
+    /// handle; call finish_deferred_frees() before it is destroyed.
     ///
     /// @param handles  The Vulkan device.
     /// @param flags    Of `enum vkgdr_open_flags`.
@@ -79,8 +79,8 @@ public:
         return handles;
     }
 
-    /// Waits for frees that wait for streams, see vkgdr_device_finish_frees().
-    void finish_frees() const { check("vkgdr_device_finish_frees", vkgdr_device_finish_frees(get())); }
+    /// Waits for frees that wait for streams, see vkgdr_device_finish_deferred_frees().
+    void finish_deferred_frees() const { check("vkgdr_device_finish_deferred_frees", vkgdr_device_finish_deferred_frees(get())); }
 
     /// The CUDA device number.
     CUdevice number() const {

@@ -31,19 +31,19 @@ pub struct vkgdr_pool_options {
     /// `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
     pub size: usize,
     /// The size of the blocks that the pool allocates, in bytes, from 64 KiB to 128 GiB; 32 MiB by default. Less than
-    /// 4 MiB requires a smaller `largest_piece`, too.
+    /// 4 MiB requires a smaller `largest_chunk`, too.
     pub block_len: usize,
     /// The size of the largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by
     /// default. Larger requests get an allocation of their own.
-    pub largest_piece: usize,
+    pub largest_chunk: usize,
     /// The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
     /// it is at most the alignment of Vulkan's mapping.
     pub alignment: usize,
     /// The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
     pub kind: u32,
-    /// The resolution of size classes, 1 to 6; 2 by default. A size is rounded up to a number with at most this many
-    /// significant bits after the leading one: 4 sizes for each doubling by default.
-    pub leading_bits: u32,
+    /// The number of size classes for each doubling of the size: a power of two from 1 to 64; 4 by default. A size is
+    /// rounded up to that of its class.
+    pub classes_per_doubling: u32,
 }
 
 /// The state of a pool.
@@ -66,14 +66,14 @@ fn options(given: &vkgdr_pool_options) -> Outcome<PoolOptions> {
     if given.block_len != 0 {
         options = options.block_len(given.block_len);
     }
-    if given.largest_piece != 0 {
-        options = options.largest_piece(given.largest_piece);
+    if given.largest_chunk != 0 {
+        options = options.largest_chunk(given.largest_chunk);
     }
     if given.alignment != 0 {
         options = options.alignment(given.alignment);
     }
-    if given.leading_bits != 0 {
-        options = options.leading_bits(given.leading_bits);
+    if given.classes_per_doubling != 0 {
+        options = options.classes_per_doubling(given.classes_per_doubling);
     }
     Ok(options)
 }

@@ -49,7 +49,7 @@ pub struct vkgdr_vulkan_memory {
 /// (VKGDR_ERROR_NOT_SUPPORTED).
 ///
 /// @param handles  The device. It and the instance must stay alive until all memory of the handle is freed; call
-///                 vkgdr_device_finish_frees() before they are destroyed.
+///                 vkgdr_device_finish_deferred_frees() before they are destroyed.
 /// @param flags    Of `enum vkgdr_open_flags`. Unknown bits are an error.
 /// @param out      Where the handle is written.
 /// @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU. Sets vkgdr_last_error() as vkgdr_open() does.
@@ -141,10 +141,10 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
 ///
 /// `g` must be NULL or a live handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vkgdr_device_finish_frees(g: vkgdr_t) -> i32 {
+pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        unsafe { gpu(g) }?.finish_frees();
+        unsafe { gpu(g) }?.finish_deferred_frees();
         Ok(())
     })
 }

@@ -201,7 +201,7 @@ impl Handle {
         for (kind, (_, bytes)) in totals {
             stats.set_item(format!("{kind}_bytes"), bytes)?;
         }
-        stats.set_item("pending_releases", gpu.pending_releases())?;
+        stats.set_item("deferred_frees", gpu.deferred_frees())?;
         Ok(stats)
     }
 }

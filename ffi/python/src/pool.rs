@@ -68,7 +68,6 @@ fn by_pythons_names(error: Error) -> Error {
     let Error::PoolOption { option, value, allowed } = error else { return error };
     let option = match option {
         "block_len" => "block_size",
-        "leading_bits" => "leading_bits_in_bin_id",
         other => other,
     };
     Error::PoolOption { option, value, allowed }
@@ -95,17 +94,20 @@ impl Pool {
         owner: &Bound<'_, PyAny>,
         kind: &str,
         block_size: Size,
-        largest_piece: Size,
+        largest_chunk: Size,
         leading_bits: u32,
         alignment: Size,
         stream: Option<Stream>,
         class_: Py<PyType>,
     ) -> Result<()> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let value = leading_bits as usize;
+        let out_of_range = Error::PoolOption { option: "leading_bits_in_bin_id", value, allowed: "0 to 6" };
+        let classes = 1_u32.checked_shl(leading_bits).filter(|&classes| classes <= 64).ok_or(out_of_range)?;
         let options = PoolOptions::new(handle::kind(kind)?)
             .block_len(block_size.0)
-            .largest_piece(largest_piece.0)
-            .leading_bits(leading_bits)
+            .largest_chunk(largest_chunk.0)
+            .classes_per_doubling(classes)
             .alignment(alignment.0);
         let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
         let new = new_of(class_.bind(py))?;
@@ -204,7 +206,7 @@ impl Pool {
 
     /// The bytes that a chunk of a size occupies; None for 0, and for sizes that are dedicated allocations.
     fn _piece_size(&self, size: Size) -> Result<Option<usize>> {
-        Ok(self.open()?.pool.piece_len(size.0))
+        Ok(self.open()?.pool.chunk_len(size.0))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {

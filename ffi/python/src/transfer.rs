@@ -3,7 +3,7 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
+use vkgdr::{CopyPtr, Extent, PitchedPtr, StreamRef};
 
 use crate::error::{Failure, Result, in_bytes};
 use crate::event::{Event, leak};
@@ -16,7 +16,7 @@ use crate::storage::Storage;
 type Layout = (usize, usize, usize);
 
 /// Bytes per row, rows per slice, number of slices.
-type Extent = (usize, usize, usize);
+type Sizes = (usize, usize, usize);
 
 /// One side of a copy.
 enum Side<'a, 'py> {
@@ -64,17 +64,17 @@ impl<'a, 'py> Side<'a, 'py> {
         if readonly { Err(Failure::Invalid("the destination is read-only".into())) } else { Ok(()) }
     }
 
-    fn place(&self, (offset, row_pitch, slice_pitch): Layout) -> Result<CopySide> {
-        let place = match self {
-            Self::Device(view) => Place::Device(view.get().device_address()? + offset as u64),
-            Self::Host(buffer) => Place::Host(buffer.get().address().wrapping_add(offset)),
+    fn pitched(&self, (offset, row_pitch, slice_pitch): Layout) -> Result<PitchedPtr> {
+        let ptr = match self {
+            Self::Device(view) => CopyPtr::Device(view.get().device_address()? + offset as u64),
+            Self::Host(buffer) => CopyPtr::Host(buffer.get().address().wrapping_add(offset)),
         };
-        Ok(CopySide { place, row_pitch, slice_pitch })
+        Ok(PitchedPtr { ptr, row_pitch, slice_pitch })
     }
 }
 
 /// The distance from the first byte of a layout to the end of its last one; None on overflow.
-fn span((_, row_pitch, slice_pitch): Layout, (width, height, depth): Extent) -> Option<usize> {
+fn span((_, row_pitch, slice_pitch): Layout, (width, height, depth): Sizes) -> Option<usize> {
     if width == 0 || height == 0 || depth == 0 {
         return Some(0);
     }
@@ -83,7 +83,7 @@ fn span((_, row_pitch, slice_pitch): Layout, (width, height, depth): Extent) -> 
     slices.checked_add(rows)?.checked_add(width)
 }
 
-fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Extent) -> Result<()> {
+fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Sizes) -> Result<()> {
     let (offset, row_pitch, slice_pitch) = layout;
     let (width, height, depth) = extent;
     if height > 1 && row_pitch < width {
@@ -108,7 +108,7 @@ fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Extent)
 }
 
 /// Whether two layouts in the same memory overlap, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
-fn overlaps(to: Layout, from: Layout, extent: Extent) -> bool {
+fn overlaps(to: Layout, from: Layout, extent: Sizes) -> bool {
     let (width, height, _) = extent;
     let (Some(to_span), Some(from_span)) = (span(to, extent), span(from, extent)) else { return true };
     let apart = |a: usize, a_len: usize, b: usize, b_len: usize, pitch: usize| {
@@ -132,7 +132,7 @@ fn check_overlap(
     to_layout: Layout,
     from: &Side<'_, '_>,
     layout: Layout,
-    extent: Extent,
+    extent: Sizes,
 ) -> Result<()> {
     let (Some(a), Some(b)) = (to.view(), from.view()) else { return Ok(()) };
     let base = a.device_address()?.min(b.device_address()?);
@@ -160,7 +160,7 @@ pub(crate) fn copy(
     to_layout: Layout,
     from_: &Bound<'_, PyAny>,
     from_layout: Layout,
-    extent: Extent,
+    extent: Sizes,
     stream: Stream,
     wait: bool,
 ) -> Result<Event> {
@@ -172,7 +172,7 @@ pub(crate) fn copy(
     let views: Vec<&MemoryView> = [to.view(), from.view()].into_iter().flatten().collect();
     // Keeps the memory, even from a forced free, until the copy is submitted; its release then waits for the copy.
     let held: Vec<Storage> = views.iter().map(|view| view.live()?.storage()).collect::<Result<_>>()?;
-    let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
+    let (target, source) = (to.pitched(to_layout)?, from.pitched(from_layout)?);
     let crossing = other_context(to.view(), from.view())?;
     if let (Some(_), Some(source)) = (crossing, from.view()) {
         // A destroyed context must not reach the driver.
@@ -181,7 +181,7 @@ pub(crate) fn copy(
     let Some(&lead) = views.iter().find(|view| matches!(view.context_address(), Ok(Some(_)))).or(views.first()) else {
         return Err(PyTypeError::new_err("neither side is device memory").into());
     };
-    let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
+    let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
     let (target, source) = (Sent(target), Sent(source));
     let mut lent = lent(py, lead, &views, wait)?;
     lent.extend([&to, &from].into_iter().filter_map(Side::host));
@@ -265,7 +265,7 @@ pub(crate) fn is_idle(queue: StreamRef) -> bool {
 }
 
 /// One side of a copy, moved into a closure that runs detached from the interpreter.
-struct Sent(CopySide);
+struct Sent(PitchedPtr);
 
 // SAFETY: holds addresses only, which are valid on every thread.
 unsafe impl Send for Sent {}
@@ -277,8 +277,8 @@ fn other_context(to: Option<&MemoryView>, from: Option<&MemoryView>) -> Result<O
     Ok(from.filter(|from| to.is_some_and(|to| to != *from)))
 }
 
-fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usize, extent: CopyExtent) -> Result<()> {
-    let (Place::Device(to), Place::Device(from), 1, 1) = (to.place, from.place, extent.height, extent.depth) else {
+fn between_contexts(queue: StreamRef, to: PitchedPtr, from: PitchedPtr, context: usize, extent: Extent) -> Result<()> {
+    let (CopyPtr::Device(to), CopyPtr::Device(from), 1, 1) = (to.ptr, from.ptr, extent.height, extent.depth) else {
         return Err(Failure::Invalid("rectangles can only be copied within one CUDA context".into()));
     };
     let context = std::ptr::with_exposed_provenance_mut(context);

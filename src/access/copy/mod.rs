@@ -130,10 +130,10 @@ impl Table {
         unsafe { &*CHOSEN.load(Ordering::Relaxed) }
     }
 
-    const PORTABLE: &Self = &Self::of_accesses::<portable::Portable>();
+    const PORTABLE: &Self = &Self::from_accesses::<portable::Portable>();
     const ORDINARY: &Self = &Self { write: write_by_memcpy, read: read_by_memcpy };
 
-    const fn of_accesses<A: Accesses>() -> Self {
+    const fn from_accesses<A: Accesses>() -> Self {
         Self { write: accesses::write::<A>, read: accesses::read::<A> }
     }
 
@@ -143,7 +143,7 @@ impl Table {
             CopyRoutine::Portable => Some(Self::PORTABLE),
             CopyRoutine::Ordinary => Some(Self::ORDINARY),
             #[cfg(target_arch = "aarch64")]
-            CopyRoutine::Neon => Some(&const { Self::of_accesses::<neon::Neon>() }),
+            CopyRoutine::Neon => Some(&const { Self::from_accesses::<neon::Neon>() }),
             #[cfg(target_arch = "x86_64")]
             CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 => x86_64::table(routine),
             #[allow(unreachable_patterns, reason = "which routines are left depends on the architecture")]

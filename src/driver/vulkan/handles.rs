@@ -82,7 +82,7 @@ impl Device {
     ///
     /// The handles must be live, belong together, and stay alive for as long as this value and its allocations are
     /// used.
-    pub(crate) unsafe fn of_program(handles: &Handles) -> Result<Self> {
+    pub(crate) unsafe fn adopt(handles: &Handles) -> Result<Self> {
         fork::check()?;
         let Handles { entry, instance, physical_device, device, queue_family } = handles.clone();
         // SAFETY: a live physical device of the instance, by this function's contract.

@@ -10,7 +10,7 @@ use support::{Result, device_read, pattern};
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
+use vkgdr::{CopyPtr, Extent, PitchedPtr, StreamRef};
 
 use super::World;
 use super::item::{Item, Site};
@@ -115,8 +115,8 @@ impl Streams {
     }
 }
 
-fn on_device(item: &Item, offset: usize) -> CopySide {
-    CopySide::linear(Place::Device(item.owner.device_ptr() + offset as u64))
+fn on_device(item: &Item, offset: usize) -> PitchedPtr {
+    PitchedPtr::linear(CopyPtr::Device(item.owner.device_ptr() + offset as u64))
 }
 
 impl World {
@@ -209,10 +209,10 @@ impl World {
         self.ready_for(number, index)?;
         let host = self.streams.keep(number, new.to_vec(), None);
         let item = &self.items[index];
-        let (to, from) = (on_device(item, start), CopySide::linear(Place::Host(host)));
+        let (to, from) = (on_device(item, start), PitchedPtr::linear(CopyPtr::Host(host)));
         // SAFETY: the buffer is kept until the stream has been waited for, the memory's release waits, and earlier uses
         // of the range precede the copy in the stream's order.
-        unsafe { self.streams.get(number).copy(to, from, CopyExtent::linear(new.len())) }?;
+        unsafe { self.streams.get(number).copy(to, from, Extent::linear(new.len())) }?;
         item.note(&(start..start + new.len()), new);
         self.began(number, index)
     }
@@ -235,9 +235,9 @@ impl World {
         let item = &self.items[index];
         let range = step.span.within(item.len());
         let host = self.streams.keep(number, vec![0; range.len()], Some(item.expected(&range)));
-        let (to, from) = (CopySide::linear(Place::Host(host)), on_device(item, range.start));
+        let (to, from) = (PitchedPtr::linear(CopyPtr::Host(host)), on_device(item, range.start));
         // SAFETY: as for an upload.
-        unsafe { self.streams.get(number).copy(to, from, CopyExtent::linear(range.len())) }?;
+        unsafe { self.streams.get(number).copy(to, from, Extent::linear(range.len())) }?;
         self.began(number, index)?;
         Ok(true)
     }
@@ -289,7 +289,7 @@ impl World {
             unsafe { stream.copy_between_contexts(to, from, context, new.len()) }?;
         } else {
             // SAFETY: as for an upload, of both.
-            unsafe { stream.copy(on_device(to, start), on_device(from, range.start), CopyExtent::linear(new.len())) }?;
+            unsafe { stream.copy(on_device(to, start), on_device(from, range.start), Extent::linear(new.len())) }?;
         }
         to.note(&(start..start + new.len()), &new);
         self.began(number, index)?;
@@ -319,10 +319,10 @@ impl World {
         let rows = pattern(width * height, step.seed.into());
         let host = self.streams.keep(number, rows.clone(), None);
         let item = &self.items[index];
-        let side = |place, row_pitch| CopySide { place, row_pitch, slice_pitch: row_pitch * height };
-        let (to, from) = (side(Place::Device(item.owner.device_ptr()), pitch), side(Place::Host(host), width));
+        let side = |ptr, row_pitch| PitchedPtr { ptr, row_pitch, slice_pitch: row_pitch * height };
+        let (to, from) = (side(CopyPtr::Device(item.owner.device_ptr()), pitch), side(CopyPtr::Host(host), width));
         // SAFETY: as for an upload; the rows lie within the memory.
-        unsafe { self.streams.get(number).copy(to, from, CopyExtent { width, height, depth: 1 }) }?;
+        unsafe { self.streams.get(number).copy(to, from, Extent { width, height, depth: 1 }) }?;
         for (row, new) in rows.chunks(width).enumerate() {
             item.note(&(row * pitch..row * pitch + width), new);
         }

@@ -60,6 +60,6 @@ fn ask(gpu: &Vkgdr) -> Result {
             other => return Err(format!("{kind} memory: {other:?}").into()),
         }
     }
-    let (_, _) = (gpu.pci_bus_id()?, gpu.pending_releases());
+    let (_, _) = (gpu.pci_bus_id()?, gpu.deferred_frees());
     Ok(())
 }

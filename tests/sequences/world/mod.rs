@@ -48,7 +48,7 @@ impl Shared {
     pub(crate) fn open() -> Result<Self> {
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
         let kind = MemoryKind::ALL.into_iter().find(|&kind| gpu.supports(kind));
-        let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_piece(64 << 10);
+        let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_chunk(64 << 10);
         let pool = kind.map(|kind| Pool::new(&gpu, options(kind))).transpose()?;
         let allocator = match vulkan::allocator(&gpu) {
             Ok(allocator) => Some(allocator),

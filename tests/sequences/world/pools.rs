@@ -92,8 +92,8 @@ impl World {
         let kind = MemoryKind::ALL[usize::from(step.choice) % MemoryKind::ALL.len()];
         let (gpu, site) = self.handle(step.first, step.second.is_multiple_of(2));
         let block = BLOCKS[usize::from(step.seed) % BLOCKS.len()];
-        let options = PoolOptions::new(kind).block_len(block).largest_piece(block / 2);
-        let options = options.leading_bits(u32::from(step.choice % 5)).alignment(64 << (step.second % 7));
+        let options = PoolOptions::new(kind).block_len(block).largest_chunk(block / 2);
+        let options = options.classes_per_doubling(1 << (step.choice % 5)).alignment(64 << (step.second % 7));
         let made = self.inside(site, || Pool::new(&gpu, options));
         let Some(pool) = self.judged(&gpu, kind, made)? else { return Ok(true) };
         let site = if pool.context() == self.context.raw() { Site::Plain } else { Site::Primary };

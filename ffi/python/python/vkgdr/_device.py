@@ -195,7 +195,7 @@ class Vkgdr:
         -------
         dict
             ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
-            ``pending_releases``, the freed allocations that wait for a stream.
+            ``deferred_frees``, the freed allocations that wait for a stream.
         """
         return self._handle.stats()
 

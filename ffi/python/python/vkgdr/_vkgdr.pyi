@@ -268,7 +268,7 @@ class Pool:
         owner: Vkgdr,
         kind: str,
         block_size: SupportsIndex,
-        largest_piece: SupportsIndex,
+        largest_chunk: SupportsIndex,
         leading_bits: int,
         alignment: SupportsIndex,
         stream: int | None,

@@ -77,7 +77,7 @@ class PooledMemory(MemoryObject):
 
     It has the methods of `vkgdr.Memory`, except its constructors, export to other processes, and ``release_raw``. It is
     not reused while the device may still use it: for that the pool waits, later and for many chunks at once, see
-    `Pool`. Memory longer than the pool's ``largest_piece`` is an allocation of its own, and is released as
+    `Pool`. Memory longer than the pool's ``largest_chunk`` is an allocation of its own, and is released as
     `vkgdr.Memory` is: unless it is bound to a stream, its release waits for all work of the context.
     """
 
@@ -117,8 +117,8 @@ class Pool(_vkgdr.Pool):
         The resolution of size classes, 0 to 6: with 4 there are 16 for each doubling of the size, and less than 6 % is
         wasted.
     block_size : int, optional
-        The size of a block in bytes, 64 KiB to 128 GiB. A size below 4 MiB needs a smaller `largest_piece`, too.
-    largest_piece : int, optional
+        The size of a block in bytes, 64 KiB to 128 GiB. A size below 4 MiB needs a smaller `largest_chunk`, too.
+    largest_chunk : int, optional
         The largest chunk in bytes, from 256 to the smaller of a block and 1 GiB. Larger memory is a dedicated
         allocation.
 
@@ -143,7 +143,7 @@ class Pool(_vkgdr.Pool):
         *,
         leading_bits_in_bin_id: int = 4,
         block_size: int = 32 * _MIB,
-        largest_piece: int = 4 * _MIB,
+        largest_chunk: int = 4 * _MIB,
     ) -> None:
         if not isinstance(allocator, Allocator):
             allocator = Allocator(allocator)
@@ -159,7 +159,7 @@ class Pool(_vkgdr.Pool):
             allocator.owner,
             allocator.kind,
             block_size,
-            largest_piece,
+            largest_chunk,
             leading_bits_in_bin_id,
             alignment,
             stream,

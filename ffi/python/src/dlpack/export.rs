@@ -7,7 +7,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use vkgdr::{CopyExtent, CopySide, Place};
+use vkgdr::{CopyPtr, Extent, PitchedPtr};
 
 use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
@@ -206,10 +206,10 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         original.wait_for_stream()?;
         let queue = view.stream(stream)?;
         let memory = original.allocate_beside(len)?;
-        let to = CopySide::linear(Place::Device(memory.device_ptr()));
-        let from = CopySide::linear(Place::Device(from));
+        let to = PitchedPtr::linear(CopyPtr::Device(memory.device_ptr()));
+        let from = PitchedPtr::linear(CopyPtr::Device(from));
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
-        let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
+        let queued = unsafe { queue.copy(to, from, Extent::linear(len)) };
         let copied = queued.and_then(|()| queue.synchronize());
         if copied.is_err() {
             // The copy may be under way, and the source's release must wait for it.
@@ -268,10 +268,10 @@ fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len
     }
     let handle = storage.memory().and_then(bound_handle).unwrap_or(NULL_STREAM);
     let queue = view.stream(handle)?;
-    let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
-    let from = CopySide::linear(Place::Device(view.device_address()?));
+    let to = PitchedPtr::linear(CopyPtr::Host(bytes.as_mut_ptr().cast()));
+    let from = PitchedPtr::linear(CopyPtr::Device(view.device_address()?));
     // SAFETY: there are `len` bytes at both addresses; the memory is held, and the bytes are kept until the copy is done.
-    let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
+    let queued = unsafe { queue.copy(to, from, Extent::linear(len)) };
     if let Err(error) = queued.and_then(|()| queue.synchronize()) {
         // The copy may be under way.
         let _ = storage.note_use(queue, &Stream::of(handle));

@@ -209,11 +209,11 @@ def test_an_array_is_released_after_its_streams_work(run):
                 del array
                 gc.collect()
                 gpu.collect()
-                assert gpu.stats()["pending_releases"] == 1
+                assert gpu.stats()["deferred_frees"] == 1
                 gate.open()
                 cuda.synchronize_stream(stream)
             gpu.collect()
-            assert gpu.stats()["pending_releases"] == 0
+            assert gpu.stats()["deferred_frees"] == 0
     """
     run(code)
 

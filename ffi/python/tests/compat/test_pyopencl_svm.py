@@ -57,7 +57,7 @@ def test_memory_that_is_bound_goes_after_its_stream_and_does_not_wait(cuda, gpu)
         ops.copy(target, source, is_blocking=False)
         del source
         assert not cuda.is_done(stream)
-        assert gpu.stats()["pending_releases"] == 1
+        assert gpu.stats()["deferred_frees"] == 1
         gate.open()
         cuda.synchronize_stream(stream)
         assert gpu.collect() == 1
@@ -71,7 +71,7 @@ def test_free_async_gives_an_event_and_does_not_wait(cuda, gpu, memory):
         event = memory.free_async(stream)
         assert memory.freed
         assert not event.is_complete
-        assert gpu.stats()["pending_releases"] == 1
+        assert gpu.stats()["deferred_frees"] == 1
         gate.open()
         event.synchronize()
         assert event.is_complete
@@ -149,11 +149,11 @@ def test_a_recorded_stream_is_waited_for_when_the_memory_goes(cuda, gpu):
         cuda.fill(memory.device_ptr, 1, SIZE, other)
         memory.free()
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 1
+        assert gpu.stats()["deferred_frees"] == 1
         gate.open()
         cuda.synchronize()
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 0
+        assert gpu.stats()["deferred_frees"] == 0
 
 
 def test_migrate_gives_memory_of_another_kind_and_frees_the_old(gpu, memory):

@@ -308,9 +308,9 @@ def test_a_region_is_freed_on_a_stream_without_binding_the_others_to_it(cuda, gp
         # The release waits for the region's last use, too.
         memory.free()
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 1
+        assert gpu.stats()["deferred_frees"] == 1
         gate.open()
         cuda.synchronize()
         assert event.is_complete
         gpu.collect()
-        assert gpu.stats()["pending_releases"] == 0
+        assert gpu.stats()["deferred_frees"] == 0

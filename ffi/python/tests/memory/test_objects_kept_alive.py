@@ -228,7 +228,7 @@ def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, s
     assert seen() is None
     cuda.synchronize()
     gpu.collect()
-    assert gpu.stats()["pending_releases"] == 0
+    assert gpu.stats()["deferred_frees"] == 0
     assert caplog.records == []
 
 
@@ -241,7 +241,7 @@ def test_a_stream_that_only_a_number_names_may_end_before_the_memory_that_it_use
         else:
             Taken(memory.__dlpack__(stream=other)).end()
     memory.free()
-    assert gpu.stats()["pending_releases"] == 0
+    assert gpu.stats()["deferred_frees"] == 0
     assert caplog.records == []
 
 

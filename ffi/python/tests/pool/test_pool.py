@@ -116,7 +116,7 @@ def test_repr_does_not_ask_for_the_devices_address(pool):
 
 
 def test_pieces_larger_than_the_largest_get_an_allocation_of_their_own(gpu):
-    pool = Pool(gpu, block_size=MIB, largest_piece=MIB // 4)
+    pool = Pool(gpu, block_size=MIB, largest_chunk=MIB // 4)
     assert pool.alloc_size(pool.bin_number(MIB)) == MIB
     memory = pool.allocate(MIB)
     memory.memset(3)
@@ -206,7 +206,7 @@ def test_bad_options_are_refused_with_their_numbers(gpu):
     for options, text in [
         ({"leading_bits_in_bin_id": 7}, "leading_bits_in_bin_id of 7 "),
         ({"block_size": 100}, "block_size of 100 "),
-        ({"largest_piece": 10}, "largest_piece of 10 "),
+        ({"largest_chunk": 10}, "largest_chunk of 10 "),
     ]:
         with pytest.raises(vkgdr.InvalidArgumentError, match=text):
             Pool(gpu, **options)

@@ -146,7 +146,7 @@ def test_memory_of_the_default_handle_of_before_is_freed(run):
         vkgdr.Memory(default_owner(), 1000).free()
         before.free()
         stats = default_owner().stats()
-        assert stats["live_allocations"] == stats["pending_releases"] == 0, stats
+        assert stats["live_allocations"] == stats["deferred_frees"] == 0, stats
     """)
 
 

@@ -22,9 +22,9 @@ def test_bound_memory_waits_for_its_streams_work(cuda, current, caplog):
             with cuda.hold(stream):
                 memory.free()
                 current.collect()
-                assert current.stats()["pending_releases"] == 1
+                assert current.stats()["deferred_frees"] == 1
         current.collect()
-        assert current.stats()["pending_releases"] == 0
+        assert current.stats()["deferred_frees"] == 0
     assert caplog.records == []
 
 

@@ -15,9 +15,9 @@ use sse41::Sse41;
 
 /// The functions of a routine for x86-64, if this CPU has its instructions and the system keeps its registers.
 pub(super) fn table(routine: CopyRoutine) -> Option<&'static Table> {
-    const SSE41: &Table = &Table::of_accesses::<Sse41>();
-    const AVX2: &Table = &Table::of_accesses::<Avx2>();
-    const AVX512: &Table = &Table::of_accesses::<Avx512>();
+    const SSE41: &Table = &Table::from_accesses::<Sse41>();
+    const AVX2: &Table = &Table::from_accesses::<Avx2>();
+    const AVX512: &Table = &Table::from_accesses::<Avx512>();
 
     match routine {
         CopyRoutine::Sse41 if has!("sse4.1") => Some(SSE41),
