@@ -88,7 +88,8 @@ class Source:
     def retire(self, address: int) -> None:
         """Free memory by its device address without calling a driver, so also while a stream is captured.
 
-        It is released after all work of the context, by a later allocation: when there is much of it, or no other memory.
+        It is released after all work of the context, by a later allocation: when there is much of it, or no other
+        memory.
 
         Raises
         ------
