@@ -581,7 +581,9 @@ impl Memory {
     /// kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than the bound one; memory that is not bound
     /// waits for all streams of its own context anyway.
     ///
-    /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says.
+    /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
+    /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect); the drop of other memory, a pool's, too,
+    /// waits for that context's stream.
     ///
     /// # Errors
     ///

@@ -184,9 +184,9 @@ impl Uses {
         self.others.iter().filter(move |other| other.context != own)
     }
 
-    /// The other contexts than `own` whose streams use the memory.
-    pub(crate) fn other_contexts(&self, own: Context) -> Vec<Context> {
-        self.of_other_contexts(own).map(|other| other.context).collect()
+    /// Whether streams of other contexts than `own` use the memory.
+    pub(crate) fn is_of_other_contexts(&self, own: Context) -> bool {
+        self.of_other_contexts(own).next().is_some()
     }
 
     /// Waits for the bound stream, if there is one.
@@ -243,7 +243,7 @@ impl Uses {
 
     /// The contexts that use the memory.
     fn contexts(&self, own: Context) -> Vec<Context> {
-        self.other_contexts(own).into_iter().chain([own]).collect()
+        self.of_other_contexts(own).map(|other| other.context).chain([own]).collect()
     }
 
     /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. Returns

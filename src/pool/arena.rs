@@ -12,7 +12,6 @@ use cudarc::driver::sys::CUstream;
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
-use crate::driver::context::Context;
 use crate::memory::{Block, Inner, Slot};
 use crate::retire::Fence;
 
@@ -80,10 +79,9 @@ pub(super) struct Arena {
     free_slots: usize,
     /// Free slots behind a fence, oldest first.
     fenced: VecDeque<Fenced>,
-    /// Free slots that wait for the whole context, their bytes, and the other contexts that they wait for.
+    /// Free slots that wait for the whole context, and their bytes.
     for_context: Vec<Slot>,
     for_context_bytes: usize,
-    other_contexts: Vec<Context>,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
@@ -93,13 +91,6 @@ pub(super) struct Arena {
     pub(super) caching: bool,
     /// Whether the last clone of the pool was dropped.
     pub(super) closed: bool,
-}
-
-/// Free slots that wait for the whole context, and for these others.
-#[derive(Debug, Default)]
-pub(super) struct ForContext {
-    pub(super) slots: Vec<Slot>,
-    pub(super) others: Vec<Context>,
 }
 
 /// A slot that is about to be allocated.
@@ -127,7 +118,6 @@ impl Arena {
             fenced: VecDeque::new(),
             for_context: Vec::new(),
             for_context_bytes: 0,
-            other_contexts: Vec::new(),
             used: 0,
             used_bytes: 0,
             dedicated_bytes: 0,
@@ -295,7 +285,7 @@ impl Arena {
         if self.fenced.len() > Self::MAX_FENCED
             && let Some(oldest) = self.fenced.pop_front()
         {
-            self.put_for_context(oldest.slot, &[]);
+            self.put_for_context(oldest.slot);
         }
     }
 
@@ -319,28 +309,23 @@ impl Arena {
         Some((self.taken(slot), fence))
     }
 
-    /// Keeps a free slot until the whole context and these others have finished.
-    pub(super) fn put_for_context(&mut self, slot: Slot, others: &[Context]) {
+    /// Keeps a free slot until the whole context has finished.
+    pub(super) fn put_for_context(&mut self, slot: Slot) {
         self.span(slot).slots[slot.index as usize] = Weak::new();
         let class = self.class(slot);
         self.for_context_bytes += self.classes.size(class);
         self.for_context.push(slot);
-        for other in others {
-            if !self.other_contexts.contains(other) {
-                self.other_contexts.push(*other);
-            }
-        }
     }
 
     /// Takes all free slots that wait for the context.
-    pub(super) fn take_for_context(&mut self) -> ForContext {
+    pub(super) fn take_for_context(&mut self) -> Vec<Slot> {
         self.for_context_bytes = 0;
-        ForContext { slots: std::mem::take(&mut self.for_context), others: std::mem::take(&mut self.other_contexts) }
+        std::mem::take(&mut self.for_context)
     }
 
     /// Puts back what [`take_for_context`](Self::take_for_context) took.
-    pub(super) fn put_back(&mut self, taken: ForContext) {
-        taken.slots.into_iter().for_each(|slot| self.put_for_context(slot, &taken.others));
+    pub(super) fn put_back(&mut self, taken: Vec<Slot>) {
+        taken.into_iter().for_each(|slot| self.put_for_context(slot));
     }
 
     /// Gives the room of every span back whose slots are all free.

@@ -21,7 +21,7 @@ use std::time::Instant;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use self::arena::{Arena, Evicted, Fenced, ForContext, Taken};
+use self::arena::{Arena, Evicted, Fenced, Taken};
 use self::classes::Classes;
 use crate::addresses::{self, Lookup};
 use crate::driver::context::Context;
@@ -473,15 +473,14 @@ impl PoolInner {
     /// waited for, or not before `deadline`, goes on waiting.
     fn wait_for_context(&self, deadline: Option<Instant>) -> usize {
         let taken = self.arena().take_for_context();
-        if taken.slots.is_empty() {
+        if taken.is_empty() {
             return 0;
         }
-        let contexts: Vec<_> = taken.others.iter().copied().chain([self.context]).collect();
-        if !Fence::Contexts(contexts).wait_until(deadline) {
+        if !Fence::Contexts(vec![self.context]).wait_until(deadline) {
             self.arena().put_back(taken);
             return 0;
         }
-        let (bytes, released) = self.put(taken.slots);
+        let (bytes, released) = self.put(taken);
         log_failure(released);
         bytes
     }
@@ -519,10 +518,10 @@ impl PoolInner {
             queue.push(fence, move || inner.put([slot]).1);
         }
         // What could not be waited for, as during a capture.
-        let ForContext { slots, others } = self.arena().take_for_context();
+        let slots = self.arena().take_for_context();
         if !slots.is_empty() {
-            let (inner, contexts) = (self.clone(), others.into_iter().chain([self.context]).collect());
-            queue.push(Fence::Contexts(contexts), move || inner.put(slots).1);
+            let inner = self.clone();
+            queue.push(Fence::Contexts(vec![self.context]), move || inner.put(slots).1);
         }
         let mut evicted = Evicted::new();
         self.arena().trim(0, &mut evicted);
@@ -555,7 +554,9 @@ impl Home for PoolInner {
         if uses.policy() == DropPolicy::Immediate {
             return self.put([slot]).1;
         }
-        if closed || !caching && uses.policy() == DropPolicy::WaitForContext {
+        let waits_now = !caching && uses.policy() == DropPolicy::WaitForContext;
+        // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
+        if closed || waits_now || uses.is_of_other_contexts(self.context) {
             let inner = self.clone();
             return uses.release_after(self.context, queue, move || inner.put([slot]).1);
         }
@@ -566,9 +567,8 @@ impl Home for PoolInner {
 impl PoolInner {
     /// Keeps a free slot that the device may still use.
     fn keep_pending(&self, slot: Slot, uses: &Uses) -> Result<()> {
-        let others = uses.other_contexts(self.context);
         if uses.policy() != DropPolicy::WaitForStream {
-            self.arena().put_for_context(slot, &others);
+            self.arena().put_for_context(slot);
             return Ok(());
         }
         match uses.record_events(self.context) {
@@ -578,7 +578,7 @@ impl PoolInner {
                 self.arena().put_fenced(Fenced { fence: Fence::Events(events), stream, slot });
             }
             Err(error) => {
-                self.arena().put_for_context(slot, &others);
+                self.arena().put_for_context(slot);
                 // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
                 let is_over = error.ends_all_work() && !error.is_fatal_to_context();
                 if !is_over && !error.is_of_capture() {

@@ -326,3 +326,19 @@ fn small_chunks_count_with_the_size_of_their_class() -> Result {
     drop(kept);
     Ok(())
 }
+
+#[test]
+fn another_context_whose_stream_used_memory_may_end_once_that_was_dropped() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let (memory, _) = exposed(&pool)?;
+    let other = Context::create(0);
+    let stream = Stream::create();
+    // SAFETY: the stream and its context, the current one, live until the memory was dropped.
+    memory.record_use(unsafe { StreamRef::in_current_context(stream.raw()) }?)?;
+    drop(memory);
+    drop(stream);
+    other.destroy();
+    // Waits for what it was left with, and names no context that is gone.
+    drop(pool);
+    Ok(())
+}
