@@ -31,12 +31,15 @@
 //! * [`Pool`] allocates small memory without driver calls.
 //! * [`memory_of`] finds the memory that contains an address.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
-//! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`StreamRef`] is a CUDA stream that the caller owns, with events.
 //! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
-//! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
 
+#![cfg_attr(
+    not(feature = "__internal"),
+    allow(dead_code, unreachable_pub, reason = "what the bindings and the command alone use")
+)]
 #![cfg_attr(not(feature = "vulkan"), allow(dead_code, reason = "what the module `vulkan` alone uses"))]
 
 #[cfg(not(target_os = "linux"))]
@@ -50,6 +53,10 @@ mod allocation;
 mod copy_engine;
 mod cudarc_view;
 mod device;
+#[cfg(not(feature = "__internal"))]
+mod diagnosis;
+#[cfg(feature = "__internal")]
+#[doc(hidden)]
 pub mod diagnosis;
 mod driver;
 mod error;
@@ -68,11 +75,11 @@ mod stream;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
-#[doc(hidden)]
-pub use access::cached_bytes::CachedBytes;
-pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
+#[cfg(feature = "__internal")]
+#[doc(hidden)]
+pub use access::{cached_bytes::CachedBytes, copy::CopyRoutine};
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::fork::is_forked;
@@ -81,7 +88,10 @@ pub use flags::{MappingFlags, OpenFlags};
 pub use memory::{AllocateOptions, DmaBuf, DropPolicy, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
 pub use pool::{Pool, PoolOptions};
-pub use stream::{CopyPtr, Event, Extent, PitchedPtr, StreamRef};
+#[cfg(feature = "__internal")]
+#[doc(hidden)]
+pub use stream::{CopyPtr, Extent, PitchedPtr};
+pub use stream::{Event, StreamRef};
 
 /// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

@@ -66,7 +66,7 @@ pub fn device_count() -> Result<i32> {
 
 /// The CUDA device that owns the memory at an address; for a device address of this crate's host memory, the device for which
 /// it is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
-/// memory a context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs none.
+/// memory a context must be current.
 ///
 /// # Errors
 ///

@@ -338,6 +338,7 @@ impl Vkgdr {
     }
 
     /// Whether this handle keeps the context of its memory alive; not that of others, of `cuCtxCreate`.
+    #[cfg(feature = "__internal")]
     #[doc(hidden)]
     #[must_use]
     pub fn retains_context(&self) -> bool {

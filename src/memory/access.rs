@@ -8,7 +8,6 @@ use std::slice;
 use bytemuck::{AnyBitPattern, Pod};
 
 use super::Memory;
-use crate::access::copy::CopyRoutine;
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::{Error, Result};
@@ -48,8 +47,10 @@ impl Memory {
     }
 
     /// The CPU's routine for copies between private memory and this memory.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
-    pub fn copy_routine(&self) -> CopyRoutine {
+    pub fn copy_routine(&self) -> crate::CopyRoutine {
         self.cpu_view().copy_routine()
     }
 

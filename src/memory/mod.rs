@@ -24,7 +24,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use crate::access::cached_bytes::CachedBytes;
 use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
@@ -292,6 +291,7 @@ impl Memory {
     }
 
     /// Allocates memory of the same kind in the context of this memory, whichever is current.
+    #[cfg(feature = "__internal")]
     #[doc(hidden)]
     pub fn allocate_beside(&self, len: usize) -> Result<Self> {
         self.inner.context().run(|| Self::allocate(self.owner(), len, self.kind()))
@@ -408,10 +408,11 @@ impl Memory {
     }
 
     /// The host addresses of memory that the CPU caches, for copies that name addresses.
+    #[cfg(feature = "__internal")]
     #[doc(hidden)]
     #[must_use]
-    pub fn cached_bytes(&self) -> CachedBytes {
-        CachedBytes::new(self.host_ptr(), self.len, self.access)
+    pub fn cached_bytes(&self) -> crate::CachedBytes {
+        crate::CachedBytes::new(self.host_ptr(), self.len, self.access)
     }
 
     /// The number of bytes.
@@ -596,6 +597,7 @@ impl Memory {
     }
 
     /// Whether the memory, where this is its last reference, returns to a pool without a call of a driver.
+    #[cfg(feature = "__internal")]
     #[doc(hidden)]
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
