@@ -253,7 +253,7 @@ impl Memory {
     ///
     /// An allocation may wait until running kernels have ended (CUDA programming guide, "Implicit Synchronization"): allocate
     /// before starting a kernel that waits for the CPU. When memory is short, it waits for freed memory that the device still uses,
-    /// for a second at most.
+    /// for a second at most ([`Vkgdr::set_shortage_timeout`]).
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl Pool {
 
     /// Allocates `len` bytes, with undefined contents.
     ///
-    /// If memory is exhausted, the pool waits for the device, for a second at most, and frees its unused blocks. Then it reuses
+    /// If memory is exhausted, the pool waits for the device, for a second at most ([`Vkgdr::set_shortage_timeout`]), and frees its unused blocks. Then it reuses
     /// freed memory, or tries once more, with a smaller block where it needs one. It does not wait where that cannot help.
     ///
     /// # Errors
