@@ -1,35 +1,32 @@
 //! The amount of the system's memory, and the size of its pages.
-#![expect(unsafe_code, reason = "asks the C library")]
+#![forbid(unsafe_code)]
 
 use std::fs;
 
-/// The size of a page in bytes, a power of two.
-pub(crate) fn page_size() -> usize {
-    usize::try_from(ask(libc::_SC_PAGESIZE)).unwrap_or(4096)
-}
+use rustix::system::sysinfo;
+
+pub(crate) use rustix::param::page_size;
 
 /// All of the system's memory, in bytes.
 pub(crate) fn total() -> u64 {
-    ask(libc::_SC_PHYS_PAGES) * page_size() as u64
+    let info = sysinfo();
+    info.totalram * u64::from(info.mem_unit)
 }
 
 /// An estimate of the memory that programs can still take without swapping, in bytes: `MemAvailable` of
 /// `/proc/meminfo`, or the free pages where that cannot be read.
 pub(crate) fn available() -> u64 {
     let from_proc = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
-    from_proc.unwrap_or_else(|| ask(libc::_SC_AVPHYS_PAGES) * page_size() as u64)
+    from_proc.unwrap_or_else(|| {
+        let info = sysinfo();
+        info.freeram * u64::from(info.mem_unit)
+    })
 }
 
 /// The value of `MemAvailable`, which is in KiB.
 fn mem_available(meminfo: &str) -> Option<u64> {
     let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// 0 for a value that the system does not have.
-fn ask(name: libc::c_int) -> u64 {
-    // SAFETY: takes any number.
-    u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0)
 }
 
 #[cfg(test)]
