@@ -30,7 +30,7 @@ instrument() { # SANITIZER: the environment of its builds, the simulated driver 
     sim/build.sh dev
 }
 tests() { # ARGUMENT...: each test in a process of its own
-    cargo nextest run --locked --profile sanitized --no-fail-fast "$@"
+    cargo nextest run --locked --config-file .config/nextest.toml --profile sanitized --no-fail-fast "$@"
 }
 case $kind in
     miri)
