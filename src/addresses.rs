@@ -26,23 +26,14 @@ struct Addresses {
 /// address space. [`Addresses::remove_stale`] removes ranges whose addresses CUDA released with their context.
 struct Range<T> {
     len: u64,
-    /// The serial number of its allocation's [`Listing`].
+    /// The serial number of its allocation.
     serial: u64,
     properties: T,
 }
 
-/// Identifies the addresses of an allocation. Addresses are reused, so that a serial number distinguishes allocations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listing {
-    /// The first device address; 0 for none, which no driver gives.
-    base: CUdeviceptr,
-    /// Unique in the process.
-    serial: u64,
-}
-
 struct OnDevice {
     device: CUdevice,
-    /// `None` until [`set_lookup`].
+    /// `None` until [`ListedAddresses::set_lookup`].
     lookup: Option<Weak<dyn Lookup>>,
 }
 
@@ -105,16 +96,6 @@ pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
     find(&LIVE.lock().host, address.addr() as u64).map(|(range, _)| range.properties.is_registered)
 }
 
-/// Lets lookups find the memory of an allocation, unless its addresses were removed. Not for forked children, see
-/// [`device_of`].
-pub(crate) fn set_lookup(listing: Listing, lookup: Weak<dyn Lookup>) {
-    let mut live = LIVE.lock();
-    let range = live.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial);
-    if let Some(range) = range {
-        range.properties.lookup = Some(lookup);
-    }
-}
-
 /// The live memory that contains a device or a host address, and the offset of the address in it. Not for forked children, see
 /// [`device_of`].
 pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
@@ -138,7 +119,10 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
 /// The addresses of a live allocation, listed until they are removed.
 #[derive(Debug)]
 pub(crate) struct ListedAddresses {
-    listing: Listing,
+    /// The first device address; 0 for none, which no driver gives.
+    base: CUdeviceptr,
+    /// Unique in the process: addresses are reused.
+    serial: u64,
     /// 0 without a host view.
     host: u64,
 }
@@ -164,24 +148,28 @@ impl ListedAddresses {
             let properties = OnHost { is_registered, device_ptr: base };
             live.host.insert(host, Range { len, serial, properties });
         }
-        Self { listing: Listing { base, serial }, host }
+        Self { base, serial, host }
     }
 
-    /// Identifies the addresses. A copy taken before [`remove`](Self::remove) still identifies them afterwards.
-    pub(crate) const fn listing(&self) -> Listing {
-        self.listing
+    /// Lets lookups find the memory of the allocation, unless its addresses were removed. Not for forked children, see
+    /// [`device_of`].
+    pub(crate) fn set_lookup(&self, lookup: Weak<dyn Lookup>) {
+        let mut live = LIVE.lock();
+        if let Some(range) = live.device.get_mut(&self.base).filter(|range| range.serial == self.serial) {
+            range.properties.lookup = Some(lookup);
+        }
     }
 
     /// Removes the addresses, before the memory is released. A second call does nothing, and neither does one in a forked
     /// child.
-    pub(crate) fn remove(&mut self) {
-        let Listing { base, serial } = self.listing;
-        if std::mem::take(&mut self.listing.base) == 0 || crate::driver::fork::is_forked() {
+    fn remove(&mut self) {
+        let base = std::mem::take(&mut self.base);
+        if base == 0 || crate::driver::fork::is_forked() {
             return;
         }
         let mut live = LIVE.lock();
-        remove(&mut live.device, base, serial);
-        remove(&mut live.host, self.host, serial);
+        remove(&mut live.device, base, self.serial);
+        remove(&mut live.host, self.host, self.serial);
     }
 }
 

@@ -21,11 +21,12 @@ mod vulkan;
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::Weak;
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::addresses::{ListedAddresses, Listing};
+use crate::addresses::{ListedAddresses, Lookup};
 use crate::device::dma_buf;
 use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
@@ -298,10 +299,11 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// Identifies its addresses; `None` for memory that others allocated.
-    #[inline]
-    pub(crate) fn listing(&self) -> Option<Listing> {
-        self.addresses.as_ref().map(ListedAddresses::listing)
+    /// Lets lookups find its memory. Memory that others allocated is not listed.
+    pub(crate) fn set_lookup(&self, lookup: Weak<dyn Lookup>) {
+        if let Some(addresses) = &self.addresses {
+            addresses.set_lookup(lookup);
+        }
     }
 
     #[inline]

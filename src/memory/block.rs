@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -66,9 +67,15 @@ impl Block {
         View::whole(self.allocation()).access()
     }
 
-    /// Releases the allocation as a drop does, and returns the first error.
-    pub(crate) fn release(mut self) -> Result<()> {
-        self.release_once()
+    /// Releases the allocation as a drop does, and returns the first error. Where another thread still has a reference, it
+    /// does.
+    pub(crate) fn release(self: Arc<Self>) -> Result<()> {
+        Arc::into_inner(self).map_or(Ok(()), |mut block| block.release_once())
+    }
+
+    /// [`release`](Self::release) of several.
+    pub(crate) fn release_all(blocks: Vec<Arc<Self>>) -> Result<()> {
+        blocks.into_iter().map(Self::release).fold(Ok(()), Result::and)
     }
 
     fn release_once(&mut self) -> Result<()> {

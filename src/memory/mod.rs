@@ -18,8 +18,8 @@ pub(crate) mod uses;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
@@ -27,7 +27,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
-use crate::addresses::{self, Lookup};
+use crate::addresses::Lookup;
 use crate::allocation::Allocation;
 use crate::copy_engine::policy::SharedThresholds;
 use crate::cudarc_view::Slice;
@@ -167,6 +167,12 @@ impl Inner {
         Self { block: Some(block), offset, len, access, thresholds, exposed, uses: Lock::default(), owner }
     }
 
+    /// Lets lookups find the memory, which is all of its block.
+    pub(crate) fn list(self: &Arc<Self>) {
+        let found: Weak<Self> = Arc::downgrade(self);
+        self.block().allocation().set_lookup(found);
+    }
+
     fn block(&self) -> &Arc<Block> {
         self.block.as_ref().expect("only the release takes the block")
     }
@@ -223,7 +229,7 @@ impl Inner {
             }
             None => {
                 let (context, queue) = (block.context(), block.allocation().owner().gpu().retired());
-                uses.release_after(context, queue, move || Arc::into_inner(block).map_or(Ok(()), Block::release))
+                uses.release_after(context, queue, move || block.release())
             }
         }
     }
@@ -301,14 +307,9 @@ impl Memory {
     #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let block = Arc::new(Block::new(owner, allocate)?);
-        let (listing, access) = (block.allocation().listing(), block.host_access());
-        let len = block.allocation().len();
+        let (len, access) = (block.allocation().len(), block.host_access());
         let inner = Arc::new(Inner::new(block, (0, len), access, None));
-        // Memory of others is not listed.
-        if let Some(listing) = listing {
-            let found: std::sync::Weak<Inner> = Arc::downgrade(&inner);
-            addresses::set_lookup(listing, found);
-        }
+        inner.list();
         Ok(Self::new(inner))
     }
 

@@ -23,7 +23,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use self::arena::{Arena, Evicted, Fenced, Taken};
 use self::classes::Classes;
-use crate::addresses::{self, Lookup};
+use crate::addresses::Lookup;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
@@ -353,13 +353,10 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let (listing, access) = (block.allocation().listing(), block.host_access());
+        let access = block.host_access();
         let part = Part { home: self.clone(), slot: None };
         let inner = Arc::new(Inner::new(Arc::new(block), (0, len), access, Some(part)));
-        if let Some(listing) = listing {
-            let found: Weak<Inner> = Arc::downgrade(&inner);
-            addresses::set_lookup(listing, found);
-        }
+        inner.list();
         let mut arena = self.arena();
         arena.used += 1;
         arena.used_bytes += len;
@@ -396,11 +393,9 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let (listing, access) = (block.allocation().listing(), block.host_access());
-        if let Some(listing) = listing {
-            let found: Weak<Self> = Arc::downgrade(self);
-            addresses::set_lookup(listing, found);
-        }
+        let found: Weak<Self> = Arc::downgrade(self);
+        block.allocation().set_lookup(found);
+        let access = block.host_access();
         self.arena().add_block(Arc::new(block), access);
         Ok(None)
     }
@@ -442,7 +437,7 @@ impl PoolInner {
     fn put(&self, slots: impl IntoIterator<Item = Slot>) -> (usize, Result<()>) {
         let mut evicted = Evicted::new();
         let bytes = self.arena().put(slots, &mut evicted);
-        (bytes, release(evicted))
+        (bytes, Block::release_all(evicted))
     }
 
     /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
@@ -502,7 +497,7 @@ impl PoolInner {
             let keep = keep.saturating_sub(arena.dedicated_bytes);
             arena.trim(keep, &mut evicted)
         };
-        log_failure(release(evicted));
+        log_failure(Block::release_all(evicted));
         polled + trimmed
     }
 
@@ -525,7 +520,7 @@ impl PoolInner {
         }
         let mut evicted = Evicted::new();
         self.arena().trim(0, &mut evicted);
-        log_failure(release(evicted));
+        log_failure(Block::release_all(evicted));
     }
 }
 
@@ -546,8 +541,7 @@ impl Home for PoolInner {
         };
         let queue = self.owner.gpu().retired();
         let Some(slot) = slot else {
-            let release = move || Arc::into_inner(block).map_or(Ok(()), Block::release);
-            return uses.release_after(self.context, queue, release);
+            return uses.release_after(self.context, queue, move || block.release());
         };
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
@@ -597,12 +591,6 @@ impl Lookup for PoolInner {
         let found = self.arena().find(address)?;
         Some(Memory::new(found))
     }
-}
-
-/// Releases blocks that the arena has evicted. Returns the first error.
-fn release(evicted: Evicted) -> Result<()> {
-    let released = evicted.into_iter().map(|block| Arc::into_inner(block).map_or(Ok(()), Block::release));
-    released.fold(Ok(()), Result::and)
 }
 
 fn log_failure(result: Result<()>) {

@@ -16,7 +16,7 @@ use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, Me
 use super::allocator_state::{AllocatorState, Attempt, Suballocation};
 use super::options::AllocatorOptions;
 use super::stub_device::{BlockRequest, Offer, stub_device};
-use crate::addresses::{self, Lookup};
+use crate::addresses::Lookup;
 use crate::allocation::{LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
@@ -90,7 +90,7 @@ impl AllocatorInner {
             desc.requirements.memory_type_bits = types & !refusals.types;
             let Attempt { suballocation, request, freed } =
                 self.state.lock().attempt(&desc, offer.take(), &refusals.failed);
-            if let Err(error) = release(freed) {
+            if let Err(error) = Block::release_all(freed) {
                 report!(Warn, "releasing memory: {error}");
             }
             let error = match suballocation {
@@ -156,10 +156,8 @@ impl AllocatorInner {
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
-        if let Some(listing) = block.allocation().listing() {
-            let found: Weak<Self> = Arc::downgrade(self);
-            addresses::set_lookup(listing, found);
-        }
+        let found: Weak<Self> = Arc::downgrade(self);
+        block.allocation().set_lookup(found);
         Ok((Offer { request, memory, host_ptr }, Arc::new(block)))
     }
 
@@ -246,7 +244,7 @@ impl AllocatorInner {
             state.is_closed = true;
             state.take_idle()
         };
-        if let Err(error) = release(idle) {
+        if let Err(error) = Block::release_all(idle) {
             report!(Warn, "releasing memory: {error}");
         }
         let AllocatorReport { allocations, total_allocated_bytes, .. } = self.report();
@@ -266,7 +264,7 @@ impl AllocatorInner {
         let (blocks, freed) = self.state.lock().free(slot);
         // The state or `blocks` has another reference.
         drop(block);
-        release(blocks).and(freed.map_err(|error| suballocation(&error)))
+        Block::release_all(blocks).and(freed.map_err(|error| suballocation(&error)))
     }
 }
 
@@ -304,13 +302,6 @@ impl Refusals {
         self.error.get_or_insert(error);
         Ok(())
     }
-}
-
-/// Releases blocks that the device has finished with all of. Returns the first error.
-fn release(blocks: Vec<Arc<Block>>) -> Result<()> {
-    // Another thread may still have a reference, and then releases the block.
-    let released = blocks.into_iter().map(|block| Arc::into_inner(block).map_or(Ok(()), Block::release));
-    released.fold(Ok(()), Result::and)
 }
 
 /// The kind of memory that a location asks for.
