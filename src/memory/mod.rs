@@ -32,7 +32,7 @@ use crate::allocation::Allocation;
 use crate::copy_engine::policy::SharedThresholds;
 use crate::cudarc_view::Slice;
 use crate::driver::context::Context;
-use crate::driver::{Handle, PER_THREAD_STREAM, fork};
+use crate::driver::{Handle, fork};
 use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
@@ -42,7 +42,7 @@ pub use lookup::memory_of;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
 pub use uses::DropPolicy;
-pub(crate) use uses::{BoundStream, Uses};
+pub(crate) use uses::{UsedStream, Uses};
 
 /// Memory that the CPU and the device share.
 ///
@@ -198,8 +198,8 @@ impl Inner {
         if fork::is_forked() { self.uses().bound_stream() } else { self.uses.lock().bound_stream() }
     }
 
-    fn bind(&self, stream: BoundStream) -> Result<()> {
-        if stream.raw().addr() == PER_THREAD_STREAM {
+    fn bind(&self, stream: UsedStream) -> Result<()> {
+        if stream.is_per_thread() {
             return Err(Error::PerThreadStream);
         }
         let before = self.uses.lock().bind(stream);
@@ -512,7 +512,7 @@ impl Memory {
         if stream.context().cu_ctx() != self.context() {
             return Err(Error::ForeignStream);
         }
-        self.inner.bind(BoundStream::shared(stream.clone()))
+        self.inner.bind(UsedStream::shared(stream, self.inner.context()))
     }
 
     /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the context's legacy default one.
@@ -539,7 +539,7 @@ impl Memory {
     /// See [`bind_raw_stream`](Self::bind_raw_stream).
     pub(crate) unsafe fn bind_checked_stream(&self, stream: StreamRef) -> Result<()> {
         fork::check()?;
-        self.inner.bind(BoundStream::Raw(Handle(stream.raw())))
+        self.inner.bind(stream.into())
     }
 
     /// The bound stream, if any.
@@ -561,7 +561,7 @@ impl Memory {
     pub fn unbind_stream(&self) -> Result<()> {
         fork::check()?;
         let waited_for = self.inner.uses();
-        waited_for.synchronize(self.inner.context())?;
+        waited_for.synchronize()?;
         // Another thread may have bound the memory to another stream meanwhile.
         let before = self.inner.uses.lock().unbind(waited_for.bound_stream());
         // Without the lock: dropping the last reference to a stream calls the driver.
@@ -576,7 +576,7 @@ impl Memory {
     /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
         fork::check()?;
-        self.inner.uses().synchronize(self.inner.context())
+        self.inner.uses().synchronize()
     }
 
     /// Records that a stream, of any context, uses the memory: the release waits for what it has been given by then. For
@@ -593,7 +593,7 @@ impl Memory {
     pub fn record_use(&self, stream: StreamRef) -> Result<()> {
         fork::check()?;
         self.expose();
-        self.inner.uses.lock().record(stream.into(), self.inner.context());
+        self.inner.uses.lock().record(stream.into());
         Ok(())
     }
 

@@ -35,35 +35,47 @@ pub enum DropPolicy {
     Immediate,
 }
 
-/// A stream that uses memory. Dropping it may call the driver, so no lock may be held.
+/// A stream that uses memory, and its context. Dropping it may call the driver, so no lock may be held; it leaves the current
+/// context as it was.
 #[derive(Debug, Clone)]
-pub(crate) enum BoundStream {
-    Shared(SharedStream),
-    /// Kept alive by the caller.
-    Raw(Handle<CUstream>),
+pub(crate) struct UsedStream {
+    stream: Handle<CUstream>,
+    context: Context,
+    /// Keeps the stream alive; `None` where the caller does.
+    keeper: Option<Arc<CudaStream>>,
 }
 
-impl BoundStream {
-    pub(crate) fn shared(stream: Arc<CudaStream>) -> Self {
-        Self::Shared(SharedStream(ManuallyDrop::new(stream)))
+impl UsedStream {
+    pub(crate) fn shared(stream: &Arc<CudaStream>, context: Context) -> Self {
+        Self { stream: Handle(stream.cu_stream()), context, keeper: Some(stream.clone()) }
     }
 
-    pub(crate) fn raw(&self) -> CUstream {
-        match self {
-            Self::Shared(stream) => stream.0.cu_stream(),
-            Self::Raw(stream) => stream.0,
+    pub(crate) fn is_per_thread(&self) -> bool {
+        self.stream.0.addr() == PER_THREAD_STREAM
+    }
+
+    /// Waits for the stream.
+    fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream lives until the memory is freed, by the contracts of `bind_raw_stream` and `record_use`.
+        self.context.run(|| unsafe { cuda()?.stream_synchronize(self.stream.0) })
+    }
+
+    /// Waits for the stream. One whose context is gone or broken has no work.
+    fn finish(&self) -> Result<()> {
+        if self.is_per_thread() {
+            // Each thread has its own.
+            return self.context.finish();
+        }
+        match self.synchronize() {
+            Err(error) if !error.ends_all_work() => Err(error),
+            _ => Ok(()),
         }
     }
 }
 
-/// A reference to a stream of cudarc's. Dropping it leaves the current context as it was.
-#[derive(Debug, Clone)]
-pub(crate) struct SharedStream(ManuallyDrop<Arc<CudaStream>>);
-
-impl Drop for SharedStream {
+impl Drop for UsedStream {
     fn drop(&mut self) {
-        // SAFETY: the last use of the field.
-        let stream = unsafe { ManuallyDrop::take(&mut self.0) };
+        let Some(stream) = self.keeper.take() else { return };
         if fork::is_forked() {
             // The stream is the parent's.
             let _ = ManuallyDrop::new(stream);
@@ -73,34 +85,26 @@ impl Drop for SharedStream {
     }
 }
 
-/// A stream other than the bound one, and its context.
-#[derive(Debug, Clone)]
-pub(crate) struct OtherStream {
-    pub(crate) stream: BoundStream,
-    pub(crate) context: Context,
+/// Whether both name the same stream: handles of default streams are the same in each context.
+impl PartialEq for UsedStream {
+    fn eq(&self, other: &Self) -> bool {
+        let number = |stream: &Self| if stream.stream.0.addr() == LEGACY_STREAM { 0 } else { stream.stream.0.addr() };
+        self.context == other.context && number(self) == number(other)
+    }
 }
 
-impl OtherStream {
-    /// Waits for the stream. One whose context is gone or broken has no work.
-    pub(crate) fn finish(&self) -> Result<()> {
-        if self.stream.raw().addr() == PER_THREAD_STREAM {
-            // Each thread has its own.
-            return self.context.finish();
-        }
-        // SAFETY: the stream lives until the memory is freed, by the contract of `record_use`.
-        match self.context.run(|| unsafe { cuda()?.stream_synchronize(self.stream.raw()) }) {
-            Err(error) if !error.ends_all_work() => Err(error),
-            _ => Ok(()),
-        }
+impl From<StreamRef> for UsedStream {
+    fn from(stream: StreamRef) -> Self {
+        Self { stream: Handle(stream.raw()), context: stream.context, keeper: None }
     }
 }
 
 /// The streams that use memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Uses {
-    bound: Option<BoundStream>,
+    bound: Option<UsedStream>,
     /// The streams of `record_use`.
-    others: Vec<OtherStream>,
+    others: Vec<UsedStream>,
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     for_context: bool,
@@ -136,51 +140,42 @@ impl Uses {
     }
 
     pub(crate) fn bound_stream(&self) -> Option<CUstream> {
-        self.bound.as_ref().map(BoundStream::raw)
-    }
-
-    fn is_bound_to(&self, stream: CUstream) -> bool {
-        self.bound_stream().is_some_and(|bound| is_same_stream(bound, stream))
+        self.bound.as_ref().map(|bound| bound.stream.0)
     }
 
     /// Binds to a stream. Returns the one before, to be dropped without the lock.
     #[must_use]
-    pub(crate) fn bind(&mut self, stream: BoundStream) -> Option<BoundStream> {
-        self.for_context |= self.bound.is_some() && !self.is_bound_to(stream.raw());
+    pub(crate) fn bind(&mut self, stream: UsedStream) -> Option<UsedStream> {
+        self.for_context |= self.bound.as_ref().is_some_and(|bound| *bound != stream);
         self.bound.replace(stream)
     }
 
     /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns the stream, to be dropped
     /// without the lock.
     #[must_use]
-    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<BoundStream> {
+    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<UsedStream> {
         if self.bound_stream() == finished { self.bound.take() } else { None }
     }
 
-    /// Records that a stream uses memory of the context `own`. Handles are compared within a context alone: those of the default
-    /// streams are the same in each.
-    pub(crate) fn record(&mut self, other: OtherStream, own: Context) {
-        let raw = other.stream.raw();
-        let is_known = |known: &OtherStream| known.context == other.context && is_same_stream(known.stream.raw(), raw);
-        let is_bound = other.context == own && self.is_bound_to(raw);
+    /// Records that a stream uses the memory.
+    pub(crate) fn record(&mut self, other: UsedStream) {
         // The thread that records the events may be another one.
-        self.for_context |= raw.addr() == PER_THREAD_STREAM;
-        if !is_bound && !self.others.iter().any(is_known) {
+        self.for_context |= other.is_per_thread();
+        if !self.bound.iter().chain(&self.others).any(|known| *known == other) {
             self.others.push(other);
         }
     }
 
     /// Records that a view is for a stream of `own`. Without a bound stream, the release waits for the whole context.
     pub(crate) fn record_view(&mut self, stream: &Arc<CudaStream>, own: Context) {
-        match self.bound_stream() {
+        match self.bound {
             None => self.for_context = true,
-            Some(bound) if is_same_stream(bound, stream.cu_stream()) => {}
-            Some(_) => self.record(OtherStream { stream: BoundStream::shared(stream.clone()), context: own }, own),
+            Some(_) => self.record(UsedStream::shared(stream, own)),
         }
     }
 
     /// The recorded streams of other contexts than `own`.
-    fn of_other_contexts(&self, own: Context) -> impl Iterator<Item = &OtherStream> {
+    fn of_other_contexts(&self, own: Context) -> impl Iterator<Item = &UsedStream> {
         self.others.iter().filter(move |other| other.context != own)
     }
 
@@ -190,22 +185,17 @@ impl Uses {
     }
 
     /// Waits for the bound stream, if there is one.
-    pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
-        self.bound_stream().map_or(Ok(()), |stream| {
-            // SAFETY: the stream is live for as long as the memory is bound to it.
-            context.run(|| unsafe { cuda()?.stream_synchronize(stream) })
-        })
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.bound.as_ref().map_or(Ok(()), UsedStream::synchronize)
     }
 
     /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out.
-    pub(crate) fn record_events(&self, context: Context) -> Result<Vec<Event>> {
-        let bound = self.bound.iter().map(|stream| (stream.raw(), context));
-        let others = self.others.iter().map(|other| (other.stream.raw(), other.context));
+    pub(crate) fn record_events(&self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
-        for (stream, context) in bound.chain(others) {
+        for used in self.bound.iter().chain(&self.others) {
             // SAFETY: the streams are live until the memory is freed, by the contracts of `bind_stream` and `record_use`.
-            let event = context.run(|| unsafe { RawEvent::record(stream) })?;
-            let event = Event::new(event, context);
+            let event = used.context.run(|| unsafe { RawEvent::record(used.stream.0) })?;
+            let event = Event::new(event, used.context);
             // An event of a stream that is being captured never passes: asking for it is an error.
             if !event.is_complete()? {
                 events.push(event);
@@ -217,7 +207,7 @@ impl Uses {
     /// Waits as the policy says, or returns the fence to wait for; with the first error. The memory's context is current.
     fn finish(&self, context: Context) -> (Option<Fence>, Result<()>) {
         let finished = match self.policy() {
-            DropPolicy::WaitForStream => self.record_events(context).map(|events| match events.is_empty() {
+            DropPolicy::WaitForStream => self.record_events().map(|events| match events.is_empty() {
                 true => None,
                 false => Some(Fence::Events(events)),
             }),
@@ -237,7 +227,7 @@ impl Uses {
     }
 
     fn finish_contexts(&self, context: Context) -> Result<()> {
-        self.of_other_contexts(context).try_for_each(OtherStream::finish)?;
+        self.of_other_contexts(context).try_for_each(UsedStream::finish)?;
         context.run(|| cuda()?.context_synchronize())
     }
 
@@ -286,67 +276,17 @@ impl Uses {
     }
 }
 
-/// Whether two handles name the same stream of one context.
-fn is_same_stream(one: CUstream, other: CUstream) -> bool {
-    let number = |stream: CUstream| if stream.addr() == LEGACY_STREAM { 0 } else { stream.addr() };
-    number(one) == number(other)
-}
-
-impl From<StreamRef> for OtherStream {
-    fn from(stream: StreamRef) -> Self {
-        Self { stream: BoundStream::Raw(Handle(stream.raw())), context: stream.context }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ptr;
-
     use super::*;
-
-    /// A stream's handle that no driver is asked about.
-    fn stream(address: usize) -> CUstream {
-        ptr::without_provenance_mut(address)
-    }
-
-    fn bind(uses: &mut Uses, address: usize) {
-        drop(uses.bind(BoundStream::Raw(Handle(stream(address)))));
-    }
-
-    fn bound_to(address: usize) -> Uses {
-        let mut uses = Uses::default();
-        bind(&mut uses, address);
-        uses
-    }
-
-    #[test]
-    fn memory_that_was_never_bound_waits_for_the_context() {
-        assert_eq!(Uses::default().policy(), DropPolicy::WaitForContext);
-        assert_eq!(bound_to(64).policy(), DropPolicy::WaitForStream);
-    }
-
-    #[test]
-    fn the_two_names_of_the_legacy_stream_are_one_stream() {
-        let mut uses = bound_to(0);
-        bind(&mut uses, LEGACY_STREAM);
-        assert_eq!(uses.policy(), DropPolicy::WaitForStream);
-    }
-
-    #[test]
-    fn binding_to_another_stream_makes_the_release_wait_for_the_context() {
-        let mut uses = bound_to(64);
-        bind(&mut uses, 64);
-        assert_eq!(uses.policy(), DropPolicy::WaitForStream);
-        bind(&mut uses, 128);
-        assert_eq!((uses.policy(), uses.bound_stream()), (DropPolicy::WaitForContext, Some(stream(128))));
-    }
 
     #[test]
     fn an_immediate_release_does_not_cover_a_copy_of_ours() {
-        let mut uses = bound_to(64);
-        uses.set_policy(DropPolicy::Immediate);
+        let mut uses = Uses::immediate();
         assert_eq!(uses.policy(), DropPolicy::Immediate);
         uses.record_unfinished_copy();
+        assert_eq!(uses.policy(), DropPolicy::WaitForContext);
+        uses.set_policy(DropPolicy::Immediate);
         assert_eq!(uses.policy(), DropPolicy::WaitForContext);
     }
 }

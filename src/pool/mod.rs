@@ -565,7 +565,7 @@ impl PoolInner {
             self.arena().put_for_context(slot);
             return Ok(());
         }
-        match uses.record_events(self.context) {
+        match uses.record_events() {
             Ok(events) if events.is_empty() => return self.put([slot]).1,
             Ok(events) => {
                 let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
