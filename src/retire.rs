@@ -33,31 +33,12 @@ pub(crate) enum Fence {
     Contexts(Vec<Context>),
 }
 
-/// The contexts that a scan may wait for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum WaitScope {
-    None,
-    /// One that the caller has just waited for.
-    Context(Context),
-    All,
-}
-
-impl WaitScope {
-    fn covers(self, context: Context) -> bool {
-        match self {
-            Self::None => false,
-            Self::Context(other) => other == context,
-            Self::All => true,
-        }
-    }
-}
-
 impl Fence {
-    /// Whether the device has passed it. Waits for contexts in `scope` alone.
-    pub(crate) fn is_passed(&self, scope: WaitScope) -> bool {
+    /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
+    pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         match self {
             Self::Events(events) => events.iter().all(Event::releases),
-            Self::Contexts(contexts) => contexts.iter().all(|&context| scope.covers(context)) && finish(contexts),
+            Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
         }
     }
 
@@ -182,17 +163,18 @@ impl RetireQueue {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Scans some of the oldest entries, and releases those whose fence has passed.
+    /// Scans some of the oldest entries, and releases those whose fence has passed. Waits for no context but `finished`, one that
+    /// the caller has just waited for.
     #[inline]
-    pub(crate) fn poll(&self, scope: WaitScope) {
+    pub(crate) fn poll(&self, finished: Option<Context>) {
         if self.len() > 0 {
-            self.scan(Self::SCANNED_PER_POLL, |fence| fence.is_passed(scope));
+            self.scan(Self::SCANNED_PER_POLL, |fence| fence.is_passed(|context| Some(context) == finished));
         }
     }
 
     /// Releases every entry whose fence has passed; waits for contexts. Returns their number.
     pub(crate) fn collect(&self) -> usize {
-        self.scan(usize::MAX, |fence| fence.is_passed(WaitScope::All))
+        self.scan(usize::MAX, |fence| fence.is_passed(|_| true))
     }
 
     /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
@@ -274,7 +256,7 @@ mod tests {
         // As a logger does that allocates: a poll, and after a shortage a drain.
         queue.push(passed(), move || {
             for _ in 0..2 {
-                again.poll(WaitScope::All);
+                again.poll(None);
                 assert!(SCANNING.get(), "the outer scan goes on");
                 assert!(!again.drain(None));
             }
@@ -320,7 +302,7 @@ mod tests {
         let queue = RetireQueue::default();
         (0..3 * RetireQueue::SCANNED_PER_POLL).for_each(|_| queue.push(passed(), || Ok(())));
         for rest in (0..3).rev() {
-            queue.poll(WaitScope::None);
+            queue.poll(None);
             assert_eq!(queue.len(), rest * RetireQueue::SCANNED_PER_POLL);
         }
     }

@@ -32,7 +32,6 @@ use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, fork};
 use crate::report::report;
-use crate::retire::WaitScope;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::DeviceMapping;
 use existing::ExistingRange;
@@ -147,7 +146,7 @@ impl Allocation {
         exported: Option<&Exported>,
     ) -> Result<Self> {
         let retired = owner.gpu().retired();
-        retired.poll(WaitScope::None);
+        retired.poll(None);
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {

@@ -9,7 +9,6 @@ use super::vulkan::{Dedication, Request};
 use super::{Allocation, ask};
 use crate::device::MemoryType;
 use crate::driver::vulkan::DedicatedTo;
-use crate::retire::WaitScope;
 use crate::{MemoryKind, Result, Vkgdr};
 
 /// The memory to allocate for buffers and images.
@@ -30,7 +29,7 @@ impl Allocation {
     /// driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says, and tries once more.
     pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let retired = owner.gpu().retired();
-        retired.poll(WaitScope::None);
+        retired.poll(None);
         let acquired = match Self::acquire_for_resources(owner, block) {
             Err(error)
                 if error.is_exhaustion()

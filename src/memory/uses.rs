@@ -11,7 +11,7 @@ use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::raw_event::RawEvent;
 use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM, fork};
-use crate::retire::{Fence, RetireQueue, WaitScope};
+use crate::retire::{Fence, RetireQueue};
 use crate::{Event, Result, StreamRef};
 
 /// The device work that freeing memory waits for.
@@ -259,11 +259,8 @@ impl Uses {
                 Err(error) => (Some(Fence::Contexts(self.contexts(context))), Err(error)),
             },
         };
-        let scope = match self.policy() {
-            // Entries that wait for the context, too, can be released.
-            DropPolicy::WaitForContext if finished.is_ok() => WaitScope::Context(context),
-            _ => WaitScope::None,
-        };
+        // Entries that wait for the context, too, can be released.
+        let has_waited = self.policy() == DropPolicy::WaitForContext && finished.is_ok();
         let released = match fence {
             None => then(),
             Some(fence) => {
@@ -271,7 +268,7 @@ impl Uses {
                 Ok(())
             }
         };
-        queue.poll(scope);
+        queue.poll(has_waited.then_some(context));
         finished.and(released)
     }
 }

@@ -29,7 +29,7 @@ use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
 use crate::report::report;
-use crate::retire::{Fence, WaitScope};
+use crate::retire::Fence;
 use crate::single_flight::SingleFlight;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
@@ -443,7 +443,7 @@ impl PoolInner {
     /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
     /// this frees. Does not wait.
     fn poll(&self, max: usize) -> usize {
-        self.ask_fences(max, |fence| fence.is_passed(WaitScope::None))
+        self.ask_fences(max, |fence| fence.is_passed(|_| false))
     }
 
     fn ask_fences(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {

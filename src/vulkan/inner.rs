@@ -24,7 +24,6 @@ use crate::driver::fork;
 use crate::lock::Lock;
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot};
 use crate::report::report;
-use crate::retire::WaitScope;
 use crate::single_flight::SingleFlight;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
@@ -107,7 +106,7 @@ impl AllocatorInner {
             if turn.is_none() {
                 turn = Some(self.growth.begin());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
-                self.owner.gpu().retired().poll(WaitScope::None);
+                self.owner.gpu().retired().poll(None);
                 continue;
             }
             match self.make_block(request) {
