@@ -258,8 +258,8 @@ impl Arena {
         self.block_bytes += len;
     }
 
-    /// Takes a free slot back that the device has finished with. Returns the bytes of the blocks that this evicts.
-    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>, evicted: &mut Evicted) -> usize {
+    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept.
+    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>) -> Evicted {
         for slot in slots {
             let span = self.span(slot);
             let class = span.class;
@@ -270,7 +270,7 @@ impl Arena {
             self.free_lists[class].slots.push(slot);
             self.free_slots += 1;
         }
-        if (!self.caching || self.closed) && self.free_spans > 0 { self.trim(0, evicted) } else { 0 }
+        if (!self.caching || self.closed) && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
     }
 
     /// Keeps a free slot until the device has passed its fence.
@@ -352,8 +352,12 @@ impl Arena {
         }
     }
 
-    /// Evicts blocks without spans, until at most `keep` bytes are left.
-    fn evict_blocks(&mut self, keep: usize, evicted: &mut Evicted) {
+    /// Evicts unused blocks, until at most `keep` bytes are left.
+    pub(super) fn trim(&mut self, keep: usize) -> Evicted {
+        let mut evicted = Evicted::new();
+        if self.block_bytes > keep {
+            self.give_free_spans_back();
+        }
         for place in &mut self.blocks {
             if self.block_bytes > keep
                 && let Some(block) = place.take_if(|block| block.free.is_whole())
@@ -362,15 +366,6 @@ impl Arena {
                 evicted.push(block.block);
             }
         }
-    }
-
-    /// Evicts unused blocks, until at most `keep` bytes are left. Returns the bytes evicted.
-    pub(super) fn trim(&mut self, keep: usize, evicted: &mut Evicted) -> usize {
-        let before = self.block_bytes;
-        if before > keep {
-            self.give_free_spans_back();
-            self.evict_blocks(keep, evicted);
-        }
-        before - self.block_bytes
+        evicted
     }
 }

@@ -433,11 +433,10 @@ impl PoolInner {
         Ok(Some(memory))
     }
 
-    /// Takes a slot back that the device has finished with. Returns the bytes of the blocks that this frees.
-    fn put(&self, slots: impl IntoIterator<Item = Slot>) -> (usize, Result<()>) {
-        let mut evicted = Evicted::new();
-        let bytes = self.arena().put(slots, &mut evicted);
-        (bytes, Block::release_all(evicted))
+    /// Takes a slot back that the device has finished with.
+    fn put(&self, slot: Slot) -> Result<()> {
+        let evicted = self.arena().put([slot]);
+        Block::release_all(evicted)
     }
 
     /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
@@ -454,9 +453,8 @@ impl PoolInner {
             let fenced = self.arena().pop_fenced();
             let Some(fenced) = fenced else { break };
             if passed(&fenced.fence) {
-                let (bytes, released) = self.put([fenced.slot]);
-                log_failure(released);
-                freed += bytes;
+                let evicted = self.arena().put([fenced.slot]);
+                freed += release(evicted);
             } else {
                 self.arena().requeue(fenced);
             }
@@ -475,9 +473,8 @@ impl PoolInner {
             self.arena().put_back(taken);
             return 0;
         }
-        let (bytes, released) = self.put(taken);
-        log_failure(released);
-        bytes
+        let evicted = self.arena().put(taken);
+        release(evicted)
     }
 
     /// Waits for free memory that the device may still use, at most until `deadline`, and frees every unused block. Returns true if
@@ -491,14 +488,12 @@ impl PoolInner {
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
     fn trim(&self, keep: usize) -> usize {
         let polled = self.poll(usize::MAX);
-        let mut evicted = Evicted::new();
-        let trimmed = {
+        let evicted = {
             let mut arena = self.arena();
             let keep = keep.saturating_sub(arena.dedicated_bytes);
-            arena.trim(keep, &mut evicted)
+            arena.trim(keep)
         };
-        log_failure(Block::release_all(evicted));
-        polled + trimmed
+        polled + release(evicted)
     }
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
@@ -510,17 +505,19 @@ impl PoolInner {
             let fenced = self.arena().pop_fenced();
             let Some(Fenced { fence, slot, .. }) = fenced else { break };
             let inner = self.clone();
-            queue.push(fence, move || inner.put([slot]).1);
+            queue.push(fence, move || inner.put(slot));
         }
         // What could not be waited for, as during a capture.
         let slots = self.arena().take_for_context();
         if !slots.is_empty() {
             let inner = self.clone();
-            queue.push(Fence::Contexts(vec![self.context]), move || inner.put(slots).1);
+            queue.push(Fence::Contexts(vec![self.context]), move || {
+                let evicted = inner.arena().put(slots);
+                Block::release_all(evicted)
+            });
         }
-        let mut evicted = Evicted::new();
-        self.arena().trim(0, &mut evicted);
-        log_failure(Block::release_all(evicted));
+        let evicted = self.arena().trim(0);
+        release(evicted);
     }
 }
 
@@ -546,13 +543,13 @@ impl Home for PoolInner {
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
         if uses.policy() == DropPolicy::Immediate {
-            return self.put([slot]).1;
+            return self.put(slot);
         }
         let waits_now = !caching && uses.policy() == DropPolicy::WaitForContext;
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
         if closed || waits_now || uses.is_of_other_contexts(self.context) {
             let inner = self.clone();
-            return uses.release_after(self.context, queue, move || inner.put([slot]).1);
+            return uses.release_after(self.context, queue, move || inner.put(slot));
         }
         self.keep_pending(slot, &uses)
     }
@@ -566,7 +563,7 @@ impl PoolInner {
             return Ok(());
         }
         match uses.record_events() {
-            Ok(events) if events.is_empty() => return self.put([slot]).1,
+            Ok(events) if events.is_empty() => return self.put(slot),
             Ok(events) => {
                 let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
                 self.arena().put_fenced(Fenced { fence: Fence::Events(events), stream, slot });
@@ -593,10 +590,13 @@ impl Lookup for PoolInner {
     }
 }
 
-fn log_failure(result: Result<()>) {
-    if let Err(error) = result {
+/// Releases blocks that the arena has evicted, and logs a failure. Returns their bytes.
+fn release(evicted: Evicted) -> usize {
+    let bytes = evicted.iter().map(|block| block.allocation().len()).sum();
+    if let Err(error) = Block::release_all(evicted) {
         report!(Warn, "releasing memory: {error}");
     }
+    bytes
 }
 
 impl fmt::Debug for PoolInner {
