@@ -199,12 +199,9 @@ impl Memory {
     /// them.
     #[inline]
     fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
-        if access != HostAccess::WriteCombined {
-            return self.write_slow(offset, source);
-        }
         let to = self.host_range(offset, source.len())?;
-        if source.len() >= self.inner.thresholds.of(Direction::Write) {
-            return self.write_slow(offset, source);
+        if access != HostAccess::WriteCombined || source.len() >= self.inner.thresholds.of(Direction::Write) {
+            return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
         unsafe { copy::write(access, to, source) };
@@ -214,33 +211,15 @@ impl Memory {
     /// The counterpart of [`write_uncached`](Self::write_uncached) for [`read`](Self::read).
     #[inline]
     fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
-        if access != HostAccess::WriteCombined {
-            return self.read_slow(offset, target);
-        }
         // First, so that the fence does not wait for the loads below.
         copy::order_reads(access);
         let from = self.host_range(offset, target.len())?;
-        if target.len() >= self.inner.thresholds.of(Direction::Read) {
-            return self.read_slow(offset, target);
+        if access != HostAccess::WriteCombined || target.len() >= self.inner.thresholds.of(Direction::Read) {
+            return self.read_bytes(CopyPolicy::Auto, offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
         unsafe { copy::read_unordered(access, from, target) };
         Ok(())
-    }
-
-    /// Writes by the copy engine, forced routines for cached memory, and refused writes.
-    #[cold]
-    fn write_slow(&self, offset: usize, source: &[u8]) -> Result<()> {
-        // Memory without a host view is refused.
-        let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
-        self.write_bytes(policy, offset, source)
-    }
-
-    /// The counterpart of [`write_slow`](Self::write_slow) for reads.
-    #[cold]
-    fn read_slow(&self, offset: usize, target: &mut [u8]) -> Result<()> {
-        let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
-        self.read_bytes(policy, offset, target)
     }
 
     fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
@@ -260,6 +239,7 @@ impl Memory {
         self.owner().copy_engines()
     }
 
+    #[cold]
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let view = self.cpu_view();
         match self.path(policy, Direction::Write, source.len()) {
@@ -271,6 +251,7 @@ impl Memory {
         }
     }
 
+    #[cold]
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let view = self.cpu_view();
         match self.path(policy, Direction::Read, target.len()) {
