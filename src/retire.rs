@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::driver::context::Context;
+use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::fork;
 use crate::lock::Lock;
 use crate::report::report;
@@ -74,8 +74,13 @@ fn finish(contexts: &[Context]) -> bool {
 }
 
 /// [`finish`], at most until `deadline`. `cuCtxSynchronize` takes no bound, so another thread calls it, which ends with the
-/// device's work: one for each context, however often programs try again.
+/// device's work: one for each context, however often programs try again. It may outlive whatever the program knows of, so
+/// that it keeps its contexts alive. Those that others end, of `cuCtxCreate`, are waited for here, without a bound.
 fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
+    let keep = |context: &Context| context.primary_device().and_then(|device| PrimaryContext::retain(device).ok());
+    // One that was reset has no work, and must not be made anew.
+    let kept: Option<Vec<_>> = contexts.iter().filter(|context| !context.is_destroyed()).map(keep).collect();
+    let Some(kept) = kept else { return Instant::now() < deadline && finish(contexts) };
     static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
     let contexts = contexts.to_vec();
     while Instant::now() < deadline {
@@ -92,6 +97,7 @@ fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let finished = finish(&contexts);
+            drop(kept);
             WAITED_FOR.lock().retain(|context| !contexts.contains(context));
             // The caller may have gone.
             let _ = sender.send(finished);

@@ -206,7 +206,8 @@ impl Vkgdr {
     /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1 s by
     /// default. Pools wait as long for memory of theirs. Holds for all clones of the handle.
     ///
-    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting.
+    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. What
+    /// waits for all work of a context of `cuCtxCreate` is waited for without a bound, except with 0.
     pub fn set_shortage_timeout(&self, timeout: Duration) {
         *self.handle.shortage_timeout.lock() = timeout;
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use support::codes;
-use support::cuda::Stream;
+use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
 use support::{Controls, Shortage, refused};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
@@ -106,7 +106,7 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
 
 #[test]
 fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(OpenFlags::empty())?);
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }
