@@ -77,10 +77,13 @@ fn finish(contexts: &[Context]) -> bool {
 /// device's work: one for each context, however often programs try again. It may outlive whatever the program knows of, so
 /// that it keeps its contexts alive. Those that others end, of `cuCtxCreate`, are waited for here, without a bound.
 fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
+    /// An idle device answers in this time, so that a timeout of 0 asks, too.
+    const LEAST_WAIT: Duration = Duration::from_millis(1);
     let keep = |context: &Context| context.primary_device().and_then(|device| PrimaryContext::retain(device).ok());
     // One that was reset has no work, and must not be made anew.
     let kept: Option<Vec<_>> = contexts.iter().filter(|context| !context.is_destroyed()).map(keep).collect();
     let Some(kept) = kept else { return Instant::now() < deadline && finish(contexts) };
+    let deadline = deadline.max(Instant::now() + LEAST_WAIT);
     static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
     let contexts = contexts.to_vec();
     while Instant::now() < deadline {
@@ -95,13 +98,18 @@ fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
             waited_for.extend(&contexts);
         }
         let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
+        let waited_for = contexts.clone();
+        let wait = move || {
             let finished = finish(&contexts);
             drop(kept);
             WAITED_FOR.lock().retain(|context| !contexts.contains(context));
             // The caller may have gone.
             let _ = sender.send(finished);
-        });
+        };
+        if thread::Builder::new().spawn(wait).is_err() {
+            WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
+            return false;
+        }
         return receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true);
     }
     false

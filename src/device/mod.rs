@@ -207,7 +207,9 @@ impl Vkgdr {
     /// default. Pools wait as long for memory of theirs. Holds for all clones of the handle.
     ///
     /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. What
-    /// waits for all work of a context of `cuCtxCreate` is waited for without a bound, except with 0.
+    /// waits for all work of a context of `cuCtxCreate` is waited for without a bound, except with 0, with which it is not waited
+    /// for at all: bind memory to streams there. An allocation from a pool may wait for up to three times as long: for its own
+    /// memory, and for each of two attempts to add a block.
     pub fn set_shortage_timeout(&self, timeout: Duration) {
         *self.handle.shortage_timeout.lock() = timeout;
     }

@@ -186,6 +186,11 @@ impl Inner {
         self.uses.lock().record_view(stream, self.context());
     }
 
+    /// Records that work of an earlier holder of the memory goes on, on the stream that it is about to be bound to.
+    pub(crate) fn record_earlier_work(&self) {
+        self.uses.lock().record_earlier_work();
+    }
+
     /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
     fn uses(&self) -> Uses {
         if fork::is_forked() {

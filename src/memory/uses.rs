@@ -110,6 +110,8 @@ pub(crate) struct Uses {
     for_context: bool,
     /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
     unfinished_copy: bool,
+    /// Whether work of an earlier holder may still use the memory, on the bound stream.
+    earlier_work: bool,
     immediate: bool,
 }
 
@@ -122,7 +124,7 @@ impl Uses {
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
             Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
-            Self { immediate: true, .. } => DropPolicy::Immediate,
+            Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
             Self { bound: Some(_), for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
@@ -137,6 +139,12 @@ impl Uses {
     /// does not cover that copy.
     pub(crate) fn record_unfinished_copy(&mut self) {
         self.unfinished_copy = true;
+    }
+
+    /// Records that work of an earlier holder may still use the memory, on the stream that it is bound to: an immediate release
+    /// does not cover that.
+    pub(crate) fn record_earlier_work(&mut self) {
+        self.earlier_work = true;
     }
 
     pub(crate) fn bound_stream(&self) -> Option<CUstream> {

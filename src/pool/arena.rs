@@ -273,20 +273,27 @@ impl Arena {
         if (!self.caching || self.closed) && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
     }
 
-    /// Keeps a free slot until the device has passed its fence.
-    pub(super) fn put_fenced(&mut self, fenced: Fenced) {
-        self.span(fenced.slot).slots[fenced.slot.index as usize] = Weak::new();
-        self.requeue(fenced);
+    /// Whether free slots that the device may still use are kept here. Asked by what keeps them, under the same lock: what comes
+    /// after the pool's end would never be asked for.
+    const fn keeps_pending(&self) -> bool {
+        self.caching && !self.closed
     }
 
-    /// Keeps a free slot that [`pop_fenced`](Self::pop_fenced) took.
-    pub(super) fn requeue(&mut self, fenced: Fenced) {
-        self.fenced.push_back(fenced);
-        if self.fenced.len() > Self::MAX_FENCED
-            && let Some(oldest) = self.fenced.pop_front()
-        {
-            self.put_for_context(oldest.slot);
+    /// Keeps a free slot until the device has passed its fence; hands it back where nothing is kept. With more than
+    /// [`MAX_FENCED`](Self::MAX_FENCED), the oldest waits for the whole context, and its fence is returned, to be dropped without
+    /// the lock.
+    pub(super) fn put_fenced(&mut self, fenced: Fenced) -> Result<Option<Fence>, Fenced> {
+        self.span(fenced.slot).slots[fenced.slot.index as usize] = Weak::new();
+        if !self.keeps_pending() {
+            return Err(fenced);
         }
+        self.fenced.push_back(fenced);
+        if self.fenced.len() <= Self::MAX_FENCED {
+            return Ok(None);
+        }
+        let oldest = self.fenced.pop_front().expect("there are more than none");
+        self.add_for_context(oldest.slot);
+        Ok(Some(oldest.fence))
     }
 
     /// The oldest fence, to be asked without the lock.
@@ -309,9 +316,19 @@ impl Arena {
         Some((self.taken(slot), fence))
     }
 
-    /// Keeps a free slot until the whole context has finished.
-    pub(super) fn put_for_context(&mut self, slot: Slot) {
-        self.span(slot).slots[slot.index as usize] = Weak::new();
+    /// Keeps free slots until the whole context has finished; hands them back where nothing is kept.
+    pub(super) fn put_for_context(&mut self, slots: Vec<Slot>) -> Result<(), Vec<Slot>> {
+        for slot in &slots {
+            self.span(*slot).slots[slot.index as usize] = Weak::new();
+        }
+        if !self.keeps_pending() {
+            return Err(slots);
+        }
+        slots.into_iter().for_each(|slot| self.add_for_context(slot));
+        Ok(())
+    }
+
+    fn add_for_context(&mut self, slot: Slot) {
         let class = self.class(slot);
         self.for_context_bytes += self.classes.size(class);
         self.for_context.push(slot);
@@ -323,9 +340,10 @@ impl Arena {
         std::mem::take(&mut self.for_context)
     }
 
-    /// Puts back what [`take_for_context`](Self::take_for_context) took.
-    pub(super) fn put_back(&mut self, taken: Vec<Slot>) {
-        taken.into_iter().for_each(|slot| self.put_for_context(slot));
+    /// Ends the keeping of free slots. Returns those that the device may still use.
+    pub(super) fn close(&mut self) -> (VecDeque<Fenced>, Vec<Slot>) {
+        self.closed = true;
+        (std::mem::take(&mut self.fenced), self.take_for_context())
     }
 
     /// Gives the room of every span back whose slots are all free.

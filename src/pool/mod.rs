@@ -25,6 +25,7 @@ use self::arena::{Arena, Evicted, Fenced, Taken};
 use self::classes::Classes;
 use crate::addresses::Lookup;
 use crate::driver::context::Context;
+use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
@@ -373,8 +374,9 @@ impl PoolInner {
             return Ok(Some(memory));
         }
         self.poll(usize::MAX);
+        let deadline = Some(self.owner.shortage_deadline());
         if self.arena().for_context_bytes() >= self.block_len / 4 {
-            self.wait_for_context(Some(self.owner.shortage_deadline()));
+            self.wait_for_context(deadline);
         }
         if let Some(memory) = self.take(class, len) {
             return Ok(Some(memory));
@@ -382,7 +384,7 @@ impl PoolInner {
         let block = match self.make_block(self.block_len) {
             Err(error) if error.is_exhaustion() => {
                 if self.may_need_room(&error) {
-                    self.release_unused(Some(self.owner.shortage_deadline()));
+                    self.release_unused(deadline);
                     if let Some(memory) = self.take(class, len) {
                         return Ok(Some(memory));
                     }
@@ -418,19 +420,56 @@ impl PoolInner {
     unsafe fn take_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Option<Memory>> {
         let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream, class));
         let Some((taken, fence)) = found else { return Ok(None) };
-        // SAFETY: live by this method's contract, and used only until it returns.
-        let waiting = unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| match &fence {
-            Fence::Events(events) => events.iter().try_for_each(|event| stream.wait(event)),
-            Fence::Contexts(contexts) => contexts.iter().try_for_each(|context| context.finish()),
-        });
-        if let Err(error) = waiting {
-            self.arena().requeue(Fenced { fence, stream: stream.addr(), slot: taken.slot });
-            return Err(error);
+        // SAFETY: live by this method's contract.
+        let is_capturing = self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) });
+        let waiting = match is_capturing {
+            // A wait for what came before the capture would end it.
+            Ok(true) => Ok(false),
+            // SAFETY: live by this method's contract, and used only until it returns.
+            Ok(false) => unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| {
+                match &fence {
+                    Fence::Events(events) => events.iter().try_for_each(|event| stream.wait(event))?,
+                    Fence::Contexts(contexts) => contexts.iter().try_for_each(|context| context.finish())?,
+                }
+                Ok(true)
+            }),
+            Err(error) => Err(error),
+        };
+        if !matches!(waiting, Ok(true)) {
+            self.keep_fenced(Fenced { fence, stream: stream.addr(), slot: taken.slot });
+            return waiting.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), taken, len);
         // The earlier user's work goes on.
         memory.expose();
+        memory.inner().record_earlier_work();
         Ok(Some(memory))
+    }
+
+    /// Keeps a free slot until the device has passed its fence: here, or in the GPU's queue.
+    fn keep_fenced(self: &Arc<Self>, fenced: Fenced) {
+        // A statement of its own: fences are dropped, and the queue called, without the lock.
+        let kept = self.arena().put_fenced(fenced);
+        if let Err(Fenced { fence, slot, .. }) = kept {
+            self.retire(fence, vec![slot]);
+        }
+    }
+
+    /// Keeps free slots until the whole context has finished: here, or in the GPU's queue.
+    fn keep_for_context(self: &Arc<Self>, slots: Vec<Slot>) {
+        let kept = self.arena().put_for_context(slots);
+        if let Err(slots) = kept {
+            self.retire(Fence::Contexts(vec![self.context]), slots);
+        }
+    }
+
+    /// Takes free slots back once the device has passed a fence. The queue keeps the pool's memory until then.
+    fn retire(self: &Arc<Self>, fence: Fence, slots: Vec<Slot>) {
+        let inner = self.clone();
+        self.owner.gpu().retired().push(fence, move || {
+            let evicted = inner.arena().put(slots);
+            Block::release_all(evicted)
+        });
     }
 
     /// Takes a slot back that the device has finished with.
@@ -441,11 +480,11 @@ impl PoolInner {
 
     /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
     /// this frees. Does not wait.
-    fn poll(&self, max: usize) -> usize {
+    fn poll(self: &Arc<Self>, max: usize) -> usize {
         self.ask_fences(max, |fence| fence.is_passed(|_| false))
     }
 
-    fn ask_fences(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
+    fn ask_fences(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
         let mut freed = 0;
         // Statements of their own, so that the arena does not stay locked.
         let count = self.arena().fenced_len().min(max);
@@ -456,7 +495,7 @@ impl PoolInner {
                 let evicted = self.arena().put([fenced.slot]);
                 freed += release(evicted);
             } else {
-                self.arena().requeue(fenced);
+                self.keep_fenced(fenced);
             }
         }
         freed
@@ -464,13 +503,13 @@ impl PoolInner {
 
     /// Waits for the context, and takes back what waited for it. Returns the bytes of the blocks that this frees. What cannot be
     /// waited for, or not before `deadline`, goes on waiting.
-    fn wait_for_context(&self, deadline: Option<Instant>) -> usize {
+    fn wait_for_context(self: &Arc<Self>, deadline: Option<Instant>) -> usize {
         let taken = self.arena().take_for_context();
         if taken.is_empty() {
             return 0;
         }
         if !Fence::Contexts(vec![self.context]).wait_until(deadline) {
-            self.arena().put_back(taken);
+            self.keep_for_context(taken);
             return 0;
         }
         let evicted = self.arena().put(taken);
@@ -479,14 +518,14 @@ impl PoolInner {
 
     /// Waits for free memory that the device may still use, at most until `deadline`, and frees every unused block. Returns true if
     /// that may have freed any memory.
-    fn release_unused(&self, deadline: Option<Instant>) -> bool {
+    fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         let freed = self.wait_for_context(deadline);
         let freed = freed + self.ask_fences(usize::MAX, |fence| fence.wait_until(deadline)) + self.trim(0) > 0;
         self.owner.gpu().retired().drain(deadline) | freed
     }
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
-    fn trim(&self, keep: usize) -> usize {
+    fn trim(self: &Arc<Self>, keep: usize) -> usize {
         let polled = self.poll(usize::MAX);
         let evicted = {
             let mut arena = self.arena();
@@ -498,23 +537,19 @@ impl PoolInner {
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
     fn close(self: &Arc<Self>) {
-        self.arena().closed = true;
-        self.wait_for_context(None);
-        let queue = self.owner.gpu().retired();
-        loop {
-            let fenced = self.arena().pop_fenced();
-            let Some(Fenced { fence, slot, .. }) = fenced else { break };
-            let inner = self.clone();
-            queue.push(fence, move || inner.put(slot));
+        let (fenced, slots) = self.arena().close();
+        for Fenced { fence, slot, .. } in fenced {
+            self.retire(fence, vec![slot]);
         }
-        // What could not be waited for, as during a capture.
-        let slots = self.arena().take_for_context();
         if !slots.is_empty() {
-            let inner = self.clone();
-            queue.push(Fence::Contexts(vec![self.context]), move || {
-                let evicted = inner.arena().put(slots);
-                Block::release_all(evicted)
-            });
+            let fence = Fence::Contexts(vec![self.context]);
+            if fence.wait_until(None) {
+                let evicted = self.arena().put(slots);
+                release(evicted);
+            } else {
+                // What cannot be waited for, as during a capture.
+                self.retire(fence, slots);
+            }
         }
         let evicted = self.arena().trim(0);
         release(evicted);
@@ -545,9 +580,8 @@ impl Home for PoolInner {
         if uses.policy() == DropPolicy::Immediate {
             return self.put(slot);
         }
-        let waits_now = !caching && uses.policy() == DropPolicy::WaitForContext;
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
-        if closed || waits_now || uses.is_of_other_contexts(self.context) {
+        if closed || !caching || uses.is_of_other_contexts(self.context) {
             let inner = self.clone();
             return uses.release_after(self.context, queue, move || inner.put(slot));
         }
@@ -557,19 +591,19 @@ impl Home for PoolInner {
 
 impl PoolInner {
     /// Keeps a free slot that the device may still use.
-    fn keep_pending(&self, slot: Slot, uses: &Uses) -> Result<()> {
+    fn keep_pending(self: &Arc<Self>, slot: Slot, uses: &Uses) -> Result<()> {
         if uses.policy() != DropPolicy::WaitForStream {
-            self.arena().put_for_context(slot);
+            self.keep_for_context(vec![slot]);
             return Ok(());
         }
         match uses.record_events() {
             Ok(events) if events.is_empty() => return self.put(slot),
             Ok(events) => {
                 let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
-                self.arena().put_fenced(Fenced { fence: Fence::Events(events), stream, slot });
+                self.keep_fenced(Fenced { fence: Fence::Events(events), stream, slot });
             }
             Err(error) => {
-                self.arena().put_for_context(slot);
+                self.keep_for_context(vec![slot]);
                 // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
                 let is_over = error.ends_all_work() && !error.is_fatal_to_context();
                 if !is_over && !error.is_of_capture() {

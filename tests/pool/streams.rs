@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use support::blocking::was_open_on_return;
 use support::codes;
@@ -26,7 +28,7 @@ fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
 }
 
 #[test]
-fn trim_counts_blocks_released_while_events_are_polled() -> Result {
+fn a_pool_that_keeps_nothing_frees_a_block_once_a_stream_has_finished_with_it() -> Result {
     let (_context, gpu, pool) = open()?;
     let stream = Stream::create();
     let (chunk, _) = exposed(&pool)?;
@@ -39,7 +41,82 @@ fn trim_counts_blocks_released_while_events_are_polled() -> Result {
     gate.open();
     stream.synchronize();
     let live = gpu.live_allocations();
+    assert_eq!((gpu.collect(), pool.managed_bytes(), gpu.live_allocations()), (1, 0, live - 1));
+    Ok(())
+}
+
+#[test]
+fn trim_counts_blocks_released_while_events_are_polled() -> Result {
+    let (_context, gpu, pool) = open()?;
+    let stream = Stream::create();
+    let (chunk, _) = exposed(&pool)?;
+    let gate = stream.hold();
+    // SAFETY: the stream is declared earlier.
+    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    drop(chunk);
+    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
+    gate.open();
+    stream.synchronize();
+    let live = gpu.live_allocations();
     assert_eq!((pool.trim(0), pool.managed_bytes(), gpu.live_allocations()), (BLOCK, 0, live - 1));
+    Ok(())
+}
+
+/// Another thread drops the last clone of the pool meanwhile.
+#[test]
+fn memory_that_goes_with_its_pool_is_not_freed_under_a_stream() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let stream = Stream::create();
+    for _ in 0..300 {
+        let pool = Pool::new(&gpu, PoolOptions::default().block_len(64 << 10).largest_chunk(64 << 10))?;
+        let (chunk, _) = exposed(&pool)?;
+        // SAFETY: the stream is declared earlier.
+        unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+        let gate = stream.hold();
+        let before = gpu.live_allocations();
+        thread::scope(|scope| {
+            scope.spawn(|| drop(chunk));
+            drop(pool);
+        });
+        let after = gpu.live_allocations();
+        gate.open();
+        stream.synchronize();
+        assert_eq!(after, before, "freed under the stream");
+        gpu.collect();
+    }
+    Ok(())
+}
+
+#[test]
+fn an_immediate_free_does_not_cover_the_work_before_an_allocation_on_a_stream() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let (chunk, _) = exposed(&pool)?;
+    let address = host_address(&chunk);
+    // SAFETY: the stream is declared earlier.
+    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    drop(chunk);
+    // SAFETY: as above.
+    let again = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
+    assert_eq!(host_address(&again), address);
+    // SAFETY: nothing was submitted through it.
+    unsafe { again.free_unsynchronized() }?;
+    assert!(!addresses(&pool, 10)?.contains(&address), "reused while the stream may use it");
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn a_pool_reuses_what_an_idle_device_does_not_use_whatever_the_timeout() -> Result {
+    let (_context, gpu) =
+        (cuda::PrimaryContext::retain_and_push(0), Vkgdr::open_primary_context(0, OpenFlags::empty())?);
+    gpu.set_shortage_timeout(Duration::ZERO);
+    let pool = Pool::new(&gpu, PoolOptions::default().block_len(64 << 10).largest_chunk(64 << 10))?;
+    for _ in 0..100 {
+        drop(exposed(&pool)?);
+    }
+    assert!(pool.managed_bytes() <= 4 * (64 << 10), "{} bytes are managed", pool.managed_bytes());
     Ok(())
 }
 

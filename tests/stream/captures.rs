@@ -17,7 +17,11 @@ const THREAD_LOCAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE
 
 /// Runs `work` while a new stream is captured. Returns whether the capture was still valid afterwards.
 fn captured(mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
-    let stream = Stream::create();
+    captured_on(&Stream::create(), mode, work)
+}
+
+/// [`captured`] on a stream.
+fn captured_on(stream: &Stream, mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
     // SAFETY: the stream is live.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) };
     assert_eq!(begun, CUresult::CUDA_SUCCESS);
@@ -115,5 +119,27 @@ fn what_waits_for_a_context_ends_no_later_capture() -> Result {
     assert!(valid, "an allocation waited for the context");
     drop(memory.transpose()?);
     assert_eq!(gpu.deferred_frees(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_pool_allocates_on_a_stream_that_is_captured() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    let stream = Stream::create();
+    let memory = pool.allocate(SIZE)?;
+    assert_ne!(memory.device_ptr(), 0);
+    // SAFETY: the stream is declared earlier.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    drop(memory);
+    let mut allocated = None;
+    let valid = captured_on(&stream, RELAXED, || {
+        // SAFETY: as above.
+        allocated = Some(unsafe { pool.allocate_on_raw(SIZE, stream.raw()) });
+    });
+    assert!(valid, "the capture was ended");
+    gate.open();
+    allocated.transpose()?;
     Ok(())
 }
