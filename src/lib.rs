@@ -37,10 +37,13 @@
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
 
 #![cfg_attr(
-    not(feature = "__internal"),
-    allow(dead_code, unreachable_pub, reason = "what the bindings and the command alone use")
+    not(all(feature = "__internal", feature = "vulkan")),
+    allow(dead_code, reason = "what the bindings, the command and the module `vulkan` alone use")
 )]
-#![cfg_attr(not(feature = "vulkan"), allow(dead_code, reason = "what the module `vulkan` alone uses"))]
+#![cfg_attr(
+    not(feature = "__internal"),
+    allow(unreachable_pub, reason = "what is public for the bindings and the command alone")
+)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");

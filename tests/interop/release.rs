@@ -158,8 +158,9 @@ fn memory_of_a_pool_is_not_lent_again_while_a_recorded_stream_of_another_context
     let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
     all.iter().try_for_each(|memory| host_write(memory, 0, &[1; LEN]))?;
     let gate = setup.read(&all[0])?;
-    drop(all);
     let others = while_shut(gate, || {
+        // Waits for the stream of the other context.
+        drop(all);
         pool.release_unused();
         let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
         all.iter().try_for_each(|memory| host_write(memory, 0, &[0xee; LEN]))?;
