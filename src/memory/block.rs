@@ -17,7 +17,7 @@ use crate::{MemoryKind, Result, Vkgdr};
 
 /// A live allocation with the context that it was made in: all of one memory, or divided by a pool or an allocator.
 ///
-/// Its drop releases it at once: whoever drops the last reference knows that the device has finished with all of it.
+/// A drop releases it at once. The last reference is dropped only after the device has finished with all of it.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// `None` during the release only.

@@ -584,9 +584,9 @@ impl Memory {
         self.inner.uses().synchronize()
     }
 
-    /// Records that a stream, of any context, uses the memory: the release waits for what it has been given by then. For
-    /// kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than the bound one; memory that is not bound
-    /// waits for all streams of its own context anyway.
+    /// Records that a stream, of any context, uses the memory. The release waits for the work that was submitted to the stream
+    /// before the memory was freed. For kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than
+    /// the bound one; memory that is not bound waits for all streams of its own context anyway.
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
     /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect); the drop of other memory, a pool's, too,
