@@ -37,7 +37,7 @@ impl Fence {
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         match self {
-            Self::Events(events) => events.iter().all(Event::releases),
+            Self::Events(events) => are_passed(events),
             Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
         }
     }
@@ -46,20 +46,30 @@ impl Fence {
     /// the wait fails for a reason that may pass.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
         match (self, deadline) {
-            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.is_over()),
-            (Self::Events(events), Some(deadline)) => loop {
-                if events.iter().all(Event::releases) {
-                    return true;
-                }
-                if Instant::now() >= deadline {
-                    return false;
-                }
-                thread::sleep(PAUSE);
-            },
+            (Self::Events(events), deadline) => wait_for_events(events, deadline),
             (Self::Contexts(contexts), None) => finish(contexts),
             (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
         }
     }
+}
+
+/// Whether the device has passed all of these events.
+pub(crate) fn are_passed(events: &[Event]) -> bool {
+    events.iter().all(Event::releases)
+}
+
+/// [`Fence::wait_until`] for events.
+pub(crate) fn wait_for_events(events: &[Event], deadline: Option<Instant>) -> bool {
+    let Some(deadline) = deadline else {
+        return events.iter().all(|event| event.synchronize().is_ok() || event.is_over());
+    };
+    while !are_passed(events) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(PAUSE);
+    }
+    true
 }
 
 /// Waits for contexts. Returns false where that fails for a reason that may pass.
@@ -77,15 +87,15 @@ fn finish(contexts: &[Context]) -> bool {
 /// device's work: one for each context, however often programs try again. It may outlive whatever the program knows of, so
 /// that it keeps its contexts alive. Those that others end, of `cuCtxCreate`, are waited for here, without a bound.
 fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
+    static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
     /// An idle device answers in this time, so that a timeout of 0 asks, too.
     const LEAST_WAIT: Duration = Duration::from_millis(1);
+    let end = |waited_for: &[Context]| WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
     let keep = |context: &Context| context.primary_device().and_then(|device| PrimaryContext::retain(device).ok());
     // One that was reset has no work, and must not be made anew.
     let kept: Option<Vec<_>> = contexts.iter().filter(|context| !context.is_destroyed()).map(keep).collect();
     let Some(kept) = kept else { return Instant::now() < deadline && finish(contexts) };
     let deadline = deadline.max(Instant::now() + LEAST_WAIT);
-    static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
-    let contexts = contexts.to_vec();
     while Instant::now() < deadline {
         {
             let mut waited_for = WAITED_FOR.lock();
@@ -95,19 +105,19 @@ fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
                 thread::sleep(PAUSE);
                 continue;
             }
-            waited_for.extend(&contexts);
+            waited_for.extend(contexts);
         }
         let (sender, receiver) = mpsc::channel();
-        let waited_for = contexts.clone();
+        let in_thread = contexts.to_vec();
         let wait = move || {
-            let finished = finish(&contexts);
+            let finished = finish(&in_thread);
             drop(kept);
-            WAITED_FOR.lock().retain(|context| !contexts.contains(context));
+            end(&in_thread);
             // The caller may have gone.
             let _ = sender.send(finished);
         };
         if thread::Builder::new().spawn(wait).is_err() {
-            WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
+            end(contexts);
             return false;
         }
         return receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true);

@@ -11,9 +11,9 @@ use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
+use crate::Event;
 use crate::access::copy::HostAccess;
 use crate::memory::{Block, Inner, Slot};
-use crate::retire::Fence;
 
 /// The approximate length of a span of small slots, in bytes.
 const SPAN_LEN: usize = 64 << 10;
@@ -56,10 +56,10 @@ struct FreeList {
     splitting: Option<u32>,
 }
 
-/// A free slot that the device may still use.
+/// A free slot that the device may still use, until it has passed the events: a fence.
 #[derive(Debug)]
 pub(super) struct Fenced {
-    pub(super) fence: Fence,
+    pub(super) events: Vec<Event>,
     /// The address of the stream that the memory was bound to. That may have been destroyed.
     pub(super) stream: usize,
     pub(super) slot: Slot,
@@ -87,10 +87,9 @@ pub(super) struct Arena {
     pub(super) used_bytes: usize,
     /// The bytes of memory in use that has an allocation of its own.
     pub(super) dedicated_bytes: usize,
-    /// Whether unused blocks are kept.
+    /// Whether unused blocks are kept, and free slots that the device may still use: not after the end of the pool, which
+    /// would never ask for those again. Read under the lock under which they are put here.
     pub(super) caching: bool,
-    /// Whether the last clone of the pool was dropped.
-    pub(super) closed: bool,
 }
 
 /// A slot that is about to be allocated.
@@ -122,7 +121,6 @@ impl Arena {
             used_bytes: 0,
             dedicated_bytes: 0,
             caching: true,
-            closed: false,
         }
     }
 
@@ -270,21 +268,15 @@ impl Arena {
             self.free_lists[class].slots.push(slot);
             self.free_slots += 1;
         }
-        if (!self.caching || self.closed) && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
-    }
-
-    /// Whether free slots that the device may still use are kept here. Asked by what keeps them, under the same lock: what comes
-    /// after the pool's end would never be asked for.
-    const fn keeps_pending(&self) -> bool {
-        self.caching && !self.closed
+        if !self.caching && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
     }
 
     /// Keeps a free slot until the device has passed its fence; hands it back where nothing is kept. With more than
-    /// [`MAX_FENCED`](Self::MAX_FENCED), the oldest waits for the whole context, and its fence is returned, to be dropped without
+    /// [`MAX_FENCED`](Self::MAX_FENCED), the oldest waits for the whole context, and its events are returned, to be dropped without
     /// the lock.
-    pub(super) fn put_fenced(&mut self, fenced: Fenced) -> Result<Option<Fence>, Fenced> {
+    pub(super) fn put_fenced(&mut self, fenced: Fenced) -> Result<Option<Vec<Event>>, Fenced> {
         self.span(fenced.slot).slots[fenced.slot.index as usize] = Weak::new();
-        if !self.keeps_pending() {
+        if !self.caching {
             return Err(fenced);
         }
         self.fenced.push_back(fenced);
@@ -293,7 +285,7 @@ impl Arena {
         }
         let oldest = self.fenced.pop_front().expect("there are more than none");
         self.add_for_context(oldest.slot);
-        Ok(Some(oldest.fence))
+        Ok(Some(oldest.events))
     }
 
     /// The oldest fence, to be asked without the lock.
@@ -305,15 +297,15 @@ impl Arena {
         self.fenced.len()
     }
 
-    /// A slot of memory that was bound to a stream at this address before, with the fence for another user.
-    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<(Taken, Fence)> {
+    /// A slot of memory that was bound to a stream at this address before, with the events for another user.
+    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<(Taken, Vec<Event>)> {
         let fits = |fenced: &Fenced| {
             let span = self.spans[fenced.slot.group as usize].as_ref();
             fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
         };
         let place = self.fenced.iter().position(fits)?;
-        let Fenced { fence, slot, .. } = self.fenced.remove(place)?;
-        Some((self.taken(slot), fence))
+        let Fenced { events, slot, .. } = self.fenced.remove(place)?;
+        Some((self.taken(slot), events))
     }
 
     /// Keeps free slots until the whole context has finished; hands them back where nothing is kept.
@@ -321,7 +313,7 @@ impl Arena {
         for slot in &slots {
             self.span(*slot).slots[slot.index as usize] = Weak::new();
         }
-        if !self.keeps_pending() {
+        if !self.caching {
             return Err(slots);
         }
         slots.into_iter().for_each(|slot| self.add_for_context(slot));
@@ -338,12 +330,6 @@ impl Arena {
     pub(super) fn take_for_context(&mut self) -> Vec<Slot> {
         self.for_context_bytes = 0;
         std::mem::take(&mut self.for_context)
-    }
-
-    /// Ends the keeping of free slots. Returns those that the device may still use.
-    pub(super) fn close(&mut self) -> (VecDeque<Fenced>, Vec<Slot>) {
-        self.closed = true;
-        (std::mem::take(&mut self.fenced), self.take_for_context())
     }
 
     /// Gives the room of every span back whose slots are all free.

@@ -30,9 +30,9 @@ use crate::driver::fork;
 use crate::lock::{Lock, LockGuard};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
 use crate::report::report;
-use crate::retire::Fence;
+use crate::retire::{self, Fence};
 use crate::single_flight::SingleFlight;
-use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
+use crate::{DropPolicy, Error, Event, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
 
 /// Allocates small memory as parts of blocks that it allocated before, without a driver or system call.
@@ -419,25 +419,12 @@ impl PoolInner {
     /// The stream must be live.
     unsafe fn take_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Option<Memory>> {
         let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream, class));
-        let Some((taken, fence)) = found else { return Ok(None) };
-        // SAFETY: live by this method's contract.
-        let is_capturing = self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) });
-        let waiting = match is_capturing {
-            // A wait for what came before the capture would end it.
-            Ok(true) => Ok(false),
-            // SAFETY: live by this method's contract, and used only until it returns.
-            Ok(false) => unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| {
-                match &fence {
-                    Fence::Events(events) => events.iter().try_for_each(|event| stream.wait(event))?,
-                    Fence::Contexts(contexts) => contexts.iter().try_for_each(|context| context.finish())?,
-                }
-                Ok(true)
-            }),
-            Err(error) => Err(error),
-        };
-        if !matches!(waiting, Ok(true)) {
-            self.keep_fenced(Fenced { fence, stream: stream.addr(), slot: taken.slot });
-            return waiting.map(|_| None);
+        let Some((taken, events)) = found else { return Ok(None) };
+        // SAFETY: by this method's contract.
+        let ordered = unsafe { self.order_after(&events, stream) };
+        if !matches!(ordered, Ok(true)) {
+            self.keep_fenced(Fenced { events, stream: stream.addr(), slot: taken.slot });
+            return ordered.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), taken, len);
         // The earlier user's work goes on.
@@ -446,12 +433,27 @@ impl PoolInner {
         Ok(Some(memory))
     }
 
+    /// Makes a stream wait for events. Returns false during its capture, which a wait for what came before would end.
+    ///
+    /// # Safety
+    ///
+    /// The stream must be live.
+    unsafe fn order_after(&self, events: &[Event], stream: CUstream) -> Result<bool> {
+        // SAFETY: live by this method's contract.
+        if self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) })? {
+            return Ok(false);
+        }
+        // SAFETY: live by this method's contract, and used only until it returns.
+        let stream = unsafe { StreamRef::in_context(stream, self.context) }?;
+        events.iter().try_for_each(|event| stream.wait(event)).map(|()| true)
+    }
+
     /// Keeps a free slot until the device has passed its fence: here, or in the GPU's queue.
     fn keep_fenced(self: &Arc<Self>, fenced: Fenced) {
-        // A statement of its own: fences are dropped, and the queue called, without the lock.
+        // A statement of its own: events are dropped, and the queue called, without the lock.
         let kept = self.arena().put_fenced(fenced);
-        if let Err(Fenced { fence, slot, .. }) = kept {
-            self.retire(fence, vec![slot]);
+        if let Err(Fenced { events, slot, .. }) = kept {
+            self.retire(Fence::Events(events), vec![slot]);
         }
     }
 
@@ -466,32 +468,29 @@ impl PoolInner {
     /// Takes free slots back once the device has passed a fence. The queue keeps the pool's memory until then.
     fn retire(self: &Arc<Self>, fence: Fence, slots: Vec<Slot>) {
         let inner = self.clone();
-        self.owner.gpu().retired().push(fence, move || {
-            let evicted = inner.arena().put(slots);
-            Block::release_all(evicted)
-        });
+        self.owner.gpu().retired().push(fence, move || inner.put(slots));
     }
 
-    /// Takes a slot back that the device has finished with.
-    fn put(&self, slot: Slot) -> Result<()> {
-        let evicted = self.arena().put([slot]);
+    /// Takes slots back that the device has finished with.
+    fn put(&self, slots: impl IntoIterator<Item = Slot>) -> Result<()> {
+        let evicted = self.arena().put(slots);
         Block::release_all(evicted)
     }
 
-    /// Asks the `max` oldest fences, and takes back what is behind those that have passed. Returns the bytes of the blocks that
-    /// this frees. Does not wait.
+    /// Takes back the slots behind the `max` oldest fences, where the device has passed them. Returns the bytes of the blocks
+    /// that this frees. Does not wait.
     fn poll(self: &Arc<Self>, max: usize) -> usize {
-        self.ask_fences(max, |fence| fence.is_passed(|_| false))
+        self.ask_fences(max, retire::are_passed)
     }
 
-    fn ask_fences(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
+    fn ask_fences(self: &Arc<Self>, max: usize, passed: impl Fn(&[Event]) -> bool) -> usize {
         let mut freed = 0;
         // Statements of their own, so that the arena does not stay locked.
         let count = self.arena().fenced_len().min(max);
         for _ in 0..count {
             let fenced = self.arena().pop_fenced();
             let Some(fenced) = fenced else { break };
-            if passed(&fenced.fence) {
+            if passed(&fenced.events) {
                 let evicted = self.arena().put([fenced.slot]);
                 freed += release(evicted);
             } else {
@@ -520,7 +519,8 @@ impl PoolInner {
     /// that may have freed any memory.
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         let freed = self.wait_for_context(deadline);
-        let freed = freed + self.ask_fences(usize::MAX, |fence| fence.wait_until(deadline)) + self.trim(0) > 0;
+        let asked = self.ask_fences(usize::MAX, |events| retire::wait_for_events(events, deadline));
+        let freed = freed + asked + self.trim(0) > 0;
         self.owner.gpu().retired().drain(deadline) | freed
     }
 
@@ -537,19 +537,13 @@ impl PoolInner {
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
     fn close(self: &Arc<Self>) {
-        let (fenced, slots) = self.arena().close();
-        for Fenced { fence, slot, .. } in fenced {
-            self.retire(fence, vec![slot]);
-        }
-        if !slots.is_empty() {
-            let fence = Fence::Contexts(vec![self.context]);
-            if fence.wait_until(None) {
-                let evicted = self.arena().put(slots);
-                release(evicted);
-            } else {
-                // What cannot be waited for, as during a capture.
-                self.retire(fence, slots);
-            }
+        // The arena hands back from now on: what is kept goes to the GPU's queue.
+        self.arena().caching = false;
+        self.wait_for_context(None);
+        loop {
+            let fenced = self.arena().pop_fenced();
+            let Some(fenced) = fenced else { break };
+            self.keep_fenced(fenced);
         }
         let evicted = self.arena().trim(0);
         release(evicted);
@@ -558,18 +552,17 @@ impl PoolInner {
 
 impl Home for PoolInner {
     fn is_caching(&self) -> bool {
-        let arena = self.arena();
-        arena.caching && !arena.closed
+        self.arena().caching
     }
 
     fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
         let Freed { block, slot, len, uses, .. } = freed;
-        let (caching, closed) = {
+        let caching = {
             let mut arena = self.arena();
             arena.used -= 1;
             arena.used_bytes -= len;
             arena.dedicated_bytes -= if slot.is_none() { len } else { 0 };
-            (arena.caching, arena.closed)
+            arena.caching
         };
         let queue = self.owner.gpu().retired();
         let Some(slot) = slot else {
@@ -578,12 +571,12 @@ impl Home for PoolInner {
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
         if uses.policy() == DropPolicy::Immediate {
-            return self.put(slot);
+            return self.put([slot]);
         }
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
-        if closed || !caching || uses.is_of_other_contexts(self.context) {
+        if !caching || uses.is_of_other_contexts(self.context) {
             let inner = self.clone();
-            return uses.release_after(self.context, queue, move || inner.put(slot));
+            return uses.release_after(self.context, queue, move || inner.put([slot]));
         }
         self.keep_pending(slot, &uses)
     }
@@ -597,10 +590,10 @@ impl PoolInner {
             return Ok(());
         }
         match uses.record_events() {
-            Ok(events) if events.is_empty() => return self.put(slot),
+            Ok(events) if events.is_empty() => return self.put([slot]),
             Ok(events) => {
                 let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
-                self.keep_fenced(Fenced { fence: Fence::Events(events), stream, slot });
+                self.keep_fenced(Fenced { events, stream, slot });
             }
             Err(error) => {
                 self.keep_for_context(vec![slot]);
