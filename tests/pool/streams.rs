@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -67,15 +68,24 @@ fn trim_counts_blocks_released_while_events_are_polled() -> Result {
 fn memory_that_goes_with_its_pool_is_not_freed_under_a_stream() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let stream = Stream::create();
-    for _ in 0..300 {
+    for round in 0..1000 {
         let pool = Pool::new(&gpu, PoolOptions::default().block_len(64 << 10).largest_chunk(64 << 10))?;
         let (chunk, _) = exposed(&pool)?;
         // SAFETY: the stream is declared earlier.
         unsafe { chunk.bind_raw_stream(stream.raw()) }?;
         let gate = stream.hold();
         let before = gpu.live_allocations();
+        let start = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| drop(chunk));
+            scope.spawn(|| {
+                start.store(true, Ordering::Release);
+                drop(chunk);
+            });
+            while !start.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            // Over the rounds, before, during and after the other drop.
+            (0..round % 40 * 50).for_each(|_| std::hint::spin_loop());
             drop(pool);
         });
         let after = gpu.live_allocations();
