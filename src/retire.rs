@@ -88,8 +88,9 @@ fn finish(contexts: &[Context]) -> bool {
 /// that it keeps its contexts alive. Those that others end, of `cuCtxCreate`, are waited for here, without a bound.
 fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
     static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
-    /// An idle device answers in this time, so that a timeout of 0 asks, too.
-    const LEAST_WAIT: Duration = Duration::from_millis(1);
+    /// An idle device answers in this time on a busy machine, too, whose scheduler may keep the thread waiting. So a timeout of
+    /// 0 finds what is free.
+    const LEAST_WAIT: Duration = Duration::from_millis(20);
     let end = |waited_for: &[Context]| WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
     let keep = |context: &Context| context.primary_device().and_then(|device| PrimaryContext::retain(device).ok());
     // One that was reset has no work, and must not be made anew.
