@@ -3,6 +3,7 @@
 
 use std::ptr;
 
+use support::blocking::was_open_on_return;
 use support::cuda::Stream;
 use support::state::State;
 use support::{Result, simcuda, skip};
@@ -107,6 +108,18 @@ fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
 
     defer(&gpu)?;
     assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
+    Ok(())
+}
+
+#[test]
+fn collecting_what_waits_for_a_context_waits_for_its_work() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let busy = Stream::create();
+    defer(&gpu)?;
+    let gate = busy.hold();
+    let (was_open, collected) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(gpu.collect()))?;
+    assert!(was_open, "memory was freed while the context had work");
+    assert_eq!((collected, gpu.deferred_frees()), (1, 0));
     Ok(())
 }
 
