@@ -15,7 +15,8 @@ if [ -n "$layers" ]; then
     [ -e "$sim/vklayers/libvklayer.so" ] || die "the test layers are not built: run \`make -C $here\`"
     export VK_INSTANCE_LAYERS="$layers"
     # Newer loaders order layers as listed, older ones (1.3.239) as found: hence each of ours has a folder of its own,
-    # with the system's in between. VK_LAYER_PATH is not used: it would replace the loader's own search.
+    # with the system's in between. VK_LAYER_PATH would replace the loader's own search, and a filter drop our layers.
+    unset VK_LAYER_PATH VK_LOADER_LAYERS_DISABLE
     folders=$sim/vklayers/messenger:$sim/vklayers/faults
     for dir in /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan ${VULKAN_SDK:+"$VULKAN_SDK/share/vulkan"}; do
         [ -d "$dir/explicit_layer.d" ] && folders=$folders:$dir/explicit_layer.d

@@ -38,7 +38,7 @@ static int entry_point(const char *name, void **out, int version, unsigned long 
     if (name == NULL || out == NULL) return INVALID_VALUE;
     int code = driver.cuGetProcAddress_v2(name, out, version, flags, &found);
     if (status != NULL) *status = found;
-    return code != SUCCESS && found != 0 ? SUCCESS : code;
+    return code;
 }
 
 #define ENTRY_POINT(suffix, choose) \

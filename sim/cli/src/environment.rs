@@ -21,6 +21,15 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
 /// The name of the profile, for pytest's option and for a vkgdr-sim that runs under this one.
 const PROFILE: &str = "VKGDR_SIM_PROFILE";
 
+/// The loader's filters of drivers and devices, which would hide the simulated GPU (the loader's LoaderInterfaceArchitecture).
+const FILTERS: [&str; 5] = [
+    "VK_LOADER_DRIVERS_SELECT",
+    "VK_LOADER_DRIVERS_DISABLE",
+    "VK_LOADER_DEVICE_ID_FILTER",
+    "VK_LOADER_VENDOR_ID_FILTER",
+    "VK_LOADER_DRIVER_ID_FILTER",
+];
+
 /// A variable of the environment, by its name.
 pub(crate) type Set<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
 
@@ -43,7 +52,7 @@ fn outer(set: Set<'_>) -> Option<&'static Profile> {
 
 impl Environment {
     /// The variables for these options. Lists keep what is set: `PATH` and `LD_LIBRARY_PATH` behind ours, `LD_PRELOAD` before
-    /// ours, Vulkan's layers in between ([`Layer::variables`]). Vulkan's drivers are replaced.
+    /// ours, Vulkan's layers in between ([`Layer::variables`]). Vulkan's drivers are replaced, and filters of them removed.
     ///
     /// Under another vkgdr-sim, a profile replaces the outer one wholly; without one the outer profile stays, and what was set
     /// since. Failures replace the outer failures of the same driver. Refuses a folder that the variables cannot hold.
@@ -61,6 +70,7 @@ impl Environment {
             ("VK_DRIVER_FILES", Some(drivers.clone())),
             ("VK_ICD_FILENAMES", Some(drivers)),
         ];
+        variables.extend(FILTERS.iter().filter(|name| set(name).is_some()).map(|&name| (name, None)));
         if preloads {
             variables.push(("LD_PRELOAD", Some(preloaded(folder, set("LD_PRELOAD").as_deref()))));
         }
@@ -271,6 +281,29 @@ mod tests {
         assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
         let more = variables("-f vkMapMemory:-5 -p rebar", &set);
         assert_eq!(get(&more, "VK_ADD_LAYER_PATH"), Some("/a:/system:/b:/sim/vklayers/profile"));
+    }
+
+    #[test]
+    fn the_loaders_variables_hide_neither_our_layers_nor_the_gpu() {
+        let ours = "VK_LAYER_VKGDR_semaphores,VK_LAYER_VKGDR_profile";
+        let all = variables("-p bar256", &[("VK_LOADER_LAYERS_DISABLE", "~all~")]);
+        assert_eq!(get(&all, "VK_LOADER_LAYERS_ENABLE"), Some(ours));
+        let set = [("VK_LOADER_LAYERS_DISABLE", "~all~"), ("VK_LOADER_LAYERS_ENABLE", "A")];
+        assert_eq!(get(&variables("-p bar256", &set), "VK_LOADER_LAYERS_ENABLE"), Some(format!("A,{ours}").as_str()));
+        // Also of an outer vkgdr-sim's layers.
+        let twice = nested(&["-p bar256", ""], &[("VK_LOADER_LAYERS_DISABLE", "~all~")]);
+        assert_eq!(
+            twice.get("VK_LOADER_LAYERS_ENABLE").map(|value| value.to_string_lossy().contains(ours)),
+            Some(true)
+        );
+
+        let path = variables("-p bar256 -f vkMapMemory:-5", &[("VK_LAYER_PATH", "/sdk")]);
+        let folders = "/sim/vklayers/faults:/sdk:/sim/vklayers/semaphores:/sim/vklayers/profile";
+        assert_eq!(get(&path, "VK_LAYER_PATH"), Some(folders));
+        assert_eq!(get(&path, "VK_ADD_LAYER_PATH"), None);
+
+        let filtered = nested(&[""], &[("VK_LOADER_DRIVERS_SELECT", "*nvidia*"), ("VK_LOADER_DRIVERS_DISABLE", "*")]);
+        assert!(filtered.keys().all(|name| !name.starts_with("VK_LOADER_DRIVERS")), "{filtered:?}");
     }
 
     #[test]

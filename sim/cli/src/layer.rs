@@ -26,13 +26,20 @@ impl Layer {
     /// layer, which every Vulkan program gets, before it.
     ///
     /// Newer loaders order layers as listed, older ones (1.3.239) as found. Hence each of our layers has its own folder,
-    /// before or after the system's. `VK_LAYER_PATH` is not used: it would replace the loader's own search.
+    /// before or after the system's. `VK_LAYER_PATH` is used where it is set, since the loader then searches its folders alone;
+    /// otherwise it would replace the loader's own search.
+    ///
+    /// `VK_LOADER_LAYERS_DISABLE` does not disable our layers: `VK_LOADER_LAYERS_ENABLE` goes before it.
     ///
     /// A profile that is asked for decides which of the last two there are: one of an outer profile's goes. Nothing is set
     /// where nothing changes.
     pub(crate) fn variables(options: &Options, installation: &Installation, set: Set<'_>) -> Vec<Variable> {
         let mut names = entries_of(set("VK_INSTANCE_LAYERS"));
-        let mut folders = entries_of(set("VK_ADD_LAYER_PATH"));
+        let replaced = entries_of(set("VK_LAYER_PATH"));
+        let (search, mut folders) = match replaced.is_empty() {
+            true => ("VK_ADD_LAYER_PATH", entries_of(set("VK_ADD_LAYER_PATH"))),
+            false => ("VK_LAYER_PATH", replaced),
+        };
         let before = names.len();
         let folder = |layer: &Self| installation.folder.join("vklayers").join(layer.folder).into_os_string();
         let profile = environment::profile(options, set);
@@ -48,25 +55,34 @@ impl Layer {
         let last: Vec<_> = last.into_iter().filter(|(layer, wanted)| *wanted && !has(layer)).collect();
         let colon = OsStr::new(":");
         let list = |name, entries: Vec<OsString>| (name, (!entries.is_empty()).then(|| entries.join(colon)));
-        if first.is_none() && last.is_empty() {
-            let same = names.len() == before;
-            let both = [list("VK_INSTANCE_LAYERS", names), list("VK_ADD_LAYER_PATH", folders)];
-            return if same { Vec::new() } else { both.into() };
+        let mut variables = Vec::new();
+        if !(first.is_none() && last.is_empty()) {
+            if search == "VK_ADD_LAYER_PATH" {
+                let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
+                let missing: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
+                folders.extend(missing);
+            }
+            if let Some(layer) = first {
+                names.insert(0, layer.name.into());
+                folders.insert(0, folder(&layer));
+            }
+            for (layer, _) in last {
+                names.push(layer.name.into());
+                folders.push(folder(&layer));
+            }
+            // Disables Mesa's implicit device-selection layer, which calls the driver and crashes on an injected failure.
+            variables.push(("NODEVICE_SELECT", Some("1".into())));
         }
-        let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
-        let missing: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
-        folders.extend(missing);
-        if let Some(layer) = first {
-            names.insert(0, layer.name.into());
-            folders.insert(0, folder(&layer));
+        if set("VK_LOADER_LAYERS_DISABLE").is_some_and(|value| !value.is_empty()) {
+            let ours = names.iter().filter(|name| name.as_bytes().starts_with(b"VK_LAYER_VKGDR_")).cloned();
+            let enabled = set("VK_LOADER_LAYERS_ENABLE").filter(|value| !value.is_empty());
+            let enabled: Vec<_> = enabled.into_iter().chain(ours).collect();
+            variables.push(("VK_LOADER_LAYERS_ENABLE", Some(enabled.join(OsStr::new(",")))));
         }
-        for (layer, _) in last {
-            names.push(layer.name.into());
-            folders.push(folder(&layer));
+        if names.len() != before || variables.iter().any(|(name, _)| *name == "NODEVICE_SELECT") {
+            variables.extend([list("VK_INSTANCE_LAYERS", names), list(search, folders)]);
         }
-        // Disables Mesa's implicit device-selection layer, which calls the driver and crashes on an injected failure.
-        let selection = ("NODEVICE_SELECT", Some("1".into()));
-        vec![list("VK_INSTANCE_LAYERS", names), list("VK_ADD_LAYER_PATH", folders), selection]
+        variables
     }
 }
 

@@ -6,6 +6,7 @@
 //! The file keeps its pages for as long as it is open or mapped, also after the memory was freed.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -102,6 +103,32 @@ impl Pages {
         let files = lock(&self.files);
         let exported = files.get(&0).ok_or(INVALID_VALUE)?;
         Ok((exported.file.as_raw_fd(), self.len))
+    }
+}
+
+/// A second mapping of pages that are mapped shared, at a multiple of [`PAGE`], which drivers' addresses of memory are. Unmapped
+/// on drop.
+pub(crate) struct Mirror {
+    pub(crate) start: usize,
+    len: usize,
+}
+
+impl Mirror {
+    /// Of `size` bytes at an address. `None` where the system has no second mapping, as of private pages.
+    pub(crate) fn of(address: usize, size: usize) -> Option<Mirror> {
+        let len = size.checked_next_multiple_of(PAGE)?;
+        let mirror = Mirror { start: map_new(len, PAGE)?, len };
+        let (old, new) = (with_exposed_provenance_mut(address), with_exposed_provenance_mut::<c_void>(mirror.start));
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: an old length of 0 leaves the old mapping, mremap(2); the new one replaces pages that were just reserved.
+        let moved = unsafe { libc::mremap(old, 0, size, flags, new) };
+        (moved != libc::MAP_FAILED).then_some(mirror)
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        unmap(self.start, self.len);
     }
 }
 

@@ -164,7 +164,12 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         IS_MANAGED => Value::Bool(found.kind.is_managed()),
         DEVICE_ORDINAL => Value::Int(window.owner.device),
         IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(found.kind == Kind::Device),
-        IS_GPU_DIRECT_RDMA_CAPABLE | IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),
+        IS_GPU_DIRECT_RDMA_CAPABLE => Value::Bool(match found.kind {
+            Kind::Device => profile().gpu_direct_rdma(),
+            Kind::Virtual => virtual_memory::is_for_rdma(address),
+            _ => false,
+        }),
+        IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),
         MAPPING_BASE_ADDR => Value::Pointer(window.address),
         MAPPING_SIZE => Value::Pointer(window.size),
         ALLOWED_HANDLE_TYPES => Value::Wide(virtual_memory::handle_types(address).into()),

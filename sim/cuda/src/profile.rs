@@ -29,6 +29,13 @@ pub(crate) struct Profile {
     pub(crate) imports_are_host: bool,
 }
 
+impl Profile {
+    /// Whether network cards reach device memory: workstations' and data centres' GPUs, whose dma-bufs can be mapped, too.
+    pub(crate) fn gpu_direct_rdma(&self) -> bool {
+        self.dma_buf_mmap
+    }
+}
+
 /// Without a profile, and under all that are not listed.
 const PLAIN: Profile = Profile {
     name: "",

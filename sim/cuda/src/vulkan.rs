@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use ash::vk;
 
 use crate::code::{Code, INVALID_HANDLE, MAP_FAILED, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, UNKNOWN};
+use crate::pages::Mirror;
 use crate::profile::profile;
 
 const APPLICATION: &CStr = c"simcuda";
@@ -124,7 +125,7 @@ pub(crate) struct Import {
     /// Whether the memory is labelled as system memory.
     pub(crate) is_system_memory: bool,
     memory: vk::DeviceMemory,
-    mapping: OnceLock<Result<usize, Code>>,
+    mapping: OnceLock<Result<(usize, Option<Mirror>), Code>>,
     pub(crate) size: usize,
 }
 
@@ -147,13 +148,19 @@ pub(crate) fn import(fd: BorrowedFd<'_>, size: usize, is_system_memory: bool) ->
 }
 
 impl Import {
-    /// The address of the memory's one mapping, made on the first call.
+    /// The device's address of the memory, mapped on the first call.
     pub(crate) fn map(&self) -> Result<usize, Code> {
-        *self.mapping.get_or_init(|| {
+        let mapping = self.mapping.get_or_init(|| {
             // SAFETY: the memory is host visible and mapped here only, once.
             let mapped = unsafe { self.device.map_memory(self.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) };
-            mapped.map(|pointer| pointer.expose_provenance()).map_err(|_| MAP_FAILED)
-        })
+            let address = mapped.map_err(|_| MAP_FAILED)?.expose_provenance();
+            Ok((address, Mirror::of(address, self.size)))
+        });
+        match mapping {
+            Ok((_, Some(mirror))) => Ok(mirror.start),
+            Ok((address, None)) => Ok(*address),
+            Err(code) => Err(*code),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::error::LoadError;
 use crate::live::live_at_start;
 use crate::module::{KernelHead, Module, Space, Value};
 use crate::op::{Constant, Function, Slot};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -193,17 +194,18 @@ pub(crate) fn first_unsupported(module: &Module, kernel: usize) -> Option<&LoadE
 /// A kernel and the functions that it calls. With `by_pointers`, a call of a pointer counts as one of every function of the
 /// module that is not a kernel.
 fn reached(module: &Module, kernel: usize, by_pointers: bool) -> Vec<&Function> {
-    let mut seen = vec![false; module.functions.len()];
-    module.kernels.iter().filter(|other| other.function != kernel).for_each(|other| seen[other.function] = true);
-    let mut open = vec![kernel];
+    // Not a table of all functions: this runs for each kernel, and a module may have thousands.
+    let (mut seen, mut open) = (HashSet::new(), vec![kernel]);
     let mut reached = Vec::new();
+    let mut follows_pointers = by_pointers;
     while let Some(index) = open.pop() {
-        if std::mem::replace(&mut seen[index], true) {
+        if !seen.insert(index) {
             continue;
         }
         let function = &module.functions[index];
         open.extend(&function.callees);
-        if by_pointers && function.calls_pointers {
+        if function.calls_pointers && std::mem::take(&mut follows_pointers) {
+            seen.extend(module.kernels.iter().map(|other| other.function));
             open.extend(0..module.functions.len());
         }
         reached.push(function);

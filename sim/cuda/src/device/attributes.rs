@@ -110,9 +110,11 @@ const VALUES: &[(Attribute, i32)] = &[
     (Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID, -1),
 ];
 
-// Those that depend on the profile. cudarc does not know the second.
+// Those that depend on the profile. cudarc does not know DMA_BUF_MMAP_SUPPORTED.
 const DMA_BUF_SUPPORTED: u32 = Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as u32;
 const DMA_BUF_MMAP_SUPPORTED: u32 = 152;
+const RDMA: u32 = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED as u32;
+const RDMA_WITH_VMM: u32 = Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED as u32;
 const USES_HOST_PAGE_TABLES: u32 = Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as u32;
 
 /// The number of the device's bus, which devices differ in.
@@ -127,6 +129,7 @@ pub(super) fn value(attribute: u32) -> Option<i32> {
     let profile = profile();
     match attribute {
         DMA_BUF_SUPPORTED => return Some(i32::from(profile.dma_buf)),
+        RDMA | RDMA_WITH_VMM => return Some(i32::from(profile.gpu_direct_rdma())),
         DMA_BUF_MMAP_SUPPORTED if driver_version() < DMA_BUF_MMAP => return None,
         DMA_BUF_MMAP_SUPPORTED => return Some(i32::from(profile.dma_buf_mmap)),
         USES_HOST_PAGE_TABLES => return Some(i32::from(profile.coherent)),

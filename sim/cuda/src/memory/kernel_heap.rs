@@ -16,6 +16,14 @@ use crate::sync::lock;
 // The size of a new context's heap (CUDA C++ Programming Guide, "Dynamic Global Memory Allocation and Operations").
 const DEFAULT_BYTES: usize = 8 << 20;
 
+// What a block takes beside its bytes, which CUDA does not document. It bounds the host's memory for a heap of small blocks.
+const HEADER: usize = 64;
+
+/// The bytes of the heap that a block takes.
+fn cost(size: usize) -> usize {
+    size.div_ceil(16).saturating_mul(16).saturating_add(HEADER)
+}
+
 /// One context's heap.
 pub(crate) struct KernelHeap {
     state: Mutex<State>,
@@ -49,7 +57,7 @@ impl KernelHeap {
     /// The address of a new block; `None` if it does not fit.
     pub(super) fn allocate(&self, size: usize, owner: Owner) -> Option<usize> {
         let mut state = lock(&self.state);
-        let used = state.used.checked_add(size).filter(|&used| used <= state.limit)?;
+        let used = state.used.checked_add(cost(size)).filter(|&used| used <= state.limit)?;
         let windows = table::insert_variables(Block::host(size)?, size, slice::from_ref(&(0..size)), false, owner);
         let window = *windows.first()?;
         state.used = used;
@@ -61,7 +69,7 @@ impl KernelHeap {
     pub(super) fn release(&self, address: usize) -> Option<()> {
         let mut state = lock(&self.state);
         let window = state.blocks.remove(&address)?;
-        state.used -= window.size;
+        state.used -= cost(window.size);
         drop(state);
         table::remove_variables(&[window]);
         Some(())

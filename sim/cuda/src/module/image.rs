@@ -83,6 +83,10 @@ pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
     if bytes.starts_with(FAT_BINARY) {
         return entry_of(bytes);
     }
+    from_bytes_of_text(bytes)
+}
+
+fn from_bytes_of_text(bytes: &[u8]) -> Result<String, Refusal> {
     from_text(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
@@ -178,16 +182,17 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    /// An entry of PTX is text: one that is a fat binary itself, perhaps of others without end, is refused.
     fn text(&self) -> Result<String, Refusal> {
         let Entry { flags, payload, header, .. } = *self;
         if !compression::is_compressed(flags) {
-            return ptx_from_bytes(payload);
+            return from_bytes_of_text(payload);
         }
         let packed = size(header, ENTRY_COMPRESSED_LEN, 4).and_then(|len| payload.get(..len));
         let text = packed.zip(size(header, ENTRY_LEN, 8));
         let text = text.and_then(|(packed, len)| compression::decompressed(flags, packed, len));
         let damaged = || refuse(INVALID_IMAGE, "the fat binary's compressed PTX is damaged");
-        ptx_from_bytes(&text.ok_or_else(damaged)?)
+        from_bytes_of_text(&text.ok_or_else(damaged)?)
     }
 
     fn first(bytes: &[u8]) -> Option<Entry<'_>> {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::sys::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult};
 
 use crate::boundary::{exports, say};
-use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
-use crate::control::site::{SITES, base_name};
+use crate::code::{Code, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
+use crate::control::site::SITES;
 use crate::ffi::{In, Out, Text};
 use crate::profile::driver_version;
 
@@ -24,38 +24,34 @@ const VERSION_NOT_SUFFICIENT: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_
 static SYMBOLS: LazyLock<HashMap<&'static str, usize>> =
     LazyLock::new(|| SITES.iter().map(|site| (site.name(), site.address())).collect());
 
+/// The newest form of a function that a version has, or why there is none. A version above the driver's counts as the driver's.
 fn find(name: &str, version: i32, per_thread: bool) -> Result<usize, u32> {
     // Only base names are known, as with the real driver: the version picks the suffix.
-    if base_name(name) != name || !(SYMBOLS.contains_key(name) || versions::known(name)) {
-        return Err(SYMBOL_NOT_FOUND);
-    }
-    let symbol = versions::symbol(name, version).ok_or(VERSION_NOT_SUFFICIENT)?;
+    versions::introduced(name).filter(|first| *first <= driver_version()).ok_or(SYMBOL_NOT_FOUND)?;
+    let symbol = versions::symbol(name, version.min(driver_version())).ok_or(VERSION_NOT_SUFFICIENT)?;
     let variants = ["_ptsz", "_ptds"].map(|suffix| format!("{symbol}{suffix}"));
     let per_thread = variants.iter().filter(|_| per_thread).find_map(|variant| SYMBOLS.get(variant.as_str()));
     per_thread.or_else(|| SYMBOLS.get(symbol.as_str())).copied().ok_or(SYMBOL_NOT_FOUND)
 }
 
-fn get(name: Text<'_>, out: Out<usize>, version: i32, flags: u64) -> Outcome {
-    get_v2(name, out, version, flags, None)
-}
-
-fn get_with_status(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) -> Outcome {
-    get_v2(name, out, version, flags, Some(status))
-}
-
-/// A version above the driver's is refused, as documented. Runtimes and bindings ask for the version that introduced a
-/// function, so that newer ones run on an older driver.
-fn get_v2(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Option<Out<u32>>) -> Outcome {
-    out.set(0)?;
+fn query(name: Text<'_>, version: i32, flags: u64) -> Result<Result<usize, u32>, Code> {
     let name = name.read().ok_or(INVALID_VALUE)?;
-    if !(1..=driver_version()).contains(&version) || flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
+    if version < 1 || flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
         return Err(INVALID_VALUE);
     }
-    let found = find(name, version, flags & PER_THREAD_STREAM != 0);
-    if let Some(status) = status {
-        status.set_if_wanted(found.err().unwrap_or(FOUND));
-    }
-    out.set(found.map_err(|_| NOT_FOUND)?)
+    Ok(find(name, version, flags & PER_THREAD_STREAM != 0))
+}
+
+/// Leaves the pointer alone where there is no function, as real drivers were seen to do (docs/hardware.md).
+fn get(name: Text<'_>, out: Out<usize>, version: i32, flags: u64) -> Outcome {
+    out.set(query(name, version, flags)?.map_err(|_| NOT_FOUND)?)
+}
+
+/// Succeeds where there is no function, as real drivers were seen to do: then the pointer is null, and the status says why.
+fn get_with_status(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) -> Outcome {
+    let found = query(name, version, flags)?;
+    status.set_if_wanted(found.err().unwrap_or(FOUND));
+    out.set(found.unwrap_or(0))
 }
 
 /// The table that each statically linked runtime asks for: `CUDART_INTERFACE` of ZLUDA's `dark_api`. NVRTC asks for another

@@ -4,6 +4,9 @@
 //! function's nth form, which is the plain name, then `_v2`, `_v3` and so on. Functions with one form only are
 //! not listed.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 #[rustfmt::skip]
 const FORMS: &[(&str, &[i32])] = &[
     ("cuArray3DCreate", &[2000, 3020]),
@@ -97,26 +100,166 @@ const FORMS: &[(&str, &[i32])] = &[
     ("cuTexRefSetAddress2D", &[2020, 3020, 4010]),
 ];
 
+/// The CUDA version that introduced each function with one form, from the same headers.
+#[rustfmt::skip]
+const SINGLE_FORMS: &[(i32, &str)] = &[
+    (2000, "cuArrayDestroy cuCtxAttach cuCtxDetach cuDeviceComputeCapability cuDeviceGet cuDeviceGetAttribute \
+        cuDeviceGetCount cuDeviceGetName cuDeviceGetProperties cuEventCreate cuEventQuery cuEventRecord \
+        cuEventSynchronize cuFuncSetBlockShape cuFuncSetSharedSize cuGLCtxCreate cuGLInit \
+        cuGLMapBufferObject cuGLRegisterBufferObject cuGLUnmapBufferObject cuGLUnregisterBufferObject cuInit \
+        cuLaunch cuLaunchGrid cuLaunchGridAsync cuMemFreeHost cuModuleGetFunction cuModuleGetTexRef \
+        cuModuleLoad cuModuleLoadData cuModuleLoadFatBinary cuModuleUnload cuParamSetSize cuParamSetTexRef \
+        cuParamSetf cuParamSeti cuParamSetv cuStreamCreate cuStreamQuery cuStreamSynchronize cuTexRefCreate \
+        cuTexRefDestroy cuTexRefGetAddressMode cuTexRefGetArray cuTexRefGetFilterMode cuTexRefGetFlags \
+        cuTexRefGetFormat cuTexRefSetAddressMode cuTexRefSetArray cuTexRefSetFilterMode cuTexRefSetFlags \
+        cuTexRefSetFormat"),
+    (2010, "cuModuleLoadDataEx"),
+    (2020, "cuDriverGetVersion cuFuncGetAttribute cuMemHostAlloc"),
+    (2030, "cuGLMapBufferObjectAsync cuGLSetBufferObjectMapFlags cuGLUnmapBufferObjectAsync cuMemHostGetFlags"),
+    (3000, "cuFuncSetCacheConfig cuGetExportTable cuGraphicsGLRegisterBuffer cuGraphicsGLRegisterImage \
+        cuGraphicsMapResources cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources \
+        cuGraphicsUnregisterResource cuModuleGetSurfRef cuSurfRefGetArray cuSurfRefSetArray"),
+    (3010, "cuCtxGetLimit cuCtxSetLimit cuGraphicsVDPAURegisterOutputSurface cuGraphicsVDPAURegisterVideoSurface \
+        cuVDPAUCtxCreate cuVDPAUGetDevice"),
+    (3020, "cuCtxGetApiVersion cuCtxGetCacheConfig cuCtxSetCacheConfig cuMemsetD16Async cuMemsetD2D16Async \
+        cuMemsetD2D32Async cuMemsetD2D8Async cuMemsetD32Async cuMemsetD8Async cuStreamWaitEvent"),
+    (4000, "cuCtxDisablePeerAccess cuCtxEnablePeerAccess cuCtxGetCurrent cuCtxSetCurrent cuDeviceCanAccessPeer \
+        cuLaunchKernel cuMemHostUnregister cuMemcpy cuMemcpy3DPeer cuMemcpy3DPeerAsync cuMemcpyAsync \
+        cuMemcpyPeer cuMemcpyPeerAsync cuPointerGetAttribute cuProfilerInitialize cuProfilerStart \
+        cuProfilerStop"),
+    (4010, "cuDeviceGetByPCIBusId cuDeviceGetPCIBusId cuGLGetDevices cuIpcCloseMemHandle cuIpcGetEventHandle \
+        cuIpcGetMemHandle cuIpcOpenEventHandle"),
+    (4020, "cuCtxGetSharedMemConfig cuCtxSetSharedMemConfig cuFuncSetSharedMemConfig"),
+    (5000, "cuGraphicsResourceGetMappedMipmappedArray cuMipmappedArrayCreate cuMipmappedArrayDestroy \
+        cuMipmappedArrayGetLevel cuStreamAddCallback cuSurfObjectCreate cuSurfObjectDestroy \
+        cuSurfObjectGetResourceDesc cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc \
+        cuTexObjectGetResourceViewDesc cuTexObjectGetTextureDesc cuTexRefGetMaxAnisotropy \
+        cuTexRefGetMipmapFilterMode cuTexRefGetMipmapLevelBias cuTexRefGetMipmapLevelClamp \
+        cuTexRefGetMipmappedArray cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode \
+        cuTexRefSetMipmapLevelBias cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray"),
+    (5050, "cuCtxGetStreamPriorityRange cuLinkComplete cuLinkDestroy cuStreamCreateWithPriority cuStreamGetFlags \
+        cuStreamGetPriority"),
+    (6000, "cuGetErrorName cuGetErrorString cuMemAllocManaged cuPointerSetAttribute cuStreamAttachMemAsync"),
+    (6050, "cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxPotentialBlockSize"),
+    (7000, "cuCtxGetFlags cuDevicePrimaryCtxGetState cuDevicePrimaryCtxRetain cuEGLStreamConsumerAcquireFrame \
+        cuEGLStreamConsumerConnect cuEGLStreamConsumerDisconnect cuEGLStreamConsumerReleaseFrame \
+        cuEGLStreamProducerConnect cuEGLStreamProducerDisconnect cuEGLStreamProducerPresentFrame \
+        cuEGLStreamProducerReturnFrame cuGraphicsEGLRegisterImage cuGraphicsResourceGetMappedEglFrame \
+        cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxPotentialBlockSizeWithFlags \
+        cuPointerGetAttributes"),
+    (8000, "cuDeviceGetP2PAttribute cuEGLStreamConsumerConnectWithFlags cuMemRangeGetAttribute \
+        cuMemRangeGetAttributes cuTexRefGetBorderColor cuTexRefSetBorderColor"),
+    (9000, "cuEventCreateFromEGLSync cuFuncSetAttribute cuLaunchCooperativeKernel \
+        cuLaunchCooperativeKernelMultiDevice"),
+    (10_000, "cuDestroyExternalMemory cuDestroyExternalSemaphore cuDeviceGetLuid cuExternalMemoryGetMappedBuffer \
+        cuExternalMemoryGetMappedMipmappedArray cuGraphAddChildGraphNode cuGraphAddEmptyNode \
+        cuGraphAddHostNode cuGraphAddMemcpyNode cuGraphAddMemsetNode cuGraphChildGraphNodeGetGraph \
+        cuGraphClone cuGraphCreate cuGraphDestroy cuGraphDestroyNode cuGraphExecDestroy cuGraphGetNodes \
+        cuGraphGetRootNodes cuGraphHostNodeGetParams cuGraphHostNodeSetParams cuGraphLaunch \
+        cuGraphMemcpyNodeGetParams cuGraphMemcpyNodeSetParams cuGraphMemsetNodeGetParams \
+        cuGraphMemsetNodeSetParams cuGraphNodeFindInClone cuGraphNodeGetType cuImportExternalMemory \
+        cuImportExternalSemaphore cuSignalExternalSemaphoresAsync cuStreamEndCapture cuStreamIsCapturing \
+        cuWaitExternalSemaphoresAsync"),
+    (10_010, "cuThreadExchangeStreamCaptureMode"),
+    (10_020, "cuDeviceGetNvSciSyncAttributes cuGraphExecHostNodeSetParams cuGraphExecMemcpyNodeSetParams \
+        cuGraphExecMemsetNodeSetParams cuMemAddressFree cuMemAddressReserve cuMemCreate \
+        cuMemExportToShareableHandle cuMemGetAccess cuMemGetAllocationGranularity \
+        cuMemGetAllocationPropertiesFromHandle cuMemImportFromShareableHandle cuMemMap cuMemRelease \
+        cuMemSetAccess cuMemUnmap cuOccupancyAvailableDynamicSMemPerBlock"),
+    (11_000, "cuCtxResetPersistingL2Cache cuFuncGetModule cuGraphKernelNodeCopyAttributes \
+        cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute cuMemRetainAllocationHandle \
+        cuStreamCopyAttributes cuStreamGetAttribute cuStreamSetAttribute"),
+    (11_010, "cuArrayGetSparseProperties cuDeviceGetTexture1DLinearMaxWidth cuEventRecordWithFlags \
+        cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphEventRecordNodeGetEvent \
+        cuGraphEventRecordNodeSetEvent cuGraphEventWaitNodeGetEvent cuGraphEventWaitNodeSetEvent \
+        cuGraphExecChildGraphNodeSetParams cuGraphExecEventRecordNodeSetEvent \
+        cuGraphExecEventWaitNodeSetEvent cuGraphUpload cuMemMapArrayAsync \
+        cuMipmappedArrayGetSparseProperties"),
+    (11_020, "cuArrayGetPlane cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool \
+        cuGraphAddExternalSemaphoresSignalNode cuGraphAddExternalSemaphoresWaitNode \
+        cuGraphExecExternalSemaphoresSignalNodeSetParams cuGraphExecExternalSemaphoresWaitNodeSetParams \
+        cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams \
+        cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams \
+        cuMemAllocAsync cuMemAllocFromPoolAsync cuMemFreeAsync cuMemPoolCreate cuMemPoolDestroy \
+        cuMemPoolExportPointer cuMemPoolExportToShareableHandle cuMemPoolGetAccess cuMemPoolGetAttribute \
+        cuMemPoolImportFromShareableHandle cuMemPoolImportPointer cuMemPoolSetAccess cuMemPoolSetAttribute \
+        cuMemPoolTrimTo"),
+    (11_030, "cuFlushGPUDirectRDMAWrites cuGraphDebugDotPrint cuGraphReleaseUserObject cuGraphRetainUserObject \
+        cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain"),
+    (11_040, "cuCtxGetExecAffinity cuDeviceGetExecAffinitySupport cuDeviceGetGraphMemAttribute \
+        cuDeviceGraphMemTrim cuDeviceSetGraphMemAttribute cuGraphAddMemAllocNode cuGraphAddMemFreeNode \
+        cuGraphInstantiateWithFlags cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams"),
+    (11_060, "cuArrayGetMemoryRequirements cuGraphNodeGetEnabled cuGraphNodeSetEnabled cuLaunchKernelEx \
+        cuMipmappedArrayGetMemoryRequirements"),
+    (11_070, "cuGraphAddBatchMemOpNode cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams \
+        cuGraphExecBatchMemOpNodeSetParams cuMemGetHandleForAddressRange cuModuleGetLoadingMode \
+        cuOccupancyMaxActiveClusters cuOccupancyMaxPotentialClusterSize"),
+    (12_000, "cuCtxGetId cuGraphExecGetFlags cuGraphInstantiateWithParams cuKernelGetAttribute cuKernelGetFunction \
+        cuKernelSetAttribute cuKernelSetCacheConfig cuLibraryGetGlobal cuLibraryGetKernel \
+        cuLibraryGetManaged cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData \
+        cuLibraryLoadFromFile cuLibraryUnload cuStreamGetId cuTensorMapEncodeIm2col cuTensorMapEncodeTiled \
+        cuTensorMapReplaceAddress"),
+    (12_010, "cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal cuCoredumpSetAttribute \
+        cuCoredumpSetAttributeGlobal cuCtxSetFlags cuMulticastAddDevice cuMulticastCreate \
+        cuMulticastGetGranularity cuMulticastUnbind"),
+    (12_020, "cuGraphExecNodeSetParams"),
+    (12_030, "cuFuncGetName cuGraphConditionalHandleCreate cuKernelGetName cuStreamBeginCaptureToGraph"),
+    (12_040, "cuCtxFromGreenCtx cuCtxGetDevResource cuDevResourceGenerateDesc cuDevSmResourceSplitByCount \
+        cuDeviceGetDevResource cuDeviceRegisterAsyncNotification cuDeviceUnregisterAsyncNotification \
+        cuFuncGetParamInfo cuFuncIsLoaded cuFuncLoad cuGreenCtxCreate cuGreenCtxDestroy \
+        cuGreenCtxGetDevResource cuGreenCtxRecordEvent cuGreenCtxWaitEvent cuKernelGetParamInfo \
+        cuLibraryEnumerateKernels cuLibraryGetKernelCount cuModuleEnumerateFunctions \
+        cuModuleGetFunctionCount cuStreamGetGreenCtx"),
+    (12_050, "cuCtxRecordEvent cuCtxWaitEvent cuGreenCtxStreamCreate cuKernelGetLibrary"),
+    (12_060, "cuMemBatchDecompressAsync"),
+    (12_080, "cuCheckpointProcessCheckpoint cuCheckpointProcessGetRestoreThreadId cuCheckpointProcessGetState \
+        cuCheckpointProcessLock cuCheckpointProcessRestore cuCheckpointProcessUnlock cuStreamGetDevice \
+        cuTensorMapEncodeIm2colWide"),
+    (12_090, "cuGreenCtxGetId cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback \
+        cuLogsUnregisterCallback"),
+    (13_000, "cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAtomicCapabilities cuMemDiscardAndPrefetchBatchAsync \
+        cuMemDiscardBatchAsync cuMemGetDefaultMemPool cuMemGetMemPool cuMemPrefetchBatchAsync \
+        cuMemSetMemPool"),
+    (13_010, "cuDevSmResourceSplit cuGraphExecGetId cuGraphGetId cuGraphNodeGetContainingGraph \
+        cuGraphNodeGetLocalId cuGraphNodeGetToolsId cuStreamBeginCaptureToCig cuStreamEndCaptureToCig \
+        cuStreamGetDevResource"),
+    (13_020, "cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback \
+        cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuFuncGetParamCount \
+        cuGraphNodeGetParams cuKernelGetParamCount cuMemcpy3DWithAttributesAsync cuMemcpyWithAttributesAsync"),
+    (13_030, "cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem \
+        cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits \
+        cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve cuLogicalEndpointImport cuLogicalEndpointQuery \
+        cuLogicalEndpointUnbind cuStreamBeginRecaptureToGraph"),
+    (13_040, "cuCheckpointOperationComplete cuDeviceGetCliqueCount cuDeviceGetCliqueInfo \
+        cuDeviceGetFabricClusterUuid cuMemGetLocationInfo"),
+    (13_050, "cuFabricCpyBatchAsync cuTensorMapSetAllocationClass"),
+];
+
 // CUDA 12 gave the name of a function with five arguments to what was cuGraphInstantiateWithFlags.
 const GRAPH_INSTANTIATE: &[(i32, &str)] =
     &[(12_000, "cuGraphInstantiateWithFlags"), (11_000, "cuGraphInstantiate_v2"), (10_000, "cuGraphInstantiate")];
 
-/// Whether the function has more than one form.
-pub(super) fn known(name: &str) -> bool {
-    FORMS.iter().any(|(listed, _)| *listed == name)
+/// The CUDA version that introduced the function; `None` for a name that is no function's.
+pub(super) fn introduced(name: &str) -> Option<i32> {
+    static SINGLE: LazyLock<HashMap<&'static str, i32>> = LazyLock::new(|| {
+        SINGLE_FORMS.iter().flat_map(|(first, names)| names.split(' ').map(|name| (name, *first))).collect()
+    });
+    if name == "cuGraphInstantiate" {
+        return GRAPH_INSTANTIATE.last().map(|(first, _)| *first);
+    }
+    let forms = FORMS.iter().find(|(listed, _)| *listed == name).map(|(_, forms)| forms[0]);
+    forms.or_else(|| SINGLE.get(name).copied())
 }
 
-/// The symbol that the name denotes in this CUDA version; `None` when the function is newer.
+/// The symbol that the name of a function denotes in a CUDA version; `None` where that does not have it.
 pub(super) fn symbol(name: &str, version: i32) -> Option<String> {
     if name == "cuGraphInstantiate" {
         return GRAPH_INSTANTIATE.iter().find(|(first, _)| *first <= version).map(|(_, symbol)| (*symbol).to_owned());
     }
-    let Some((_, first_versions)) = FORMS.iter().find(|(listed, _)| *listed == name) else {
-        return Some(name.to_owned());
-    };
-    match first_versions.iter().filter(|first| **first <= version).count() {
-        0 => None,
-        1 => Some(name.to_owned()),
+    let forms = FORMS.iter().find(|(listed, _)| *listed == name).map_or(&[][..], |(_, forms)| *forms);
+    match forms.iter().filter(|first| **first <= version).count() {
+        0 if introduced(name)? > version => None,
+        0 | 1 => Some(name.to_owned()),
         form => Some(format!("{name}_v{form}")),
     }
 }

@@ -12,7 +12,7 @@ mod properties;
 mod reservation;
 
 pub(crate) use physical::count as allocations;
-pub(crate) use reservation::{Mapped, Reserved, count as reservations, dma_buf, handle_types, reserved};
+pub(crate) use reservation::{Mapped, Reserved, count as reservations, dma_buf, handle_types, is_for_rdma, reserved};
 
 /// The granularity of sizes and mapped addresses, minimum and recommended: a GPU's large page.
 const GRANULARITY: usize = 2 << 20;

@@ -121,7 +121,7 @@ impl Physical {
             return Err(INVALID_VALUE);
         }
         let file = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;
-        let properties = Properties { device, handle_types: POSIX_FD };
+        let properties = Properties { device, handle_types: POSIX_FD, rdma: false };
         Ok(Arc::new(Physical { handle: handle::next(), id: handle::next_id(), file, size, properties, _charge: None }))
     }
 

@@ -5,6 +5,7 @@ use cudarc::driver::sys::{CUmemAllocationType, CUmemLocationType};
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED};
 use crate::device;
 use crate::layout::{AllocationProperties, Location};
+use crate::profile::profile;
 
 const PINNED: u32 = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
 const MANAGED: u32 = 2;
@@ -22,6 +23,8 @@ pub(super) struct Properties {
     pub(super) device: i32,
     /// [`POSIX_FD`] or none.
     pub(super) handle_types: u32,
+    /// Whether network cards shall reach the memory.
+    pub(super) rdma: bool,
 }
 
 impl Properties {
@@ -37,16 +40,20 @@ impl Properties {
             return Err(INVALID_VALUE);
         }
         // The device's attributes say that it has none of these. Compression is a wish.
-        if kind == MANAGED || handle_types & !POSIX_FD != 0 || location.kind != ON_DEVICE || rdma != 0 || usage != 0 {
+        let rdma = rdma != 0;
+        let refused = kind == MANAGED || handle_types & !POSIX_FD != 0 || location.kind != ON_DEVICE || usage != 0;
+        if refused || (rdma && !profile().gpu_direct_rdma()) {
             return Err(NOT_SUPPORTED);
         }
         device::check(location.id)?;
-        Ok(Properties { device: location.id, handle_types })
+        Ok(Properties { device: location.id, handle_types, rdma })
     }
 
     /// As the caller gave them, without compression.
     pub(super) fn given(self) -> AllocationProperties {
         let location = Location { kind: ON_DEVICE, id: self.device };
-        AllocationProperties::pinned(PINNED, self.handle_types, location)
+        let mut given = AllocationProperties::pinned(PINNED, self.handle_types, location);
+        given.rdma = self.rdma.into();
+        given
     }
 }

@@ -211,6 +211,11 @@ pub(crate) fn handle_types(address: usize) -> u32 {
     at(address).map_or(0, |physical| physical.properties.handle_types)
 }
 
+/// Whether the memory at an address was created for network cards.
+pub(crate) fn is_for_rdma(address: usize) -> bool {
+    at(address).is_ok_and(|physical| physical.properties.rdma)
+}
+
 /// A descriptor of a range, if it is mapped here; `None` for other memory. A file begins with its range, so that the range
 /// must start where an allocation does, and lie in one.
 pub(crate) fn dma_buf(address: usize, size: usize, writable: bool) -> Result<Option<OwnedFd>, Code> {

@@ -7,8 +7,9 @@ mod model;
 
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, Stream, memcpy_dtoh, no_context};
-use support::{simcuda, skip};
+use support::{Result, simcuda, skip};
 
+use crate::dma_buf::under;
 use crate::{call, given, good, put};
 
 const GRAIN: usize = 2 << 20;
@@ -220,6 +221,31 @@ fn neighbouring_mappings_are_one_range() {
     good(free(address, size));
     handles.into_iter().for_each(|handle| good(release(handle)));
     good(call!(cuMemFree_v2(other => u64)));
+}
+
+fn check_rdma() {
+    let rdma = Properties { rdma: 1, ..PLAIN };
+    for attribute in [110_u32, 116] {
+        assert_eq!(
+            given(|out| call!(cuDeviceGetAttribute(out => *mut i32, attribute => u32, 0 => i32))),
+            1,
+            "{attribute}"
+        );
+    }
+    let size: usize = given(
+        |out| call!(cuMemGetAllocationGranularity(out => *mut usize, &raw const rdma => *const Properties, 0 => u32)),
+    );
+    assert_eq!(size, GRAIN);
+    let handle = try_create(GRAIN, rdma).unwrap_or_else(|code| panic!("{code}"));
+    let mut properties = PLAIN;
+    good(call!(cuMemGetAllocationPropertiesFromHandle(&raw mut properties => *mut Properties, handle => usize)));
+    assert_eq!(properties, rdma);
+    assert_eq!(release(handle), 0);
+}
+
+#[test]
+fn a_gpu_for_gpudirect_has_memory_for_it() -> Result {
+    under("dma-buf", "virtual_memory::a_gpu_for_gpudirect_has_memory_for_it", check_rdma)
 }
 
 #[test]

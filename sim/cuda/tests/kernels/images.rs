@@ -162,6 +162,23 @@ fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
     Ok(())
 }
 
+#[test]
+fn fat_binaries_within_a_fat_binary_are_refused_however_many() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
+        return Ok(());
+    }
+    let _context = open();
+    let text = b".version 7.4\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n\0";
+    let mut image = fat_binary(1, 0x11, text);
+    good(load_image(&image))?;
+    for depth in [1, 2000] {
+        (0..depth).for_each(|_| image = fat_binary(1, 0x11, &image));
+        assert_eq!(load_image(&image), Err(codes::INVALID_IMAGE), "{depth}");
+    }
+    Ok(())
+}
+
 /// The wrapper that nvcc puts around a fat binary: magic, version, and two pointers.
 fn wrapper(version: u32, pointers: [&[u8]; 2]) -> Vec<u8> {
     let mut wrapper = [0x466_243b1_u32.to_le_bytes(), version.to_le_bytes()].concat();

@@ -12,6 +12,20 @@ use support::{driver, simcuda};
 use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
 
+/// As DPDK's gpudev and other libraries expect of device memory.
+#[test]
+fn imported_memory_starts_at_a_page_of_the_gpu() -> Result {
+    let _context = open();
+    let vulkan = Vulkan::open(0)?;
+    let memories = [vulkan.memory(100)?, vulkan.memory(5000)?, vulkan.memory(1 << 20)?];
+    assert!(
+        memories.iter().all(|memory| memory.address().is_multiple_of(64 << 10)),
+        "{:?}",
+        memories.map(|m| m.address())
+    );
+    Ok(())
+}
+
 #[test]
 fn a_launch_does_not_wait_for_its_kernel() -> Result {
     let _context = open();
