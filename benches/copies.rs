@@ -83,13 +83,10 @@ fn limit() -> Result<Option<Duration>> {
 
 /// The measured routines, the best first.
 fn routines() -> Vec<CopyRoutine> {
-    let is_ordinary = |routine: &CopyRoutine| *routine == CopyRoutine::Ordinary;
-    let supported = CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported());
-    let (ordinary, mut routines): (Vec<_>, Vec<_>) = supported.rev().partition(is_ordinary);
+    let mut routines: Vec<_> = CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported()).rev().collect();
     if routines.len() > 1 {
         routines.retain(|routine| *routine != CopyRoutine::Portable);
     }
-    routines.extend(ordinary);
     routines
 }
 

@@ -14,9 +14,8 @@ shift
 export RUST_BACKTRACE=0
 
 # Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-driverless=(access::range addresses:: allocation::size copy_engine::context_engine copy_engine::policy
-    device::memory_type diagnosis:: driver::fill_pattern error flags ipc::message lock:: memory:: pool:: retire:: single_flight::
-    stream::copy vulkan::)
+driverless=(access::range addresses:: allocation::size device::memory_type diagnosis:: error flags ipc::message
+    lock:: memory:: pool:: retire:: single_flight:: vulkan::)
 
 instrument() { # SANITIZER: the environment of its builds, the simulated driver among them
     command -v cargo-nextest >/dev/null ||
@@ -55,7 +54,7 @@ case $kind in
         tests --manifest-path sim/Cargo.toml --package simcuda
         # Without the exhaustive tests of copy plans, which start no threads and take minutes each.
         tests --package vkgdr --lib --test memory --test pool --test ring --test stream --test vulkan \
-            -- --skip access::copy::accesses --skip access::copy::tests
+            -- --skip access::copy::tests
         VKGDR_STEPS=${VKGDR_STEPS:-10000} tests --package vkgdr --test sequences
         ;;
     python) # The extension module and the simulator. The interpreter is not instrumented: LD_PRELOAD loads the runtime, which Rust

@@ -53,7 +53,6 @@ compile_error!("vkgdr requires a 64-bit target: NVIDIA's drivers have no other, 
 mod access;
 mod addresses;
 mod allocation;
-mod copy_engine;
 mod cudarc_view;
 mod device;
 #[cfg(not(feature = "__internal"))]
@@ -62,6 +61,7 @@ mod diagnosis;
 #[doc(hidden)]
 pub mod diagnosis;
 mod driver;
+mod engine;
 mod error;
 mod flags;
 pub mod ipc;
@@ -78,17 +78,15 @@ mod stream;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
-pub use access::guard::{MapGuard, MapMode};
-pub use access::writer::Writer;
 #[cfg(feature = "__internal")]
 #[doc(hidden)]
-pub use access::{cached_bytes::CachedBytes, copy::CopyRoutine};
-pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
+pub use access::{CachedBytes, copy::CopyRoutine};
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::fork::is_forked;
+pub use engine::{CopyPolicy, CopyThresholds};
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
-pub use memory::{AllocateOptions, DmaBuf, DropPolicy, Memory, RawMemory, memory_of};
+pub use memory::{AllocateOptions, DmaBuf, DropPolicy, MapGuard, MapMode, Memory, RawMemory, Writer, memory_of};
 pub use memory_kind::MemoryKind;
 pub use pool::{Pool, PoolOptions};
 #[cfg(feature = "__internal")]

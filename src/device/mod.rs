@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUdevice;
 
-use crate::copy_engine::CopyEngines;
-use crate::copy_engine::policy::CopyThresholds;
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::{fork, system_memory};
+use crate::engine::{CopyEngines, CopyThresholds};
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;

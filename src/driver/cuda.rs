@@ -27,6 +27,7 @@ use super::{fork, library};
 use crate::error::{Call, CudaCode};
 use crate::lock::Lock;
 use crate::{Error, Result};
+pub(crate) use stream::FillPattern;
 
 const LIBRARY: &str = "libcuda.so.1";
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.

@@ -7,7 +7,6 @@ pub(crate) mod context;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod dma_buf;
-pub(crate) mod fill_pattern;
 pub(crate) mod fork;
 pub(crate) mod library;
 pub(crate) mod locked_pages;

@@ -5,8 +5,7 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::cuda::cuda;
-use super::fill_pattern::FillPattern;
+use super::cuda::{FillPattern, cuda};
 use super::{Handle, fork};
 use crate::Result;
 use crate::report::report;
@@ -46,16 +45,9 @@ impl OwnedStream {
     /// # Safety
     ///
     /// `count` values must be valid at `to` until the stream has passed the work.
-    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, pattern: FillPattern, count: usize) -> Result<()> {
-        let (cuda, stream) = (cuda()?, self.raw());
-        match pattern {
-            // SAFETY: by this method's contract, and the stream is live.
-            FillPattern::One(value) => unsafe { cuda.fill_u8(to, value, count, stream) },
-            // SAFETY: as above.
-            FillPattern::Two(value) => unsafe { cuda.fill_u16(to, value, count, stream) },
-            // SAFETY: as above.
-            FillPattern::Four(value) => unsafe { cuda.fill_u32(to, value, count, stream) },
-        }
+    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, value: FillPattern, count: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.fill(to, value, count, self.raw()) }
     }
 
     /// Waits for all work of the stream.

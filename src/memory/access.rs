@@ -8,9 +8,8 @@ use std::slice;
 use bytemuck::{AnyBitPattern, Pod};
 
 use super::Memory;
-use crate::access::guard::{MapGuard, MapMode};
-use crate::access::range;
-use crate::{Error, Result};
+use crate::access::{self, range};
+use crate::{Error, MapGuard, MapMode, Result};
 
 impl Memory {
     /// Makes the CPU's writes to a range visible to the device.
@@ -28,7 +27,7 @@ impl Memory {
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.cpu_view().flush(offset, len)
+        access::flush(self.block().allocation(), self.access, self.offset() + offset, len)
     }
 
     /// Makes the device's writes to a range visible to the CPU.
@@ -43,7 +42,7 @@ impl Memory {
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.cpu_view().invalidate(offset, len)
+        access::invalidate(self.block().allocation(), self.access, self.offset() + offset, len)
     }
 
     /// The CPU's routine for copies between private memory and this memory.
@@ -51,7 +50,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn copy_routine(&self) -> crate::CopyRoutine {
-        self.cpu_view().copy_routine()
+        self.access
     }
 
     /// Begins a scope in which the CPU uses a range.
@@ -70,12 +69,21 @@ impl Memory {
             return Err(Error::NoHostView { kind: self.kind() });
         }
         self.wait_for_stream()?;
-        MapGuard::new(self.cpu_view().part(offset, len)?, mode)
+        MapGuard::new(self, (offset, len), mode)
     }
 
     /// The bytes as elements of `T`, as pointer and count.
     pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
-        self.cpu_view().elements()
+        let pointer = self.host_range(0, self.len)?;
+        let (size, align) = (size_of::<T>().max(1), align_of::<T>());
+        let address = pointer.addr().get();
+        if !address.is_multiple_of(align) {
+            return Err(Error::Misaligned { what: "the host address", value: address, unit: align });
+        }
+        if !self.len.is_multiple_of(size) {
+            return Err(Error::Misaligned { what: "the length", value: self.len, unit: size });
+        }
+        Ok((pointer.cast(), self.len / size))
     }
 
     /// The bytes as a slice.

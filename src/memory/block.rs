@@ -4,8 +4,7 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::access::copy::HostAccess;
-use crate::access::view::View;
+use crate::access::copy::CopyRoutine;
 use crate::allocation::Allocation;
 #[cfg(feature = "vulkan")]
 use crate::allocation::ResourceBlock;
@@ -63,8 +62,8 @@ impl Block {
     }
 
     /// How the CPU copies this memory. The first call of the process may log.
-    pub(crate) fn host_access(&self) -> HostAccess {
-        View::whole(self.allocation()).access()
+    pub(crate) fn host_access(&self) -> CopyRoutine {
+        CopyRoutine::of(self.allocation().memory_type().cached)
     }
 
     /// Releases the allocation as a drop does, and returns the first error. Where another thread still has a reference, it

@@ -4,21 +4,16 @@
 use std::ops::RangeBounds;
 
 use bytemuck::{NoUninit, Pod};
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::Memory;
-use crate::access::copy::{self, HostAccess};
+use crate::access::copy::{self, CopyRoutine};
 use crate::access::range;
-use crate::access::view::View;
-use crate::access::writer::Writer;
-use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
-use crate::copy_engine::{CopyEngines, Failure};
-use crate::driver::fill_pattern::FillPattern;
+use crate::driver::cuda::FillPattern;
 use crate::driver::fork;
+use crate::engine::{ContextEngine, CopyEngines, Failure};
 use crate::report::report;
-use crate::{CopyPolicy, Error, Result};
-
-/// The result of a copy by the copy engine.
-type EngineResult = std::result::Result<(), Failure>;
+use crate::{CopyPolicy, Error, Result, Writer};
 
 impl Memory {
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
@@ -46,12 +41,13 @@ impl Memory {
     /// ```
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
-        let source = bytemuck::cast_slice(source);
-        let access = self.access;
-        let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
+        let source: &[u8] = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
+        if self.access != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.write() {
+            return self.write_bytes(CopyPolicy::Auto, offset, source);
+        }
         // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::write(access, to, source) };
+        unsafe { copy::write(self.access, to, source) };
         Ok(())
     }
 
@@ -71,13 +67,16 @@ impl Memory {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn writer(&self) -> Writer<'_> {
-        Writer::new(self.cpu_view())
+        Writer::new(self)
     }
 
     /// Copies `source` to `offset` by the CPU, without a fence: [`flush`](Self::flush) must follow.
     #[inline]
     pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
-        self.cpu_view().write_unordered(offset, source)
+        let to = self.host_range(offset, source.len())?;
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
+        unsafe { copy::write_unordered(self.access, to, source) };
+        Ok(())
     }
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
@@ -94,12 +93,13 @@ impl Memory {
     /// The errors of [`write`](Self::write).
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
-        let target = bytemuck::cast_slice_mut(target);
-        let access = self.access;
-        let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
+        let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         let from = self.host_range(offset, target.len())?;
-        // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::read(access, from, target) };
+        if self.access != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.read() {
+            return self.read_bytes(CopyPolicy::Auto, offset, target);
+        }
+        // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
+        unsafe { copy::read(self.access, from, target) };
         Ok(())
     }
 
@@ -137,7 +137,24 @@ impl Memory {
     /// The errors of [`fill`](Self::fill).
     pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.fill_bytes(offset, len, bytemuck::cast_slice(pattern))
+        let pattern: &[u8] = bytemuck::cast_slice(pattern);
+        let unit = pattern.len().max(1);
+        if !len.is_multiple_of(unit) {
+            return Err(Error::Misaligned { what: "the length to fill", value: len, unit });
+        }
+        let to = self.host_range(offset, len)?;
+        if self.takes_engine(CopyPolicy::Auto, len, self.inner.thresholds.write())
+            && let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64)
+        {
+            // SAFETY: as in `write_bytes`.
+            let filled = self.change_by_engine(offset, len, |engine, to| unsafe { engine.fill(to, value, len) });
+            if self.is_made(CopyPolicy::Auto, filled)? {
+                return Ok(());
+            }
+        }
+        // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
+        unsafe { copy::fill(self.access, to, len, pattern) };
+        Ok(())
     }
 
     /// [`write`](Self::write) with a choice between the CPU and the GPU's copy engine.
@@ -194,44 +211,55 @@ impl Memory {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined into `write`, which is generic,
-    /// and so into the crate that calls it. Rare cases are in another function, so that this one saves no registers for
-    /// them.
-    #[inline]
-    fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
-        let to = self.host_range(offset, source.len())?;
-        if access != HostAccess::WriteCombined || source.len() >= self.inner.thresholds.of(Direction::Write) {
-            return self.write_bytes(CopyPolicy::Auto, offset, source);
+    #[cold]
+    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
+        let len = source.len();
+        range::check(offset, len, self.len)?;
+        if self.takes_engine(policy, len, self.inner.thresholds.write()) {
+            // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the context.
+            let written = self.change_by_engine(offset, len, |engine, to| unsafe { engine.write(to, source) });
+            if self.is_made(policy, written)? {
+                return Ok(());
+            }
         }
-        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::write(access, to, source) };
+        let to = self.host_range(offset, len)?;
+        // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
+        unsafe { copy::write(self.access, to, source) };
         Ok(())
     }
 
-    /// The counterpart of [`write_uncached`](Self::write_uncached) for [`read`](Self::read).
-    #[inline]
-    fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
-        // First, so that the fence does not wait for the loads below.
-        copy::order_reads(access);
-        let from = self.host_range(offset, target.len())?;
-        if access != HostAccess::WriteCombined || target.len() >= self.inner.thresholds.of(Direction::Read) {
-            return self.read_bytes(CopyPolicy::Auto, offset, target);
+    #[cold]
+    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
+        let len = target.len();
+        range::check(offset, len, self.len)?;
+        if self.takes_engine(policy, len, self.inner.thresholds.read()) {
+            // SAFETY: as in `write_bytes`.
+            let read = self.by_engine(offset, len, |engine, from| unsafe { engine.read(from, target) });
+            if self.is_made(policy, read)? {
+                return Ok(());
+            }
         }
-        // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
-        unsafe { copy::read_unordered(access, from, target) };
+        let from = self.host_range(offset, len)?;
+        // SAFETY: `from` has `len` bytes, which this memory keeps mapped, and an allocation is whole lines.
+        unsafe { copy::read(self.access, from, target) };
         Ok(())
     }
 
-    fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
-        let properties = MemoryProperties {
-            host_view: self.kind().has_host_view(),
-            coherent: self.is_coherent(),
-            write_combined: self.access == HostAccess::WriteCombined,
-        };
-        match CopyPath::choose(policy, properties, len, self.inner.thresholds.of(direction)) {
-            // Creating an engine may block behind a kernel that waits for this copy.
-            CopyPath::EngineOrCpu if !self.engines().is_prepared(self.inner.context()) => CopyPath::Cpu,
-            path => path,
+    /// Whether the copy engine is to make a copy of `len` bytes.
+    fn takes_engine(&self, policy: CopyPolicy, len: usize, threshold: usize) -> bool {
+        match policy {
+            CopyPolicy::Cpu => false,
+            CopyPolicy::Dma => true,
+            CopyPolicy::Auto if !self.kind().has_host_view() => true,
+            // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of
+            // the engine's write. Whether that can happen must not depend on the length. And not before the engine is made on
+            // purpose: that may wait for a kernel that waits for this copy.
+            CopyPolicy::Auto => {
+                len >= threshold
+                    && self.is_coherent()
+                    && !self.is_cached()
+                    && self.engines().is_prepared(self.inner.context())
+            }
         }
     }
 
@@ -239,119 +267,48 @@ impl Memory {
         self.owner().copy_engines()
     }
 
-    #[cold]
-    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
-        let view = self.cpu_view();
-        match self.path(policy, Direction::Write, source.len()) {
-            CopyPath::Cpu => view.write(offset, source),
-            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.record(failure)),
-            CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || view.write(offset, source))
-            }
-        }
-    }
-
-    #[cold]
-    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
-        let view = self.cpu_view();
-        match self.path(policy, Direction::Read, target.len()) {
-            CopyPath::Cpu => view.read(offset, target),
-            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.record(failure)),
-            CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || view.read(offset, target))
-            }
-        }
-    }
-
-    /// [`fill_pattern`](Self::fill_pattern) of a checked range.
-    fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
-        let view = self.cpu_view();
-        let by_cpu = || view.fill(offset, len, pattern);
-        match self.fill_pattern_for_engine(view, offset, len, pattern) {
-            Some(pattern) => self.or_by_cpu(self.fill_by_engine(view, offset, len, pattern)?, by_cpu),
-            None => by_cpu(),
-        }
-    }
-
-    /// The value that the copy engine can repeat; `None` if the CPU fills or refuses.
-    fn fill_pattern_for_engine(
+    /// Runs a copy of `len` bytes by the copy engine, which is given their device address.
+    fn by_engine(
         &self,
-        view: View<'_>,
         offset: usize,
         len: usize,
-        pattern: &[u8],
-    ) -> Option<FillPattern> {
-        let path = self.path(CopyPolicy::Auto, Direction::Write, len);
-        let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
-        if path == CopyPath::EngineOrCpu && is_whole {
-            FillPattern::of(pattern, view.device_ptr() + offset as u64)
-        } else {
-            None
+        copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
+    ) -> std::result::Result<(), Failure> {
+        if len == 0 {
+            return fork::check().map_err(Failure::Unavailable);
         }
-    }
-
-    /// The result of a copy by the copy engine, or of `by_cpu` if the engine was unavailable.
-    fn or_by_cpu(&self, copied: EngineResult, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
-        match copied {
-            Err(Failure::Unavailable(error)) => {
-                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
-                by_cpu()
-            }
-            copied => copied.map_err(|failure| self.record(failure)),
-        }
-    }
-
-    /// The outer result belongs to the steps around the copy, the inner one to the copy.
-    fn write_by_engine(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<EngineResult> {
-        let part = view.part(offset, source.len())?;
-        if source.is_empty() {
-            return Ok(fork::check().map_err(Failure::Unavailable));
-        }
-        // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the
-        // context.
-        Self::change_by_engine(part, || unsafe {
-            self.engines().write(self.inner.context(), part.device_ptr(), source)
-        })
-    }
-
-    /// Runs a copy or fill by the device of all of a view's bytes.
-    fn change_by_engine(part: View<'_>, change: impl FnOnce() -> EngineResult) -> Result<EngineResult> {
         // This thread's earlier writes come first.
-        part.flush(0, part.len())?;
-        let changed = change();
-        if changed.is_ok() {
-            part.invalidate(0, part.len())?;
-        }
-        Ok(changed)
+        self.flush(offset..offset + len).map_err(Failure::Copy)?;
+        let address = self.device_ptr + offset as u64;
+        self.engines().run(self.inner.context(), |engine| copy(engine, address))
     }
 
-    /// See [`write_by_engine`](Self::write_by_engine) for the results.
-    fn read_by_engine(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<EngineResult> {
-        let part = view.part(offset, target.len())?;
-        if target.is_empty() {
-            return Ok(fork::check().map_err(Failure::Unavailable));
-        }
-        part.flush(0, target.len())?;
-        // SAFETY: as in `write_by_engine`.
-        Ok(unsafe { self.engines().read(self.inner.context(), part.device_ptr(), target) })
+    /// [`by_engine`](Self::by_engine) for what changes the bytes.
+    fn change_by_engine(
+        &self,
+        offset: usize,
+        len: usize,
+        change: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
+    ) -> std::result::Result<(), Failure> {
+        self.by_engine(offset, len, change)?;
+        self.invalidate(offset..offset + len).map_err(Failure::Copy)
     }
 
-    /// See [`write_by_engine`](Self::write_by_engine) for the results.
-    fn fill_by_engine(&self, view: View<'_>, offset: usize, len: usize, pattern: FillPattern) -> Result<EngineResult> {
-        let part = view.part(offset, len)?;
-        // SAFETY: as in `write_by_engine`.
-        Self::change_by_engine(part, || unsafe {
-            self.engines().fill(self.inner.context(), part.device_ptr(), pattern, len)
-        })
-    }
-
-    /// Records a failed copy that the device may still be making, so that the memory is not freed before it ends.
-    /// Returns the error.
-    fn record(&self, failure: Failure) -> Error {
-        if let Failure::Unfinished(_) = failure {
-            self.expose();
-            self.inner.uses.lock().record_unfinished_copy();
+    /// Whether the copy engine made a copy; false if it was unavailable and the CPU makes it. After a failure of which the
+    /// device may still be copying, the release of the memory waits for the context.
+    fn is_made(&self, policy: CopyPolicy, copied: std::result::Result<(), Failure>) -> Result<bool> {
+        match copied {
+            Ok(()) => Ok(true),
+            Err(Failure::Unavailable(error)) if policy == CopyPolicy::Auto && self.kind().has_host_view() => {
+                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
+                Ok(false)
+            }
+            Err(Failure::Unavailable(error) | Failure::Copy(error)) => Err(error),
+            Err(Failure::Unfinished(error)) => {
+                self.expose();
+                self.inner.uses.lock().record_unfinished_copy();
+                Err(error)
+            }
         }
-        failure.into()
     }
 }

@@ -11,6 +11,7 @@ mod copy;
 mod existing;
 mod export;
 mod lookup;
+mod map;
 mod options;
 mod raw;
 pub(crate) mod uses;
@@ -24,21 +25,21 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use crate::access::copy::HostAccess;
+use crate::access::copy::CopyRoutine;
 use crate::access::range;
-use crate::access::view::View;
 use crate::addresses::Lookup;
 use crate::allocation::Allocation;
-use crate::copy_engine::policy::SharedThresholds;
 use crate::cudarc_view::Slice;
 use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
+use crate::engine::SharedThresholds;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 pub(crate) use block::Block;
 pub use export::DmaBuf;
 pub use lookup::memory_of;
+pub use map::{MapGuard, MapMode, Writer};
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
 pub use uses::DropPolicy;
@@ -94,7 +95,7 @@ pub struct Memory {
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
     len: usize,
-    access: HostAccess,
+    access: CopyRoutine,
     /// Ends before the reference: it knows of work that the release waits for.
     pub(crate) cuda: Slice,
     inner: Arc<Inner>,
@@ -108,7 +109,7 @@ pub(crate) struct Inner {
     /// Where the memory begins in the block, and its requested bytes.
     offset: usize,
     len: usize,
-    access: HostAccess,
+    access: CopyRoutine,
     thresholds: &'static SharedThresholds,
     /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
     exposed: AtomicBool,
@@ -158,7 +159,7 @@ impl Inner {
     pub(crate) fn new(
         block: Arc<Block>,
         (offset, len): (usize, usize),
-        access: HostAccess,
+        access: CopyRoutine,
         owner: Option<Part>,
     ) -> Self {
         let thresholds = block.allocation().owner().gpu().copy_thresholds();
@@ -343,11 +344,6 @@ impl Memory {
     /// Whether it is all of an allocation, and not a part of one.
     pub(crate) fn is_whole(&self) -> bool {
         self.inner.owner.is_none() && self.len == self.inner.len
-    }
-
-    #[inline]
-    pub(crate) fn cpu_view(&self) -> View<'_> {
-        View::checked(self.block().allocation(), self.offset(), self.len, self.access)
     }
 
     /// The offset in the allocation, in bytes.

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::{leave_to_the_system, release_orphan};
-use crate::access::copy::HostAccess;
-use crate::access::view::View;
+use crate::access::copy::CopyRoutine;
+use crate::access::{self, range};
 use crate::allocation::Allocation;
 use crate::driver::context::{ContextGuard, Entered};
 use crate::driver::fork;
@@ -27,7 +27,7 @@ pub struct RawMemory {
     len: usize,
     kind: MemoryKind,
     /// How the CPU copies the memory, looked up once: a flush takes less time than the lookup.
-    access: HostAccess,
+    access: CopyRoutine,
 }
 
 impl RawMemory {
@@ -50,7 +50,7 @@ impl RawMemory {
                 Allocation::new(owner, len, kind)?
             }
         };
-        let access = View::whole(&allocation).access();
+        let access = CopyRoutine::of(allocation.memory_type().cached);
         Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind, access })
     }
 
@@ -155,7 +155,7 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        self.view()?.flush(offset, len)
+        access::flush(self.checked(offset, len)?, self.access, offset, len)
     }
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
@@ -168,13 +168,15 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.view()?.invalidate(offset, len)
+        access::invalidate(self.checked(offset, len)?, self.access, offset, len)
     }
 
+    /// The allocation, if it is not freed and has the range.
     #[inline]
-    fn view(&self) -> Result<View<'_>> {
+    fn checked(&self, offset: usize, len: usize) -> Result<&Allocation> {
         let allocation = self.allocation.as_ref().ok_or(Error::Freed)?;
-        Ok(View::checked(allocation, 0, self.len, self.access))
+        range::check(offset, len, self.len)?;
+        Ok(allocation)
     }
 }
 

@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUstream;
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::Event;
-use crate::access::copy::HostAccess;
+use crate::access::copy::CopyRoutine;
 use crate::memory::{Block, Inner, Slot};
 
 /// The approximate length of a span of small slots, in bytes.
@@ -25,7 +25,7 @@ pub(super) type Evicted = Vec<Arc<Block>>;
 #[derive(Debug)]
 struct ArenaBlock {
     block: Arc<Block>,
-    access: HostAccess,
+    access: CopyRoutine,
     free: FreeRanges,
     len: usize,
     /// The spans by their offsets.
@@ -97,7 +97,7 @@ pub(super) struct Taken {
     pub(super) slot: Slot,
     pub(super) block: Arc<Block>,
     pub(super) offset: usize,
-    pub(super) access: HostAccess,
+    pub(super) access: CopyRoutine,
 }
 
 impl Arena {
@@ -246,7 +246,7 @@ impl Arena {
     }
 
     /// Adds a block that is all free. The caller determines `access` without a lock, since that may log.
-    pub(super) fn add_block(&mut self, block: Arc<Block>, access: HostAccess) {
+    pub(super) fn add_block(&mut self, block: Arc<Block>, access: CopyRoutine) {
         let len = block.allocation().len();
         let block = Some(ArenaBlock { block, access, free: FreeRanges::new(len), len, spans: BTreeMap::new() });
         match self.blocks.iter_mut().find(|block| block.is_none()) {

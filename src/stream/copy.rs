@@ -1,11 +1,10 @@
-//! Copies and fills on a caller's stream, for Python's arrays: rows and slices ([`PitchedPtr`], [`Extent`]), and the driver
-//! function for each.
+//! Copies and fills on a caller's stream, for Python's arrays: rows and slices ([`PitchedPtr`], [`Extent`]).
 #![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUcontext, CUdevice, CUdeviceptr, CUmemorytype};
 
 use crate::addresses;
-use crate::driver::cuda::{Cuda, cuda};
+use crate::driver::cuda::{Cuda, FillPattern, cuda};
 use crate::driver::fork;
 use crate::{Error, Result, StreamRef};
 
@@ -53,36 +52,6 @@ impl Extent {
     #[must_use]
     pub const fn linear(len: usize) -> Self {
         Self { width: len, height: 1, depth: 1 }
-    }
-}
-
-/// A driver call for a copy. The fields are target, source and the number of bytes.
-pub(super) enum Plan {
-    Nothing,
-    ToDevice(CUdeviceptr, *const u8, usize),
-    ToHost(*mut u8, CUdeviceptr, usize),
-    OnDevice(CUdeviceptr, CUdeviceptr, usize),
-    Rows(CUDA_MEMCPY3D),
-}
-
-impl Plan {
-    pub(super) fn new(to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<Self> {
-        let Extent { width, height, depth } = extent;
-        if let (CopyPtr::Host(_), CopyPtr::Host(_)) = (to.ptr, from.ptr) {
-            return Err(Error::HostToHost);
-        }
-        if width == 0 || height == 0 || depth == 0 {
-            return Ok(Self::Nothing);
-        }
-        if height > 1 || depth > 1 {
-            return rows(to, from, extent).map(Self::Rows);
-        }
-        match (to.ptr, from.ptr) {
-            (CopyPtr::Device(to), CopyPtr::Host(from)) => Ok(Self::ToDevice(to, from, width)),
-            (CopyPtr::Host(to), CopyPtr::Device(from)) => Ok(Self::ToHost(to, from, width)),
-            (CopyPtr::Device(to), CopyPtr::Device(from)) => Ok(Self::OnDevice(to, from, width)),
-            (CopyPtr::Host(_), CopyPtr::Host(_)) => Err(Error::HostToHost),
-        }
     }
 }
 
@@ -190,20 +159,28 @@ impl StreamRef {
     /// must be valid on both sides, device memory in the stream's context. Nothing else may use the target or write to
     /// the source until then.
     pub unsafe fn copy(&self, to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<()> {
-        let plan = Plan::new(to, from, extent)?;
-        let stream = self.raw();
-        match plan {
-            // Still refused in a forked child.
-            Plan::Nothing => fork::check(),
-            // SAFETY: by this method's contract.
-            Plan::ToDevice(to, from, len) => self.within(|c| unsafe { c.copy_host_to_device(to, from, len, stream) }),
-            // SAFETY: by this method's contract.
-            Plan::ToHost(to, from, len) => self.within(|c| unsafe { c.copy_device_to_host(to, from, len, stream) }),
-            // SAFETY: by this method's contract.
-            Plan::OnDevice(to, from, len) => self.within(|c| unsafe { c.copy_on_device(to, from, len, stream) }),
-            // SAFETY: by this method's contract.
-            Plan::Rows(copy) => self.within(|c| unsafe { c.copy_3d(&copy, stream) }),
+        let (stream, Extent { width, height, depth }) = (self.raw(), extent);
+        if let (CopyPtr::Host(_), CopyPtr::Host(_)) = (to.ptr, from.ptr) {
+            return Err(Error::HostToHost);
         }
+        // Still refused in a forked child.
+        if width == 0 || height == 0 || depth == 0 {
+            return fork::check();
+        }
+        if height > 1 || depth > 1 {
+            let copy = rows(to, from, extent)?;
+            // SAFETY: by this method's contract.
+            return self.within(|cuda| unsafe { cuda.copy_3d(&copy, stream) });
+        }
+        self.within(|cuda| match (to.ptr, from.ptr) {
+            // SAFETY: by this method's contract.
+            (CopyPtr::Device(to), CopyPtr::Host(from)) => unsafe { cuda.copy_host_to_device(to, from, width, stream) },
+            // SAFETY: by this method's contract.
+            (CopyPtr::Host(to), CopyPtr::Device(from)) => unsafe { cuda.copy_device_to_host(to, from, width, stream) },
+            // SAFETY: by this method's contract.
+            (CopyPtr::Device(to), CopyPtr::Device(from)) => unsafe { cuda.copy_on_device(to, from, width, stream) },
+            (CopyPtr::Host(_), CopyPtr::Host(_)) => Err(Error::HostToHost),
+        })
     }
 
     /// Copies `len` bytes from memory of another context, possibly on another GPU, to memory of the stream's context. A
@@ -241,7 +218,7 @@ impl StreamRef {
     /// stream's context, and nothing else may use them.
     pub unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill_u8(to, value, count, self.raw()) })
+        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::One(value), count, self.raw()) })
     }
 
     /// Writes a 2-byte value `count` times, starting at an address that is a multiple of 2.
@@ -255,7 +232,7 @@ impl StreamRef {
     /// See [`fill_u8`](Self::fill_u8).
     pub unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill_u16(to, value, count, self.raw()) })
+        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::Two(value), count, self.raw()) })
     }
 
     /// Writes a 4-byte value `count` times, starting at an address that is a multiple of 4.
@@ -269,7 +246,7 @@ impl StreamRef {
     /// See [`fill_u8`](Self::fill_u8).
     pub unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill_u32(to, value, count, self.raw()) })
+        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::Four(value), count, self.raw()) })
     }
 
     /// Runs `work` with the stream's context current.
@@ -280,65 +257,5 @@ impl StreamRef {
     /// [`within`](Self::within) for work on `count` elements; submits nothing for 0.
     fn unless_empty(&self, count: usize, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
         if count == 0 { fork::check() } else { self.within(work) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DEVICE: CopyPtr = CopyPtr::Device(0x1000);
-    const HOST: CopyPtr = CopyPtr::Host(std::ptr::without_provenance_mut(0x2000));
-
-    fn side(ptr: CopyPtr, row_pitch: usize, slice_pitch: usize) -> PitchedPtr {
-        PitchedPtr { ptr, row_pitch, slice_pitch }
-    }
-
-    #[test]
-    fn one_row_uses_the_function_for_its_places() {
-        let plan = |to, from| Plan::new(side(to, 3, 5), side(from, 7, 9), Extent::linear(11));
-        assert!(matches!(plan(DEVICE, HOST), Ok(Plan::ToDevice(0x1000, from, 11)) if from.addr() == 0x2000));
-        assert!(matches!(plan(HOST, DEVICE), Ok(Plan::ToHost(to, 0x1000, 11)) if to.addr() == 0x2000));
-        assert!(matches!(plan(DEVICE, DEVICE), Ok(Plan::OnDevice(0x1000, 0x1000, 11))));
-    }
-
-    #[test]
-    fn host_to_host_is_refused_whatever_the_extent() {
-        for extent in [Extent::linear(1), Extent::linear(0), Extent { width: 1, height: 2, depth: 3 }] {
-            let plan = Plan::new(side(HOST, 1, 2), side(HOST, 1, 2), extent);
-            assert!(matches!(plan, Err(Error::HostToHost)), "{extent:?}");
-        }
-    }
-
-    #[test]
-    fn an_extent_of_zero_copies_nothing() {
-        for (width, height, depth) in [(0, 2, 2), (2, 0, 2), (2, 2, 0)] {
-            let plan = Plan::new(side(DEVICE, 3, 5), side(HOST, 0, 1), Extent { width, height, depth });
-            assert!(matches!(plan, Ok(Plan::Nothing)), "{width} × {height} × {depth}");
-        }
-    }
-
-    #[test]
-    fn slices_are_counted_in_rows() {
-        let extent = Extent { width: 8, height: 3, depth: 2 };
-        let plan = Plan::new(side(DEVICE, 16, 64), side(HOST, 10, 30), extent);
-        let Ok(Plan::Rows(copy)) = plan else { panic!("not a copy of rows") };
-        assert_eq!((copy.dstPitch, copy.dstHeight, copy.dstDevice), (16, 4, 0x1000));
-        assert_eq!((copy.srcPitch, copy.srcHeight, copy.srcHost.addr()), (10, 3, 0x2000));
-        assert_eq!((copy.WidthInBytes, copy.Height, copy.Depth), (8, 3, 2));
-    }
-
-    #[test]
-    fn a_slice_pitch_between_rows_is_refused() {
-        let extent = Extent { width: 8, height: 1, depth: 2 };
-        let refuse = |to, from| match Plan::new(to, from, extent) {
-            Err(Error::Misaligned { what, value, unit }) => Some((what, value, unit)),
-            _ => None,
-        };
-        let fits = side(HOST, 8, 16);
-        assert_eq!(refuse(side(DEVICE, 10, 25), fits), Some(("the slice pitch", 25, 10)));
-        assert_eq!(refuse(side(DEVICE, 10, 30), side(HOST, 0, 16)), Some(("the slice pitch", 16, 0)));
-        let one_slice = Extent { depth: 1, height: 2, ..extent };
-        assert!(Plan::new(side(DEVICE, 10, 25), fits, one_slice).is_ok(), "one slice needs no pitch");
     }
 }

@@ -58,6 +58,10 @@ fn every_routine_copies_what_the_device_sees() -> Result {
         child::say(CopyRoutine::chosen());
         return Ok(());
     }
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        copy_around_lines(&Memory::allocate(&gpu, 400_001, kind)?)?;
+    }
     for routine in CopyRoutine::ALL {
         if !routine.is_supported() {
             eprintln!("left out: this CPU does not support {routine}");
@@ -96,7 +100,7 @@ fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
     for name in ["fastest", "AVX2"].into_iter().chain(foreign.map(CopyRoutine::name)) {
         let said = run(name)?;
         assert!(said[0].starts_with("WARN: VKGDR_COPY=") && said[0].contains(name), "{said:?}");
-        assert!(said[0].contains("portable") && said[0].contains("ordinary"), "{said:?}");
+        assert!(said[0].contains("portable"), "{said:?}");
         // The default is used, which is also that of this process unless VKGDR_COPY forces a routine.
         if std::env::var_os(VARIABLE).is_none() {
             let (_context, gpu) = support::open(NONE)?;

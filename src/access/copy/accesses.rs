@@ -9,7 +9,9 @@
 //!   write-combined memory is a transaction on the bus, whatever its width.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
-use super::cached::{self, Vectors};
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use crate::allocation::LINE;
 
 /// The accesses of an instruction set to shared memory, by assembly or byte atomics (see [`copy`](super)).
@@ -27,61 +29,61 @@ pub(super) trait Accesses {
     /// Stores `width` bytes, a power of two and at most `STORE`, to a shared place aligned to it.
     unsafe fn store(width: usize, target: *mut u8, source: *const u8);
 
-    /// Stores whole lines, at least one, to a shared place aligned to a line.
-    unsafe fn store_lines(target: *mut u8, source: *const u8, lines: usize);
-
     /// Loads `LOAD` bytes from a shared place aligned to that, not as a streaming load (see [`copy`](super), "Order").
     unsafe fn load(target: *mut u8, source: *const u8);
 
-    /// Loads whole lines, at least one, from a shared place aligned to a line.
-    unsafe fn load_lines(target: *mut u8, source: *const u8, lines: usize);
+    /// Stores a whole shared line.
+    #[inline(always)]
+    unsafe fn store_line(target: *mut u8, source: *const u8) {
+        for start in (0..LINE).step_by(Self::STORE) {
+            // SAFETY: the store is aligned and within the line.
+            unsafe { Self::store(Self::STORE, target.wrapping_add(start), source.wrapping_add(start)) };
+        }
+    }
+
+    /// Loads a whole shared line.
+    #[inline(always)]
+    unsafe fn load_line(target: *mut u8, source: *const u8) {
+        for start in (0..LINE).step_by(Self::LOAD) {
+            // SAFETY: the load is aligned and within the line.
+            unsafe { Self::load(target.wrapping_add(start), source.wrapping_add(start)) };
+        }
+    }
 
     /// Copies `len` bytes, at least one, of a shared line from its byte `skip` on.
     #[inline(always)]
     unsafe fn load_part(target: *mut u8, line: *const u8, skip: usize, len: usize) {
-        #[repr(align(64))]
-        struct Line([u8; LINE]);
-        let mut private = Line([0; LINE]);
+        let mut private = [0; LINE];
         let first = skip - skip % Self::LOAD;
         for start in (first..skip + len).step_by(Self::LOAD) {
-            let to = private.0[start..start + Self::LOAD].as_mut_ptr();
+            let to = private[start..start + Self::LOAD].as_mut_ptr();
             // SAFETY: the load is aligned and within the line; there is room for it at `to`.
             unsafe { Self::load(to, line.wrapping_add(start)) };
         }
         // SAFETY: `len` bytes from `skip` on are within the line, and mapped at `target` by this method's contract.
-        unsafe { cached::copy(Vectors::Narrow, target, private.0[skip..].as_ptr(), len) };
+        unsafe { ptr::copy_nonoverlapping(private[skip..].as_ptr(), target, len) };
     }
 }
 
-/// The remainder of a write.
-struct Rest {
-    to: *mut u8,
-    from: *const u8,
-    len: usize,
-}
+/// The accesses of every architecture: byte atomics, the only ones in Rust that may race with accesses of any width.
+pub(super) struct Portable;
 
-impl Rest {
-    /// Stores the next `width` bytes. So many must be left, and the place be aligned to that.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Accesses::store`].
-    #[inline(always)]
-    unsafe fn store<A: Accesses>(&mut self, width: usize) {
-        // SAFETY: by this method's contract.
-        unsafe { A::store(width, self.to, self.from) };
-        self.advance(width);
+impl Accesses for Portable {
+    const LOAD: usize = 1;
+    const STORE: usize = 1;
+
+    unsafe fn store(_width: usize, target: *mut u8, source: *const u8) {
+        // SAFETY: the private byte is mapped, by the trait's contract.
+        let byte = unsafe { source.read() };
+        // SAFETY: the shared byte is mapped, by the trait's contract, and bytes are always aligned.
+        unsafe { AtomicU8::from_ptr(target) }.store(byte, Ordering::Relaxed);
     }
 
-    #[inline(always)]
-    const fn advance(&mut self, bytes: usize) {
-        self.to = self.to.wrapping_add(bytes);
-        self.from = self.from.wrapping_add(bytes);
-        self.len -= bytes;
-    }
-
-    fn begins_line(&self) -> bool {
-        self.to.addr().is_multiple_of(LINE)
+    unsafe fn load(target: *mut u8, source: *const u8) {
+        // SAFETY: as in `store`.
+        let byte = unsafe { AtomicU8::from_ptr(source.cast_mut()) }.load(Ordering::Relaxed);
+        // SAFETY: the private byte is mapped, by the trait's contract.
+        unsafe { target.write(byte) };
     }
 }
 
@@ -91,38 +93,46 @@ impl Rest {
 ///
 /// `source.len()` bytes at `target` must be mapped, no Rust reference to them exist, and the CPU have `A`'s
 /// instructions.
-#[inline(always)]
+#[inline(never)]
 pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
     const { assert!(A::STORE.is_power_of_two() && A::STORE < LINE) };
-    let mut rest = Rest { to: target, from: source.as_ptr(), len: source.len() };
-    /// One store of each width less than `STORE` for which the condition holds.
+    let (len, mut done) = (source.len(), 0);
+    let address = |done| target.addr() + done;
+    /// Stores the next bytes: a number that is left and to which the place is aligned, or a line.
+    macro_rules! store {
+        ($store:ident($($width:expr)?), $len:expr) => {
+            // SAFETY: within the bytes on both sides, and aligned, as each use of this macro says.
+            unsafe { A::$store($($width,)? target.wrapping_add(done), source.as_ptr().wrapping_add(done)) };
+            done += $len;
+        };
+    }
+    /// One store of each width less than `STORE` of which the number has the bit.
     macro_rules! stores {
-        ($($width:literal)*, $if:expr) => {$(
-            if $width < A::STORE && $if(&rest, $width) {
-                // SAFETY: at least `$width` bytes are left, and the place is aligned to it: before the first line boundary
-                // every smaller alignment bit was stored already, after the last line the widths fall by powers of two.
-                unsafe { rest.store::<A>($width) };
+        ($($width:literal)*, $number:expr) => {$(
+            if $width < A::STORE && $number & $width != 0 && len - done >= $width {
+                store!(store($width), $width);
             }
         )*};
     }
-    if !rest.begins_line() {
-        stores!(1 2 4 8 16, |rest: &Rest, width| rest.to.addr() & width != 0 && rest.len >= width);
-        while !rest.begins_line() && rest.len >= A::STORE {
-            // SAFETY: so much is left, which it would not be if the place were not aligned.
-            unsafe { rest.store::<A>(A::STORE) };
+    if !address(done).is_multiple_of(LINE) {
+        // Aligned: the smaller bits of the address are stored.
+        stores!(1 2 4 8 16, address(done));
+        while !address(done).is_multiple_of(LINE) && len - done >= A::STORE {
+            // Aligned: so much would not be left otherwise.
+            store!(store(A::STORE), A::STORE);
         }
     }
-    let lines = rest.len / LINE;
-    if lines > 0 {
-        // SAFETY: the lines are left, and the first begins here: the loop above has ended although `STORE` bytes are left.
-        unsafe { A::store_lines(rest.to, rest.from, lines) };
-        rest.advance(lines * LINE);
+    while len - done >= LINE {
+        // Aligned: the loop above has ended although `STORE` bytes are left.
+        store!(store_line(), LINE);
     }
-    while rest.len >= A::STORE {
-        // SAFETY: so much is left, and the place is aligned as above, or by the lines.
-        unsafe { rest.store::<A>(A::STORE) };
+    while len - done >= A::STORE {
+        // Aligned as above, or by the lines.
+        store!(store(A::STORE), A::STORE);
     }
-    stores!(16 8 4 2 1, |rest: &Rest, width| rest.len & width != 0);
+    // Aligned: the widths fall by powers of two.
+    stores!(16 8 4 2 1, len - done);
+    debug_assert_eq!(done, len);
 }
 
 /// Copies the shared bytes at `source` to `target`, in any order, and orders nothing.
@@ -131,35 +141,24 @@ pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
 ///
 /// All of the lines that hold the `target.len()` bytes at `source` must be mapped, no mutable Rust reference to those
 /// bytes exist, and the CPU have `A`'s instructions.
-#[inline(always)]
+#[inline(never)]
 pub(super) unsafe fn read<A: Accesses>(source: *const u8, target: &mut [u8]) {
     const { assert!(A::LOAD.is_power_of_two() && A::LOAD <= LINE) };
     let (mut from, mut to, mut left) = (source, target.as_mut_ptr(), target.len());
     let skip = from.addr() % LINE;
-    if left < LINE - skip {
-        if left > 0 {
-            // SAFETY: the wanted bytes are in one line, and all of it is mapped.
-            unsafe { A::load_part(to, from.wrapping_sub(skip), skip, left) };
-        }
-        return;
-    }
-    if skip > 0 {
-        let len = LINE - skip;
-        // SAFETY: the bytes up to the line's end are wanted, and all of the line is mapped.
+    if skip > 0 && left > 0 {
+        let len = left.min(LINE - skip);
+        // SAFETY: the bytes are wanted, and all of their line is mapped.
         unsafe { A::load_part(to, from.wrapping_sub(skip), skip, len) };
         (from, to, left) = (from.wrapping_add(len), to.wrapping_add(len), left - len);
     }
-    let lines = left / LINE;
-    if lines > 0 {
-        // SAFETY: the lines are left, and begin here: what was before them has been read.
-        unsafe { A::load_lines(to, from, lines) };
+    while left >= LINE {
+        // SAFETY: a line is left, and begins here: what was before it has been read.
+        unsafe { A::load_line(to, from) };
+        (from, to, left) = (from.wrapping_add(LINE), to.wrapping_add(LINE), left - LINE);
     }
-    let (done, len) = (lines * LINE, left % LINE);
-    if len > 0 {
+    if left > 0 {
         // SAFETY: the rest, from a line's start on.
-        unsafe { A::load_part(to.wrapping_add(done), from.wrapping_add(done), 0, len) };
+        unsafe { A::load_part(to, from, 0, left) };
     }
 }
-
-#[cfg(test)]
-mod tests;

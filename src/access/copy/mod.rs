@@ -4,9 +4,8 @@
 //! for atomic accesses of one size, so the compiler must see accesses to single bytes only. Wider ones are hidden from
 //! it in assembly, ours or libc's. Elsewhere copies use relaxed byte atomics.
 //!
-//! [`HostAccess`] says how memory is copied, and is decided once per allocation. Cached memory is copied by [`cached`];
-//! write-combined memory by the routine that [`mod@routine`] chose for the process: [`accesses`] makes a copy of the
-//! accesses of an instruction set, each of which has a file.
+//! [`CopyRoutine`] says how memory is copied, and is decided once per allocation: cached memory by libc's `memcpy`, write-combined
+//! memory by the widest accesses of the CPU. [`accesses`] makes a copy of those, which are in one file per architecture.
 //!
 //! # Order
 //!
@@ -31,26 +30,25 @@
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 mod accesses;
-mod cached;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod portable;
-mod routine;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+use std::arch::asm;
 use std::borrow::Cow;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-use accesses::Accesses;
-pub(crate) use cached::Vectors;
-use routine::Choice;
-pub use routine::CopyRoutine;
+use std::env;
+use std::ffi::c_void;
+use std::fmt;
+#[cfg(target_arch = "x86_64")]
+use std::is_x86_feature_detected as has;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use crate::allocation::LINE;
+use crate::report::report;
 
 #[cfg(target_arch = "aarch64")]
 use neon as fences;
@@ -61,123 +59,176 @@ use x86_64 as fences;
 mod fences {
     use std::sync::atomic::{Ordering, fence};
 
-    pub(super) fn store_fence() {
+    pub(super) fn store_fence(_cached: bool) {
         fence(Ordering::SeqCst);
     }
 
-    pub(super) fn load_fence() {
-        fence(Ordering::SeqCst);
-    }
-
-    pub(super) use load_fence as cached_load_fence;
-    pub(super) use store_fence as cached_store_fence;
+    pub(super) use store_fence as load_fence;
 }
 
-/// How the CPU copies an allocation's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostAccess {
-    /// Not at all: it is not mapped.
-    None,
-    /// As cached memory, with these registers.
-    Cached(Vectors),
-    /// By the routine that `VKGDR_COPY` forces, although the CPU caches it.
-    CachedByRoutine,
-    /// By the process's routine for write-combined memory.
-    WriteCombined,
+/// Forces a routine for memory of any kind, by name.
+const VARIABLE: &str = "VKGDR_COPY";
+
+/// How the CPU copies to and from memory that it shares with the device.
+///
+/// Memory that the CPU caches is copied with libc's `memcpy`. Memory that it does not cache, such as that behind the PCIe BAR, is
+/// copied with the widest accesses that the CPU has. For tests, the environment variable `VKGDR_COPY` forces one of
+/// [`ALL`](Self::ALL), by its [`name`](Self::name), on all memory that the CPU copies.
+///
+/// # Examples
+///
+/// ```
+/// use vkgdr::CopyRoutine;
+///
+/// let supported = CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported());
+/// println!("{} of {:?}", CopyRoutine::chosen(), supported.collect::<Vec<_>>());
+/// assert!(CopyRoutine::chosen().is_supported());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CopyRoutine {
+    /// Cached memory: libc's `memcpy`.
+    Ordinary,
+    /// Single bytes, for CPUs that support no other routine.
+    Portable,
+    /// x86-64, 16 bytes at a time: MOVNTDQA, MOVAPS.
+    Sse41,
+    /// x86-64, 32 bytes at a time: MOVNTDQA, MOVNTDQ.
+    Avx2,
+    /// x86-64, 64 bytes at a time: MOVNTDQA, MOVNTDQ.
+    Avx512,
+    /// AArch64, 32 bytes at a time: LDNP, STNP.
+    Neon,
 }
 
-const _: () = assert!(size_of::<HostAccess>() == 1);
+/// The routine for write-combined memory, and whether it was forced for all memory.
+static CHOICE: OnceLock<(CopyRoutine, bool)> = OnceLock::new();
 
-impl HostAccess {
-    /// Returns how the CPU copies memory, given whether it is mapped and whether the CPU caches it. The first call chooses
-    /// the routine and may log.
-    pub(crate) fn of(mapped: bool, cached: bool) -> Self {
-        let choice = Choice::made();
-        match (mapped, cached) {
-            (false, _) => Self::None,
-            (true, false) => Self::WriteCombined,
-            (true, true) if choice.forced => Self::CachedByRoutine,
-            (true, true) => Self::Cached(Vectors::here()),
-        }
-    }
+impl CopyRoutine {
+    /// The routines for write-combined memory, from worst to best.
+    pub const ALL: [Self; 5] = [Self::Portable, Self::Sse41, Self::Avx2, Self::Avx512, Self::Neon];
 
-    /// The routine that copies.
-    pub(super) fn routine(self) -> CopyRoutine {
+    /// The name, as in `VKGDR_COPY`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Cached(_) => CopyRoutine::Ordinary,
-            _ => CopyRoutine::chosen(),
+            Self::Ordinary => "ordinary",
+            Self::Portable => "portable",
+            Self::Sse41 => "sse41",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Neon => "neon",
         }
     }
-}
 
-/// The functions for write-combined memory, from the choice of a routine on.
-static CHOSEN: AtomicPtr<Table> = AtomicPtr::new(ptr::from_ref(Table::PORTABLE).cast_mut());
-
-/// The functions of a routine.
-#[derive(Debug)]
-struct Table {
-    /// As [`accesses::write`], with its contract.
-    write: unsafe fn(*mut u8, &[u8]),
-    /// As [`accesses::read`], with its contract.
-    read: unsafe fn(*const u8, &mut [u8]),
-}
-
-impl Table {
-    /// The functions for memory whose [`HostAccess`] is known, and with it the choice.
-    #[inline(always)]
-    fn chosen() -> &'static Self {
-        // SAFETY: a reference to a constant each time that it is set. Relaxed, since nobody changes constants.
-        unsafe { &*CHOSEN.load(Ordering::Relaxed) }
-    }
-
-    const PORTABLE: &Self = &Self::from_accesses::<portable::Portable>();
-    const ORDINARY: &Self = &Self { write: write_by_memcpy, read: read_by_memcpy };
-
-    const fn from_accesses<A: Accesses>() -> Self {
-        Self { write: accesses::write::<A>, read: accesses::read::<A> }
-    }
-
-    /// The routine's functions, if this CPU has its instructions.
-    fn of(routine: CopyRoutine) -> Option<&'static Self> {
-        match routine {
-            CopyRoutine::Portable => Some(Self::PORTABLE),
-            CopyRoutine::Ordinary => Some(Self::ORDINARY),
-            #[cfg(target_arch = "aarch64")]
-            CopyRoutine::Neon => Some(&const { Self::from_accesses::<neon::Neon>() }),
+    /// Whether this CPU has the instructions, and the system keeps its registers.
+    #[must_use]
+    pub fn is_supported(self) -> bool {
+        match self {
+            Self::Ordinary | Self::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 => x86_64::table(routine),
+            Self::Sse41 => has!("sse4.1"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => has!("avx2"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => has!("avx512bw"),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => true,
             #[allow(unreachable_patterns, reason = "which routines are left depends on the architecture")]
-            _ => None,
+            _ => false,
         }
+    }
+
+    /// The routine for memory that the CPU does not cache: that of `VKGDR_COPY`, otherwise the best that this CPU supports.
+    #[must_use]
+    pub fn chosen() -> Self {
+        Self::choice().0
+    }
+
+    /// The routine of an allocation. The first call chooses one for the process, and may log.
+    pub(crate) fn of(cached: bool) -> Self {
+        let (chosen, forced) = Self::choice();
+        if cached && !forced { Self::Ordinary } else { chosen }
+    }
+
+    fn choice() -> (Self, bool) {
+        let mut complaint = None;
+        let choice = *CHOICE.get_or_init(|| {
+            let supported = || Self::ALL.into_iter().filter(|routine| routine.is_supported());
+            let best = supported().next_back().expect("every CPU has the portable one");
+            let Some(name) = env::var_os(VARIABLE).filter(|name| !name.is_empty()) else { return (best, false) };
+            if let Some(routine) = supported().find(|routine| name == routine.name()) {
+                return (routine, true);
+            }
+            let names: Vec<_> = supported().map(Self::name).collect();
+            complaint = Some(format!(
+                "{VARIABLE}={name:?}: this CPU supports {}; copying as if it were not set, with {best}",
+                names.join(", "),
+            ));
+            (best, false)
+        });
+        // After the choice was made, since a logger may copy.
+        if let Some(complaint) = complaint {
+            report!(Warn, "{complaint}");
+        }
+        choice
+    }
+
+    const fn is_ordinary(self) -> bool {
+        matches!(self, Self::Ordinary)
     }
 }
 
-/// # Safety
-///
-/// The contract of [`cached::copy`].
-unsafe fn write_by_memcpy(target: *mut u8, source: &[u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::here(), target, source.as_ptr(), source.len()) };
+impl fmt::Display for CopyRoutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
+/// The function of the module [`accesses`] for a routine of write-combined memory, which the CPU must have.
+macro_rules! by_accesses {
+    ($routine:expr, $function:ident) => {
+        match $routine {
+            #[cfg(target_arch = "x86_64")]
+            CopyRoutine::Sse41 => accesses::$function::<x86_64::Sse41>,
+            #[cfg(target_arch = "x86_64")]
+            CopyRoutine::Avx2 => accesses::$function::<x86_64::Avx2>,
+            #[cfg(target_arch = "x86_64")]
+            CopyRoutine::Avx512 => accesses::$function::<x86_64::Avx512>,
+            #[cfg(target_arch = "aarch64")]
+            CopyRoutine::Neon => accesses::$function::<neon::Neon>,
+            _ => accesses::$function::<accesses::Portable>,
+        }
+    };
+}
+
+/// Copies cached memory, and orders nothing.
+///
+/// `memcpy` may access bytes that race, as assembly may: its address passes through assembly, so that the compiler cannot recognise
+/// the function and must assume that it accesses byte by byte.
+///
 /// # Safety
 ///
-/// The contract of [`cached::copy`].
-unsafe fn read_by_memcpy(source: *const u8, target: &mut [u8]) {
+/// The bytes on both sides must be mapped, and not overlap.
+#[inline]
+unsafe fn copy_ordinary(target: *mut u8, source: *const u8, len: usize) {
+    let mut memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = libc::memcpy;
+    // SAFETY: a comment: the register keeps its value, unknown to the compiler.
+    unsafe { asm!("/* {} */", inout(reg) memcpy, options(pure, readonly, nostack, preserves_flags)) };
     // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::here(), target.as_mut_ptr(), source, target.len()) };
+    unsafe { memcpy(target.cast(), source.cast(), len) };
 }
 
 /// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
 ///
 /// # Safety
 ///
-/// `source.len()` bytes at `target` must be mapped, and no Rust reference to them exist.
+/// `source.len()` bytes at `target` must be mapped, no Rust reference to them exist, and the CPU support `routine`.
 #[inline]
-pub(crate) unsafe fn write(access: HostAccess, target: NonNull<u8>, source: &[u8]) {
+pub(crate) unsafe fn write(routine: CopyRoutine, target: NonNull<u8>, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { write_unordered(access, target, source) };
-    order_writes(access);
+    unsafe { write_unordered(routine, target, source) };
+    order_writes(routine);
 }
 
 /// As [`write()`], but orders nothing: [`order_writes`] must follow.
@@ -186,61 +237,46 @@ pub(crate) unsafe fn write(access: HostAccess, target: NonNull<u8>, source: &[u8
 ///
 /// The contract of [`write()`].
 #[inline(always)]
-pub(super) unsafe fn write_unordered(access: HostAccess, target: NonNull<u8>, source: &[u8]) {
-    if let HostAccess::Cached(vectors) = access {
+pub(crate) unsafe fn write_unordered(routine: CopyRoutine, target: NonNull<u8>, source: &[u8]) {
+    if routine.is_ordinary() {
         // SAFETY: by this function's contract.
-        unsafe { cached::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+        unsafe { copy_ordinary(target.as_ptr(), source.as_ptr(), source.len()) };
     } else {
-        // SAFETY: by this function's contract; the CPU has the chosen routine.
-        unsafe { (Table::chosen().write)(target.as_ptr(), source) };
+        let write: unsafe fn(*mut u8, &[u8]) = by_accesses!(routine, write);
+        // SAFETY: by this function's contract.
+        unsafe { write(target.as_ptr(), source) };
     }
 }
 
 /// Orders this thread's earlier writes before its later stores, as the device sees them.
 #[inline]
-pub(super) fn order_writes(access: HostAccess) {
-    match access {
-        HostAccess::Cached(_) => fences::cached_store_fence(),
-        _ => fences::store_fence(),
-    }
+pub(crate) fn order_writes(routine: CopyRoutine) {
+    fences::store_fence(routine.is_ordinary());
 }
 
 /// Orders this thread's later loads of shared bytes after its earlier ones, also against the device's stores. What a
 /// [`read`] begins with.
 #[inline]
-pub(crate) fn order_reads(access: HostAccess) {
-    match access {
-        HostAccess::Cached(_) => fences::cached_load_fence(),
-        _ => fences::load_fence(),
-    }
+pub(crate) fn order_reads(routine: CopyRoutine) {
+    fences::load_fence(routine.is_ordinary());
 }
 
 /// Copies the shared bytes at `source` to `target`, after whatever this thread has loaded before.
 ///
 /// # Safety
 ///
-/// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, and no
-/// mutable Rust reference to those bytes exist.
+/// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, no mutable
+/// Rust reference to those bytes exist, and the CPU support `routine`.
 #[inline]
-pub(crate) unsafe fn read(access: HostAccess, source: NonNull<u8>, target: &mut [u8]) {
-    order_reads(access);
-    // SAFETY: by this function's contract.
-    unsafe { read_unordered(access, source, target) };
-}
-
-/// As [`read`], but orders nothing: [`order_reads`] must come before.
-///
-/// # Safety
-///
-/// The contract of [`read`].
-#[inline(always)]
-pub(crate) unsafe fn read_unordered(access: HostAccess, source: NonNull<u8>, target: &mut [u8]) {
-    if let HostAccess::Cached(vectors) = access {
+pub(crate) unsafe fn read(routine: CopyRoutine, source: NonNull<u8>, target: &mut [u8]) {
+    order_reads(routine);
+    if routine.is_ordinary() {
         // SAFETY: by this function's contract.
-        unsafe { cached::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+        unsafe { copy_ordinary(target.as_mut_ptr(), source.as_ptr(), target.len()) };
     } else {
-        // SAFETY: by this function's contract; the CPU has the chosen routine.
-        unsafe { (Table::chosen().read)(source.as_ptr(), target) };
+        let read: unsafe fn(*const u8, &mut [u8]) = by_accesses!(routine, read);
+        // SAFETY: by this function's contract.
+        unsafe { read(source.as_ptr(), target) };
     }
 }
 
@@ -248,8 +284,8 @@ pub(crate) unsafe fn read_unordered(access: HostAccess, source: NonNull<u8>, tar
 ///
 /// # Safety
 ///
-/// `len` bytes at `target` must be mapped, and no Rust reference to them exist.
-pub(super) unsafe fn fill(access: HostAccess, target: NonNull<u8>, len: usize, pattern: &[u8]) {
+/// `len` bytes at `target` must be mapped, no Rust reference to them exist, and the CPU support `routine`.
+pub(crate) unsafe fn fill(routine: CopyRoutine, target: NonNull<u8>, len: usize, pattern: &[u8]) {
     /// Large enough that the repetition costs nothing, small enough to stay in the first-level cache.
     const STEP: usize = 4096;
     if pattern.is_empty() {
@@ -270,8 +306,8 @@ pub(super) unsafe fn fill(access: HostAccess, target: NonNull<u8>, len: usize, p
         // SAFETY: `done` is within the bytes at `target`.
         let to = unsafe { target.add(done) };
         // SAFETY: `part` ends within the bytes at `target`.
-        unsafe { write_unordered(access, to, part) };
+        unsafe { write_unordered(routine, to, part) };
         done += part.len();
     }
-    order_writes(access);
+    order_writes(routine);
 }

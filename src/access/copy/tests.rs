@@ -1,172 +1,83 @@
-//! Every routine that this CPU has against a byte-wise model.
+//! Every routine that this CPU has against a byte-wise model, and which accesses copies make.
 
-use proptest::prelude::*;
+use std::cell::RefCell;
+use std::ptr;
+use std::slice;
 
+use super::accesses::Accesses;
 use super::*;
-use crate::allocation::LINE;
 
 const GUARD: u8 = 0xee;
+const PAGE: usize = 4096;
 
 /// Bytes that differ from their neighbours and from the guard.
-pub(super) fn pattern(len: usize) -> Vec<u8> {
+fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| u8::try_from(i % 199).unwrap_or(0)).collect()
 }
 
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct Line([u8; LINE]);
+/// A page between two inaccessible ones.
+struct Page(*mut u8);
 
-/// Whole lines, as an allocation is.
-pub(super) struct Aligned(Vec<Line>);
-
-impl Aligned {
-    pub(super) fn new(bytes: &[u8]) -> Self {
-        let mut lines = vec![Line([GUARD; LINE]); bytes.len().div_ceil(LINE)];
-        for (line, bytes) in lines.iter_mut().zip(bytes.chunks(LINE)) {
-            line.0[..bytes.len()].copy_from_slice(bytes);
-        }
-        Self(lines)
+impl Page {
+    fn new() -> Self {
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let page = base.wrapping_byte_add(PAGE);
+        // SAFETY: the second of the mapping's pages.
+        assert_eq!(unsafe { libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) }, 0);
+        Self(page.cast())
     }
 
-    pub(super) fn at(&self, offset: usize) -> *const u8 {
-        self.0.as_ptr().cast::<u8>().wrapping_add(offset)
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        NonNull::new(self.0.wrapping_add(offset)).expect("a page is not at address 0")
     }
 
-    fn at_mut(&mut self, offset: usize) -> *mut u8 {
-        self.0.as_mut_ptr().cast::<u8>().wrapping_add(offset)
-    }
-
-    fn bytes(&self) -> impl Iterator<Item = u8> {
-        self.0.iter().flat_map(|line| line.0)
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the page is mapped, and nothing else uses it meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.0, PAGE) }
     }
 }
 
-/// The copy of cached memory on a CPU without wide registers.
-const NARROW: &Table = &Table { write: write_narrowly, read: read_narrowly };
-
-/// # Safety
-///
-/// The contract of [`cached::copy`].
-unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::Narrow, target, source.as_ptr(), source.len()) };
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nothing else uses.
+        unsafe { libc::munmap(self.0.wrapping_sub(PAGE).cast(), 3 * PAGE) };
+    }
 }
 
-/// # Safety
-///
-/// The contract of [`cached::copy`].
-unsafe fn read_narrowly(source: *const u8, target: &mut [u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
-}
-
-/// The routines that this CPU has.
-fn routines() -> impl Iterator<Item = (CopyRoutine, &'static Table)> {
-    let of = |routine| Some((routine, Table::of(routine)?));
-    CopyRoutine::ALL.into_iter().filter_map(of).chain([(CopyRoutine::Ordinary, NARROW)])
-}
-
-/// Writes from a private place `skew` bytes off to `offset`, and checks every byte of the lines around.
-fn check_write(table: &Table, skew: usize, offset: usize, len: usize) -> bool {
+/// Writes to `offset` in the page and reads from there, `skew` bytes off in private memory, and checks every byte around.
+fn check(routine: CopyRoutine, page: &mut Page, (offset, len, skew): (usize, usize, usize)) {
+    let what = format!("{routine}: {len} bytes at {offset}, {skew}");
     let source = [vec![GUARD; skew], pattern(len)].concat();
-    let size = (offset + len).next_multiple_of(LINE) + LINE;
-    let mut target = Aligned::new(&vec![GUARD; size]);
-    // SAFETY: the buffer has the bytes.
-    unsafe { (table.write)(target.at_mut(offset), &source[skew..]) };
-    fences::store_fence();
-    let expected = [vec![GUARD; offset], pattern(len), vec![GUARD; size - offset - len]].concat();
-    target.bytes().eq(expected)
-}
+    page.bytes().fill(GUARD);
+    // SAFETY: the page has the bytes, and the CPU has the routine.
+    unsafe { write(routine, page.at(offset), &source[skew..]) };
+    let expected = [vec![GUARD; offset], pattern(len), vec![GUARD; PAGE - offset - len]].concat();
+    assert!(page.bytes() == expected, "{what}, written");
 
-/// Reads from `offset` to a private place `skew` bytes off, and checks every byte around it.
-fn check_read(table: &Table, source: &Aligned, skew: usize, offset: usize, len: usize) -> bool {
     let mut target = vec![GUARD; skew + len + LINE];
-    // SAFETY: the buffer is whole lines and has the bytes.
-    unsafe { (table.read)(source.at(offset), &mut target[skew..skew + len]) };
-    let expected = source.bytes().skip(offset).take(len);
-    target[..skew].iter().all(|&byte| byte == GUARD)
-        && target[skew..skew + len].iter().copied().eq(expected)
-        && target[skew + len..].iter().all(|&byte| byte == GUARD)
+    // SAFETY: the page is whole lines and has the bytes, and the CPU has the routine.
+    unsafe { read(routine, page.at(offset), &mut target[skew..skew + len]) };
+    assert!(target == [source, vec![GUARD; LINE]].concat(), "{what}, read");
 }
 
 #[test]
 fn every_routine_reaches_its_bytes_and_no_others() {
-    for routine in CopyRoutine::ALL.into_iter().filter(|routine| !routine.is_supported()) {
-        eprintln!("left out: this CPU has no {routine}");
-    }
-    let source = Aligned::new(&pattern(512));
-    for (routine, table) in routines() {
-        for offset in 0..2 * LINE {
-            for len in 0..=300 {
+    let mut page = Page::new();
+    for routine in CopyRoutine::ALL.into_iter().chain([CopyRoutine::Ordinary]) {
+        if !routine.is_supported() {
+            eprintln!("left out: this CPU has no {routine}");
+            continue;
+        }
+        for distance in 0..LINE {
+            for len in (0..=300).chain([1000]) {
                 // Every misalignment of the private side comes up, since 7 is odd.
-                let skew = (offset + 7 * len) % LINE;
-                assert!(check_write(table, skew, offset, len), "{routine} writes {len} bytes at {offset} from {skew}");
-                assert!(check_read(table, &source, skew, offset, len), "{routine} reads {len} bytes at {offset}");
-            }
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
-
-    #[test]
-    fn large_copies_reach_their_bytes_and_no_others(offset in 0..LINE, skew in 0..LINE, len in 0..200_000_usize) {
-        let source = Aligned::new(&pattern(offset + len));
-        for (routine, table) in routines() {
-            prop_assert!(check_write(table, skew, offset, len), "{} writes {} bytes at {}", routine, len, offset);
-            prop_assert!(check_read(table, &source, skew, offset, len), "{} reads {} bytes at {}", routine, len, offset);
-        }
-    }
-}
-
-/// A page between two inaccessible ones.
-struct Fenced {
-    base: *mut u8,
-}
-
-const PAGE: usize = 4096;
-
-impl Fenced {
-    fn new() -> Self {
-        // SAFETY: a new mapping, wherever there is room.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
-        assert_ne!(base, libc::MAP_FAILED);
-        let base = base.cast::<u8>();
-        // SAFETY: the second of the mapping's pages.
-        let rc = unsafe { libc::mprotect(base.wrapping_add(PAGE).cast(), PAGE, libc::PROT_READ | libc::PROT_WRITE) };
-        assert_eq!(rc, 0);
-        Self { base }
-    }
-
-    /// A place in the accessible page.
-    fn at(&self, offset: usize) -> *mut u8 {
-        self.base.wrapping_add(PAGE + offset)
-    }
-}
-
-impl Drop for Fenced {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, which nothing else uses.
-        unsafe { libc::munmap(self.base.cast(), 3 * PAGE) };
-    }
-}
-
-#[test]
-fn no_access_leaves_the_lines_that_hold_the_bytes() {
-    let page = Fenced::new();
-    for (_, table) in routines() {
-        for len in 0..=300 {
-            for offset in [0, 1, 15, 33, 63, PAGE - 63 - len, PAGE - 1 - len, PAGE - len] {
-                // SAFETY: the page has the bytes.
-                unsafe { (table.write)(page.at(offset), &pattern(len)) };
-                fences::store_fence();
-                let mut target = vec![GUARD; len];
-                // SAFETY: the page has the bytes, and is whole lines.
-                unsafe { (table.read)(page.at(offset), &mut target) };
-                assert_eq!(target, pattern(len));
+                let skew = (distance + 7 * len) % LINE;
+                check(routine, &mut page, (distance, len, skew));
+                check(routine, &mut page, (PAGE - distance - len, len, skew));
             }
         }
     }
@@ -174,72 +85,107 @@ fn no_access_leaves_the_lines_that_hold_the_bytes() {
 
 #[test]
 fn fills_repeat_the_pattern_across_steps() {
-    Choice::made();
-    for access in ACCESSES {
+    for routine in [CopyRoutine::Ordinary, CopyRoutine::of(false)] {
         for (len, unit) in [(0, 1), (1, 1), (9, 3), (4096, 8), (12_288, 12), (12_300, 12), (5000, 5000), (15_000, 5000)]
         {
             for offset in [0, 1, 60, 64] {
                 let pattern = pattern(unit);
-                let mut target = Aligned::new(&vec![GUARD; offset + len + LINE]);
-                let to = NonNull::new(target.at_mut(offset));
-                if let Some(to) = to {
-                    // SAFETY: the buffer has `len` bytes from there.
-                    unsafe { fill(access, to, len, &pattern) };
-                }
-                let expected: Vec<_> = pattern.iter().copied().cycle().take(len).collect();
-                let found: Vec<_> = target.bytes().collect();
-                assert!(found[offset..offset + len] == expected, "{len} bytes of {unit} at {offset}");
-                assert!(found[..offset].iter().all(|&byte| byte == GUARD));
-                assert!(found[offset + len..].iter().all(|&byte| byte == GUARD));
+                let mut target = vec![GUARD; offset + len + LINE];
+                let to = NonNull::from(&mut target[offset..]).cast();
+                // SAFETY: the buffer has `len` bytes from there, and the CPU has the routine.
+                unsafe { fill(routine, to, len, &pattern) };
+                let filled = pattern.iter().copied().cycle().take(len).collect();
+                let expected = [vec![GUARD; offset], filled, vec![GUARD; LINE]].concat();
+                assert!(target == expected, "{len} bytes of {unit} at {offset}");
             }
         }
     }
 }
 
-/// Every way in which the CPU copies.
-const ACCESSES: [HostAccess; 3] =
-    [HostAccess::Cached(Vectors::Narrow), HostAccess::CachedByRoutine, HostAccess::WriteCombined];
+/// An access by its place and width.
+type Access = (usize, usize);
 
-#[test]
-fn cached_memory_is_copied_by_memcpy_unless_a_routine_is_forced() {
-    let forced = Choice::made().forced;
-    assert_eq!(HostAccess::of(true, false).routine(), CopyRoutine::chosen());
-    let cached = HostAccess::of(true, true);
-    assert_eq!(cached.routine(), if forced { CopyRoutine::chosen() } else { CopyRoutine::Ordinary });
-    assert_eq!(matches!(cached, HostAccess::Cached(_)), !forced);
+thread_local! {
+    static MADE: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
-#[test]
-fn finding_out_how_memory_is_copied_chooses_the_routine() {
-    for cached in [false, true] {
-        HostAccess::of(true, cached);
-        let used = Table::chosen();
-        assert!(ptr::eq(used, Choice::made().table), "cached: {cached}");
+/// Notes accesses instead of making them. Lines are noted as accesses of `WIDTH`.
+struct Noted<const WIDTH: usize>;
+
+fn note(place: *const u8, width: usize, count: usize) {
+    let accesses = (0..count).map(|index| (place.addr() + index * width, width));
+    MADE.with_borrow_mut(|made| made.extend(accesses));
+}
+
+impl<const WIDTH: usize> Accesses for Noted<WIDTH> {
+    const LOAD: usize = WIDTH;
+    const STORE: usize = if WIDTH < LINE { WIDTH } else { LINE / 2 };
+
+    unsafe fn store(width: usize, target: *mut u8, _: *const u8) {
+        note(target, width, 1);
+    }
+
+    unsafe fn store_line(target: *mut u8, _: *const u8) {
+        note(target, WIDTH, LINE / WIDTH);
+    }
+
+    unsafe fn load(_: *mut u8, source: *const u8) {
+        note(source, WIDTH, 1);
     }
 }
 
-#[test]
-fn a_forced_routine_makes_no_memory_write_combined_that_is_cached() {
-    assert_eq!(HostAccess::of(true, false), HostAccess::WriteCombined);
-    assert_ne!(HostAccess::of(true, true), HostAccess::WriteCombined);
-    assert_eq!([true, false].map(|cached| HostAccess::of(false, cached)), [HostAccess::None; 2]);
+/// How often each byte is accessed.
+fn touched(accesses: &[Access], bytes: usize) -> Vec<u8> {
+    let mut touched = vec![0; bytes];
+    for &(place, width) in accesses {
+        assert!(width.is_power_of_two() && place.is_multiple_of(width), "{width} bytes at {place}");
+        touched[place..place + width].iter_mut().for_each(|count| *count += 1);
+    }
+    touched
+}
+
+/// The fewest aligned accesses of any power of two up to `widest` that reach `len` bytes at `at` and no others, by
+/// trying all.
+fn fewest(at: usize, len: usize, widest: usize) -> usize {
+    let mut best = vec![0; len + 1];
+    for left in 1..=len {
+        let place = at + len - left;
+        let widths = [1, 2, 4, 8, 16, 32, 64].into_iter();
+        let possible = widths.filter(|&w| w <= widest && w <= left && place.is_multiple_of(w));
+        best[left] = 1 + possible.map(|w| best[left - w]).min().unwrap_or(usize::MAX / 2);
+    }
+    best[len]
+}
+
+/// Stores reach each byte once, and loads the blocks that hold the bytes, also once: the fewest that can.
+fn check_accesses<const WIDTH: usize>(at: usize, len: usize) {
+    let (shared, mut private) = (ptr::without_provenance_mut(at), vec![0; len]);
+    // SAFETY: no access is made.
+    unsafe { accesses::write::<Noted<WIDTH>>(shared, &private) };
+    let stores = MADE.take();
+    // SAFETY: as above.
+    unsafe { accesses::read::<Noted<WIDTH>>(shared, &mut private) };
+    let loads = MADE.take();
+
+    let what = format!("{len} bytes at {at}, {WIDTH} wide: {stores:?}, {loads:?}");
+    let bytes = (at + len).next_multiple_of(LINE);
+    let stored = (0..bytes).map(|place| u8::from((at..at + len).contains(&place)));
+    assert!(touched(&stores, bytes).into_iter().eq(stored), "{what}");
+    assert_eq!(stores.len(), fewest(at, len, WIDTH), "{what}");
+
+    let (first, end) = if len == 0 { (0, 0) } else { (at / WIDTH * WIDTH, (at + len).next_multiple_of(WIDTH)) };
+    let loaded = (0..bytes).map(|place| u8::from((first..end).contains(&place)));
+    assert!(touched(&loads, bytes).into_iter().eq(loaded), "{what}");
 }
 
 #[test]
-fn every_access_writes_and_reads_any_length() {
-    Choice::made();
-    for access in ACCESSES {
-        for len in [0, 1, 100, 5000, 300_000] {
-            let mut memory = Aligned::new(&vec![GUARD; len + 2 * LINE]);
-            let place = NonNull::new(memory.at_mut(13));
-            let mut seen = vec![GUARD; len];
-            if let Some(place) = place {
-                // SAFETY: the buffer has the bytes.
-                unsafe { write(access, place, &pattern(len)) };
-                // SAFETY: the buffer has the bytes, and is whole lines.
-                unsafe { read(access, place, &mut seen) };
-            }
-            assert!(seen == pattern(len), "{len} bytes");
+fn a_copy_makes_the_fewest_aligned_accesses() {
+    for at in 0..LINE {
+        for len in 0..=200 {
+            check_accesses::<1>(at, len);
+            check_accesses::<16>(at, len);
+            check_accesses::<32>(at, len);
+            check_accesses::<64>(at, len);
         }
     }
 }

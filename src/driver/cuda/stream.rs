@@ -198,33 +198,60 @@ impl Cuda {
         call!(self, cuMemcpy3DAsync_v2(ptr::from_ref(copy), stream))
     }
 
-    /// Repeats a value of one byte.
+    /// Repeats a value.
     ///
     /// # Safety
     ///
     /// `count` values must be valid at `to` until the stream has passed the fill, and `stream` be as for
     /// [`Self::stream_context`].
-    pub(crate) unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Result<()> {
-        call!(self, cuMemsetD8Async(to, value, count, stream))
+    pub(crate) unsafe fn fill(
+        &self,
+        to: CUdeviceptr,
+        value: FillPattern,
+        count: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        match value {
+            FillPattern::One(value) => call!(self, cuMemsetD8Async(to, value, count, stream)),
+            FillPattern::Two(value) => call!(self, cuMemsetD16Async(to, value, count, stream)),
+            FillPattern::Four(value) => call!(self, cuMemsetD32Async(to, value, count, stream)),
+        }
+    }
+}
+
+/// A value that CUDA can fill memory with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FillPattern {
+    One(u8),
+    Two(u16),
+    Four(u32),
+}
+
+impl FillPattern {
+    /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address, which must be a
+    /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
+    pub(crate) fn of(pattern: &[u8], address: CUdeviceptr) -> Option<Self> {
+        let one = || repeated(pattern).map(|[byte]| Self::One(byte));
+        let two = || repeated(pattern).map(u16::from_ne_bytes).map(Self::Two);
+        let four = || repeated(pattern).map(u32::from_ne_bytes).map(Self::Four);
+        one().or_else(two).or_else(four).filter(|value| address.is_multiple_of(value.size() as u64))
     }
 
-    /// Repeats a value of two bytes.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Self::fill_u8`].
-    pub(crate) unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result<()> {
-        call!(self, cuMemsetD16Async(to, value, count, stream))
+    /// The size in bytes.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Two(_) => 2,
+            Self::Four(_) => 4,
+        }
     }
+}
 
-    /// Repeats a value of four bytes.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Self::fill_u8`].
-    pub(crate) unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> Result<()> {
-        call!(self, cuMemsetD32Async(to, value, count, stream))
-    }
+/// The bytes that repeat to the pattern.
+fn repeated<const SIZE: usize>(pattern: &[u8]) -> Option<[u8; SIZE]> {
+    let (units, rest) = pattern.as_chunks();
+    let first = units.first()?;
+    (rest.is_empty() && units.iter().all(|unit| unit == first)).then_some(*first)
 }
 
 /// The capture mode that the thread had before; restored on drop.
