@@ -114,6 +114,9 @@ pub(crate) struct CopyEngines {
 
 type Shared = Arc<Lock<ContextEngine>>;
 
+/// The end of a copy.
+pub(crate) type Copied = std::result::Result<(), Failure>;
+
 /// Why a copy failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -128,11 +131,7 @@ pub(crate) enum Failure {
 impl CopyEngines {
     /// Runs `copy` with the context's engine, in that context. After an `Unfinished` failure the device may use the copy's bytes
     /// until the context has been waited for.
-    pub(crate) fn run(
-        &self,
-        context: Context,
-        copy: impl FnOnce(&mut ContextEngine) -> Result<()>,
-    ) -> std::result::Result<(), Failure> {
+    pub(crate) fn run(&self, context: Context, copy: impl FnOnce(&mut ContextEngine) -> Result<()>) -> Copied {
         let mut failed = Failure::Unavailable as fn(_) -> _;
         let result = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
@@ -247,12 +246,6 @@ struct StagingBuffer {
     busy: bool,
 }
 
-impl StagingBuffer {
-    fn new() -> Result<Self> {
-        Ok(Self { queue: OwnedStream::new()?, busy: false })
-    }
-}
-
 /// Splits `len` bytes into segments, which alternate between the buffers.
 fn segments(len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
     let max = len.div_ceil(SEGMENTS).next_multiple_of(4096).clamp(SEGMENT, BUFFER_LEN);
@@ -276,8 +269,8 @@ impl ContextEngine {
     fn new() -> Result<Self> {
         cuda()?.outside_captures(|| {
             let pages = LockedPages::new(BUFFERS * BUFFER_LEN)?;
-            let buffers = (0..BUFFERS).map(|_| StagingBuffer::new()).collect::<Result<_>>()?;
-            Ok(Self { buffers, pages })
+            let buffer = |_| OwnedStream::new().map(|queue| StagingBuffer { queue, busy: false });
+            Ok(Self { buffers: (0..BUFFERS).map(buffer).collect::<Result<_>>()?, pages })
         })
     }
 
@@ -303,10 +296,7 @@ impl ContextEngine {
     /// after a failure. Returns true if the driver accepted the copy.
     fn copy_directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
         let cuda = cuda()?;
-        let buffer = &mut self.buffers[0];
-        // Set even if the start fails: the device may have begun.
-        buffer.busy = true;
-        let started = start(&buffer.queue);
+        let started = self.start(0, |queue, _| start(queue));
         let mut finished = self.wait(0);
         // Waits however long it takes: the caller's memory is only borrowed, and cannot be kept alive for the device.
         while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
@@ -323,14 +313,11 @@ impl ContextEngine {
     unsafe fn write_through_buffers(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
         for (buffer, bytes) in segments(source.len()) {
             self.wait(buffer)?;
-            let (page, to, from) = (self.page(buffer), to + bytes.start as u64, &source[bytes]);
+            let (to, from) = (to + bytes.start as u64, &source[bytes]);
             // SAFETY: the buffer has room, and is not busy.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), page.as_ptr(), from.len()) };
-            let buffer = &mut self.buffers[buffer];
-            // Set even if the start fails: the device may have begun.
-            buffer.busy = true;
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.page(buffer).as_ptr(), from.len()) };
             // SAFETY: the buffer stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
-            unsafe { buffer.queue.copy_to_device(to, page, from.len()) }?;
+            self.start(buffer, |queue, page| unsafe { queue.copy_to_device(to, page, from.len()) })?;
         }
         Ok(())
     }
@@ -357,22 +344,21 @@ impl ContextEngine {
     ///
     /// The contract of [`read`](Self::read), until [`wait_for_all`](Self::wait_for_all).
     unsafe fn read_through_buffers(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
+        let start = |engine: &mut Self, (buffer, bytes): (usize, Range<usize>)| {
+            let from = from + bytes.start as u64;
+            // SAFETY: the buffer has room, and the bytes at `from` are valid by this method's contract.
+            engine.start(buffer, |queue, page| unsafe { queue.copy_to_host(page, from, bytes.len()) })
+        };
         let mut ahead = segments(target.len());
         // A copy to each buffer is under way before the first is emptied.
-        for (buffer, bytes) in ahead.by_ref().take(BUFFERS) {
-            // SAFETY: the buffer is free at the start, and the bytes at `from` valid by this method's contract.
-            unsafe { self.start_read(buffer, from + bytes.start as u64, bytes.len()) }?;
-        }
+        ahead.by_ref().take(BUFFERS).try_for_each(|segment| start(self, segment))?;
         for (buffer, bytes) in segments(target.len()) {
             self.wait(buffer)?;
             let (page, to) = (self.page(buffer), &mut target[bytes]);
             // SAFETY: the buffer has the bytes, and is not busy.
             unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), to.len()) };
             // The next segment goes to the buffer that was just emptied.
-            if let Some((buffer, bytes)) = ahead.next() {
-                // SAFETY: as above.
-                unsafe { self.start_read(buffer, from + bytes.start as u64, bytes.len()) }?;
-            }
+            ahead.next().map_or(Ok(()), |segment| start(self, segment))?;
         }
         Ok(())
     }
@@ -383,23 +369,19 @@ impl ContextEngine {
     ///
     /// No buffer may be busy, and `len` bytes must be valid at `to`, after a failure until the context has been waited for.
     pub(crate) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
-        let buffer = &mut self.buffers[0];
-        buffer.busy = true;
         // SAFETY: by this method's contract.
-        let begun = unsafe { buffer.queue.fill(to, pattern, len / pattern.size()) };
+        let begun = self.start(0, |queue, _| unsafe { queue.fill(to, pattern, len / pattern.size()) });
         let waited = self.wait_for_all();
         begun.and(waited)
     }
 
-    /// # Safety
-    ///
-    /// The buffer must not be busy, and `len` bytes be valid at `from` until it is waited for.
-    unsafe fn start_read(&mut self, buffer: usize, from: CUdeviceptr, len: usize) -> Result<()> {
+    /// Starts a copy by a buffer's stream, from or to the buffer or other memory. The buffer is the device's from then on.
+    fn start(&mut self, buffer: usize, copy: impl FnOnce(&OwnedStream, NonNull<u8>) -> Result<()>) -> Result<()> {
         let page = self.page(buffer);
         let buffer = &mut self.buffers[buffer];
+        // Set even if the start fails: the device may have begun.
         buffer.busy = true;
-        // SAFETY: the buffer has room and belongs to the device now; the rest by this method's contract.
-        unsafe { buffer.queue.copy_to_host(page, from, len) }
+        copy(&buffer.queue, page)
     }
 
     /// The first byte of a buffer.

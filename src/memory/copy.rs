@@ -11,7 +11,7 @@ use crate::access::copy::{self, CopyRoutine};
 use crate::access::range;
 use crate::driver::cuda::FillPattern;
 use crate::driver::fork;
-use crate::engine::{ContextEngine, CopyEngines, Failure};
+use crate::engine::{ContextEngine, Copied, CopyEngines, Failure};
 use crate::report::report;
 use crate::{CopyPolicy, Error, Result, Writer};
 
@@ -74,7 +74,7 @@ impl Memory {
     #[inline]
     pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
-        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
+        // SAFETY: as in `write`.
         unsafe { copy::write_unordered(self.access, to, source) };
         Ok(())
     }
@@ -222,10 +222,7 @@ impl Memory {
                 return Ok(());
             }
         }
-        let to = self.host_range(offset, len)?;
-        // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
-        unsafe { copy::write(self.access, to, source) };
-        Ok(())
+        self.write_by_cpu(offset, source)
     }
 
     #[cold]
@@ -239,8 +236,21 @@ impl Memory {
                 return Ok(());
             }
         }
-        let from = self.host_range(offset, len)?;
-        // SAFETY: `from` has `len` bytes, which this memory keeps mapped, and an allocation is whole lines.
+        self.read_by_cpu(offset, target)
+    }
+
+    #[inline]
+    pub(super) fn write_by_cpu(&self, offset: usize, source: &[u8]) -> Result<()> {
+        let to = self.host_range(offset, source.len())?;
+        // SAFETY: as in `write`.
+        unsafe { copy::write(self.access, to, source) };
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+        let from = self.host_range(offset, target.len())?;
+        // SAFETY: as in `read`.
         unsafe { copy::read(self.access, from, target) };
         Ok(())
     }
@@ -273,7 +283,7 @@ impl Memory {
         offset: usize,
         len: usize,
         copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
-    ) -> std::result::Result<(), Failure> {
+    ) -> Copied {
         if len == 0 {
             return fork::check().map_err(Failure::Unavailable);
         }
@@ -289,14 +299,14 @@ impl Memory {
         offset: usize,
         len: usize,
         change: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
-    ) -> std::result::Result<(), Failure> {
+    ) -> Copied {
         self.by_engine(offset, len, change)?;
         self.invalidate(offset..offset + len).map_err(Failure::Copy)
     }
 
     /// Whether the copy engine made a copy; false if it was unavailable and the CPU makes it. After a failure of which the
     /// device may still be copying, the release of the memory waits for the context.
-    fn is_made(&self, policy: CopyPolicy, copied: std::result::Result<(), Failure>) -> Result<bool> {
+    fn is_made(&self, policy: CopyPolicy, copied: Copied) -> Result<bool> {
         match copied {
             Ok(()) => Ok(true),
             Err(Failure::Unavailable(error)) if policy == CopyPolicy::Auto && self.kind().has_host_view() => {

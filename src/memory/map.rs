@@ -11,7 +11,7 @@ use bytemuck::{NoUninit, Pod};
 use super::Memory;
 use crate::access::{copy, range};
 use crate::report::report;
-use crate::{CopyPolicy, Error, Result};
+use crate::{Error, Result};
 
 /// How the CPU uses mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,7 +99,7 @@ impl<'a> MapGuard<'a> {
             return Err(Error::ReadOnly);
         }
         range::check(offset, size_of_val(source), self.len)?;
-        self.memory.write_with(CopyPolicy::Cpu, self.offset + offset, source)
+        self.memory.write_by_cpu(self.offset + offset, bytemuck::cast_slice(source))
     }
 
     /// Copies from `offset` to `target` by the CPU, see [`Memory::read`].
@@ -109,7 +109,7 @@ impl<'a> MapGuard<'a> {
     /// [`Error::OutOfRange`].
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         range::check(offset, size_of_val(target), self.len)?;
-        self.memory.read_with(CopyPolicy::Cpu, self.offset + offset, target)
+        self.memory.read_by_cpu(self.offset + offset, bytemuck::cast_slice_mut(target))
     }
 
     /// Ends the guard: flushes, if the mode says so.

@@ -13,7 +13,6 @@ use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::raw_event::RawEvent;
-use crate::error::CudaCode;
 use crate::report::report;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]
@@ -121,8 +120,7 @@ impl fmt::Debug for StreamRef {
     }
 }
 
-/// An event from [`StreamRef::record`]: complete once all work that was submitted to the
-/// stream before it has finished.
+/// An event from [`StreamRef::record`]: complete once all work that was submitted to the stream before it has finished.
 ///
 /// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
@@ -151,14 +149,14 @@ impl Event {
     /// forked child. False for temporary errors, such as those during a stream capture.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_complete().unwrap_or_else(|error| ends(&error))
+        self.is_complete().unwrap_or_else(|error| error.ends_all_work() || matches!(error, Error::Forked))
     }
 
     /// As [`is_over`](Self::is_over), for what waits for the event: logs a temporary error.
     pub(crate) fn releases(&self) -> bool {
         self.is_complete().unwrap_or_else(|error| {
             report!(Debug, "a deferred free: {error}");
-            ends(&error)
+            error.ends_all_work() || matches!(error, Error::Forked)
         })
     }
 
@@ -187,13 +185,6 @@ impl Event {
     fn check_alive_from(&self, here: Context) -> Result<()> {
         if self.context == here { Ok(()) } else { self.context.run(|| Ok(())) }
     }
-}
-
-/// Whether an event that cannot be asked because of this error never will be complete.
-fn ends(error: &Error) -> bool {
-    const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
-    let ended = error.cuda_code().is_some_and(|code| ENDED.contains(&code));
-    ended || error.is_fatal_to_context() || matches!(error, Error::Forked)
 }
 
 impl Drop for Event {
