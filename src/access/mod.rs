@@ -87,11 +87,12 @@ impl CachedBytes {
     #[inline]
     #[must_use]
     pub unsafe fn read(&self, from: usize, target: *mut u8, len: usize) -> bool {
+        copy::order_reads(CopyRoutine::Ordinary);
         let (Some(from), false) = (self.host_range(from, len), target.is_null()) else { return false };
         // SAFETY: by this method's contract; no longer than this memory, as a slice has to be.
         let target = unsafe { slice::from_raw_parts_mut(target, len) };
         // SAFETY: within the memory, which is mapped by this method's contract.
-        unsafe { copy::read(CopyRoutine::Ordinary, from, target) };
+        unsafe { copy::read_unordered(CopyRoutine::Ordinary, from, target) };
         true
     }
 

@@ -94,12 +94,14 @@ impl Memory {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
+        // First: the fence would wait for the loads below.
+        copy::order_reads(self.access);
         let from = self.host_range(offset, target.len())?;
         if self.access != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.read() {
             return self.read_bytes(CopyPolicy::Auto, offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
-        unsafe { copy::read(self.access, from, target) };
+        unsafe { copy::read_unordered(self.access, from, target) };
         Ok(())
     }
 
@@ -249,9 +251,10 @@ impl Memory {
 
     #[inline]
     pub(super) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+        copy::order_reads(self.access);
         let from = self.host_range(offset, target.len())?;
         // SAFETY: as in `read`.
-        unsafe { copy::read(self.access, from, target) };
+        unsafe { copy::read_unordered(self.access, from, target) };
         Ok(())
     }
 

@@ -254,22 +254,21 @@ pub(crate) fn order_writes(routine: CopyRoutine) {
     fences::store_fence(routine.is_ordinary());
 }
 
-/// Orders this thread's later loads of shared bytes after its earlier ones, also against the device's stores. What a
-/// [`read`] begins with.
+/// Orders this thread's later loads of shared bytes after its earlier ones, also against the device's stores.
 #[inline]
 pub(crate) fn order_reads(routine: CopyRoutine) {
     fences::load_fence(routine.is_ordinary());
 }
 
-/// Copies the shared bytes at `source` to `target`, after whatever this thread has loaded before.
+/// Copies the shared bytes at `source` to `target`. Orders nothing: [`order_reads`] must come before, and best before the loads that
+/// lead to the bytes, for which the fence would wait.
 ///
 /// # Safety
 ///
 /// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, no mutable
 /// Rust reference to those bytes exist, and the CPU support `routine`.
-#[inline]
-pub(crate) unsafe fn read(routine: CopyRoutine, source: NonNull<u8>, target: &mut [u8]) {
-    order_reads(routine);
+#[inline(always)]
+pub(crate) unsafe fn read_unordered(routine: CopyRoutine, source: NonNull<u8>, target: &mut [u8]) {
     if routine.is_ordinary() {
         // SAFETY: by this function's contract.
         unsafe { copy_ordinary(target.as_mut_ptr(), source.as_ptr(), target.len()) };

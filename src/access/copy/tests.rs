@@ -59,8 +59,9 @@ fn check(routine: CopyRoutine, page: &mut Page, (offset, len, skew): (usize, usi
     assert!(page.bytes() == expected, "{what}, written");
 
     let mut target = vec![GUARD; skew + len + LINE];
+    order_reads(routine);
     // SAFETY: the page is whole lines and has the bytes, and the CPU has the routine.
-    unsafe { read(routine, page.at(offset), &mut target[skew..skew + len]) };
+    unsafe { read_unordered(routine, page.at(offset), &mut target[skew..skew + len]) };
     assert!(target == [source, vec![GUARD; LINE]].concat(), "{what}, read");
 }
 
