@@ -31,7 +31,8 @@ impl Module {
         choose_weak(&mut source);
         let mut module =
             Module { text: text.into(), version: source.version, target: source.target, ..Module::default() };
-        let mut symbols = Symbols { dynamic_align: 16, ..Symbols::default() };
+        let (version, target) = (source.version, source.target);
+        let mut symbols = Symbols { version, target, dynamic_align: 16, ..Symbols::default() };
         let mut loader = Loader { text, symbols: &mut symbols };
         loader.variables(&source, &mut module)?;
         loader.functions(&source)?;

@@ -167,10 +167,10 @@ fn wrong_uses_of_mbarriers_are_faults() {
     let init = "mbarrier.init.shared.b64 [bar], 1;";
     for (body, says) in [
         ("mbarrier.arrive.shared.b64 %state, [bar];".to_owned(), "no mbarrier"),
-        ("mbarrier.init.shared.b64 [bar], 0;".to_owned(), "1 to 2^20 - 1"),
-        ("mbarrier.init.shared.b64 [bar], 1048576;".to_owned(), "1 to 2^20 - 1"),
+        ("mov.u32 %x, 0; mbarrier.init.shared.b64 [bar], %x;".to_owned(), "1 to 2^20 - 1"),
+        ("mov.u32 %x, 1048576; mbarrier.init.shared.b64 [bar], %x;".to_owned(), "1 to 2^20 - 1"),
         (format!("{init} mbarrier.arrive.shared.b64 _, [bar], 2;"), "more arrivals"),
-        (format!("{init} mbarrier.arrive.shared.b64 _, [bar], 0;"), "more arrivals"),
+        (format!("{init} mov.u32 %x, 0; mbarrier.arrive.shared.b64 _, [bar], %x;"), "more arrivals"),
         (format!("{init} mbarrier.arrive.noComplete.shared.b64 _, [bar], 1;"), "noComplete"),
         (format!("{init} mbarrier.expect_tx.shared.b64 [bar], 1048576;"), "bytes"),
         (

@@ -353,3 +353,45 @@ proptest! {
         let _ = Module::load(&module(&text));
     }
 }
+
+/// Each refused by ptxas 13.5, too.
+#[test]
+fn what_ptxas_refuses_is_refused() {
+    for (line, reason) in [
+        ("shfl.idx.b32 %r0, %r1, 0, 31;", ".sync"),
+        ("vote.ballot.b32 %r0, %p1;", ".sync"),
+        ("mad.lo.u32 %r0, %r1, %ntid.x, %r2;", "special registers"),
+        ("and.b32 %r0, %lanemask_lt, %r1;", "special registers"),
+        ("st.global.u32 [%d0], %laneid;", "special registers"),
+        ("ld.global.u32 %r0, [64];", ".local"),
+        ("st.shared.u32 [0], %r0;", ".local"),
+        ("ld.u32 %r0, [64];", ".local"),
+        (".shared .b64 bar; mbarrier.init.shared.b64 [bar], 0;", "1 to 1048575"),
+        (".shared .b64 bar; mbarrier.init.shared.b64 [bar], 1048576;", "1 to 1048575"),
+        (".shared .align 4 .b8 s[2+2];", "']'"),
+        (
+            "wmma.mma.sync.aligned.row.col.m16n16k16.s32.u8.s8.s32 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, {%r0,%r1}, \
+             {%r0,%r1}, {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7};",
+            "not supported",
+        ),
+    ] {
+        let error = refused(&module(line));
+        assert!(error.reason.contains(reason), "{line}: {error}");
+    }
+    for (variable, reason) in [
+        (".global .f32 a = 1;", "integer"),
+        (".const .f64 a[2] = {1.0, 1};", "integer"),
+        (".global .u32 a[2][2] = {1, 2, 3, 4};", "braces"),
+        (".global .u32 a[2][2] = {{1, 2}, 3};", "braces"),
+        (".global .u32 a[3] = {1, {2}, 3};", "braces"),
+        (".global .u32 a = {1};", "braces"),
+        (".global .u32 a[2] = 1;", "braces"),
+        (".global .v2 .u32 a[2] = {1, 2, 3, 4};", "braces"),
+    ] {
+        let error =
+            refused(&format!(".version 8.0\n.target sm_80\n.address_size 64\n{variable}\n.entry k() {{ ret; }}"));
+        assert!(error.reason.contains(reason), "{variable}: {error}");
+    }
+    // As ptxas, which has the addresses of local variables.
+    assert!(Module::load(&module("ld.local.u32 %r0, [16]; cvt.u64.u32 %d0, %tid.x;")).is_ok());
+}

@@ -42,7 +42,7 @@ impl<'a> Lower<'_, 'a> {
         };
         // The factors of mma are always a matrix of rows and one of columns.
         let is_known = if of_wmma { has_tiles(a, shape) } else { has_product(a, shape) && first && !second };
-        if !is_known || !match_types(d, a, b, c) {
+        if !is_known || !match_types([d, a, b, c], !of_wmma) {
             return Err(UNSUPPORTED);
         }
         if a == Element::F64 {
@@ -263,14 +263,15 @@ fn has_accumulator(element: Element, shape: Shape) -> bool {
     }
 }
 
-/// Whether there is a product of these types.
-fn match_types(d: Element, a: Element, b: Element, c: Element) -> bool {
+/// Whether there is a product of these types. Only mma can mix signed and unsigned factors.
+fn match_types([d, a, b, c]: [Element; 4], may_mix: bool) -> bool {
     use Element::{BF16, F16, F32, F64, S4, S8, S32, TF32, U4, U8};
     match (a, b) {
         (F16, F16) => matches!((d, c), (F16 | F32, F16 | F32)),
         (BF16, BF16) | (TF32, TF32) => (d, c) == (F32, F32),
         (F64, F64) => (d, c) == (F64, F64),
-        (S8 | U8, S8 | U8) | (S4 | U4, S4 | U4) => (d, c) == (S32, S32),
+        (S8, S8) | (U8, U8) | (S4, S4) | (U4, U4) => (d, c) == (S32, S32),
+        (S8 | U8, S8 | U8) | (S4 | U4, S4 | U4) => may_mix && (d, c) == (S32, S32),
         _ => false,
     }
 }

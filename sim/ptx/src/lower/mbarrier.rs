@@ -6,6 +6,7 @@ use crate::arithmetic::Unary;
 use crate::arithmetic::lanewise::WideUnary;
 use crate::arithmetic::mbarrier::{Operation, pending_count};
 use crate::ast::Operand;
+use crate::lexer::Number;
 use crate::op::{Access, Mbarrier, Op, Slot};
 use crate::types::Type;
 use crate::window::Window;
@@ -32,7 +33,7 @@ impl<'a> Lower<'_, 'a> {
         expect_b64(m)?;
         match (what, i.operands.as_slice()) {
             ("init", [at, count]) => {
-                let a = self.source(count, Type::U32)?;
+                let a = self.count(count)?;
                 self.operate(Operation::Initialise, at, window, a)
             }
             ("inval", [at]) => {
@@ -46,7 +47,8 @@ impl<'a> Lower<'_, 'a> {
             }
             ("arrive" | "arrive_drop", [state, at, rest @ ..]) if rest.len() <= 1 => {
                 let count = match rest.first() {
-                    Some(count) => self.source(count, Type::U32)?,
+                    Some(count) if expects => self.source(count, Type::U32)?,
+                    Some(count) => self.count(count)?,
                     None if expects || incomplete => return Err("the number of operands is wrong".into()),
                     None => self.value(1),
                 };
@@ -89,6 +91,16 @@ impl<'a> Lower<'_, 'a> {
         match self.take_window(m).unwrap_or(Window::Generic) {
             window @ (Window::Generic | Window::Shared) => Ok(window),
             _ => Err(UNSUPPORTED),
+        }
+    }
+
+    /// A number of arrivals; one that is a number in the text must be possible (PTX ISA, "mbarrier.init").
+    fn count(&mut self, operand: &Operand<'a>) -> Lowered<Slot> {
+        match *operand {
+            Operand::Number(Number::Integer(count)) if !(1..1 << 20).contains(&count) => {
+                Err(format!("a count of arrivals is 1 to {}", (1 << 20) - 1).into())
+            }
+            _ => self.source(operand, Type::U32),
         }
     }
 

@@ -230,6 +230,16 @@ impl<'a> Lower<'_, 'a> {
         if let Some(access) = self.without_policy(i)? {
             return self.instruction(&access);
         }
+        if !matches!(i.opcode, "mov" | "cvt") && i.operands.iter().any(|operand| self.is_special(operand)) {
+            return Err("special registers are operands of mov and cvt only".into());
+        }
+        if matches!(i.opcode, "vote" | "shfl")
+            && !i.modifiers.contains(&"sync")
+            && self.symbols.target >= 70
+            && self.symbols.version >= (6, 4)
+        {
+            return Err(format!("{} needs .sync from sm_70 on, since PTX 6.4", i.opcode).into());
+        }
         let mut modifiers = Modifiers::new(&i.modifiers);
         let m = &mut modifiers;
         let lowered = match Group::of(i.opcode).ok_or(UNSUPPORTED)? {

@@ -62,6 +62,15 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
+    /// Whether an operand is a special register.
+    pub(super) fn is_special(&mut self, operand: &Operand<'a>) -> bool {
+        match *operand {
+            Operand::Name(name) => special(name, None).is_some() && self.find_register(name).is_none(),
+            Operand::Member(name, member) => special(name, Some(member)).is_some(),
+            _ => false,
+        }
+    }
+
     /// A register as wide as the type.
     pub(super) fn destination(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
         let (slot, register) = self.written(operand, type_)?;
@@ -223,7 +232,12 @@ impl<'a> Lower<'_, 'a> {
         let Operand::Address(base, offset) = *operand else {
             return Err("an address in brackets was expected".into());
         };
-        let Some(name) = base else { return Ok(Address { base: self.value(0), offset, window, wraps: false }) };
+        let Some(name) = base else {
+            if window != Window::Local {
+                return Err("only an address in .local can be a number".into());
+            }
+            return Ok(Address { base: self.value(0), offset, window, wraps: false });
+        };
         if let Some((slot, type_)) = self.find_register(name) {
             if type_.bits() < 32 || type_.is_float() {
                 return Err(format!("{name} cannot hold an address").into());

@@ -34,6 +34,9 @@ pub(crate) struct SharedVariable {
 
 #[derive(Debug, Default)]
 pub(crate) struct Symbols<'a> {
+    /// The module's PTX version, and the number of its `sm_NN`.
+    pub(crate) version: (u32, u32),
+    pub(crate) target: u32,
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
     /// The bytes by which an index moves in each variable; 0 for anything that is not an array.

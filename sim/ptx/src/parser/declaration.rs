@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
                 dimensions.push(1);
                 continue;
             }
-            dimensions.push(self.constant(start)?);
+            dimensions.push(self.integer(start)?);
             self.expect(b']', start)?;
         }
         let product = dimensions.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
@@ -172,7 +172,14 @@ impl<'a> Parser<'a> {
                 let end = end.filter(|&end| end <= LARGEST_VARIABLE);
                 at = end.ok_or_else(|| self.error(start, "the array is too large"))?;
             } else {
-                one.initial.push((at, self.initial(start)?));
+                if depth != shape.len() {
+                    return Err(self.error(start, "an initial value is not within the braces of every dimension"));
+                }
+                let initial = self.initial(start)?;
+                if one.type_.is_float() && matches!(initial, Initial::Number(Number::Integer(_))) {
+                    return Err(self.error(start, "the initial value of a floating-point variable is an integer"));
+                }
+                one.initial.push((at, initial));
                 at += 1;
             }
             if depth == 0 {

@@ -6,7 +6,7 @@ use ptx::Module;
 fn with_body(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_90\n.address_size 64
-        .global .align 8 .u32 g[2*(1+1)*2] = {{1+1, 3*4, -(5), 0xff&~15, (7<<2)>>1, 10 % 4, 9/-2, 1|6^2}};
+        .global .align 8 .u32 g[8] = {{1+1, 3*4, -(5), 0xff&~15, (7<<2)>>1, 10 % 4, 9/-2, 1|6^2}};
         .global .align 8 .u64 p[1] = {{g+2*4}}; .shared .align 4 .u32 s[4];
         .visible .entry k(.param .u64 out) {{
         .reg .b64 %out, %a; .reg .b32 %x, %y; .reg .f32 %f; .reg .f64 %d; .reg .pred %p; ld.param.u64 %out, [out];\n{body}\nret;\n}}\n"

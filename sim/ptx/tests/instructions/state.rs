@@ -72,7 +72,7 @@ fn first_values_hold_addresses_and_rows() {
         .global .align 4 .u32 target[2] = {11, 22};
         .global .align 8 .u64 pointer[2] = {generic(target)+4, target};
         .global .align 8 .u8 packed[16] = {1, 2, 0xFF(target), 0xFF00(target), 0, 0, 0, 0, 3};
-        .global .align 4 .f32 real[3] = {0f3F800000, 2.5, 3};
+        .global .align 4 .f32 real[3] = {0f3F800000, 2.5, 3.0};
         .global .align 4 .u32 rows[2][3] = {{1}, {4, 5, 6}};
         .global .align 4 .s32 negative = -2;";
     let body = "
@@ -91,7 +91,7 @@ fn first_values_hold_addresses_and_rows() {
 fn special_registers_describe_the_thread() {
     let source = with_body(
         "",
-        "mov.u32 %x, %tid.x; mov.u32 %y, %tid.y; mad.lo.u32 %x, %y, %ntid.x, %x; mul.wide.u32 %a, %x, 32;
+        "mov.u32 %x, %tid.x; mov.u32 %y, %tid.y; mov.u32 %z, %ntid.x; mad.lo.u32 %x, %y, %z, %x; mul.wide.u32 %a, %x, 32;
          add.u64 %out, %out, %a; mov.u32 %x, %laneid; st.global.u32 [%out], %x;
          mov.u32 %x, %warpid; st.global.u32 [%out+4], %x; mov.u32 %x, %nwarpid; st.global.u32 [%out+8], %x;
          mov.u32 %x, %lanemask_lt; mov.u32 %y, %lanemask_ge; add.u32 %x, %x, %y; st.global.u32 [%out+12], %x;
@@ -127,10 +127,10 @@ fn fourth_elements_are_zero_and_missing_dimensions_one() {
 #[test]
 fn the_first_length_of_an_array_follows_from_its_values() {
     let declarations = "
-        .global .s32 offset[][2] = { {-1, 0}, {0, -1}, {1, 0}, {0, 1} }; .global .u32 flat[][3] = {1, 2, 3, 4};
+        .global .s32 offset[][2] = { {-1, 0}, {0, -1}, {1, 0}, {0, 1} }; .global .u32 rows[][3] = {{1, 2, 3}, {4}};
         .global .align 16 .v4 .u32 vectors[] = { {1, 2, 3, 4}, {5, 6} }; .global .align 4 .u8 bytes[] = {7, 8, 9};";
     let body = "
-        ld.global.u32 %x, [offset+16]; st.global.u32 [%out], %x; ld.global.u32 %x, [flat+12]; st.global.u32 [%out+4], %x;
+        ld.global.u32 %x, [offset+16]; st.global.u32 [%out], %x; ld.global.u32 %x, [rows+12]; st.global.u32 [%out+4], %x;
         ld.global.u32 %x, [vectors+20]; st.global.u32 [%out+8], %x;";
     let source = with_body(declarations, body);
     assert_eq!(run(&source, 3), [1, 4, 6]);
@@ -182,7 +182,7 @@ fn misaligned_and_foreign_addresses_fault_with_their_line() {
     for (body, kind, bytes) in [
         ("ld.global.u32 %x, [%out+2];", FaultKind::MisalignedAddress, 4),
         ("ld.global.v2.u32 {%x, %y}, [%out+4];", FaultKind::MisalignedAddress, 4),
-        ("st.global.u64 [64], %a;", FaultKind::IllegalAddress, 8),
+        ("mov.u64 %b, 64; st.global.u64 [%b], %a;", FaultKind::IllegalAddress, 8),
         ("st.shared.u16 [s+16], %h;", FaultKind::IllegalAddress, 2),
         ("ld.local.u32 %x, [%a];", FaultKind::IllegalAddress, 4),
         ("atom.global.add.u32 %x, [%out+1], %y;", FaultKind::MisalignedAddress, 4),

@@ -28,7 +28,7 @@ const FLAT: [usize; 3] = [8, 32, 16];
 const TALL: [usize; 3] = [32, 8, 16];
 
 /// The registers are those of the PTX ISA, "Matrix Fragments for WMMA" (9.7.14.4.1).
-const CASES: [Case; 18] = [
+const CASES: [Case; 17] = [
     case("m16n16k16", SQUARE, "f16", "f32", [8, 8, 8]),
     case("m8n32k16", FLAT, "f16", "f32", [8, 8, 8]),
     case("m32n8k16", TALL, "f16", "f32", [8, 8, 8]),
@@ -43,7 +43,6 @@ const CASES: [Case; 18] = [
     case("m16n16k16", SQUARE, "s8", "s32", [2, 2, 8]),
     case("m8n32k16", FLAT, "u8", "s32", [1, 4, 8]),
     case("m32n8k16", TALL, "s8", "s32", [4, 1, 8]),
-    Case { shape: "m16n16k16", size: SQUARE, factors: ["u8", "s8"], sums: ["s32"; 2], registers: [2, 2, 8] },
     case("m8n8k32", [8, 8, 32], "s4", "s32", [1, 1, 2]),
     case("m8n8k32", [8, 8, 32], "u4", "s32", [1, 1, 2]),
     Case { shape: "m16n16k16", size: SQUARE, factors: ["f16"; 2], sums: ["f16", "f32"], registers: [8, 8, 8] },
