@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use crate::Memory;
 use crate::lock::Lock;
+use crate::memory::Home;
 
 static LIVE: Lock<Addresses> = Lock::new(Addresses { device: BTreeMap::new(), host: BTreeMap::new(), next_serial: 1 });
 
@@ -33,14 +34,8 @@ struct Range<T> {
 
 struct OnDevice {
     device: CUdevice,
-    /// `None` until [`ListedAddresses::set_lookup`].
-    lookup: Option<Weak<dyn Lookup>>,
-}
-
-/// What finds the memory in an allocation: the memory itself if that is all of it, else its pool or allocator.
-pub(crate) trait Lookup: Send + Sync {
-    /// The live memory that contains a device address of the allocation.
-    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory>;
+    /// What finds the memory at an address; `None` until [`ListedAddresses::set_home`].
+    home: Option<Weak<dyn Home>>,
 }
 
 struct OnHost {
@@ -99,7 +94,7 @@ pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
 /// The live memory that contains a device or a host address, and the offset of the address in it. Not for forked children, see
 /// [`device_of`].
 pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
-    let (lookup, address) = {
+    let (home, address) = {
         let live = LIVE.lock();
         let on_device = find(&live.device, address).map(|(range, _)| (range, address));
         let (range, address) = on_device.or_else(|| {
@@ -108,10 +103,10 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
             let range = live.device.get(&base).filter(|range| range.serial == host.serial)?;
             Some((range, base + offset))
         })?;
-        (range.properties.lookup.clone()?, address)
+        (range.properties.home.clone()?, address)
     };
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
-    let memory = lookup.upgrade()?.find(address)?;
+    let memory = home.upgrade()?.find(address)?;
     let offset = usize::try_from(address.checked_sub(memory.device_ptr())?).ok()?;
     (offset < memory.len()).then_some((memory, offset))
 }
@@ -141,7 +136,7 @@ impl ListedAddresses {
             live.remove_stale(address, len);
         }
         if base != 0 {
-            let properties = OnDevice { device, lookup: None };
+            let properties = OnDevice { device, home: None };
             live.device.insert(base, Range { len, serial, properties });
         }
         if host != 0 {
@@ -153,10 +148,10 @@ impl ListedAddresses {
 
     /// Lets lookups find the memory of the allocation, unless its addresses were removed. Not for forked children, see
     /// [`device_of`].
-    pub(crate) fn set_lookup(&self, lookup: Weak<dyn Lookup>) {
+    pub(crate) fn set_home(&self, home: Weak<dyn Home>) {
         let mut live = LIVE.lock();
         if let Some(range) = live.device.get_mut(&self.base).filter(|range| range.serial == self.serial) {
-            range.properties.lookup = Some(lookup);
+            range.properties.home = Some(home);
         }
     }
 

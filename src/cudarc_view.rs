@@ -100,10 +100,7 @@ impl Memory {
     /// The number of elements of a view on `stream`.
     fn count_for_view<T>(&self, stream: &Arc<CudaStream>) -> Result<usize> {
         fork::check()?;
-        if stream.context().cu_ctx() != self.context() {
-            return Err(Error::ForeignStream);
-        }
-        self.inner().record_view(stream);
+        self.inner().record_view(stream)?;
         let (address, unit) = (self.device_ptr(), align_of::<T>());
         if !address.is_multiple_of(unit as u64) {
             let value = usize::try_from(address).expect("usize has 64 bits");

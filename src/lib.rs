@@ -26,8 +26,8 @@
 //! ```
 //!
 //! * [`Vkgdr`] is the handle of one GPU.
-//! * [`Memory`] is memory that is freed with its last reference; clones and slices are references. [`RawMemory`] is memory that is
-//!   freed by hand. [`Memory::map_existing`] maps CUDA memory that others allocated, where driver and GPU allow it.
+//! * [`Memory`] is memory that is freed with its last reference; clones and slices are references. [`Memory::map_existing`] maps
+//!   CUDA memory that others allocated, where driver and GPU allow it.
 //! * [`Pool`] allocates small memory without driver calls.
 //! * [`memory_of`] finds the memory that contains an address.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
@@ -78,21 +78,24 @@ mod stream;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
-#[cfg(feature = "__internal")]
-#[doc(hidden)]
-pub use access::{CachedBytes, copy::CopyRoutine};
-pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
-pub use driver::fork::is_forked;
+pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version};
 pub use engine::{CopyPolicy, CopyThresholds};
 pub use error::{CudaCode, Error, NoMapping, Result};
-pub use flags::{MappingFlags, OpenFlags};
+pub use flags::OpenFlags;
 pub use memory::{AllocateOptions, DmaBuf, DropPolicy, MapGuard, MapMode, Memory, RawMemory, Writer, memory_of};
 pub use memory_kind::MemoryKind;
 pub use pool::{Pool, PoolOptions};
+pub use stream::{Event, StreamRef};
+
 #[cfg(feature = "__internal")]
 #[doc(hidden)]
-pub use stream::{CopyPtr, Extent, PitchedPtr};
-pub use stream::{Event, StreamRef};
+pub use {
+    access::{CachedBytes, copy::CopyRoutine},
+    device::facts::pointer_device,
+    driver::fork::is_forked,
+    flags::MappingFlags,
+    stream::{CopyPtr, Extent, PitchedPtr},
+};
 
 /// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

@@ -26,11 +26,12 @@ use std::sync::Weak;
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::addresses::{ListedAddresses, Lookup};
+use crate::addresses::ListedAddresses;
 use crate::device::dma_buf;
 use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, fork};
+use crate::memory::Home;
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::DeviceMapping;
@@ -299,9 +300,9 @@ impl Allocation {
     }
 
     /// Lets lookups find its memory. Memory that others allocated is not listed.
-    pub(crate) fn set_lookup(&self, lookup: Weak<dyn Lookup>) {
+    pub(crate) fn set_home(&self, home: Weak<dyn Home>) {
         if let Some(addresses) = &self.addresses {
-            addresses.set_lookup(lookup);
+            addresses.set_home(home);
         }
     }
 

@@ -130,11 +130,8 @@ impl Vkgdr {
     }
 
     /// An attribute of the device by its number in `CUdevice_attribute`, which may be newer than this crate.
-    ///
-    /// # Errors
-    ///
-    /// `CUDA_ERROR_INVALID_VALUE` for a number that the driver does not know, and
-    /// [`Error::Forked`](crate::Error::Forked).
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     pub fn attribute(&self, number: i32) -> Result<i32> {
         cuda()?.device_attribute(number, self.device())
     }
@@ -149,6 +146,8 @@ impl Vkgdr {
 
     /// The number of live allocations of this GPU, on all handles of the process, including those that wait to be
     /// released.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn live_allocations(&self) -> u32 {
         self.gpu().live_allocations()

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod dma_buf;
-mod facts;
+pub(crate) mod facts;
 mod find_vulkan_device;
 pub(crate) mod gpu;
 mod memory_type;
@@ -27,7 +27,7 @@ use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, OpenFlags, Result};
-pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version, pointer_device};
+pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version};
 use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{MemoryType, Source};
@@ -336,6 +336,8 @@ impl Vkgdr {
     /// driver does not tell.
     ///
     /// Costs one driver call where the context is current, a few elsewhere.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn context_is_destroyed(&self) -> bool {
         self.primary_context().is_some_and(Context::is_destroyed)

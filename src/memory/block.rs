@@ -1,18 +1,177 @@
-//! [`Block`]: a live allocation with its context, and its release from any thread.
+//! What a [`Memory`] refers to: a [`Block`], or a part of one that belongs to a [`Home`], and the release of both.
 #![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::{Memory, UsedStream, Uses};
 use crate::access::copy::CopyRoutine;
 use crate::allocation::Allocation;
 #[cfg(feature = "vulkan")]
 use crate::allocation::ResourceBlock;
+use crate::engine::SharedThresholds;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
+use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::Fence;
-use crate::{MemoryKind, Result, Vkgdr};
+use crate::{Error, MemoryKind, Result, Vkgdr};
+
+/// What all references to a memory share.
+pub(crate) struct Inner {
+    /// `None` during the release only.
+    block: Option<Arc<Block>>,
+    /// Where the memory begins in the block, and its requested bytes.
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    pub(super) thresholds: &'static SharedThresholds,
+    /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
+    pub(super) exposed: AtomicBool,
+    pub(super) uses: Lock<Uses>,
+    pub(super) part_of: Option<Part>,
+}
+
+/// Where a part of a block returns.
+pub(crate) struct Part {
+    pub(crate) home: Arc<dyn Home>,
+    /// Where the home has it; `None` for all of a block.
+    pub(crate) slot: Option<Slot>,
+}
+
+/// A place in a pool or an allocator, whose meaning is theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) span: u32,
+    pub(crate) index: u32,
+}
+
+/// Where memory is found by its address, and returns: a pool or an allocator, which divide blocks, or undivided memory itself.
+pub(crate) trait Home: Send + Sync {
+    /// The live memory that contains a device address of a block.
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory>;
+
+    /// Takes back memory whose last reference was dropped.
+    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
+        freed.release()
+    }
+
+    /// Whether it takes back memory of a slot that is not bound to a stream without a call of a driver.
+    fn is_caching(&self) -> bool {
+        false
+    }
+}
+
+/// Memory that was freed.
+pub(crate) struct Freed {
+    pub(crate) block: Arc<Block>,
+    pub(crate) slot: Option<Slot>,
+    /// The device address of the first byte.
+    pub(crate) address: CUdeviceptr,
+    pub(crate) len: usize,
+    /// [`Uses::immediate`] if the device cannot have used it.
+    pub(crate) uses: Uses,
+}
+
+impl Freed {
+    /// Releases the block once the device has finished with it.
+    pub(crate) fn release(self) -> Result<()> {
+        let Self { block, uses, .. } = self;
+        let (owner, context) = (block.allocation().owner().clone(), block.context());
+        uses.release_after(&owner, context, move || block.release())
+    }
+}
+
+impl Inner {
+    /// `len` bytes at an offset of a block: a part that returns to its home, or all of the block.
+    pub(crate) fn new(block: Arc<Block>, (offset, len): (usize, usize), part_of: Option<Part>) -> Self {
+        let thresholds = block.allocation().owner().gpu().copy_thresholds();
+        // The device may use memory of no pool from the start.
+        let exposed = AtomicBool::new(part_of.is_none());
+        Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), part_of }
+    }
+
+    /// Lets lookups find the memory, which is all of its block.
+    pub(crate) fn list(self: &Arc<Self>) {
+        let found: Weak<Self> = Arc::downgrade(self);
+        self.block().allocation().set_home(found);
+    }
+
+    #[inline]
+    pub(super) fn block(&self) -> &Arc<Block> {
+        self.block.as_ref().expect("only the release takes the block")
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        self.block().context()
+    }
+
+    /// Records that a view is for a stream, which must be of the memory's context.
+    pub(crate) fn record_view(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        let stream = UsedStream::shared(stream, self.context())?;
+        self.uses.lock().record_view(stream);
+        Ok(())
+    }
+
+    /// Records that work of an earlier holder of the memory goes on, on the stream that it is about to be bound to.
+    pub(crate) fn record_earlier_work(&self) {
+        self.uses.lock().record_earlier_work();
+    }
+
+    /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
+    pub(super) fn uses(&self) -> Uses {
+        if fork::is_forked() {
+            return self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default();
+        }
+        self.uses.lock().clone()
+    }
+
+    pub(super) fn bind(&self, stream: UsedStream) -> Result<()> {
+        if stream.is_per_thread() {
+            return Err(Error::PerThreadStream);
+        }
+        let before = self.uses.lock().bind(stream);
+        // Without the lock: dropping a stream may call the driver.
+        drop(before);
+        Ok(())
+    }
+
+    /// Releases the memory, or returns it to its home. A second call does nothing. In a forked child, nothing is released.
+    pub(super) fn release(&mut self) -> Result<()> {
+        let Some(block) = self.block.take() else { return Ok(()) };
+        if fork::is_forked() {
+            let _ = ManuallyDrop::new((block, self.part_of.take()));
+            return Ok(());
+        }
+        // The device keeps memory of others: only the host's view ends.
+        let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
+        let uses = std::mem::take(self.uses.get_mut());
+        let uses = if is_used { uses } else { Uses::immediate() };
+        let address = block.allocation().device_ptr() + self.offset as u64;
+        let freed = |slot| Freed { block, slot, address, len: self.len, uses };
+        match self.part_of.take() {
+            Some(Part { home, slot }) => home.take_back(freed(slot)),
+            None => freed(None).release(),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            report!(Warn, "releasing memory: {error}");
+        }
+    }
+}
+
+impl Home for Inner {
+    fn find(self: Arc<Self>, _: CUdeviceptr) -> Option<Memory> {
+        Some(Memory::new(self))
+    }
+}
 
 /// A live allocation with the context that it was made in: all of one memory, or divided by a pool or an allocator.
 ///
@@ -22,23 +181,27 @@ pub(crate) struct Block {
     /// `None` during the release only.
     allocation: Option<Allocation>,
     context: Context,
+    /// How the CPU copies this memory.
+    access: CopyRoutine,
 }
 
 impl Block {
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
-    #[inline]
     pub(crate) fn new(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         match owner.primary_context() {
             Some(context) => Self::in_context(context, allocate),
-            None => {
-                let context = owner.current_context()?;
-                Ok(Self { allocation: Some(allocate()?), context })
-            }
+            None => owner.current_context().and_then(|context| Ok(Self::of(allocate()?, context))),
         }
     }
 
     fn in_context(context: Context, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        Ok(Self { allocation: Some(context.run(allocate)?), context })
+        context.run(allocate).map(|allocation| Self::of(allocation, context))
+    }
+
+    fn of(allocation: Allocation, context: Context) -> Self {
+        // The first call of the process may log.
+        let access = CopyRoutine::of(allocation.memory_type().cached);
+        Self { allocation: Some(allocation), context, access }
     }
 
     /// Allocates `len` bytes in `context`, which need not be current.
@@ -61,9 +224,8 @@ impl Block {
         self.context
     }
 
-    /// How the CPU copies this memory. The first call of the process may log.
-    pub(crate) fn host_access(&self) -> CopyRoutine {
-        CopyRoutine::of(self.allocation().memory_type().cached)
+    pub(crate) const fn access(&self) -> CopyRoutine {
+        self.access
     }
 
     /// Releases the allocation as a drop does, and returns the first error. Where another thread still has a reference, it
@@ -98,7 +260,7 @@ impl Drop for Block {
 }
 
 /// Releases an allocation in its context. One that the driver does not make current for now is released later.
-fn release(mut allocation: Allocation, context: Context) -> Result<()> {
+pub(super) fn release(mut allocation: Allocation, context: Context) -> Result<()> {
     if allocation.existing().is_some() {
         // The device keeps the memory: only the host's view ends.
         return Ok(());
@@ -129,7 +291,7 @@ fn release(mut allocation: Allocation, context: Context) -> Result<()> {
 
 /// Releases an allocation whose primary context was reset, and CUDA's side with it.
 #[cold]
-pub(crate) fn release_orphan(allocation: Allocation) {
+fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
     report!(
@@ -140,6 +302,6 @@ pub(crate) fn release_orphan(allocation: Allocation) {
 
 /// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
 #[cold]
-pub(crate) fn leave_to_the_system(allocation: Allocation) {
+fn leave_to_the_system(allocation: Allocation) {
     let _ = ManuallyDrop::new(allocation);
 }

@@ -1,47 +1,36 @@
 //! [`Memory`]: bytes that the CPU and the device share, counted by reference and freed with the last reference.
 //!
-//! A memory is all of a [`Block`](block::Block), the live allocation, or a part of one that a pool or an allocator divides.
-//! [`access`], [`copy`], [`existing`] and [`export`] have its other methods, [`uses`] what its release waits for, [`raw`] the
-//! memory that is freed by hand.
+//! [`block`] has what the references share and its release, [`uses`] what that waits for, [`access`] and [`copy`] the CPU's
+//! methods, [`sharing`] those for others' memory and other processes.
 #![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
 mod access;
-pub(crate) mod block;
+mod block;
 mod copy;
-mod existing;
-mod export;
-mod lookup;
 mod map;
-mod options;
 mod raw;
-pub(crate) mod uses;
+mod sharing;
+mod uses;
 
 use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use crate::access::copy::CopyRoutine;
 use crate::access::range;
-use crate::addresses::Lookup;
 use crate::allocation::Allocation;
 use crate::cudarc_view::Slice;
-use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
-use crate::engine::SharedThresholds;
-use crate::lock::Lock;
-use crate::report::report;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
-pub(crate) use block::Block;
-pub use export::DmaBuf;
-pub use lookup::memory_of;
+pub(crate) use block::{Block, Freed, Home, Inner, Part, Slot};
 pub use map::{MapGuard, MapMode, Writer};
-pub use options::AllocateOptions;
 pub use raw::RawMemory;
+pub use sharing::{DmaBuf, memory_of};
 pub use uses::DropPolicy;
 pub(crate) use uses::{UsedStream, Uses};
 
@@ -101,157 +90,67 @@ pub struct Memory {
     inner: Arc<Inner>,
 }
 
-/// What all references to a memory share.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// `None` during the release only.
-    block: Option<Arc<Block>>,
-    /// Where the memory begins in the block, and its requested bytes.
-    offset: usize,
-    len: usize,
-    access: CopyRoutine,
-    thresholds: &'static SharedThresholds,
-    /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
-    exposed: AtomicBool,
-    uses: Lock<Uses>,
-    owner: Option<Part>,
+/// Options of [`Memory::allocate_with`](Memory::allocate_with).
+///
+/// # Examples
+///
+/// ```no_run
+/// use vkgdr::{AllocateOptions, Memory, MemoryKind, OpenFlags, Vkgdr};
+///
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
+/// let memory = Memory::allocate_with(&gpu, 512 << 20, options)?;
+/// println!("it is {} memory", memory.kind());
+/// # Ok::<(), vkgdr::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use]
+pub struct AllocateOptions {
+    kind: MemoryKind,
+    /// In the order in which they are tried.
+    others: [Option<MemoryKind>; MemoryKind::ALL.len() - 1],
+    dma_buf: bool,
 }
 
-/// Where a part of a block returns.
-#[derive(Debug, Clone)]
-pub(crate) struct Part {
-    pub(crate) home: Arc<dyn Home>,
-    /// Where the home has it; `None` for all of a block.
-    pub(crate) slot: Option<Slot>,
-}
-
-/// A place in a pool or an allocator, whose meaning is theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub(crate) group: u32,
-    pub(crate) index: u32,
-}
-
-/// A pool or an allocator, which divides blocks.
-pub(crate) trait Home: fmt::Debug + Send + Sync {
-    /// Takes back memory whose last reference was dropped.
-    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()>;
-
-    /// Whether it takes back memory of a slot that is not bound to a stream without a call of a driver.
-    fn is_caching(&self) -> bool {
-        false
+impl Default for AllocateOptions {
+    /// Mapped memory.
+    fn default() -> Self {
+        Self::new(MemoryKind::default())
     }
 }
 
-/// Memory that was freed.
-pub(crate) struct Freed {
-    pub(crate) block: Arc<Block>,
-    pub(crate) slot: Option<Slot>,
-    /// The device address of the first byte.
-    pub(crate) address: CUdeviceptr,
-    pub(crate) len: usize,
-    /// [`Uses::immediate`] if the device cannot have used it.
-    pub(crate) uses: Uses,
-}
-
-impl Inner {
-    /// `len` bytes at an offset of a block: a part that returns to its owner, or all of the block.
-    pub(crate) fn new(
-        block: Arc<Block>,
-        (offset, len): (usize, usize),
-        access: CopyRoutine,
-        owner: Option<Part>,
-    ) -> Self {
-        let thresholds = block.allocation().owner().gpu().copy_thresholds();
-        // The device may use memory of no pool from the start.
-        let exposed = AtomicBool::new(owner.is_none());
-        Self { block: Some(block), offset, len, access, thresholds, exposed, uses: Lock::default(), owner }
+impl AllocateOptions {
+    /// Memory of one kind.
+    pub const fn new(kind: MemoryKind) -> Self {
+        Self { kind, others: [None; MemoryKind::ALL.len() - 1], dma_buf: false }
     }
 
-    /// Lets lookups find the memory, which is all of its block.
-    pub(crate) fn list(self: &Arc<Self>) {
-        let found: Weak<Self> = Arc::downgrade(self);
-        self.block().allocation().set_lookup(found);
-    }
-
-    fn block(&self) -> &Arc<Block> {
-        self.block.as_ref().expect("only the release takes the block")
-    }
-
-    pub(crate) fn context(&self) -> Context {
-        self.block().context()
-    }
-
-    /// Records that a view is for a stream of the memory's context.
-    pub(crate) fn record_view(&self, stream: &Arc<CudaStream>) {
-        self.uses.lock().record_view(stream, self.context());
-    }
-
-    /// Records that work of an earlier holder of the memory goes on, on the stream that it is about to be bound to.
-    pub(crate) fn record_earlier_work(&self) {
-        self.uses.lock().record_earlier_work();
-    }
-
-    /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
-    fn uses(&self) -> Uses {
-        if fork::is_forked() {
-            return self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default();
-        }
-        self.uses.lock().clone()
-    }
-
-    fn bound_stream(&self) -> Option<CUstream> {
-        if fork::is_forked() { self.uses().bound_stream() } else { self.uses.lock().bound_stream() }
-    }
-
-    fn bind(&self, stream: UsedStream) -> Result<()> {
-        if stream.is_per_thread() {
-            return Err(Error::PerThreadStream);
-        }
-        let before = self.uses.lock().bind(stream);
-        // Without the lock: dropping a stream may call the driver.
-        drop(before);
-        Ok(())
-    }
-
-    /// Releases the memory, or returns it to its owner. A second call does nothing. In a forked child, nothing is released.
-    fn release(&mut self) -> Result<()> {
-        let Some(block) = self.block.take() else { return Ok(()) };
-        if fork::is_forked() {
-            let _ = std::mem::ManuallyDrop::new((block, self.owner.take()));
-            return Ok(());
-        }
-        let uses = std::mem::take(self.uses.get_mut());
-        let uses = if *self.exposed.get_mut() { uses } else { Uses::immediate() };
-        match self.owner.take() {
-            Some(Part { home, slot }) => {
-                let address = block.allocation().device_ptr() + self.offset as u64;
-                home.take_back(Freed { block, slot, address, len: self.len, uses })
-            }
-            // The device keeps the memory: only the host's view ends.
-            None if block.allocation().existing().is_some() => {
-                drop(block);
-                Ok(())
-            }
-            None => {
-                let (context, queue) = (block.context(), block.allocation().owner().gpu().retired());
-                uses.release_after(context, queue, move || block.release())
+    /// Other kinds, to be tried in this order where the kinds before them are missing or exhausted. Replaces those of an
+    /// earlier call; a kind counts once.
+    pub fn fallback(mut self, kinds: impl IntoIterator<Item = MemoryKind>) -> Self {
+        self.others = Self::new(self.kind).others;
+        for kind in kinds {
+            if kind != self.kind
+                && !self.others.contains(&Some(kind))
+                && let Some(free) = self.others.iter_mut().find(|other| other.is_none())
+            {
+                *free = Some(kind);
             }
         }
+        self
     }
-}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Err(error) = self.release() {
-            report!(Warn, "releasing memory: {error}");
-        }
-    }
-}
-
-impl Lookup for Inner {
-    fn find(self: Arc<Self>, _: CUdeviceptr) -> Option<Memory> {
-        Some(Memory::new(self))
+    /// Memory that network cards can register, by [`Memory::dma_buf`](crate::Memory::dma_buf). CUDA allocates it, since
+    /// a card may refuse a dma-buf of Vulkan's memory. Device memory needs a GPU that exports dma-bufs (device
+    /// attribute 124, CUDA 11.7). Mapped memory is a host view of that
+    /// ([`Memory::map_existing`](Memory::map_existing)): the driver and the GPU must allow it
+    /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails with [`Error::NoDmaBuf`]:
+    /// network cards register host memory by its host pointer.
+    ///
+    /// [`Error::NoDmaBuf`]: crate::Error::NoDmaBuf
+    pub const fn with_dma_buf(mut self) -> Self {
+        self.dma_buf = true;
+        self
     }
 }
 
@@ -285,21 +184,15 @@ impl Memory {
     /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
     /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
-        let allocate = |kind| {
-            let make = if options.has_dma_buf() { Allocation::allocate_exportable } else { Allocation::new };
-            Self::make(owner, || make(owner, len, kind))
-        };
-        let refusal = match allocate(options.kind()) {
-            Err(error) if owner.lacks(options.kind(), &error) => error,
-            result => return result,
-        };
-        for kind in options.others() {
-            match allocate(kind) {
-                Err(error) if owner.lacks(kind, &error) => {}
+        let make = if options.dma_buf { Allocation::allocate_exportable } else { Allocation::new };
+        let mut refusal = None;
+        for kind in [options.kind].into_iter().chain(options.others.into_iter().flatten()) {
+            match Self::make(owner, || make(owner, len, kind)) {
+                Err(error) if owner.lacks(kind, &error) => _ = refusal.get_or_insert(error),
                 result => return result,
             }
         }
-        Err(refusal)
+        Err(refusal.expect("there is a first kind"))
     }
 
     /// Allocates memory of the same kind in the context of this memory, whichever is current.
@@ -312,17 +205,17 @@ impl Memory {
     /// Memory of an allocation of its own.
     #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let block = Arc::new(Block::new(owner, allocate)?);
-        let (len, access) = (block.allocation().len(), block.host_access());
-        let inner = Arc::new(Inner::new(block, (0, len), access, None));
+        let block = Block::new(owner, allocate)?;
+        let len = block.allocation().len();
+        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), None));
         inner.list();
         Ok(Self::new(inner))
     }
 
     /// A reference to all of a memory.
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        let Inner { offset, len, access, .. } = *inner;
-        let allocation = inner.block().allocation();
+        let Inner { offset, len, .. } = *inner;
+        let (access, allocation) = (inner.block().access(), inner.block().allocation());
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
         Self { host_ptr: Handle(host_ptr), device_ptr, len, access, cuda: Slice::default(), inner }
@@ -338,12 +231,12 @@ impl Memory {
     }
 
     pub(crate) fn slot(&self) -> Option<Slot> {
-        self.inner.owner.as_ref().and_then(|part| part.slot)
+        self.inner.part_of.as_ref().and_then(|part| part.slot)
     }
 
     /// Whether it is all of an allocation, and not a part of one.
     pub(crate) fn is_whole(&self) -> bool {
-        self.inner.owner.is_none() && self.len == self.inner.len
+        self.inner.part_of.is_none() && self.len == self.inner.len
     }
 
     /// The offset in the allocation, in bytes.
@@ -377,11 +270,10 @@ impl Memory {
     /// [`Error::OutOfRange`], [`Error::ReversedRange`].
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
-        let host_ptr = self.host_ptr.0;
-        let host_ptr = Handle(if host_ptr.is_null() { host_ptr } else { host_ptr.wrapping_add(offset) });
+        let host_ptr = self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
         let device_ptr = self.device_ptr + offset as u64;
         let (access, cuda, inner) = (self.access, Slice::default(), self.inner.clone());
-        Ok(Self { host_ptr, device_ptr, len, access, cuda, inner })
+        Ok(Self { host_ptr: Handle(host_ptr), device_ptr, len, access, cuda, inner })
     }
 
     /// The handle that the memory was allocated from.
@@ -448,6 +340,8 @@ impl Memory {
     }
 
     /// Whether the CPU caches the memory. If not, its stores are write-combined, and its loads slow.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn is_cached(&self) -> bool {
         self.block().allocation().memory_type().cached
@@ -468,6 +362,8 @@ impl Memory {
     }
 
     /// A number that all references to the same memory share, and no other live memory has.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[inline]
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -510,10 +406,7 @@ impl Memory {
     /// [`Error::Forked`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
         fork::check()?;
-        if stream.context().cu_ctx() != self.context() {
-            return Err(Error::ForeignStream);
-        }
-        self.inner.bind(UsedStream::shared(stream, self.inner.context()))
+        self.inner.bind(UsedStream::shared(stream, self.inner.context())?)
     }
 
     /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the context's legacy default one.
@@ -539,15 +432,16 @@ impl Memory {
     ///
     /// See [`bind_raw_stream`](Self::bind_raw_stream).
     pub(crate) unsafe fn bind_checked_stream(&self, stream: StreamRef) -> Result<()> {
-        fork::check()?;
         self.inner.bind(stream.into())
     }
 
     /// The bound stream, if any.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.inner.bound_stream()
+        self.inner.uses().bound_stream()
     }
 
     /// Waits for the bound stream and ends the binding: from then on the drop waits for the whole context, unless it
@@ -603,7 +497,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
-        let part = self.inner.owner.as_ref().filter(|part| part.slot.is_some());
+        let part = self.inner.part_of.as_ref().filter(|part| part.slot.is_some());
         part.is_some_and(|part| self.bound_stream().is_none() && part.home.is_caching())
     }
 

@@ -2,17 +2,16 @@
 #![expect(unsafe_code, reason = "freeing by hand is unsafe by nature")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::block::{leave_to_the_system, release_orphan};
+use super::block::release;
 use crate::access::copy::CopyRoutine;
 use crate::access::{self, range};
 use crate::allocation::Allocation;
-use crate::driver::context::{ContextGuard, Entered};
 use crate::driver::fork;
-use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in the current CUDA context.
@@ -23,7 +22,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
     /// None once freed.
-    allocation: Option<std::mem::ManuallyDrop<Allocation>>,
+    allocation: Option<ManuallyDrop<Allocation>>,
     len: usize,
     kind: MemoryKind,
     /// How the CPU copies the memory, looked up once: a flush takes less time than the lookup.
@@ -51,7 +50,7 @@ impl RawMemory {
             }
         };
         let access = CopyRoutine::of(allocation.memory_type().cached);
-        Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind, access })
+        Ok(Self { allocation: Some(ManuallyDrop::new(allocation)), len, kind, access })
     }
 
     /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
@@ -73,27 +72,11 @@ impl RawMemory {
         if fork::is_forked() {
             return Ok(());
         }
-        let mut allocation = std::mem::ManuallyDrop::into_inner(allocation);
-        // Dropped after the context is left, since it may be the last owner of the context.
-        let owner = allocation.owner().clone();
-        let Some(context) = owner.primary_context() else { return allocation.release() };
-        let (guard, released) = match context.try_enter() {
-            Ok(Entered::Current(guard)) => (Ok(guard), allocation.release()),
-            Ok(Entered::Destroyed(_)) => {
-                release_orphan(allocation);
-                return Ok(());
-            }
-            Ok(Entered::ShutDown(_)) => {
-                leave_to_the_system(allocation);
-                return Ok(());
-            }
-            Err(error) => (Err(error), allocation.release()),
-        };
-        let left = guard.and_then(ContextGuard::leave);
-        if let (Err(error), Err(_)) = (&left, &released) {
-            report!(Warn, "freeing memory: {error}");
+        let mut allocation = ManuallyDrop::into_inner(allocation);
+        match allocation.owner().primary_context() {
+            Some(context) => release(allocation, context),
+            None => allocation.release(),
         }
-        released.and(left)
     }
 
     /// The device address of the first byte; 0 once the memory was freed.

@@ -1,5 +1,5 @@
 //! [`Uses`]: the streams that use memory, and the [`DropPolicy`] that follows: what its release waits for.
-#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+#![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -7,12 +7,11 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use crate::driver::context::{Context, Entered, keeping_current};
+use crate::driver::context::{Context, ContextGuard, Entered, keeping_current};
 use crate::driver::cuda::cuda;
-use crate::driver::raw_event::RawEvent;
-use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM, fork};
-use crate::retire::{Fence, RetireQueue};
-use crate::{Event, Result, StreamRef};
+use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
+use crate::retire::Fence;
+use crate::{Event, Result, StreamRef, Vkgdr};
 
 /// The device work that freeing memory waits for.
 ///
@@ -35,38 +34,33 @@ pub enum DropPolicy {
     Immediate,
 }
 
-/// A stream that uses memory, and its context. Dropping it may call the driver, so no lock may be held; it leaves the current
-/// context as it was.
+/// A stream that uses memory. Dropping it may call the driver, so no lock may be held; it leaves the current context as it was.
 #[derive(Debug, Clone)]
 pub(crate) struct UsedStream {
-    stream: Handle<CUstream>,
-    context: Context,
+    /// Live until the memory is freed, by the contracts of `bind_raw_stream` and `record_use`.
+    stream: StreamRef,
     /// Keeps the stream alive; `None` where the caller does.
     keeper: Option<Arc<CudaStream>>,
 }
 
 impl UsedStream {
-    pub(crate) fn shared(stream: &Arc<CudaStream>, context: Context) -> Self {
-        Self { stream: Handle(stream.cu_stream()), context, keeper: Some(stream.clone()) }
+    /// A stream of `context`.
+    pub(crate) fn shared(stream: &Arc<CudaStream>, context: Context) -> Result<Self> {
+        let checked = StreamRef::checked(stream.cu_stream(), stream.context().cu_ctx(), context)?;
+        Ok(Self { stream: checked, keeper: Some(stream.clone()) })
     }
 
     pub(crate) fn is_per_thread(&self) -> bool {
-        self.stream.0.addr() == PER_THREAD_STREAM
-    }
-
-    /// Waits for the stream.
-    fn synchronize(&self) -> Result<()> {
-        // SAFETY: the stream lives until the memory is freed, by the contracts of `bind_raw_stream` and `record_use`.
-        self.context.run(|| unsafe { cuda()?.stream_synchronize(self.stream.0) })
+        self.stream.raw().addr() == PER_THREAD_STREAM
     }
 
     /// Waits for the stream. One whose context is gone or broken has no work.
     fn finish(&self) -> Result<()> {
         if self.is_per_thread() {
             // Each thread has its own.
-            return self.context.finish();
+            return self.stream.context.finish();
         }
-        match self.synchronize() {
+        match self.stream.synchronize() {
             Err(error) if !error.ends_all_work() => Err(error),
             _ => Ok(()),
         }
@@ -88,14 +82,14 @@ impl Drop for UsedStream {
 /// Whether both name the same stream: handles of default streams are the same in each context.
 impl PartialEq for UsedStream {
     fn eq(&self, other: &Self) -> bool {
-        let number = |stream: &Self| if stream.stream.0.addr() == LEGACY_STREAM { 0 } else { stream.stream.0.addr() };
-        self.context == other.context && number(self) == number(other)
+        let number = |used: &Self| Some(used.stream.raw().addr()).filter(|&raw| raw != LEGACY_STREAM).unwrap_or(0);
+        self.stream.context == other.stream.context && number(self) == number(other)
     }
 }
 
 impl From<StreamRef> for UsedStream {
     fn from(stream: StreamRef) -> Self {
-        Self { stream: Handle(stream.raw()), context: stream.context, keeper: None }
+        Self { stream, keeper: None }
     }
 }
 
@@ -108,11 +102,9 @@ pub(crate) struct Uses {
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     for_context: bool,
-    /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
-    unfinished_copy: bool,
-    /// Whether work of an earlier holder may still use the memory, on the bound stream.
-    earlier_work: bool,
     immediate: bool,
+    /// Whether work may still use the memory that an immediate release, requested before or after, does not cover.
+    uncovered: bool,
 }
 
 impl Uses {
@@ -123,8 +115,7 @@ impl Uses {
 
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
-            Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
-            Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
+            Self { immediate: true, uncovered: false, .. } => DropPolicy::Immediate,
             Self { bound: Some(_), for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
@@ -135,20 +126,18 @@ impl Uses {
         self.for_context |= policy == DropPolicy::WaitForContext;
     }
 
-    /// Records that a failed copy of the copy engine may still use the memory. An immediate release, requested before or after,
-    /// does not cover that copy.
+    /// Records that a failed copy of the copy engine may still use the memory, on a stream of the engine.
     pub(crate) fn record_unfinished_copy(&mut self) {
-        self.unfinished_copy = true;
+        (self.uncovered, self.for_context) = (true, true);
     }
 
-    /// Records that work of an earlier holder may still use the memory, on the stream that it is bound to: an immediate release
-    /// does not cover that.
+    /// Records that work of an earlier holder may still use the memory, on the bound stream.
     pub(crate) fn record_earlier_work(&mut self) {
-        self.earlier_work = true;
+        self.uncovered = true;
     }
 
     pub(crate) fn bound_stream(&self) -> Option<CUstream> {
-        self.bound.as_ref().map(|bound| bound.stream.0)
+        self.bound.as_ref().map(|bound| bound.stream.raw())
     }
 
     /// Binds to a stream. Returns the one before, to be dropped without the lock.
@@ -174,17 +163,17 @@ impl Uses {
         }
     }
 
-    /// Records that a view is for a stream of `own`. Without a bound stream, the release waits for the whole context.
-    pub(crate) fn record_view(&mut self, stream: &Arc<CudaStream>, own: Context) {
+    /// Records that a view is for a stream of the memory's context. Without a bound stream, the release waits for all of that.
+    pub(crate) fn record_view(&mut self, stream: UsedStream) {
         match self.bound {
             None => self.for_context = true,
-            Some(_) => self.record(UsedStream::shared(stream, own)),
+            Some(_) => self.record(stream),
         }
     }
 
     /// The recorded streams of other contexts than `own`.
     fn of_other_contexts(&self, own: Context) -> impl Iterator<Item = &UsedStream> {
-        self.others.iter().filter(move |other| other.context != own)
+        self.others.iter().filter(move |other| other.stream.context != own)
     }
 
     /// Whether streams of other contexts than `own` use the memory.
@@ -194,16 +183,14 @@ impl Uses {
 
     /// Waits for the bound stream, if there is one.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        self.bound.as_ref().map_or(Ok(()), UsedStream::synchronize)
+        self.bound.as_ref().map_or(Ok(()), |bound| bound.stream.synchronize())
     }
 
     /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out.
     pub(crate) fn record_events(&self) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         for used in self.bound.iter().chain(&self.others) {
-            // SAFETY: the streams are live until the memory is freed, by the contracts of `bind_stream` and `record_use`.
-            let event = used.context.run(|| unsafe { RawEvent::record(used.stream.0) })?;
-            let event = Event::new(event, used.context);
+            let event = used.stream.record()?;
             // An event of a stream that is being captured never passes: asking for it is an error.
             if !event.is_complete()? {
                 events.push(event);
@@ -219,7 +206,11 @@ impl Uses {
                 true => None,
                 false => Some(Fence::Events(events)),
             }),
-            _ => self.finish_contexts(context).map(|()| None),
+            _ => self
+                .of_other_contexts(context)
+                .try_for_each(UsedStream::finish)
+                .and_then(|()| cuda()?.context_synchronize())
+                .map(|()| None),
         };
         match finished {
             Ok(fence) => (fence, Ok(())),
@@ -227,37 +218,33 @@ impl Uses {
             Err(error) => {
                 // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
                 // queried, as after its end, is waited for with its context.
-                let finished =
-                    !error.is_of_capture() && self.contexts(context).iter().all(|used| used.finish().is_ok());
-                ((!finished).then(|| Fence::Contexts(self.contexts(context))), Err(error))
+                let contexts = self.contexts(context);
+                let finished = !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok());
+                ((!finished).then(|| Fence::Contexts(contexts)), Err(error))
             }
         }
     }
 
-    fn finish_contexts(&self, context: Context) -> Result<()> {
-        self.of_other_contexts(context).try_for_each(UsedStream::finish)?;
-        context.run(|| cuda()?.context_synchronize())
-    }
-
     /// The contexts that use the memory.
     fn contexts(&self, own: Context) -> Vec<Context> {
-        self.of_other_contexts(own).map(|other| other.context).chain([own]).collect()
+        self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
     }
 
-    /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. Returns
-    /// the first error.
+    /// Runs `then` once the device has finished with memory of `context` that was used so: now, with the context current, or later
+    /// by the queue of `owner`, which must be the caller's: it may be the last owner of that context. Returns the first error.
     pub(crate) fn release_after(
         self,
+        owner: &Vkgdr,
         context: Context,
-        queue: &RetireQueue,
         then: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
+        let mut guard = None;
         let (fence, finished) = match self.policy() {
             DropPolicy::Immediate => (None, Ok(())),
             _ => match context.try_enter() {
-                Ok(Entered::Current(guard)) => {
-                    let (fence, finished) = self.finish(context);
-                    (fence, finished.and(guard.leave()))
+                Ok(Entered::Current(entered)) => {
+                    guard = Some(entered);
+                    self.finish(context)
                 }
                 Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
                     // The streams went with their context: cudarc would name them to the driver.
@@ -269,6 +256,7 @@ impl Uses {
         };
         // Entries that wait for the context, too, can be released.
         let has_waited = self.policy() == DropPolicy::WaitForContext && finished.is_ok();
+        let queue = owner.gpu().retired();
         let released = match fence {
             None => then(),
             Some(fence) => {
@@ -276,22 +264,8 @@ impl Uses {
                 Ok(())
             }
         };
+        let left = guard.map_or(Ok(()), ContextGuard::leave);
         queue.poll(has_waited.then_some(context));
-        finished.and(released)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_immediate_release_does_not_cover_a_copy_of_ours() {
-        let mut uses = Uses::immediate();
-        assert_eq!(uses.policy(), DropPolicy::Immediate);
-        uses.record_unfinished_copy();
-        assert_eq!(uses.policy(), DropPolicy::WaitForContext);
-        uses.set_policy(DropPolicy::Immediate);
-        assert_eq!(uses.policy(), DropPolicy::WaitForContext);
+        finished.and(released).and(left)
     }
 }

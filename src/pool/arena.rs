@@ -9,30 +9,24 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::CUstream;
 
-use super::classes::Classes;
-use super::free_ranges::FreeRanges;
+use super::options::Classes;
 use crate::Event;
-use crate::access::copy::CopyRoutine;
 use crate::memory::{Block, Inner, Slot};
 
 /// The approximate length of a span of small slots, in bytes.
 const SPAN_LEN: usize = 64 << 10;
 
-/// Blocks that the arena does not keep. Dropping the last reference to one calls the drivers.
+/// Blocks that the arena does not keep, to be released without the lock.
 pub(super) type Evicted = Vec<Arc<Block>>;
 
 /// A block and the ranges of it that belong to no span.
-#[derive(Debug)]
 struct ArenaBlock {
     block: Arc<Block>,
-    access: CopyRoutine,
     free: FreeRanges,
-    len: usize,
     /// The spans by their offsets.
     spans: BTreeMap<usize, u32>,
 }
 
-#[derive(Debug)]
 struct Span {
     block: usize,
     offset: usize,
@@ -49,15 +43,14 @@ impl Span {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct FreeList {
     slots: Vec<Slot>,
     /// The span that still has room for new slots.
     splitting: Option<u32>,
 }
 
-/// A free slot that the device may still use, until it has passed the events: a fence.
-#[derive(Debug)]
+/// A free slot that the device may still use, until it has passed the events.
 pub(super) struct Fenced {
     pub(super) events: Vec<Event>,
     /// The address of the stream that the memory was bound to. That may have been destroyed.
@@ -65,8 +58,15 @@ pub(super) struct Fenced {
     pub(super) slot: Slot,
 }
 
+/// Free slots that the device may still use.
+pub(super) enum Waiting {
+    Events(Fenced),
+    /// For all work of the pool's context.
+    Context(Vec<Slot>),
+}
+
 /// The blocks of a pool and its free slots.
-#[derive(Debug)]
+#[derive(Default)]
 pub(super) struct Arena {
     classes: Classes,
     free_lists: Vec<FreeList>,
@@ -75,13 +75,12 @@ pub(super) struct Arena {
     spans: Vec<Option<Span>>,
     vacant_spans: Vec<u32>,
     free_spans: usize,
-    block_bytes: usize,
-    free_slots: usize,
-    /// Free slots behind a fence, oldest first.
-    fenced: VecDeque<Fenced>,
+    pub(super) block_bytes: usize,
+    /// Free slots behind events, oldest first.
+    pub(super) fenced: VecDeque<Fenced>,
     /// Free slots that wait for the whole context, and their bytes.
     for_context: Vec<Slot>,
-    for_context_bytes: usize,
+    pub(super) for_context_bytes: usize,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
@@ -97,41 +96,20 @@ pub(super) struct Taken {
     pub(super) slot: Slot,
     pub(super) block: Arc<Block>,
     pub(super) offset: usize,
-    pub(super) access: CopyRoutine,
 }
 
 impl Arena {
-    /// The most slots behind fences. With more, the oldest wait for the whole context.
-    const MAX_FENCED: usize = 1024;
+    /// The most slots behind events: more wait for the whole context.
+    pub(super) const MAX_FENCED: usize = 1024;
 
     pub(super) fn new(classes: Classes) -> Self {
-        Self {
-            classes,
-            free_lists: (0..classes.count()).map(|_| FreeList::default()).collect(),
-            blocks: Vec::new(),
-            spans: Vec::new(),
-            vacant_spans: Vec::new(),
-            free_spans: 0,
-            block_bytes: 0,
-            free_slots: 0,
-            fenced: VecDeque::new(),
-            for_context: Vec::new(),
-            for_context_bytes: 0,
-            used: 0,
-            used_bytes: 0,
-            dedicated_bytes: 0,
-            caching: true,
-        }
-    }
-
-    /// The bytes of all blocks.
-    pub(super) const fn block_bytes(&self) -> usize {
-        self.block_bytes
+        let free_lists = (0..classes.count()).map(|_| FreeList::default()).collect();
+        Self { classes, free_lists, caching: true, ..Self::default() }
     }
 
     /// The number of free slots, including those that the device may still use.
     pub(super) fn free_slots(&self) -> usize {
-        self.free_slots + self.pending_slots()
+        self.free_lists.iter().map(|list| list.slots.len()).sum::<usize>() + self.pending_slots()
     }
 
     /// The number of free slots that the device may still use.
@@ -139,23 +117,14 @@ impl Arena {
         self.fenced.len() + self.for_context.len()
     }
 
-    pub(super) const fn for_context_bytes(&self) -> usize {
-        self.for_context_bytes
-    }
-
     fn span(&mut self, slot: Slot) -> &mut Span {
-        self.spans[slot.group as usize].as_mut().expect("a span lives as long as its slots")
-    }
-
-    fn class(&mut self, slot: Slot) -> usize {
-        self.span(slot).class
+        self.spans[slot.span as usize].as_mut().expect("a span lives as long as its slots")
     }
 
     /// Takes a free slot of a class; `None` where that needs a new block.
     pub(super) fn take(&mut self, class: usize) -> Option<Taken> {
         let slot = match self.free_lists[class].slots.pop() {
             Some(slot) => {
-                self.free_slots -= 1;
                 let span = self.span(slot);
                 let was_free = span.is_free();
                 span.free -= 1;
@@ -168,10 +137,10 @@ impl Arena {
     }
 
     fn taken(&self, slot: Slot) -> Taken {
-        let span = self.spans[slot.group as usize].as_ref().expect("a span lives as long as its slots");
+        let span = self.spans[slot.span as usize].as_ref().expect("a span lives as long as its slots");
         let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
         let offset = span.offset + slot.index as usize * self.classes.size(span.class);
-        Taken { slot, block: block.block.clone(), offset, access: block.access }
+        Taken { slot, block: block.block.clone(), offset }
     }
 
     /// Makes a new slot in the class's span that still has room, or in a new span.
@@ -185,15 +154,15 @@ impl Arena {
                 return None;
             }
         }
-        let group = self.free_lists[class].splitting?;
-        let span = self.spans[group as usize].as_mut().expect("a span lives while it is divided");
+        let index = self.free_lists[class].splitting?;
+        let span = self.spans[index as usize].as_mut().expect("a span lives while it is divided");
         self.free_spans -= usize::from(span.is_free());
-        let index = u32::try_from(span.slots.len()).expect("a span has at most 1024 slots");
+        let slot = Slot { span: index, index: u32::try_from(span.slots.len()).expect("at most 1024 slots") };
         span.slots.push(Weak::new());
         if span.slots.len() == span.capacity {
             self.free_lists[class].splitting = None;
         }
-        Some(Slot { group, index })
+        Some(slot)
     }
 
     /// Lets lookups find the memory in a slot.
@@ -205,8 +174,8 @@ impl Arena {
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
         self.blocks.iter().flatten().find_map(|block| {
             let offset = usize::try_from(address.checked_sub(block.block.allocation().device_ptr())?).ok()?;
-            let (_, &group) = block.spans.range(..=offset).next_back().filter(|_| offset < block.len)?;
-            let span = self.spans[group as usize].as_ref()?;
+            let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.free.len)?;
+            let span = self.spans[span as usize].as_ref()?;
             let index = (offset - span.offset) / self.classes.size(span.class);
             span.slots.get(index)?.upgrade()
         })
@@ -228,10 +197,10 @@ impl Arena {
         // Where a whole span does not fit, a single slot may.
         let Some((index, offset, len)) = room(len).or_else(|| room(size)) else { return false };
         let span = Some(Span { block: index, offset, class, slots: Vec::new(), free: 0, capacity: len / size });
-        let group = match self.vacant_spans.pop() {
-            Some(group) => {
-                self.spans[group as usize] = span;
-                group
+        let place = match self.vacant_spans.pop() {
+            Some(place) => {
+                self.spans[place as usize] = span;
+                place
             }
             None => {
                 self.spans.push(span);
@@ -239,16 +208,16 @@ impl Arena {
             }
         };
         let block = self.blocks[index].as_mut().expect("it has just given room");
-        block.spans.insert(offset, group);
-        self.free_lists[class].splitting = Some(group);
+        block.spans.insert(offset, place);
+        self.free_lists[class].splitting = Some(place);
         self.free_spans += 1;
         true
     }
 
-    /// Adds a block that is all free. The caller determines `access` without a lock, since that may log.
-    pub(super) fn add_block(&mut self, block: Arc<Block>, access: CopyRoutine) {
+    /// Adds a block that is all free.
+    pub(super) fn add_block(&mut self, block: Arc<Block>) {
         let len = block.allocation().len();
-        let block = Some(ArenaBlock { block, access, free: FreeRanges::new(len), len, spans: BTreeMap::new() });
+        let block = Some(ArenaBlock { block, free: FreeRanges::new(len), spans: BTreeMap::new() });
         match self.blocks.iter_mut().find(|block| block.is_none()) {
             Some(vacant) => *vacant = block,
             None => self.blocks.push(block),
@@ -266,64 +235,42 @@ impl Arena {
             let is_free = span.is_free();
             self.free_spans += usize::from(is_free);
             self.free_lists[class].slots.push(slot);
-            self.free_slots += 1;
         }
         if !self.caching && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
     }
 
-    /// Keeps a free slot until the device has passed its fence; hands it back where nothing is kept. With more than
-    /// [`MAX_FENCED`](Self::MAX_FENCED), the oldest waits for the whole context, and its events are returned, to be dropped without
-    /// the lock.
-    pub(super) fn put_fenced(&mut self, fenced: Fenced) -> Result<Option<Vec<Event>>, Fenced> {
-        self.span(fenced.slot).slots[fenced.slot.index as usize] = Weak::new();
-        if !self.caching {
-            return Err(fenced);
+    /// Keeps free slots until the device has finished with them; hands them back where nothing is kept.
+    pub(super) fn keep(&mut self, waiting: Waiting) -> Result<(), Waiting> {
+        let slots = match &waiting {
+            Waiting::Events(fenced) => std::slice::from_ref(&fenced.slot),
+            Waiting::Context(slots) => slots,
+        };
+        for &slot in slots {
+            self.set_memory(slot, Weak::new());
         }
-        self.fenced.push_back(fenced);
-        if self.fenced.len() <= Self::MAX_FENCED {
-            return Ok(None);
+        match waiting {
+            waiting if !self.caching => return Err(waiting),
+            Waiting::Events(fenced) => self.fenced.push_back(fenced),
+            Waiting::Context(slots) => {
+                for &slot in &slots {
+                    let class = self.span(slot).class;
+                    self.for_context_bytes += self.classes.size(class);
+                }
+                self.for_context.extend(slots);
+            }
         }
-        let oldest = self.fenced.pop_front().expect("there are more than none");
-        self.add_for_context(oldest.slot);
-        Ok(Some(oldest.events))
-    }
-
-    /// The oldest fence, to be asked without the lock.
-    pub(super) fn pop_fenced(&mut self) -> Option<Fenced> {
-        self.fenced.pop_front()
-    }
-
-    pub(super) fn fenced_len(&self) -> usize {
-        self.fenced.len()
+        Ok(())
     }
 
     /// A slot of memory that was bound to a stream at this address before, with the events for another user.
     pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<(Taken, Vec<Event>)> {
         let fits = |fenced: &Fenced| {
-            let span = self.spans[fenced.slot.group as usize].as_ref();
+            let span = self.spans[fenced.slot.span as usize].as_ref();
             fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
         };
         let place = self.fenced.iter().position(fits)?;
         let Fenced { events, slot, .. } = self.fenced.remove(place)?;
         Some((self.taken(slot), events))
-    }
-
-    /// Keeps free slots until the whole context has finished; hands them back where nothing is kept.
-    pub(super) fn put_for_context(&mut self, slots: Vec<Slot>) -> Result<(), Vec<Slot>> {
-        for slot in &slots {
-            self.span(*slot).slots[slot.index as usize] = Weak::new();
-        }
-        if !self.caching {
-            return Err(slots);
-        }
-        slots.into_iter().for_each(|slot| self.add_for_context(slot));
-        Ok(())
-    }
-
-    fn add_for_context(&mut self, slot: Slot) {
-        let class = self.class(slot);
-        self.for_context_bytes += self.classes.size(class);
-        self.for_context.push(slot);
     }
 
     /// Takes all free slots that wait for the context.
@@ -334,18 +281,15 @@ impl Arena {
 
     /// Gives the room of every span back whose slots are all free.
     fn give_free_spans_back(&mut self) {
-        let is_free =
-            |spans: &[Option<Span>], group: u32| matches!(&spans[group as usize], Some(span) if span.is_free());
+        let is_free = |spans: &[Option<Span>], span: u32| matches!(&spans[span as usize], Some(span) if span.is_free());
         for list in &mut self.free_lists {
-            let before = list.slots.len();
-            list.slots.retain(|slot| !is_free(&self.spans, slot.group));
-            self.free_slots -= before - list.slots.len();
+            list.slots.retain(|slot| !is_free(&self.spans, slot.span));
             list.slots.shrink_to_fit();
-            list.splitting = list.splitting.filter(|&group| !is_free(&self.spans, group));
+            list.splitting = list.splitting.filter(|&span| !is_free(&self.spans, span));
         }
-        for (group, span) in self.spans.iter_mut().enumerate() {
+        for (place, span) in self.spans.iter_mut().enumerate() {
             let Some(span) = span.take_if(|span| span.is_free()) else { continue };
-            self.vacant_spans.push(u32::try_from(group).expect("made from one"));
+            self.vacant_spans.push(u32::try_from(place).expect("made from one"));
             let block = self.blocks[span.block].as_mut().expect("a block lives as long as its spans");
             block.spans.remove(&span.offset);
             block.free.give(span.offset, span.capacity * self.classes.size(span.class));
@@ -356,8 +300,9 @@ impl Arena {
         }
     }
 
-    /// Evicts unused blocks, until at most `keep` bytes are left.
+    /// Evicts unused blocks, until at most `keep` bytes are left with those of dedicated memory.
     pub(super) fn trim(&mut self, keep: usize) -> Evicted {
+        let keep = keep.saturating_sub(self.dedicated_bytes);
         let mut evicted = Evicted::new();
         if self.block_bytes > keep {
             self.give_free_spans_back();
@@ -366,10 +311,92 @@ impl Arena {
             if self.block_bytes > keep
                 && let Some(block) = place.take_if(|block| block.free.is_whole())
             {
-                self.block_bytes -= block.len;
+                self.block_bytes -= block.free.len;
                 evicted.push(block.block);
             }
         }
         evicted
+    }
+}
+
+/// The ranges of a block that belong to no span, joined where they touch.
+///
+/// The search is linear: a block of the default length has about 500 spans, which come and go rarely.
+struct FreeRanges {
+    /// Length by offset.
+    free: BTreeMap<usize, usize>,
+    len: usize,
+}
+
+impl FreeRanges {
+    /// A block of `len` bytes, all of it free.
+    fn new(len: usize) -> Self {
+        Self { free: BTreeMap::from([(0, len)]), len }
+    }
+
+    /// Takes `len` bytes from the smallest range that has room for them. Returns their offset.
+    fn take(&mut self, len: usize) -> Option<usize> {
+        let fitting = self.free.iter().filter(|&(_, &free)| free >= len);
+        let (&offset, &free) = fitting.min_by_key(|&(_, free)| free)?;
+        self.free.remove(&offset);
+        if free > len {
+            self.free.insert(offset + len, free - len);
+        }
+        Some(offset)
+    }
+
+    /// Gives back a range from [`take`](Self::take).
+    fn give(&mut self, offset: usize, len: usize) {
+        let (mut start, mut end) = (offset, offset + len);
+        if let Some((&before, &free)) = self.free.range(..offset).next_back() {
+            debug_assert!(before + free <= offset, "given back twice");
+            if before + free == offset {
+                start = before;
+            }
+        }
+        debug_assert!(self.free.range(offset..end).next().is_none(), "given back twice");
+        if let Some(free) = self.free.remove(&end) {
+            end += free;
+        }
+        self.free.insert(start, end - start);
+    }
+
+    /// Whether all of the block is free.
+    fn is_whole(&self) -> bool {
+        self.free.get(&0) == Some(&self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: usize = 64;
+
+    proptest! {
+        /// Against a map of single bytes. A number takes so many bytes, or gives back what was taken before.
+        #[test]
+        fn free_ranges_agree_with_a_map_of_bytes(trace in prop::collection::vec((any::<bool>(), 1..20_usize), 1..200)) {
+            let (mut ranges, mut bytes, mut taken) = (FreeRanges::new(LEN), [false; LEN], Vec::new());
+            for (take, number) in trace {
+                if take {
+                    let fits = bytes.chunk_by(|a, b| a == b).any(|run| !run[0] && run.len() >= number);
+                    let offset = ranges.take(number);
+                    prop_assert_eq!(offset.is_some(), fits);
+                    if let Some(offset) = offset {
+                        prop_assert!(bytes[offset..offset + number].iter().all(|used| !used), "overlap");
+                        bytes[offset..offset + number].fill(true);
+                        taken.push((offset, number));
+                    }
+                } else if !taken.is_empty() {
+                    let (offset, len) = taken.swap_remove(number % taken.len());
+                    ranges.give(offset, len);
+                    bytes[offset..offset + len].fill(false);
+                }
+                prop_assert_eq!(ranges.is_whole(), taken.is_empty());
+            }
+        }
     }
 }

@@ -1,17 +1,13 @@
 //! Pools: small memory without driver calls, from blocks that were allocated before.
 //!
 //! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into slots
-//! of one size class ([`classes`]). Freed slots that the device may still use wait there, too: behind a fence, or for the whole
+//! of one size class ([`options`]). Freed slots that the device may still use wait there, too: behind events, or for the whole
 //! context.
 //!
-//! gpu-allocator does not divide these blocks, as it does those of `vulkan`. It knows Vulkan's memory only, and keeps the last block
-//! of each memory type. It also searches all free places: a pair of 64 B to 2 KiB beside 1000 live ones took it 7 µs, the minimum of
-//! 30 batches on the simulated GPU.
+//! gpu-allocator does not divide these blocks: it knows Vulkan's memory only, and searches all free places.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 mod arena;
-mod classes;
-mod free_ranges;
 mod options;
 
 use std::fmt;
@@ -21,9 +17,8 @@ use std::time::Instant;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use self::arena::{Arena, Evicted, Fenced, Taken};
-use self::classes::Classes;
-use crate::addresses::Lookup;
+use self::arena::{Arena, Evicted, Fenced, Taken, Waiting};
+use self::options::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
@@ -37,9 +32,9 @@ pub use options::PoolOptions;
 
 /// Allocates small memory as parts of blocks that it allocated before, without a driver or system call.
 ///
-/// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if the handle retains
-/// that, otherwise the context that was current when the pool was created. A pool may be used from any thread, with any
-/// context current; clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`].
+/// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if it retains that, else the one
+/// that was current when the pool was created. A pool may be used from any thread, with any context current; clones are the
+/// same pool. Lengths are rounded up to size classes, see [`PoolOptions`].
 ///
 /// # Reuse
 ///
@@ -50,10 +45,9 @@ pub use options::PoolOptions;
 ///   and it is reused at once.
 /// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after an
 ///   event, for which [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
-/// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in
-///   an `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid
-///   that wait, bind memory to streams, or synchronise and free it with
-///   [`free_unsynchronized`](Memory::free_unsynchronized).
+/// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
+///   `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid that wait, bind
+///   memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized).
 ///
 /// # Teardown
 ///
@@ -61,7 +55,7 @@ pub use options::PoolOptions;
 /// that was freed unbound. Memory in use keeps its block alive: the last of a block frees it as its [`DropPolicy`] says. Drop the
 /// pool and its memory before a context of `cuCtxCreate`, as [`Memory`](Memory#contexts) says.
 ///
-/// In a forked child, allocating returns [`Error::Forked`](crate::Error::Forked), and everything else does nothing.
+/// In a forked child, allocating returns [`Error::Forked`], and everything else does nothing.
 ///
 /// # Examples
 ///
@@ -99,25 +93,24 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::PoolOption`](crate::Error::PoolOption) for an impossible option,
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no memory of the kind,
-    /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is,
-    /// [`Error::WrongDevice`](crate::Error::WrongDevice) when it is another device's, and
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::PoolOption`] for an impossible option, [`Error::NoSuitableMemoryType`] when the GPU has no memory of the kind,
+    /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
+    /// device's, and [`Error::Forked`].
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
-        let inner = Arc::new(PoolInner::new(owner, &options)?);
-        Ok(Self { open: Arc::new(Open(inner)) })
-    }
-
-    #[inline]
-    fn inner(&self) -> &Arc<PoolInner> {
-        &self.open.0
+        fork::check()?;
+        let (owner, kind) = (owner.clone(), options.kind);
+        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
+        let context = owner.allocation_context()?;
+        let (growth, arena) = (SingleFlight::default(), Lock::new(Arena::new(classes)));
+        let inner = PoolInner { owner, kind, context, classes, block_len, growth, arena };
+        Ok(Self { open: Arc::new(Open(Arc::new(inner))) })
     }
 
     /// Allocates `len` bytes, with undefined contents.
     ///
-    /// If memory is exhausted, the pool waits for the device, for a second at most ([`Vkgdr::set_shortage_timeout`]), and frees its unused blocks. Then it reuses
-    /// freed memory, or tries once more, with a smaller block where it needs one. It does not wait where that cannot help.
+    /// If memory is exhausted, the pool waits for the device, for a second at most ([`Vkgdr::set_shortage_timeout`]), and frees
+    /// its unused blocks. Then it reuses freed memory, or tries once more, with a smaller block where it needs one. It does not
+    /// wait where that cannot help.
     ///
     /// # Errors
     ///
@@ -125,19 +118,16 @@ impl Pool {
     /// allocation of its own for the memory.
     #[inline]
     pub fn allocate(&self, len: usize) -> Result<Memory> {
-        self.inner().allocate(len)
+        self.open.0.allocate(len)
     }
 
-    /// Allocates `len` bytes from the blocks that there are: without a wait and without a call of a driver.
-    ///
-    /// For callers that hold a lock over which [`allocate`](Self::allocate) must not wait, such as an interpreter's.
-    /// Where this returns `None`, `allocate` may succeed.
-    #[inline]
+    /// Allocates from the blocks that there are, without a wait: for callers that hold an interpreter's lock.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn try_allocate(&self, len: usize) -> Option<Memory> {
-        let inner = self.inner();
-        let class = if fork::is_forked() { None } else { inner.classes.of(len) }?;
-        inner.take(class, len)
+        let class = self.open.0.classes.of(len).filter(|_| !fork::is_forked())?;
+        self.open.0.take(class, len)
     }
 
     /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`].
@@ -151,12 +141,8 @@ impl Pool {
     /// The errors of [`allocate`](Self::allocate) and of `cuStreamWaitEvent`, [`Error::ForeignStream`] when the stream does not
     /// belong to the pool's context, and [`Error::PerThreadStream`].
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<Memory> {
-        fork::check()?;
         // SAFETY: live by the reference.
-        let memory = match unsafe { self.inner().take_for_stream(len, stream.cu_stream()) }? {
-            Some(memory) => memory,
-            None => self.allocate(len)?,
-        };
+        let memory = unsafe { self.open.0.allocate_for_stream(len, stream.cu_stream()) }?;
         memory.bind_stream(stream)?;
         Ok(memory)
     }
@@ -172,104 +158,98 @@ impl Pool {
     ///
     /// The contract of [`Memory::bind_raw_stream`].
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<Memory> {
-        fork::check()?;
-        // SAFETY: the stream is live by this method's contract.
-        let memory = match unsafe { self.inner().take_for_stream(len, stream) }? {
-            Some(memory) => memory,
-            None => self.allocate(len)?,
-        };
+        // SAFETY: live by this method's contract.
+        let memory = unsafe { self.open.0.allocate_for_stream(len, stream) }?;
         // SAFETY: live for long enough by this method's contract.
         unsafe { memory.bind_raw_stream(stream) }?;
         Ok(memory)
     }
 
-    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed.
-    ///
-    /// Does not wait for the device: blocks that it may still use are kept.
+    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Does not wait for the
+    /// device: blocks that it may still use are kept.
     pub fn trim(&self, keep: usize) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().trim(keep) }
+        if fork::is_forked() { 0 } else { self.open.0.trim(keep) }
     }
 
-    /// Waits for the pool's context if the device may still use free memory, and frees every unused block. Also waits for the
-    /// GPU's deferred frees.
-    ///
-    /// Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture, blocks
-    /// that the device may still use are kept, too.
+    /// Waits for the pool's context if the device may still use free memory, and for the GPU's deferred frees, and frees every
+    /// unused block. Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture,
+    /// blocks that the device may still use are kept, too.
     pub fn release_unused(&self) {
         if !fork::is_forked() {
-            self.inner().release_unused(None);
+            self.open.0.release_unused(None);
         }
     }
 
-    /// Frees unused blocks as [`release_unused`](Self::release_unused) does, and from now on every block once it is unused.
-    /// Dropping memory of the pool then waits for the device as dropping a [`Memory`](crate::Memory) does.
-    ///
-    /// For pools that are about to be dropped: afterwards an allocation needs a new block whenever no memory is in use.
+    /// Frees unused blocks as [`release_unused`](Self::release_unused) does, and from now on every block once it is unused:
+    /// then a drop of the pool's memory waits for the device as that of other memory does.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     pub fn disable_caching(&self) {
         if !fork::is_forked() {
-            self.inner().arena().caching = false;
-            self.inner().release_unused(None);
+            self.open.0.arena().caching = false;
+            self.open.0.release_unused(None);
         }
     }
 
     /// The number of free slots, including those that the device may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().arena().free_slots() }
+        self.count(Arena::free_slots)
     }
 
     /// The number of live memories of the pool.
     #[must_use]
     pub fn used_chunks(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().arena().used }
+        self.count(|arena| arena.used)
     }
 
     /// The bytes of the pool's blocks and dedicated allocations, whether in use or free.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
-        if fork::is_forked() {
-            return 0;
-        }
-        let arena = self.inner().arena();
-        arena.block_bytes() + arena.dedicated_bytes
+        self.count(|arena| arena.block_bytes + arena.dedicated_bytes)
     }
 
     /// The bytes of allocated memory, as requested.
     #[must_use]
     pub fn active_bytes(&self) -> usize {
-        if fork::is_forked() { 0 } else { self.inner().arena().used_bytes }
+        self.count(|arena| arena.used_bytes)
     }
 
-    /// The size in bytes of the slot that [`allocate`](Self::allocate) would use for `len` bytes; none for 0 and for lengths that
-    /// get an allocation of their own.
+    /// A statistic; 0 in a forked child.
+    fn count(&self, of: impl Fn(&Arena) -> usize) -> usize {
+        if fork::is_forked() { 0 } else { of(&self.open.0.arena()) }
+    }
+
+    /// The bytes of the slot for `len` bytes; none for 0 and for lengths that get an allocation of their own.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn chunk_len(&self, len: usize) -> Option<usize> {
-        let classes = &self.inner().classes;
-        classes.of(len).map(|class| classes.size(class))
+        self.open.0.classes.of(len).map(|class| self.open.0.classes.size(class))
     }
 
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.inner().kind
+        self.open.0.kind
     }
 
     /// The size of a block in bytes. When memory runs out, the pool allocates smaller blocks.
     #[must_use]
     pub fn block_len(&self) -> usize {
-        self.inner().block_len
+        self.open.0.block_len
     }
 
     /// The handle that the blocks are allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        &self.inner().owner
+        &self.open.0.owner
     }
 
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.inner().context.raw()
+        self.open.0.context.raw()
     }
 }
 
@@ -300,15 +280,7 @@ impl PoolInner {
     /// The number of fences that are asked for each new one, so that they do not pile up.
     const POLLED: usize = 2;
 
-    fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
-        fork::check()?;
-        let kind = options.kind();
-        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
-        let context = owner.allocation_context()?;
-        let (growth, arena) = (SingleFlight::default(), Lock::new(Arena::new(classes)));
-        Ok(Self { owner: owner.clone(), kind, context, classes, block_len, growth, arena })
-    }
-
+    #[inline]
     fn arena(&self) -> LockGuard<'_, Arena> {
         self.arena.lock()
     }
@@ -337,9 +309,9 @@ impl PoolInner {
     /// The memory of a slot.
     #[inline]
     fn allocated(self: &Arc<Self>, arena: &mut Arena, taken: Taken, len: usize) -> Memory {
-        let Taken { slot, block, offset, access } = taken;
+        let Taken { slot, block, offset } = taken;
         let part = Part { home: self.clone(), slot: Some(slot) };
-        let inner = Arc::new(Inner::new(block, (offset, len), access, Some(part)));
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
         arena.set_memory(slot, Arc::downgrade(&inner));
         arena.used += 1;
         arena.used_bytes += len;
@@ -354,9 +326,8 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let access = block.host_access();
         let part = Part { home: self.clone(), slot: None };
-        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), access, Some(part)));
+        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), Some(part)));
         inner.list();
         let mut arena = self.arena();
         arena.used += 1;
@@ -369,17 +340,17 @@ impl PoolInner {
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize) -> Result<Option<Memory>> {
         let _turn = self.growth.begin();
-        // Another thread may have added a block.
-        if let Some(memory) = self.take(class, len) {
-            return Ok(Some(memory));
-        }
-        self.poll(usize::MAX);
         let deadline = Some(self.owner.shortage_deadline());
-        if self.arena().for_context_bytes() >= self.block_len / 4 {
-            self.wait_for_context(deadline);
-        }
-        if let Some(memory) = self.take(class, len) {
-            return Ok(Some(memory));
+        // Another thread may have added a block.
+        let taken = self.take(class, len).or_else(|| {
+            self.poll(usize::MAX);
+            if self.arena().for_context_bytes >= self.block_len / 4 {
+                self.wait_for_context(deadline);
+            }
+            self.take(class, len)
+        });
+        if taken.is_some() {
+            return Ok(taken);
         }
         let block = match self.make_block(self.block_len) {
             Err(error) if error.is_exhaustion() => {
@@ -396,9 +367,8 @@ impl PoolInner {
             block => block,
         }?;
         let found: Weak<Self> = Arc::downgrade(self);
-        block.allocation().set_lookup(found);
-        let access = block.host_access();
-        self.arena().add_block(Arc::new(block), access);
+        block.allocation().set_home(found);
+        self.arena().add_block(Arc::new(block));
         Ok(None)
     }
 
@@ -412,63 +382,71 @@ impl PoolInner {
         Block::allocate(&self.owner, len, self.kind, self.context)
     }
 
-    /// Reuses memory that was bound to a stream at this address before, and makes the stream wait for its fence.
+    /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on; else
+    /// [`allocate`](Self::allocate)s.
     ///
     /// # Safety
     ///
     /// The stream must be live.
-    unsafe fn take_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Option<Memory>> {
+    unsafe fn allocate_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Memory> {
+        fork::check()?;
         let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream, class));
-        let Some((taken, events)) = found else { return Ok(None) };
-        // SAFETY: by this method's contract.
-        let ordered = unsafe { self.order_after(&events, stream) };
+        let Some((taken, events)) = found else { return self.allocate(len) };
+        // During the stream's capture, a wait for what came before would end that.
+        let order = || {
+            // SAFETY: live by this method's contract.
+            if self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) })? {
+                return Ok(false);
+            }
+            // SAFETY: live by this method's contract, and used only until this returns.
+            let stream = unsafe { StreamRef::in_context(stream, self.context) }?;
+            events.iter().try_for_each(|event| stream.wait(event)).map(|()| true)
+        };
+        let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep_fenced(Fenced { events, stream: stream.addr(), slot: taken.slot });
-            return ordered.map(|_| None);
+            self.keep(Waiting::Events(Fenced { events, stream: stream.addr(), slot: taken.slot }));
+            return ordered.and_then(|_| self.allocate(len));
         }
         let memory = self.allocated(&mut self.arena(), taken, len);
         // The earlier user's work goes on.
         memory.expose();
         memory.inner().record_earlier_work();
-        Ok(Some(memory))
+        Ok(memory)
     }
 
-    /// Makes a stream wait for events. Returns false during its capture, which a wait for what came before would end.
-    ///
-    /// # Safety
-    ///
-    /// The stream must be live.
-    unsafe fn order_after(&self, events: &[Event], stream: CUstream) -> Result<bool> {
-        // SAFETY: live by this method's contract.
-        if self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) })? {
-            return Ok(false);
-        }
-        // SAFETY: live by this method's contract, and used only until it returns.
-        let stream = unsafe { StreamRef::in_context(stream, self.context) }?;
-        events.iter().try_for_each(|event| stream.wait(event)).map(|()| true)
-    }
-
-    /// Keeps a free slot until the device has passed its fence: here, or in the GPU's queue.
-    fn keep_fenced(self: &Arc<Self>, fenced: Fenced) {
-        // A statement of its own: events are dropped, and the queue called, without the lock.
-        let kept = self.arena().put_fenced(fenced);
-        if let Err(Fenced { events, slot, .. }) = kept {
-            self.retire(Fence::Events(events), vec![slot]);
-        }
-    }
-
-    /// Keeps free slots until the whole context has finished: here, or in the GPU's queue.
-    fn keep_for_context(self: &Arc<Self>, slots: Vec<Slot>) {
-        let kept = self.arena().put_for_context(slots);
-        if let Err(slots) = kept {
-            self.retire(Fence::Contexts(vec![self.context]), slots);
-        }
-    }
-
-    /// Takes free slots back once the device has passed a fence. The queue keeps the pool's memory until then.
-    fn retire(self: &Arc<Self>, fence: Fence, slots: Vec<Slot>) {
+    /// Keeps free slots until the device has finished with them: here, or in the GPU's queue, which then keeps the pool's state.
+    fn keep(self: &Arc<Self>, waiting: Waiting) {
+        // A statement of its own: the queue is called without the lock.
+        let kept = self.arena().keep(waiting);
+        let (fence, slots) = match kept {
+            Ok(()) => return,
+            Err(Waiting::Events(Fenced { events, slot, .. })) => (Fence::Events(events), vec![slot]),
+            Err(Waiting::Context(slots)) => (Fence::Contexts(vec![self.context]), slots),
+        };
         let inner = self.clone();
         self.owner.gpu().retired().push(fence, move || inner.put(slots));
+    }
+
+    /// Keeps a free slot until the streams that use it have done what they were given.
+    fn keep_fenced(self: &Arc<Self>, slot: Slot, uses: &Uses) -> Result<()> {
+        match uses.record_events() {
+            Ok(events) if events.is_empty() => return self.put([slot]),
+            Ok(events) => {
+                let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
+                self.keep(Waiting::Events(Fenced { events, stream, slot }));
+            }
+            Err(error) => {
+                self.keep(Waiting::Context(vec![slot]));
+                // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
+                let is_over = error.ends_all_work() && !error.is_fatal_to_context();
+                if !is_over && !error.is_of_capture() {
+                    return Err(error);
+                }
+                report!(Debug, "memory of a pool waits for its context: {error}");
+            }
+        }
+        self.poll(Self::POLLED);
+        Ok(())
     }
 
     /// Takes slots back that the device has finished with.
@@ -477,24 +455,24 @@ impl PoolInner {
         Block::release_all(evicted)
     }
 
-    /// Takes back the slots behind the `max` oldest fences, where the device has passed them. Returns the bytes of the blocks
-    /// that this frees. Does not wait.
+    /// Takes back the slots behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
+    /// frees. Does not wait.
     fn poll(self: &Arc<Self>, max: usize) -> usize {
-        self.ask_fences(max, retire::are_passed)
+        self.take_passed(max, retire::are_passed)
     }
 
-    fn ask_fences(self: &Arc<Self>, max: usize, passed: impl Fn(&[Event]) -> bool) -> usize {
+    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&[Event]) -> bool) -> usize {
         let mut freed = 0;
         // Statements of their own, so that the arena does not stay locked.
-        let count = self.arena().fenced_len().min(max);
+        let count = self.arena().fenced.len().min(max);
         for _ in 0..count {
-            let fenced = self.arena().pop_fenced();
+            let fenced = self.arena().fenced.pop_front();
             let Some(fenced) = fenced else { break };
             if passed(&fenced.events) {
                 let evicted = self.arena().put([fenced.slot]);
                 freed += release(evicted);
             } else {
-                self.keep_fenced(fenced);
+                self.keep(Waiting::Events(fenced));
             }
         }
         freed
@@ -508,30 +486,25 @@ impl PoolInner {
             return 0;
         }
         if !Fence::Contexts(vec![self.context]).wait_until(deadline) {
-            self.keep_for_context(taken);
+            self.keep(Waiting::Context(taken));
             return 0;
         }
         let evicted = self.arena().put(taken);
         release(evicted)
     }
 
-    /// Waits for free memory that the device may still use, at most until `deadline`, and frees every unused block. Returns true if
-    /// that may have freed any memory.
+    /// [`Pool::release_unused`], with waits until `deadline` at most. Returns true if that may have freed any memory.
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         let freed = self.wait_for_context(deadline);
-        let asked = self.ask_fences(usize::MAX, |events| retire::wait_for_events(events, deadline));
-        let freed = freed + asked + self.trim(0) > 0;
+        let passed = self.take_passed(usize::MAX, |events| retire::wait_for_events(events, deadline));
+        let freed = freed + passed + self.trim(0) > 0;
         self.owner.gpu().retired().drain(deadline) | freed
     }
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
     fn trim(self: &Arc<Self>, keep: usize) -> usize {
         let polled = self.poll(usize::MAX);
-        let evicted = {
-            let mut arena = self.arena();
-            let keep = keep.saturating_sub(arena.dedicated_bytes);
-            arena.trim(keep)
-        };
+        let evicted = self.arena().trim(keep);
         polled + release(evicted)
     }
 
@@ -540,80 +513,55 @@ impl PoolInner {
         // The arena hands back from now on: what is kept goes to the GPU's queue.
         self.arena().caching = false;
         self.wait_for_context(None);
-        loop {
-            let fenced = self.arena().pop_fenced();
-            let Some(fenced) = fenced else { break };
-            self.keep_fenced(fenced);
-        }
+        self.take_passed(usize::MAX, |_| false);
         let evicted = self.arena().trim(0);
         release(evicted);
     }
 }
 
 impl Home for PoolInner {
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
+        let found = self.arena().find(address)?;
+        Some(Memory::new(found))
+    }
+
     fn is_caching(&self) -> bool {
         self.arena().caching
     }
 
     fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
-        let Freed { block, slot, len, uses, .. } = freed;
-        let caching = {
-            let mut arena = self.arena();
-            arena.used -= 1;
-            arena.used_bytes -= len;
-            arena.dedicated_bytes -= if slot.is_none() { len } else { 0 };
-            arena.caching
+        let mut arena = self.arena();
+        arena.used -= 1;
+        arena.used_bytes -= freed.len;
+        let Some(slot) = freed.slot else {
+            arena.dedicated_bytes -= freed.len;
+            drop(arena);
+            return freed.release();
         };
-        let queue = self.owner.gpu().retired();
-        let Some(slot) = slot else {
-            return uses.release_after(self.context, queue, move || block.release());
-        };
+        let Freed { block, uses, .. } = freed;
+        let policy = uses.policy();
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
-        if uses.policy() == DropPolicy::Immediate {
-            return self.put([slot]);
+        if policy == DropPolicy::Immediate {
+            let evicted = arena.put([slot]);
+            drop(arena);
+            return Block::release_all(evicted);
         }
+        let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
+        drop(arena);
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
         if !caching || uses.is_of_other_contexts(self.context) {
             let inner = self.clone();
-            return uses.release_after(self.context, queue, move || inner.put([slot]));
+            return uses.release_after(&self.owner, self.context, move || inner.put([slot]));
         }
-        self.keep_pending(slot, &uses)
-    }
-}
-
-impl PoolInner {
-    /// Keeps a free slot that the device may still use.
-    fn keep_pending(self: &Arc<Self>, slot: Slot, uses: &Uses) -> Result<()> {
-        if uses.policy() != DropPolicy::WaitForStream {
-            self.keep_for_context(vec![slot]);
-            return Ok(());
+        if policy == DropPolicy::WaitForStream && !is_full {
+            return self.keep_fenced(slot, &uses);
         }
-        match uses.record_events() {
-            Ok(events) if events.is_empty() => return self.put([slot]),
-            Ok(events) => {
-                let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
-                self.keep_fenced(Fenced { events, stream, slot });
-            }
-            Err(error) => {
-                self.keep_for_context(vec![slot]);
-                // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
-                let is_over = error.ends_all_work() && !error.is_fatal_to_context();
-                if !is_over && !error.is_of_capture() {
-                    return Err(error);
-                }
-                report!(Debug, "memory of a pool waits for its context: {error}");
-            }
+        self.keep(Waiting::Context(vec![slot]));
+        if is_full {
+            self.poll(Self::POLLED);
         }
-        self.poll(Self::POLLED);
         Ok(())
-    }
-}
-
-impl Lookup for PoolInner {
-    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
-        let found = self.arena().find(address)?;
-        Some(Memory::new(found))
     }
 }
 
@@ -624,10 +572,4 @@ fn release(evicted: Evicted) -> usize {
         report!(Warn, "releasing memory: {error}");
     }
     bytes
-}
-
-impl fmt::Debug for PoolInner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolInner").field("kind", &self.kind).finish_non_exhaustive()
-    }
 }

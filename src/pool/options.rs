@@ -1,19 +1,17 @@
-//! The options of a pool, and the plan that follows from them.
+//! [`PoolOptions`], and the size classes that follow from them.
 #![forbid(unsafe_code)]
 
-use super::classes::Classes;
+use std::ops::RangeInclusive;
+
 use crate::{Error, MemoryKind, Result};
 
-const MIB: usize = 1 << 20;
-/// The smallest block, in bytes.
-const SMALLEST_BLOCK: usize = 64 << 10;
-/// The largest block and chunk, in bytes: larger values are taken for mistakes.
-const LARGEST_BLOCK: usize = 128 << 30;
+/// The binary logarithm of the smallest slot's size: a cache line, so that no two slots share one.
+const SMALLEST: u32 = 6;
+/// In bytes. Larger blocks and chunks are taken for mistakes.
+const BLOCKS: RangeInclusive<usize> = 64 << 10..=128 << 30;
 const LARGEST_CHUNK: usize = 1 << 30;
 /// Both sides map a block through page tables, with pages of at least 4 KiB.
-const LARGEST_ALIGNMENT: usize = 4 << 10;
-/// The sizes of a doubling from 64 bytes on are whole bytes apart.
-const MAX_CLASSES_PER_DOUBLING: u32 = 64;
+const ALIGNMENTS: RangeInclusive<usize> = 64..=4 << 10;
 
 /// Options of a [`Pool`](super::Pool). All sizes are in bytes.
 ///
@@ -21,7 +19,7 @@ const MAX_CLASSES_PER_DOUBLING: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PoolOptions {
-    kind: MemoryKind,
+    pub(super) kind: MemoryKind,
     block_len: usize,
     largest_chunk: usize,
     classes_per_doubling: u32,
@@ -38,7 +36,7 @@ impl Default for PoolOptions {
 impl PoolOptions {
     /// A kind of memory, and the defaults of all other options.
     pub const fn new(kind: MemoryKind) -> Self {
-        Self { kind, block_len: 32 * MIB, largest_chunk: 4 * MIB, classes_per_doubling: 4, alignment: 64 }
+        Self { kind, block_len: 32 << 20, largest_chunk: 4 << 20, classes_per_doubling: 4, alignment: 64 }
     }
 
     /// The size of the blocks that the pool allocates from the drivers, 64 KiB to 128 GiB; 32 MiB by default.
@@ -81,24 +79,20 @@ impl PoolOptions {
         self
     }
 
-    pub(super) const fn kind(&self) -> MemoryKind {
-        self.kind
-    }
-
     /// The size classes and the length of a block, for memory with atoms of `granularity` bytes.
     pub(super) fn plan(&self, granularity: usize) -> Result<(Classes, usize)> {
         let refuse = |option, value, allowed| Err(Error::PoolOption { option, value, allowed });
         let Self { block_len, largest_chunk, classes_per_doubling, alignment, .. } = *self;
-        if !classes_per_doubling.is_power_of_two() || classes_per_doubling > MAX_CLASSES_PER_DOUBLING {
+        if !classes_per_doubling.is_power_of_two() || classes_per_doubling > 1 << SMALLEST {
             let allowed = "a power of two from 1 to 64";
             return refuse("classes_per_doubling", classes_per_doubling as usize, allowed);
         }
-        if !alignment.is_power_of_two() || !(64..=LARGEST_ALIGNMENT).contains(&alignment) {
+        if !alignment.is_power_of_two() || !ALIGNMENTS.contains(&alignment) {
             return refuse("alignment", alignment, "a power of two from 64 to 4096");
         }
         // So that no flush leaves its chunk. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
         let alignment = alignment.max(granularity);
-        if !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block_len) {
+        if !BLOCKS.contains(&block_len) {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");
         }
         let block_len = block_len.next_multiple_of(alignment);
@@ -113,9 +107,97 @@ impl PoolOptions {
     }
 }
 
+/// The size classes of a pool: a few for each doubling, from 64 bytes on, evenly spaced. Class 0 is the smallest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Classes {
+    /// Each doubling has `1 << bits` classes.
+    bits: u32,
+    alignment: usize,
+    largest: usize,
+}
+
+impl Classes {
+    /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` is a power of two, and `largest`
+    /// is a multiple of `alignment` and at least the smallest slot's size.
+    pub(super) const fn new(bits: u32, alignment: usize, largest: usize) -> Self {
+        debug_assert!(bits <= SMALLEST && alignment.is_power_of_two());
+        debug_assert!(largest.is_multiple_of(alignment) && largest >= 1 << SMALLEST);
+        Self { bits, alignment, largest }
+    }
+
+    /// The class for `len` bytes; `None` for 0 and for more than the largest length.
+    #[inline]
+    pub(super) const fn of(&self, len: usize) -> Option<usize> {
+        if len == 0 || len > self.largest {
+            return None;
+        }
+        // The index of the last byte, after rounding up to the alignment.
+        let last = (len - 1) | (self.alignment - 1);
+        if last < 1 << SMALLEST {
+            return Some(0);
+        }
+        let doubling = last.ilog2();
+        // The leading bit, which all sizes of the doubling share, and the step within the doubling.
+        let leading = last >> (doubling - self.bits);
+        Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
+    }
+
+    /// The bytes of a slot of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
+    pub(super) const fn size(&self, class: usize) -> usize {
+        let Some(rank) = class.checked_sub(1) else { return 1 << SMALLEST };
+        let doubling = (rank >> self.bits) + SMALLEST as usize;
+        let step = rank & ((1 << self.bits) - 1);
+        ((1 << self.bits) + step + 1) << (doubling - self.bits as usize)
+    }
+
+    /// The number of classes.
+    pub(super) fn count(&self) -> usize {
+        self.of(self.largest).map_or(0, |class| class + 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const LARGEST: usize = 8 << 20;
+
+    proptest! {
+        /// Against the smallest size that fits, found by trying all.
+        #[test]
+        fn a_length_gets_the_smallest_aligned_size_that_holds_it(
+            (bits, alignment) in (0..=6_u32, 6..=16_u32),
+            len in prop_oneof![1..5000_usize, 1..=LARGEST],
+        ) {
+            let classes = Classes::new(bits, 1 << alignment, LARGEST);
+            let sizes = (0..classes.count()).map(|class| classes.size(class));
+            let naive = sizes.filter(|size| size.is_multiple_of(classes.alignment)).find(|&size| size >= len);
+            prop_assert_eq!(classes.of(len).map(|class| classes.size(class)), naive);
+        }
+
+        #[test]
+        fn a_block_holds_the_largest_chunk(
+            (bits, alignment) in (0..=6_u32, 6..=12_u32),
+            (block, largest) in (65_536..1_048_576_usize, 256..=65_536_usize),
+        ) {
+            let options = PoolOptions::default().classes_per_doubling(1 << bits).alignment(1 << alignment);
+            let (classes, len) = options.block_len(block).largest_chunk(largest).plan(256)?;
+            let size = classes.of(largest).map(|class| classes.size(class));
+            prop_assert!(size.is_some_and(|size| (largest..=len).contains(&size)), "{size:?}");
+            prop_assert!(len.is_multiple_of(1 << alignment) && len >= block);
+        }
+    }
+
+    #[test]
+    fn four_classes_for_each_doubling() {
+        let classes = Classes::new(2, 64, 1024);
+        let sizes: Vec<_> = (0..classes.count()).map(|class| classes.size(class)).collect();
+        assert_eq!(sizes[..4], [64, 80, 96, 112]);
+        assert_eq!(sizes[8..], [256, 320, 384, 448, 512, 640, 768, 896, 1024]);
+        assert_eq!((classes.of(0), classes.of(1), classes.of(1024), classes.of(1025)), (None, Some(0), Some(16), None));
+    }
 
     #[test]
     fn impossible_options_are_refused_by_name() {
@@ -137,22 +219,5 @@ mod tests {
             let error = options.plan(64).map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|text| text.contains(name)), "{options:?}: {error:?}");
         }
-    }
-
-    #[test]
-    fn a_block_holds_the_largest_chunk() -> Result<()> {
-        for bits in 0..=6 {
-            for (block, largest) in [(64 << 10, 64 << 10), (100_000, 65_537), (1 << 20, 700_001)] {
-                for alignment in [64, 256, 4096] {
-                    let options =
-                        PoolOptions::default().classes_per_doubling(1 << bits).block_len(block).largest_chunk(largest);
-                    let (classes, len) = options.alignment(alignment).plan(256)?;
-                    let size = classes.of(largest).map(|class| classes.size(class));
-                    assert!(size.is_some_and(|size| (largest..=len).contains(&size)), "{options:?}: {size:?}");
-                    assert!(len.is_multiple_of(alignment) && len >= block);
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -64,7 +64,8 @@ impl StreamRef {
         Self::checked(raw, found.0, context)
     }
 
-    fn checked(raw: CUstream, found: CUcontext, context: Context) -> Result<Self> {
+    /// A stream of `context`, if that is the `found` one.
+    pub(crate) fn checked(raw: CUstream, found: CUcontext, context: Context) -> Result<Self> {
         if found == context.raw() { Ok(Self { context, raw: Handle(raw) }) } else { Err(Error::ForeignStream) }
     }
 

@@ -16,7 +16,6 @@ use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, Me
 use super::allocator_state::{AllocatorState, Attempt, Suballocation};
 use super::options::AllocatorOptions;
 use super::stub_device::{BlockRequest, Offer, stub_device};
-use crate::addresses::Lookup;
 use crate::allocation::{LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
@@ -156,7 +155,7 @@ impl AllocatorInner {
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
         let found: Weak<Self> = Arc::downgrade(self);
-        block.allocation().set_lookup(found);
+        block.allocation().set_home(found);
         Ok((Offer { request, memory, host_ptr }, Arc::new(block)))
     }
 
@@ -167,10 +166,10 @@ impl AllocatorInner {
             report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
         }
         let Suballocation { block, slot, offset } = suballocation;
-        let (access, address) = (block.host_access(), block.allocation().device_ptr() + offset);
+        let address = block.allocation().device_ptr() + offset;
         let offset = usize::try_from(offset).expect("usize has 64 bits");
-        let part = Part { home: self.clone(), slot: Some(Slot { group: 0, index: slot }) };
-        let inner = Arc::new(Inner::new(block, (offset, len), access, Some(part)));
+        let part = Part { home: self.clone(), slot: Some(Slot { span: 0, index: slot }) };
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
         self.state.lock().memories.insert(address, Arc::downgrade(&inner));
         Memory::new(inner)
     }
@@ -272,12 +271,10 @@ impl Home for AllocatorInner {
         let Freed { block, slot, address, uses, .. } = freed;
         let slot = slot.expect("memory of an allocator has a slot").index;
         self.state.lock().memories.remove(&address);
-        let (context, queue) = (self.context, self.owner.gpu().retired());
-        uses.release_after(context, queue, move || self.release_slot(slot, block))
+        let (owner, context) = (self.owner.clone(), self.context);
+        uses.release_after(&owner, context, move || self.release_slot(slot, block))
     }
-}
 
-impl Lookup for AllocatorInner {
     fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
         let state = self.state.lock();
         let (_, memory) = state.memories.range(..=address).next_back()?;

@@ -88,7 +88,7 @@ pub unsafe extern "C" fn vkgdr_map_existing(
         let gpu = unsafe { gpu(g) }?;
         let flags = MappingFlags::from_bits_retain(flags);
         // SAFETY: an alias of what others use, as all memory is in C.
-        let memory = unsafe { Memory::map_existing(gpu, device_ptr, size, flags) }?;
+        let memory = unsafe { Memory::map_existing_with(gpu, device_ptr, size, flags) }?;
         // SAFETY: by this function's contract.
         unsafe { put(out, existing(memory)) }
     });

@@ -38,7 +38,7 @@ impl Mapping {
         let address: u64 = number(device_ptr, "a device address")?;
         let flags = if force_pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
         // SAFETY: plain bytes to Python, whose memory `keep` or the caller keeps alive.
-        let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0, flags) })?;
+        let memory = py.detach(|| unsafe { Memory::map_existing_with(&gpu, address, size.0, flags) })?;
         Ok(Self { memory: Detached::new(memory), readonly, keep })
     }
 

@@ -145,5 +145,5 @@ pub fn record_use(memory: &Memory, stream: CUstream) -> Result {
 #[expect(unsafe_code, reason = "makes an alias")]
 pub fn map_existing(gpu: &Vkgdr, address: CUdeviceptr, len: usize, flags: MappingFlags) -> vkgdr::Result<Memory> {
     // SAFETY: plain bytes that the test frees after the mapping.
-    unsafe { Memory::map_existing(gpu, address, len, flags) }
+    unsafe { Memory::map_existing_with(gpu, address, len, flags) }
 }

@@ -148,7 +148,7 @@ fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
 fn map(address: u64, size: usize, pcie: bool) -> Result<Memory> {
     let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
     // SAFETY: the program asks for an alias.
-    let on = |device| gpu(device).and_then(|gpu| unsafe { Memory::map_existing(&gpu, address, size, flags) });
+    let on = |device| gpu(device).and_then(|gpu| unsafe { Memory::map_existing_with(&gpu, address, size, flags) });
     let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
     match pointer_device(address) {
         Ok(Some(device)) => return on(device),
