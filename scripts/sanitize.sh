@@ -14,8 +14,8 @@ shift
 export RUST_BACKTRACE=0
 
 # Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-driverless=(access::range addresses:: allocation::size device::memory_type diagnosis:: error flags ipc::message
-    lock:: memory:: pool:: retire:: single_flight:: vulkan::)
+driverless=(access::range addresses:: allocation::tests device::memory_type diagnosis:: driver::stream error flags ipc::message
+    lock:: memory:: pool:: retire:: vulkan::)
 
 instrument() { # SANITIZER: the environment of its builds, the simulated driver among them
     command -v cargo-nextest >/dev/null ||

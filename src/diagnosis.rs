@@ -9,8 +9,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::driver::library;
-use crate::driver::vulkan::icd::HEADLESS;
+use crate::driver::load_library;
+use crate::driver::vulkan::HEADLESS;
 
 /// NVIDIA's Vulkan driver, as its manifest names it.
 const DEFAULT: &str = "libGLX_nvidia.so.0";
@@ -119,7 +119,7 @@ impl Library {
     /// Loads a driver's library for the life of the process.
     #[must_use]
     pub fn probe(name: &str) -> Self {
-        match library::load(name) {
+        match load_library(name) {
             Ok(_) => Self::Loads,
             Err(reason) => Self::failed(name, reason),
         }

@@ -19,10 +19,10 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses;
 use crate::driver::context::{Context, Entered};
-use crate::driver::cuda::{FillPattern, cuda};
+use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::driver::locked_pages::LockedPages;
-use crate::driver::owned_stream::OwnedStream;
+use crate::driver::memory::LockedPages;
+use crate::driver::stream::{FillPattern, OwnedStream};
 use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::{Error, Result};

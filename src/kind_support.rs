@@ -56,8 +56,7 @@ impl Vkgdr {
     /// The memory type of a kind, after its trial; an error if the drivers refuse the kind.
     fn tried_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let listed = self.memory_type(kind)?;
-        let results = self.gpu().trial_results();
-        if let Some(result) = results.result(kind, &listed) {
+        if let Some(result) = self.gpu().trial(kind, &listed) {
             return result.map(|()| listed);
         }
         let (tried, result) = match self.in_some_context(|| cuda()?.outside_captures(|| Allocation::trial(self, kind)))
@@ -69,7 +68,7 @@ impl Vkgdr {
                 return Ok(listed);
             }
         };
-        results.record(kind, &tried, result.clone());
+        self.gpu().record_trial(kind, &tried, result.clone());
         result.map(|()| tried)
     }
 

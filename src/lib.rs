@@ -73,7 +73,6 @@ mod pool;
 mod report;
 mod retire;
 pub mod ring;
-mod single_flight;
 mod stream;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;

@@ -1,13 +1,20 @@
-//! [`Lock`]: a mutex without poisoning. Debug builds check that none is held over a log line or a wait.
+//! [`Lock`]: a mutex without poisoning. [`SingleFlight`]: one thread makes what several need, while the others wait for it.
 //!
-//! The logger, or the thread that is waited for, may call this library. Debug builds track the locks that each thread
-//! holds, and panic on a violation; those of [`Lock::lock_across_waits`] may be held over waits.
+//! Debug builds check that no lock is held over a log line or a wait: the logger, or the thread that is waited for, may call this
+//! library. They count the locks that each thread holds, and panic on a violation; those of [`Lock::lock_across_waits`] may be
+//! held over waits.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-#[cfg(debug_assertions)]
-use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+thread_local! {
+    /// The locks of this thread, and how many of them may not be held over waits. Counted in debug builds alone.
+    static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
 
 /// A mutex. A panic of a holder leaves it usable.
 #[derive(Debug, Default)]
@@ -17,7 +24,7 @@ pub(crate) struct Lock<T>(Mutex<T>);
 #[derive(Debug)]
 pub(crate) struct LockGuard<'a, T> {
     value: MutexGuard<'a, T>,
-    _held: Held,
+    across_waits: bool,
 }
 
 impl<T> Lock<T> {
@@ -26,32 +33,46 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    #[track_caller]
     pub(crate) fn lock(&self) -> LockGuard<'_, T> {
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        LockGuard { value, _held: Held::new(Across::Nothing) }
+        LockGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner), false)
     }
 
     /// For a value with which its holder waits, one thread at a time: a copy engine, or one end of a ring.
-    #[track_caller]
     pub(crate) fn lock_across_waits(&self) -> LockGuard<'_, T> {
-        let value = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        LockGuard { value, _held: Held::new(Across::Waits) }
+        LockGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner), true)
     }
 
     /// None while another thread has it.
-    #[track_caller]
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        let value = match self.0.try_lock() {
-            Ok(value) => value,
-            Err(TryLockError::Poisoned(value)) => value.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(LockGuard { value, _held: Held::new(Across::Nothing) })
+        match self.0.try_lock() {
+            Ok(value) => Some(LockGuard::new(value, false)),
+            Err(TryLockError::Poisoned(value)) => Some(LockGuard::new(value.into_inner(), false)),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a, T> LockGuard<'a, T> {
+    #[inline]
+    fn new(value: MutexGuard<'a, T>, across_waits: bool) -> Self {
+        if cfg!(debug_assertions) {
+            let _ = HELD.try_with(|held| held.update(|(all, short)| (all + 1, short + usize::from(!across_waits))));
+        }
+        Self { value, across_waits }
+    }
+}
+
+impl<T> Drop for LockGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            let _ =
+                HELD.try_with(|held| held.update(|(all, short)| (all - 1, short - usize::from(!self.across_waits))));
+        }
     }
 }
 
@@ -71,143 +92,113 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// The events that a lock may be held over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Across {
-    Nothing,
-    Waits,
-}
-
 /// Before a log line: no lock may be held.
 #[inline]
 #[track_caller]
 pub(crate) fn before_log() {
-    check(&[Across::Nothing, Across::Waits], "over a log line");
+    let all = HELD.try_with(Cell::get).map_or(0, |(all, _)| all);
+    debug_assert!(all == 0 || thread::panicking(), "{all} locks are held over a log line");
 }
 
 /// Before a wait for the device or another thread: no lock may be held but those for waits.
 #[inline]
 #[track_caller]
 pub(crate) fn before_wait() {
-    check(&[Across::Nothing], "over a wait");
+    let short = HELD.try_with(Cell::get).map_or(0, |(_, short)| short);
+    debug_assert!(short == 0 || thread::panicking(), "{short} locks are held over a wait");
 }
 
-#[cfg(debug_assertions)]
-#[track_caller]
-fn check(refused: &[Across], what: &str) {
-    let held: Vec<_> = held::all().into_iter().filter(|(_, across)| refused.contains(across)).collect();
-    assert!(held.is_empty() || std::thread::panicking(), "locks are held {what}: {held:?}");
+/// Lets one thread do what several need, while the others wait for it. Not a lock: the thread at work may log and call back.
+#[derive(Debug, Default)]
+pub(crate) struct SingleFlight {
+    thread: Mutex<Option<ThreadId>>,
+    done: Condvar,
 }
 
-#[cfg(not(debug_assertions))]
-#[inline]
-fn check(_: &[Across], _: &str) {}
-
-/// An entry in this thread's list of locks, in debug builds.
+/// Returned by `begin`. `taken` is false if the wait timed out, or this thread has the turn already: then a drop does
+/// nothing.
 #[derive(Debug)]
-struct Held(#[cfg(debug_assertions)] &'static Location<'static>);
+pub(crate) struct Flight<'a> {
+    owner: &'a SingleFlight,
+    taken: bool,
+}
 
-#[cfg(not(debug_assertions))]
-impl Held {
-    #[inline]
-    fn new(_: Across) -> Self {
-        Self()
+impl SingleFlight {
+    /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Waits for the thread at work, unless that is this thread, whose logger has called back.
+    pub(crate) fn begin(&self) -> Flight<'_> {
+        before_wait();
+        let me = thread::current().id();
+        let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
+        let waited = self.done.wait_timeout_while(self.lock(), Self::TIMEOUT, other);
+        let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let taken = thread.is_none();
+        if taken {
+            *thread = Some(me);
+        }
+        Flight { owner: self, taken }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[cfg(debug_assertions)]
-impl Held {
-    #[track_caller]
-    fn new(across: Across) -> Self {
-        let place = Location::caller();
-        held::push(place, across);
-        Self(place)
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for Held {
+impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        held::remove(self.0);
-    }
-}
-
-/// The locks of this thread. Nothing is known while the thread ends.
-#[cfg(debug_assertions)]
-mod held {
-    use std::cell::RefCell;
-    use std::panic::Location;
-
-    use super::Across;
-
-    type Entry = (&'static Location<'static>, Across);
-
-    thread_local! {
-        static HELD: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
-    }
-
-    pub(super) fn push(place: &'static Location<'static>, across: Across) {
-        let _ = HELD.try_with(|held| held.borrow_mut().push((place, across)));
-    }
-
-    pub(super) fn remove(place: &'static Location<'static>) {
-        let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(last) = held.iter().rposition(|(known, _)| *known == place) {
-                held.remove(last);
-            }
-        });
-    }
-
-    pub(super) fn all() -> Vec<Entry> {
-        HELD.try_with(|held| held.borrow().clone()).unwrap_or_default()
+        if self.taken {
+            *self.owner.lock() = None;
+            self.owner.done.notify_one();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::panic::catch_unwind;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     #[test]
-    fn a_lock_that_is_held_over_a_log_line_or_a_wait_is_named() {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        let lock = Lock::new(0);
-        let over = |check: fn()| {
-            let _held = lock.lock();
-            catch_unwind(check)
-                .err()
-                .and_then(|panic| panic.downcast::<String>().ok())
-                .map_or_else(String::new, |text| *text)
-        };
-        assert!(over(before_log).contains("lock.rs"), "{}", over(before_log));
-        assert!(over(before_wait).contains("over a wait"));
-        before_log();
-        before_wait();
-    }
-
-    #[test]
-    fn a_lock_for_waits_may_be_held_over_a_wait_and_over_no_log_line() {
-        let lock = Lock::new(0);
-        let held = lock.lock_across_waits();
-        before_wait();
-        assert!(!cfg!(debug_assertions) || catch_unwind(before_log).is_err());
+    fn no_lock_is_held_over_a_log_line_and_over_a_wait_only_one_for_waits() {
+        let [short, long] = [Lock::new(0), Lock::new(0)];
+        let refused = |check: fn()| catch_unwind(check).is_err();
+        let held = short.lock();
+        assert_eq!((refused(before_log), refused(before_wait)), (cfg!(debug_assertions), cfg!(debug_assertions)));
         drop(held);
-        before_log();
+        let held = long.lock_across_waits();
+        assert_eq!((refused(before_log), refused(before_wait)), (cfg!(debug_assertions), false));
+        drop(held);
+        assert!(!refused(before_log));
     }
 
     #[test]
     fn a_panic_of_the_holder_leaves_the_lock_usable() {
         let lock = Lock::new(1);
-        let panic = catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let panic = catch_unwind(AssertUnwindSafe(|| {
             let mut value = lock.lock();
             *value = 2;
             panic!("of the holder");
         }));
         assert!(panic.is_err());
         assert_eq!((*lock.lock(), lock.try_lock().map(|value| *value)), (2, None));
+    }
+
+    #[test]
+    fn one_thread_at_a_time_has_the_turn_and_its_own_calls_do_not_wait() {
+        let (flight, at_work) = (SingleFlight::default(), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let turn = flight.begin();
+                    assert!(turn.taken && at_work.fetch_add(1, Ordering::SeqCst) == 0);
+                    assert!(!flight.begin().taken, "the thread that is at work");
+                    at_work.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
     }
 }

@@ -14,9 +14,9 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
-use crate::device::dma_buf;
+use crate::device;
 use crate::driver::cuda::{MemoryAt, Placement, cuda};
-use crate::driver::dma_buf::MappedDmaBuf;
+use crate::driver::os::Mapping;
 use crate::lock::Lock;
 use crate::{Error, NoMapping, Result};
 
@@ -49,7 +49,7 @@ struct MappedPages {
     first: CUdeviceptr,
     len: usize,
     pcie: bool,
-    host: MappedDmaBuf,
+    host: Mapping,
 }
 
 /// A range of existing memory, and the mapped pages around it.
@@ -120,7 +120,7 @@ impl MappedPages {
     /// Exports and maps pages, and lists them.
     fn map(backings: &[Backing], (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
         let dma_buf = cuda()?.dma_buf(first, len, pcie)?;
-        let host = MappedDmaBuf::new(dma_buf.as_fd(), len)?;
+        let host = Mapping::shared(dma_buf.as_fd(), len)?;
         let pages = Arc::new(Self { backings: backings.to_vec(), first, len, pcie, host });
         let mut mapped = MAPPED.lock();
         mapped.retain(|other| other.strong_count() > 0);
@@ -190,7 +190,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
     if len == 0 {
         return Err(no_mapping(address, NoMapping::Empty));
     }
-    dma_buf::check_mapping(device).map_err(|error| match error {
+    device::check_mapping(device).map_err(|error| match error {
         Error::NoMapping { reason, .. } => no_mapping(address, reason),
         other => other,
     })?;

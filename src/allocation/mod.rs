@@ -1,48 +1,34 @@
-//! [`Allocation`]: one allocation with all its [`stages`].
+//! [`Allocation`]: one allocation with all its [`Stages`], which depend on the memory's source.
 //!
-//! Vulkan's stages are memory with its host mapping and the exported file descriptor ([`vulkan`]), and the CUDA import with its
-//! device mapping ([`cuda`]). Without Vulkan there are registered pages ([`registered`]), CUDA's own memory, and memory that
-//! exists already ([`existing`]).
+//! Vulkan's memory has its host mapping ([`vulkan`]), and an import and mapping by CUDA ([`CudaMemory`]). Without Vulkan there
+//! are registered pages, CUDA's own memory, and memory that exists already ([`existing`]).
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
 //! Contexts, and work that still uses the memory, are the callers' responsibility.
 
-mod cuda;
 pub(crate) mod existing;
-mod registered;
-#[cfg(feature = "vulkan")]
-mod resources;
-#[cfg(test)]
-mod shared_fd_tests;
-mod shortage;
-mod size;
-mod stages;
 mod vulkan;
 
-use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
-use std::sync::Weak;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::ListedAddresses;
-use crate::device::dma_buf;
-use crate::device::gpu::VulkanGpu;
-use crate::device::{MemoryType, Source};
-use crate::driver::{Handle, descriptor, fork};
+pub(crate) use crate::device::LINE;
+use crate::device::{self, MemoryType, Source};
+use crate::driver::memory::{CudaMemory, LockedPages};
+use crate::driver::os::{self, FileType};
+use crate::driver::vulkan::DedicatedTo;
+use crate::driver::{Handle, fork};
+use crate::error::Call;
 use crate::memory::Home;
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
-use cuda::DeviceMapping;
 use existing::ExistingRange;
-use registered::RegisteredPages;
-#[cfg(feature = "vulkan")]
-pub(crate) use resources::ResourceBlock;
-use shortage::{shortage, with_sizes};
-pub(crate) use size::{LINE, padded_size};
-use stages::Stages;
-use vulkan::{Dedication, Request};
+use vulkan::VulkanMemory;
 pub(crate) use vulkan::{Exported, Layout};
 
 /// One allocation with all its stages.
@@ -59,6 +45,62 @@ pub(crate) struct Allocation {
     kind: MemoryKind,
     len: usize,
     owner: Vkgdr,
+    /// One of its GPU's live allocations; `None` for memory that others allocated.
+    _counted: Option<Arc<()>>,
+}
+
+/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release`] ends CUDA's earlier.
+#[derive(Debug)]
+enum Stages {
+    Vulkan {
+        cuda: CudaMemory,
+        memory: VulkanMemory,
+    },
+    /// Their file is open as long as they live, so that it can be exported: one descriptor per allocation.
+    Registered {
+        pages: LockedPages,
+        file: OwnedFd,
+    },
+    Cuda(CudaMemory),
+    CudaMapped {
+        range: ExistingRange,
+        cuda: CudaMemory,
+    },
+    /// Not an allocation: the mapping of memory that others allocated.
+    Existing(ExistingRange),
+}
+
+/// The memory to allocate for buffers and images of [`crate::vulkan`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResourceBlock {
+    pub(crate) kind: MemoryKind,
+    /// A type of Vulkan's list.
+    pub(crate) memory_type: MemoryType,
+    /// In bytes, more than 0. For memory that is dedicated to a buffer or image, the size that this requires.
+    pub(crate) size: u64,
+    pub(crate) dedicated_to: Option<DedicatedTo>,
+    /// Only flags whose features the device has.
+    pub(crate) flags: vk::MemoryAllocateFlags,
+}
+
+/// What the memory is.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Memory,
+    Exported(&'a Exported),
+    Resources(&'a ResourceBlock),
+}
+
+/// The memory to allocate, or to import.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    owner: &'a Vkgdr,
+    len: usize,
+    /// The bytes that are requested from the drivers, at most the heap's.
+    size: u64,
+    kind: MemoryKind,
+    memory_type: MemoryType,
+    of: Of<'a>,
 }
 
 impl Allocation {
@@ -70,20 +112,22 @@ impl Allocation {
     /// Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
-        match Self::make(owner, len, kind, memory_type, None) {
-            Err(error)
-                if kind == MemoryKind::Host
-                    && memory_type.source == Source::Vulkan
-                    && (error.is_refusal() || error.may_be_refusal() && !descriptor::are_short()) =>
-            {
-                Self::register_host(owner, len, &error)
-            }
-            Err(error @ Error::Allocation { .. })
-                if memory_type.source == Source::Vulkan && kind == MemoryKind::Mapped =>
-            {
-                Self::allocate_exportable(owner, len, kind).map_err(|_| error)
-            }
-            result => result,
+        let made = Self::make(owner, len, kind, memory_type, Of::Memory);
+        match made {
+            Err(error) if memory_type.source == Source::Vulkan => match kind {
+                MemoryKind::Host if error.is_refusal() || error.may_be_refusal() && !os::descriptors_are_short() => {
+                    let made = Self::make(owner, len, kind, owner.registered_memory_type(), Of::Memory)?;
+                    if error.is_refusal() && owner.gpu().register_host() {
+                        report!(Info, "host memory of {} is registered pages from now on: {error}", owner.name());
+                    }
+                    Ok(made)
+                }
+                MemoryKind::Mapped if matches!(error, Error::Allocation { .. }) => {
+                    Self::allocate_exportable(owner, len, kind).map_err(|_| error)
+                }
+                _ => Err(error),
+            },
+            made => made,
         }
     }
 
@@ -92,21 +136,16 @@ impl Allocation {
         let device = owner.device();
         let memory_type = match kind {
             MemoryKind::Mapped => {
-                dma_buf::check_mapping(device)?;
-                dma_buf::memory_type(device, false, owner.flags())?
+                device::check_mapping(device)?;
+                device::mapped_memory_type(device, false, owner.flags())?
             }
             MemoryKind::Device => {
-                dma_buf::check_export(device)?;
-                dma_buf::device_memory_type(device)?
+                device::check_export(device)?;
+                device::device_memory_type(device)?
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Self::make(owner, len, kind, memory_type, None)
-    }
-
-    /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
-    pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
-        self.stages.dma_buf(self.len, self.kind)
+        Self::make(owner, len, kind, memory_type, Of::Memory)
     }
 
     /// Allocates one byte of a kind in the current context and frees it, to learn its memory type.
@@ -123,124 +162,47 @@ impl Allocation {
             MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Self::make(owner, len, kind, memory_type, Some(exported))
+        Self::make(owner, len, kind, memory_type, Of::Exported(exported))
     }
 
-    /// Host memory of registered pages, after a driver did not share Vulkan's because of `error`. If that is a refusal, all
-    /// later host memory of the GPU is made so.
-    #[cold]
-    fn register_host(owner: &Vkgdr, len: usize, error: &Error) -> Result<Self> {
-        let kind = MemoryKind::Host;
-        let allocation = Self::make(owner, len, kind, owner.registered_memory_type(), None)?;
-        if error.is_refusal() && owner.gpu().register_host() {
-            report!(Info, "host memory of {} is registered pages from now on: {error}", owner.name());
-        }
-        Ok(allocation)
+    /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
+    pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
+        let len = usize::try_from(block.size).expect("usize has 64 bits");
+        Self::make(owner, len, block.kind, block.memory_type, Of::Resources(block))
     }
 
     #[inline]
-    fn make(
-        owner: &Vkgdr,
-        len: usize,
-        kind: MemoryKind,
-        memory_type: MemoryType,
-        exported: Option<&Exported>,
-    ) -> Result<Self> {
+    fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType, of: Of<'_>) -> Result<Self> {
         let retired = owner.gpu().retired();
         retired.poll(None);
-        let size = padded_size(len, kind, memory_type)?;
-        let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
-        match acquire() {
+        let size = match of {
+            Of::Resources(block) => within_heap(Some(block.size), len, kind, memory_type),
+            Of::Memory | Of::Exported(_) => padded_size(len, kind, memory_type),
+        }?;
+        let request = Request { owner, len, size, kind, memory_type, of };
+        match request.acquire() {
             Err(error) if error.is_exhaustion() && retired.drain(Some(owner.shortage_deadline())) => {
-                acquire().map_err(|error| error.with_still_used(retired.len()))
+                request.acquire().map_err(|error| error.with_still_used(retired.len()))
             }
             result => result,
         }
     }
 
-    #[inline(never)]
-    fn acquire(
-        owner: &Vkgdr,
-        len: usize,
-        size: u64,
-        kind: MemoryKind,
-        memory_type: MemoryType,
-        exported: Option<&Exported>,
-    ) -> Result<Self> {
-        let count = |max| {
-            let too_many = || shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type);
-            owner.gpu().count_allocation(max).ok_or_else(too_many)
-        };
-        let stages = match memory_type.source {
-            Source::Vulkan => {
-                let gpu = owner.vulkan()?;
-                let share = |dedicated| {
-                    let counted = count(gpu.device().physical.max_allocations)?;
-                    let dedication = if dedicated { Dedication::Own } else { Dedication::None };
-                    let flags = vk::MemoryAllocateFlags::empty();
-                    let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
-                    Stages::share(counted, request, kind, exported)
-                };
-                // The exporter's choice, Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
-                let layout = exported.and_then(Exported::layout);
-                let wants = || gpu.device().sharing().dedicated_only || gpu.is_dedicated(memory_type.info.index);
-                let dedicated = layout.map_or_else(wants, |layout| layout.dedicated);
-                let shared = match ask(|| share(dedicated)) {
-                    Err(error) if !dedicated && layout.is_none() && error.asks_for_dedicated() => {
-                        try_dedicated(gpu, &memory_type, error, || ask(|| share(true)))
-                    }
-                    result => result,
-                };
-                shared.map_err(|error| match exported {
-                    None => shortage::explain(owner, error, kind, len, memory_type),
-                    Some(_) => with_sizes(error, kind, len, memory_type),
-                })?
-            }
-            Source::RegisteredPages => {
-                fork::check()?;
-                let counted = count(u32::MAX)?;
-                Stages::Registered(match exported {
-                    None => RegisteredPages::allocate(counted, size),
-                    Some(exported) => RegisteredPages::import(counted, exported, size),
-                }?)
-            }
-            Source::Cuda => {
-                let counted = count(u32::MAX)?;
-                let size = usize::try_from(size).expect("usize has 64 bits");
-                Stages::Cuda { device_memory: DeviceMapping::allocate(size)?, _counted: counted }
-            }
-            Source::DmaBuf => {
-                let counted = count(u32::MAX)?;
-                let size = usize::try_from(size).expect("usize has 64 bits");
-                let device_memory = DeviceMapping::allocate(size)?;
-                let range = ExistingRange::map(owner.device(), device_memory.pointer(), size, false)?;
-                Stages::CudaMapped { range, device_memory, _counted: counted }
-            }
-        };
-        Ok(Self::with_stages(owner, len, kind, memory_type, stages))
-    }
-
-    /// An allocation that has all its stages.
-    fn with_stages(owner: &Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType, stages: Stages) -> Self {
-        let (host_ptr, device_ptr) = stages.pointers();
-        debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
-        let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
-        let is_registered = memory_type.source == Source::RegisteredPages;
-        let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
-        let addresses = Some(addresses);
-        Self { addresses, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() }
-    }
-
     /// A host view of memory that others allocated on the owner's device, in the current context.
     pub(crate) fn map_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
-        let device = owner.device();
-        let range = ExistingRange::map(device, address, len, pcie)?;
-        let memory_type = dma_buf::memory_type(device, pcie, owner.flags())?;
-        let stages = Stages::Existing(range);
-        let (host_ptr, device_ptr) = stages.pointers();
-        let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
-        let kind = MemoryKind::Mapped;
-        Ok(Self { addresses: None, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
+        let range = ExistingRange::map(owner.device(), address, len, pcie)?;
+        let memory_type = device::mapped_memory_type(owner.device(), pcie, owner.flags())?;
+        Ok(Self {
+            addresses: None,
+            host_ptr: Handle(range.host_ptr().as_ptr()),
+            device_ptr: range.device_ptr(),
+            stages: Stages::Existing(range),
+            memory_type,
+            kind: MemoryKind::Mapped,
+            len,
+            owner: owner.clone(),
+            _counted: None,
+        })
     }
 
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
@@ -251,31 +213,63 @@ impl Allocation {
         }
     }
 
-    /// How memory that can be exported was allocated.
-    pub(crate) fn layout(&self) -> Result<Layout> {
-        match self.stages.layout() {
-            Some(layout) => Ok(layout),
-            None => Ok(Layout { size: padded_size(self.len, self.kind, self.memory_type)?, dedicated: false }),
+    /// Vulkan's memory object; `None` where Vulkan did not allocate the memory.
+    pub(crate) const fn device_memory(&self) -> Option<vk::DeviceMemory> {
+        match &self.stages {
+            Stages::Vulkan { memory, .. } => Some(memory.handle()),
+            _ => None,
         }
     }
 
-    /// A new descriptor of the memory.
-    pub(crate) fn export(&self) -> Result<OwnedFd> {
-        fork::check()?;
-        self.stages.export(self.kind)
+    /// How memory that can be exported was allocated.
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        match &self.stages {
+            Stages::Vulkan { memory, .. } => Ok(memory.layout()),
+            _ => Ok(Layout { size: padded_size(self.len, self.kind, self.memory_type)?, dedicated: false }),
+        }
     }
 
-    /// Releases every stage in the current context, and keeps the handle, which may be what keeps the context alive. A
-    /// failing stage does not stop the next; the first error is returned.
+    /// A new descriptor of the memory, for other processes.
+    pub(crate) fn export(&self) -> Result<OwnedFd> {
+        fork::check()?;
+        match &self.stages {
+            Stages::Vulkan { memory, .. } => memory.export(),
+            Stages::Registered { file, .. } => os::duplicate(file),
+            Stages::Cuda(_) | Stages::CudaMapped { .. } | Stages::Existing(_) => {
+                Err(Error::NoExport { kind: self.kind })
+            }
+        }
+    }
+
+    /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
+    pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
+        match &self.stages {
+            Stages::Existing(range) | Stages::CudaMapped { range, .. } => range.dma_buf(),
+            Stages::Cuda(_) => existing::export(self.device_ptr, self.len),
+            Stages::Vulkan { .. } | Stages::Registered { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
+        }
+    }
+
+    /// Releases CUDA's objects in the current context, and takes the addresses off the list. A drop releases the others, and the
+    /// handle, which may be what keeps the context alive. A failing stage does not stop the next; the first error is
+    /// returned.
     #[inline]
     pub(crate) fn release(&mut self) -> Result<()> {
         self.addresses = None;
-        self.stages.release()
+        match &mut self.stages {
+            Stages::Vulkan { cuda, .. } | Stages::Cuda(cuda) | Stages::CudaMapped { cuda, .. } => cuda.release(),
+            Stages::Registered { pages, .. } => pages.release(),
+            Stages::Existing(_) => Ok(()),
+        }
     }
 
     /// Releases only the objects that are not CUDA's, after CUDA released its own with the context.
     pub(crate) fn release_without_cuda(mut self) {
-        self.stages.abandon();
+        match &mut self.stages {
+            Stages::Vulkan { cuda, .. } | Stages::Cuda(cuda) | Stages::CudaMapped { cuda, .. } => cuda.abandon(),
+            Stages::Registered { pages, .. } => pages.abandon(),
+            Stages::Existing(_) => {}
+        }
     }
 
     #[inline]
@@ -317,15 +311,20 @@ impl Allocation {
     }
 
     /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
-    /// allocation.
+    /// allocation. Memory that is not Vulkan's is coherent: the call is made only because the handle's flags ask for it.
     pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        self.stages.flush(self.atoms(offset, len))
+        match &self.stages {
+            Stages::Vulkan { memory, .. } => memory.flush(self.atoms(offset, len)),
+            _ => fork::check(),
+        }
     }
 
-    /// Makes the device's writes to a range of bytes visible to the CPU. The range must lie within the
-    /// allocation.
+    /// Makes the device's writes to a range of bytes visible to the CPU, as [`flush`](Self::flush) for the CPU's.
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.stages.invalidate(self.atoms(offset, len))
+        match &self.stages {
+            Stages::Vulkan { memory, .. } => memory.invalidate(self.atoms(offset, len)),
+            _ => fork::check(),
+        }
     }
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
@@ -337,35 +336,197 @@ impl Allocation {
     }
 }
 
-/// Shares memory, and once more if CUDA refuses: a refusal is remembered for the process, so that one strange error must not
-/// count as one.
-fn ask(share: impl Fn() -> Result<Stages>) -> Result<Stages> {
-    match share() {
-        Err(error) if error.is_refusal() => share(),
-        result => result,
+impl Request<'_> {
+    #[inline(never)]
+    fn acquire(&self) -> Result<Allocation> {
+        fork::check()?;
+        let Self { owner, len, kind, memory_type, .. } = *self;
+        let source = memory_type.source;
+        let max = if source == Source::Vulkan { owner.vulkan()?.device().physical.max_allocations } else { u32::MAX };
+        let counted = owner.gpu().count_allocation(max);
+        let counted = counted.ok_or_else(|| self.shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS))?;
+        let size = || usize::try_from(self.size).expect("usize has 64 bits");
+        let (host_ptr, device_ptr, stages) = match source {
+            Source::Vulkan => {
+                let (memory, cuda) = self.share().map_err(|error| self.explained(error))?;
+                (memory.host_ptr(), cuda.pointer(), Stages::Vulkan { cuda, memory })
+            }
+            Source::RegisteredPages => {
+                let (file, len) = self.memory_file()?;
+                let pages = LockedPages::map_file(file.as_fd(), len)?;
+                (Some(pages.start()), pages.device_ptr()?, Stages::Registered { pages, file })
+            }
+            Source::Cuda => {
+                let cuda = CudaMemory::allocate(size())?;
+                (None, cuda.pointer(), Stages::Cuda(cuda))
+            }
+            Source::DmaBuf => {
+                let cuda = CudaMemory::allocate(size())?;
+                let range = ExistingRange::map(owner.device(), cuda.pointer(), size(), false)?;
+                (Some(range.host_ptr()), cuda.pointer(), Stages::CudaMapped { range, cuda })
+            }
+        };
+        debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
+        let host_ptr = Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr));
+        let is_registered = source == Source::RegisteredPages;
+        let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
+        Ok(Allocation {
+            addresses: Some(addresses),
+            stages,
+            host_ptr,
+            device_ptr,
+            memory_type,
+            kind,
+            len,
+            owner: owner.clone(),
+            _counted: Some(counted),
+        })
+    }
+
+    /// Vulkan's memory, shared with CUDA. Where CUDA refuses that as if it asked for a dedicated allocation, this tries one. If
+    /// that succeeds, all later memory of the type is dedicated.
+    fn share(&self) -> Result<(VulkanMemory, CudaMemory)> {
+        let (gpu, index) = (self.owner.vulkan()?, self.memory_type.info.index);
+        let share = |dedicated| match VulkanMemory::share(gpu, self, dedicated) {
+            // A refusal is remembered for the process, so that one strange error must not count as one.
+            Err(error) if error.is_refusal() => VulkanMemory::share(gpu, self, dedicated),
+            result => result,
+        };
+        let decided = match self.of {
+            Of::Memory => None,
+            Of::Exported(exported) => exported.layout.map(|layout| layout.dedicated),
+            Of::Resources(block) => Some(block.dedicated_to.is_some()),
+        };
+        // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
+        let dedicated = decided.unwrap_or_else(|| gpu.device().sharing().dedicated_only || gpu.is_dedicated(index));
+        let refusal = match share(dedicated) {
+            Err(error) if !dedicated && decided.is_none() && error.asks_for_dedicated() => error,
+            result => return result,
+        };
+        match share(true) {
+            Ok(shared) => {
+                gpu.dedicate(index);
+                report!(Info, "memory of type {index} is dedicated allocations from now on: {refusal}");
+                Ok(shared)
+            }
+            Err(error) if error.is_exhaustion() => Err(error),
+            Err(error) => {
+                report!(Debug, "a dedicated allocation is refused as well: {error}");
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The file of registered pages, and their bytes: the size in whole pages.
+    fn memory_file(&self) -> Result<(OwnedFd, usize)> {
+        let size = usize::try_from(self.size).ok();
+        let len = size.and_then(|size| size.checked_next_multiple_of(os::page_size()));
+        let len = len.ok_or(Error::System { operation: "mmap", code: libc::ENOMEM })?;
+        let Of::Exported(exported) = self.of else { return Ok((os::memory_file(len)?, len)) };
+        // The file's size is sealed: every page of the mapping exists.
+        let FileType::Regular(size) = os::file_type(&exported.fd)? else { unreachable!("a memory file is regular") };
+        let size = usize::try_from(size).expect("usize has 64 bits");
+        if len > size {
+            return Err(Error::OutOfRange { offset: 0, len, size });
+        }
+        Ok((os::duplicate(&exported.fd)?, len))
+    }
+
+    /// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors. An error of the BAR
+    /// also gets the budget and the other kinds of memory: the BAR is full or fragmented if the driver places no memory
+    /// although the budget has room for it.
+    #[cold]
+    fn explained(&self, error: Error) -> Error {
+        let Self { owner, kind, memory_type, .. } = *self;
+        let Error::Vulkan { operation, code, call } = error else { return error };
+        if call == Call::ExportMemory || !error.is_exhaustion() {
+            return error;
+        }
+        let mut shortage = self.shortage(Some(operation), code);
+        let is_placement = call == Call::AllocateMemory && code == vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+        // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
+        let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.cached;
+        // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
+        if matches!(self.of, Of::Memory)
+            && is_bar
+            && !os::descriptors_are_short()
+            && let Error::Allocation { asked, free, others, .. } = &mut shortage
+            && let Ok(vulkan) = owner.vulkan()
+            && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)
+            && available >= *asked
+        {
+            *free = Some(available);
+            others.extend(MemoryKind::ALL.into_iter().filter(|other| *other != kind && owner.may_have(*other)));
+        }
+        shortage
+    }
+
+    fn shortage(&self, operation: Option<&'static str>, code: vk::Result) -> Error {
+        shortage(operation, code, self.kind, self.len, self.memory_type)
     }
 }
 
-/// Tries a dedicated allocation after CUDA refused to share another one as if it asked for that. If it succeeds, all later
-/// memory of the type is dedicated.
+/// The error for a shortage: of the Vulkan call `operation`, or without a call.
 #[cold]
-fn try_dedicated(
-    gpu: &VulkanGpu,
-    memory_type: &MemoryType,
-    refusal: Error,
-    share: impl FnOnce() -> Result<Stages>,
-) -> Result<Stages> {
-    let index = memory_type.info.index;
-    match share() {
-        Ok(stages) => {
-            gpu.dedicate(index);
-            report!(Info, "memory of type {index} is dedicated allocations from now on: {refusal}");
-            Ok(stages)
+fn shortage(
+    operation: Option<&'static str>,
+    code: vk::Result,
+    kind: MemoryKind,
+    len: usize,
+    memory_type: MemoryType,
+) -> Error {
+    let (asked, heap) = (len as u64, memory_type.info.heap_size);
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new(), still_used: 0 }
+}
+
+/// The bytes that are requested for `len`: whole atoms, so that a flush that is rounded outwards stays within the
+/// memory, and whole lines. Both are powers of two.
+pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+    if len == 0 {
+        return Err(Error::ZeroSize { kind });
+    }
+    let unit = memory_type.granularity.max(LINE) as u64;
+    within_heap((len as u64).checked_next_multiple_of(unit), len, kind, memory_type)
+}
+
+/// Fails for a size beyond the heap, which Vulkan does not define (VUID-vkAllocateMemory-pAllocateInfo-01713), and beyond
+/// `isize::MAX`, the longest slice.
+fn within_heap(size: Option<u64>, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+    match size {
+        Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
+        _ => Err(shortage(None, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, kind, len, memory_type)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryTypeInfo;
+
+    #[test]
+    fn sizes_are_padded_to_whole_atoms_and_lines_within_the_heap() {
+        let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
+        let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
+        let of = |len, granularity| {
+            let source = Source::Vulkan;
+            let memory_type = MemoryType { source, info, coherent: true, cached: false, atom: 1, granularity };
+            padded_size(len, MemoryKind::Mapped, memory_type)
+        };
+        for (len, atom, size) in [
+            (1, 1, 64),
+            (1, 64, 64),
+            (64, 64, 64),
+            (65, 1, 128),
+            (4097, 64, 4160),
+            (1, 256, 256),
+            (1 << 30, 64, 1 << 30),
+        ] {
+            assert!(matches!(of(len, atom), Ok(padded) if padded == size), "{len} bytes, atom {atom}");
         }
-        Err(error) if error.is_exhaustion() => Err(error),
-        Err(error) => {
-            report!(Debug, "a dedicated allocation is refused as well: {error}");
-            Err(refusal)
+        assert!(matches!(of(0, 64), Err(Error::ZeroSize { .. })));
+        for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
+            // Before the driver is called: the error names no call.
+            assert!(matches!(of(len, 64), Err(Error::Allocation { operation: None, .. })), "{len}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Vulkan's stages of an allocation: [`DeviceMemory`] with its host mapping, and the [`Exported`] descriptor.
+//! [`VulkanMemory`] with its host mapping, and the [`Exported`] descriptor.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,18 +6,19 @@ use std::ptr::{self, NonNull};
 
 use ash::vk;
 
-use crate::device::MemoryType;
-use crate::device::gpu::{CountedAllocation, VulkanRef};
-use crate::driver::vulkan::{BufferRequirements, DedicatedTo};
-use crate::driver::{Handle, descriptor, memfd};
+use super::{Of, Request};
+use crate::device::gpu::VulkanRef;
+use crate::driver::memory::CudaMemory;
+use crate::driver::vulkan::{DedicatedTo, Device};
+use crate::driver::{Handle, os};
 use crate::report::report;
 use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
 pub(crate) struct Exported {
-    fd: OwnedFd,
-    layout: Option<Layout>,
+    pub(super) fd: OwnedFd,
+    pub(super) layout: Option<Layout>,
 }
 
 /// How exported memory was allocated: an import has to repeat it (VUID-VkMemoryAllocateInfo-allocationSize-01742).
@@ -42,53 +43,42 @@ impl Exported {
         Self { layout: Some(layout), ..self }
     }
 
-    pub(super) fn layout(&self) -> Option<Layout> {
-        self.layout
-    }
-
     /// Whether it belongs to registered pages, of this or another process.
     pub(super) fn is_registered_pages(&self) -> bool {
-        memfd::is_ours(self.fd.as_fd())
+        os::is_memory_file(self.fd.as_fd())
     }
 
-    /// The size of the file behind it in bytes.
-    pub(super) fn size(&self) -> Result<u64> {
-        memfd::size(self.fd.as_fd())
+    /// Imports the memory as another memory object of `size` bytes, which can be exported again. Where the driver cannot export
+    /// it again, a duplicate of the descriptor is returned, too.
+    fn import(
+        &self,
+        device: &Device,
+        size: u64,
+        import: impl Fn(bool) -> Result<vk::DeviceMemory>,
+    ) -> Result<(vk::DeviceMemory, Option<OwnedFd>)> {
+        if self.layout.is_some_and(|layout| layout.size != size) {
+            // A buffer of this length requires another size here than in the exporter: not the same driver.
+            return Err(Error::vulkan("vkAllocateMemory", vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+        }
+        if device.sharing().exports_imports {
+            match import(true) {
+                // Not to be exported again, or the descriptor is wrong, which the next import tells.
+                Err(error @ Error::Vulkan { code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, .. }) => {
+                    report!(Debug, "imported memory to export: {error}");
+                }
+                result => return Ok((result?, None)),
+            }
+        }
+        let kept = os::duplicate(&self.fd)?;
+        Ok((import(false)?, Some(kept)))
     }
-
-    /// A descriptor of the same memory.
-    pub(super) fn duplicate(&self) -> Result<OwnedFd> {
-        descriptor::duplicate(self.fd.as_fd())
-    }
-}
-
-/// The memory to allocate from a device.
-#[derive(Clone, Copy)]
-pub(super) struct Request<'a> {
-    pub(super) gpu: &'a VulkanRef,
-    pub(super) memory_type: &'a MemoryType,
-    /// In bytes: more than 0 and at most the heap's size.
-    pub(super) size: u64,
-    pub(super) dedication: Dedication,
-    pub(super) flags: vk::MemoryAllocateFlags,
-}
-
-/// The buffer or image that an allocation is dedicated to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dedication {
-    None,
-    /// A buffer that is made for it.
-    Own,
-    /// The caller's buffer or image, which requires the size of the request.
-    To(DedicatedTo),
 }
 
 /// Exportable device memory, and the host's mapping of all of it.
 #[derive(Debug)]
-pub(super) struct DeviceMemory {
-    /// Null once it has been released.
+pub(super) struct VulkanMemory {
     handle: vk::DeviceMemory,
-    /// Null while it is not mapped.
+    /// Null without a host view.
     host_ptr: Handle<*mut u8>,
     size: u64,
     /// The buffer that was made for the memory. Destroyed after the memory.
@@ -96,65 +86,47 @@ pub(super) struct DeviceMemory {
     /// The descriptor of imported memory that the driver does not export.
     imported: Option<OwnedFd>,
     gpu: VulkanRef,
-    _counted: CountedAllocation,
 }
 
-impl DeviceMemory {
-    /// Allocates memory.
-    pub(super) fn allocate(counted: CountedAllocation, request: Request<'_>) -> Result<Self> {
-        Self::acquire(counted, request, |size, dedicated| {
-            let (device, index) = (request.gpu.device(), request.memory_type.info.index);
-            // SAFETY: the type is this GPU's, `Allocation` has checked the size, the allocation was counted, and a buffer
-            // or image requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature.
-            let handle = unsafe { device.allocate_memory(index, size, dedicated, request.flags) }?;
-            Ok((handle, None))
-        })
-    }
-
-    /// Imports exported memory as another memory object, which can be exported again. Where the driver cannot export it
-    /// again, a duplicate of the descriptor is kept.
-    pub(super) fn import(counted: CountedAllocation, request: Request<'_>, exported: &Exported) -> Result<Self> {
-        Self::acquire(counted, request, |size, dedicated| {
-            let (device, index) = (request.gpu.device(), request.memory_type.info.index);
-            if exported.layout.is_some_and(|layout| layout.size != size) {
-                // A buffer of this length requires another size here than in the exporter: not the same driver.
-                return Err(Error::vulkan("vkAllocateMemory", vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+impl VulkanMemory {
+    /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA. If it is
+    /// `dedicated`, then to the caller's buffer or image, or to a buffer that is made for it.
+    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>, dedicated: bool) -> Result<(Self, CudaMemory)> {
+        let (device, index) = (gpu.device(), request.memory_type.info.index);
+        debug_assert!((1..=request.memory_type.info.heap_size).contains(&request.size));
+        let (buffer, to, flags) = match request.of {
+            Of::Resources(block) => (None, block.dedicated_to, block.flags),
+            Of::Memory | Of::Exported(_) => {
+                let buffer = dedicated.then(|| DedicatedBuffer::create(gpu, index, request.size)).transpose()?;
+                let to = buffer.as_ref().map(|buffer| DedicatedTo::Buffer(buffer.handle));
+                (buffer, to, vk::MemoryAllocateFlags::empty())
             }
-            let fd = exported.fd.as_fd();
-            // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
-            let import = |export| unsafe { device.import_memory(index, size, fd, dedicated, export) };
-            if device.sharing().exports_imports {
-                match import(true) {
-                    // Not to be exported again, or the descriptor is wrong, which the next import tells.
-                    Err(error @ Error::Vulkan { code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, .. }) => {
-                        report!(Debug, "imported memory to export: {error}");
-                    }
-                    result => return Ok((result?, None)),
-                }
+        };
+        let size = buffer.as_ref().map_or(request.size, |buffer| buffer.size);
+        // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
+        // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
+        // by the contract of `Exported::new`.
+        let allocate = |fd, export| unsafe { device.allocate_memory(index, size, to, flags, fd, export) };
+        let (handle, imported) = match request.of {
+            Of::Exported(exported) => {
+                exported.import(device, size, |export| allocate(Some(exported.fd.as_fd()), export))?
             }
-            let kept = exported.duplicate()?;
-            Ok((import(false)?, Some(kept)))
-        })
-    }
-
-    fn acquire(
-        counted: CountedAllocation,
-        Request { gpu, memory_type, size, dedication, .. }: Request<'_>,
-        acquire: impl FnOnce(u64, Option<DedicatedTo>) -> Result<(vk::DeviceMemory, Option<OwnedFd>)>,
-    ) -> Result<Self> {
-        debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let buffer = match dedication {
-            Dedication::Own => Some(DedicatedBuffer::create(gpu, memory_type.info.index, size)?),
-            Dedication::None | Dedication::To(_) => None,
+            Of::Memory | Of::Resources(_) => (allocate(None, true)?, None),
         };
-        let size = buffer.as_ref().map_or(size, |buffer| buffer.size);
-        let dedicated = match (dedication, &buffer) {
-            (Dedication::To(resource), _) => Some(resource),
-            (_, buffer) => buffer.as_ref().map(|buffer| DedicatedTo::Buffer(buffer.handle)),
-        };
-        let (handle, imported) = acquire(size, dedicated)?;
         let host_ptr = Handle(ptr::null_mut());
-        Ok(Self { handle, host_ptr, size, buffer, imported, gpu: gpu.clone(), _counted: counted })
+        let mut memory = Self { handle, host_ptr, size, buffer, imported, gpu: gpu.clone() };
+        if request.kind.has_host_view() {
+            // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
+            memory.host_ptr = Handle(unsafe { device.map_memory(handle) }?.as_ptr());
+        }
+        let fd = match request.of {
+            // A driver need not export imported memory.
+            Of::Exported(exported) => os::duplicate(&exported.fd),
+            Of::Memory | Of::Resources(_) => memory.export(),
+        }?;
+        // SAFETY: the descriptor is of this memory object.
+        let cuda = unsafe { CudaMemory::import(fd, size, to.is_some()) }?;
+        Ok((memory, cuda))
     }
 
     /// The driver's handle.
@@ -162,31 +134,18 @@ impl DeviceMemory {
         self.handle
     }
 
-    /// The size of the memory object in bytes: the requested size, or more if it is dedicated.
-    pub(super) const fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Whether it is dedicated to a buffer of its own.
-    pub(super) const fn is_dedicated(&self) -> bool {
-        self.buffer.is_some()
+    /// How an import has to repeat it.
+    pub(super) const fn layout(&self) -> Layout {
+        Layout { size: self.size, dedicated: self.buffer.is_some() }
     }
 
     /// A new file descriptor of the memory.
     pub(super) fn export(&self) -> Result<OwnedFd> {
         match &self.imported {
-            Some(fd) => descriptor::duplicate(fd.as_fd()),
+            Some(fd) => os::duplicate(fd),
             // SAFETY: the handle is live until this value is dropped, and can be exported.
             None => unsafe { self.gpu.device().export_memory(self.handle) },
         }
-    }
-
-    /// Maps host-visible memory, once, until it is freed.
-    pub(super) fn map(&mut self) -> Result<()> {
-        debug_assert!(self.host_ptr.0.is_null());
-        // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
-        self.host_ptr = Handle(unsafe { self.gpu.device().map_memory(self.handle) }?.as_ptr());
-        Ok(())
     }
 
     /// The first byte for the CPU; `None` for memory that is not mapped.
@@ -195,33 +154,17 @@ impl DeviceMemory {
         NonNull::new(self.host_ptr.0)
     }
 
-    /// Flushes `(offset, size)`, whole atoms that begin within the memory. Does nothing where it is not mapped.
+    /// Flushes `(offset, size)`, whole atoms that begin within the memory.
     pub(super) fn flush(&self, range: (u64, u64)) -> Result<()> {
-        if self.host_ptr.0.is_null() {
-            return Ok(());
-        }
-        // SAFETY: the memory is mapped until it is freed, and `Allocation` passes whole atoms.
+        // SAFETY: the memory is mapped until it is freed, since memory without a host view is coherent: nobody flushes it.
+        // `Allocation` passes whole atoms.
         unsafe { self.gpu.device().flush(&self.range(range)) }
     }
 
     /// Invalidates `(offset, size)`, as [`flush`](Self::flush) flushes them.
     pub(super) fn invalidate(&self, range: (u64, u64)) -> Result<()> {
-        if self.host_ptr.0.is_null() {
-            return Ok(());
-        }
         // SAFETY: as in `flush`.
         unsafe { self.gpu.device().invalidate(&self.range(range)) }
-    }
-
-    /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
-    #[inline]
-    pub(super) fn release(&mut self) {
-        let handle = std::mem::take(&mut self.handle);
-        if handle != vk::DeviceMemory::null() {
-            // SAFETY: the handle is live, and this value was its only owner.
-            unsafe { self.gpu.device().free_memory(handle) };
-            self.buffer = None;
-        }
     }
 
     /// A range of whole atoms; the last may be cut off by the end of memory that is dedicated to a buffer or image of a
@@ -231,10 +174,12 @@ impl DeviceMemory {
     }
 }
 
-impl Drop for DeviceMemory {
+impl Drop for VulkanMemory {
+    /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
     #[inline]
     fn drop(&mut self) {
-        self.release();
+        // SAFETY: the handle is live, and this value was its only owner.
+        unsafe { self.gpu.device().free_memory(self.handle) };
     }
 }
 
@@ -249,9 +194,9 @@ struct DedicatedBuffer {
 
 impl DedicatedBuffer {
     fn create(gpu: &VulkanRef, type_index: u32, size: u64) -> Result<Self> {
-        let BufferRequirements { buffer, size, memory_types } = gpu.device().create_buffer(size)?;
-        let created = Self { handle: buffer, size, gpu: gpu.clone() };
-        if memory_types & (1 << type_index) == 0 {
+        let (handle, requirements) = gpu.device().create_buffer(size)?;
+        let created = Self { handle, size: requirements.size, gpu: gpu.clone() };
+        if requirements.memory_type_bits & (1 << type_index) == 0 {
             return Err(Error::vulkan("vkGetBufferMemoryRequirements", vk::Result::ERROR_FEATURE_NOT_PRESENT));
         }
         Ok(created)

@@ -1,4 +1,5 @@
-//! [`MemoryInfo`], and queries of the driver and of GPUs: devices, an address's device, memory types, attributes, counts.
+//! [`MemoryInfo`], and queries of the driver and of GPUs: devices, an address's device, memory types, attributes, counts, and
+//! whether CUDA's own memory can be exported as a dma-buf and mapped by the CPU.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -8,9 +9,10 @@ use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 use super::Vkgdr;
 use super::memory_type::{MemoryType, MemoryTypeInfo, Source};
 use crate::addresses;
-use crate::driver::cuda::cuda;
-use crate::driver::system_memory;
-use crate::{MemoryKind, Result};
+use crate::driver::cuda::{DeviceAttribute, cuda};
+use crate::driver::os;
+use crate::error::CudaCode;
+use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result};
 
 /// How much memory of a kind there is. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,8 @@ impl fmt::Display for MemoryInfoSource {
 ///
 /// # Errors
 ///
-/// [`Error::Library`](crate::Error::Library) and [`Error::Symbol`](crate::Error::Symbol) when the driver is missing or
-/// too old, the driver's errors, such as `CUDA_ERROR_NO_DEVICE`, and [`Error::Forked`](crate::Error::Forked).
+/// [`Error::Library`] and [`Error::Symbol`] when the driver is missing or
+/// too old, the driver's errors, such as `CUDA_ERROR_NO_DEVICE`, and [`Error::Forked`].
 pub fn device_count() -> Result<i32> {
     let cuda = cuda()?;
     cuda.init()?;
@@ -94,10 +96,10 @@ impl Vkgdr {
         let MemoryTypeInfo { heap, heap_size: total, .. } = memory_type.info;
         let (available, source) = match memory_type.source {
             Source::Vulkan => match self.vulkan()?.device().heap_budget(heap) {
-                Some(budget) => (budget.available, MemoryInfoSource::Budget),
+                Some(available) => (available, MemoryInfoSource::Budget),
                 None => (total, MemoryInfoSource::Heap),
             },
-            Source::RegisteredPages => (system_memory::available(), MemoryInfoSource::System),
+            Source::RegisteredPages => (os::available_memory(), MemoryInfoSource::System),
             Source::Cuda | Source::DmaBuf => (cuda()?.free_memory()?, MemoryInfoSource::Cuda),
         };
         Ok(MemoryInfo { total, available, source })
@@ -114,7 +116,7 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory, and for
+    /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory, and for
     /// memory that needs Vulkan the error of starting Vulkan.
     pub fn memory_type_of(&self, kind: MemoryKind) -> Result<MemoryTypeInfo> {
         self.memory_type(kind).map(|memory_type| memory_type.info)
@@ -124,7 +126,7 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// The error of `cuDeviceGetPCIBusId`, and [`Error::Forked`](crate::Error::Forked).
+    /// The error of `cuDeviceGetPCIBusId`, and [`Error::Forked`].
     pub fn pci_bus_id(&self) -> Result<String> {
         cuda()?.device_pci_bus_id(self.device())
     }
@@ -152,4 +154,47 @@ impl Vkgdr {
     pub fn live_allocations(&self) -> u32 {
         self.gpu().live_allocations()
     }
+}
+
+/// The first driver that maps dma-bufs, as `cuDriverGetVersion` reports it: CUDA 13.3, R610.
+const FIRST_VERSION: i32 = 13_030;
+
+/// Whether the device has an attribute; false where the driver does not know it.
+fn has_attribute(attribute: DeviceAttribute, device: CUdevice) -> Result<bool> {
+    match cuda()?.device_attribute(attribute as i32, device) {
+        Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => Ok(false),
+        answer => answer.map(|value| value != 0),
+    }
+}
+
+/// Fails unless the driver exports memory of the device.
+pub(crate) fn check_export(device: CUdevice) -> Result<()> {
+    if has_attribute(DeviceAttribute::DmaBuf, device)? { Ok(()) } else { refuse(NoMapping::NoExport { device }) }
+}
+
+/// Fails unless the driver and the device let the CPU map device memory.
+pub(crate) fn check_mapping(device: CUdevice) -> Result<()> {
+    let version = cuda()?.version()?;
+    if version < FIRST_VERSION {
+        return refuse(NoMapping::Driver { version });
+    }
+    check_export(device)?;
+    if has_attribute(DeviceAttribute::DmaBufMmap, device)? { Ok(()) } else { refuse(NoMapping::NoMmap { device }) }
+}
+
+/// The type of mapped memory that CUDA allocates on the device. The CPU caches it where the GPU is coherent with it, unless the
+/// mapping goes through the PCIe BAR.
+pub(crate) fn mapped_memory_type(device: CUdevice, pcie: bool, flags: OpenFlags) -> Result<MemoryType> {
+    let size = cuda()?.device_total_memory(device)?;
+    let cached = !pcie && has_attribute(DeviceAttribute::UsesHostPageTables, device)?;
+    Ok(MemoryType::for_dma_buf(size, cached, flags))
+}
+
+/// The type of memory without a host view that CUDA allocates on the device.
+pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
+    Ok(MemoryType::for_cuda(cuda()?.device_total_memory(device)?))
+}
+
+fn refuse<T>(reason: NoMapping) -> Result<T> {
+    Err(Error::NoMapping { address: 0, reason })
 }

@@ -4,20 +4,19 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
-use super::find_vulkan_device::{Found, find_vulkan_device};
-use super::memory_type::{self, MemoryType, MemoryTypeInfo};
-use super::trial_results::TrialResults;
+use super::memory_type::{self, MemoryType, MemoryTypeInfo, Source};
+use crate::diagnosis::{Evidence, System};
 use crate::driver::cuda::cuda;
-use crate::driver::vulkan::Device;
+use crate::driver::vulkan::{Device, HEADLESS, Instance, PhysicalDevice};
 use crate::engine::SharedThresholds;
+use crate::error::hyphenated;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::RetireQueue;
@@ -25,19 +24,22 @@ use crate::{Error, MemoryKind, OpenFlags, Result};
 
 /// A GPU that CUDA knows.
 pub(crate) struct Gpu {
-    uuid: [u8; 16],
-    name: String,
-    /// Set once Vulkan was found to know the GPU as well. Handles that were opened before continue without it.
-    vulkan: OnceLock<VulkanGpu>,
-    /// Held by the thread that looks for the Vulkan device. The error of the search that found that Vulkan lacks the GPU.
-    search: Lock<Option<Error>>,
+    pub(super) uuid: [u8; 16],
+    /// What CUDA calls it.
+    pub(super) name: String,
+    /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
+    vulkan: Lock<Option<Result<VulkanRef>>>,
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
     registers_host: AtomicBool,
-    trial_results: TrialResults,
+    /// The results of trial allocations, by kind and by source and index of the memory type.
+    trials: Lock<Vec<(Trial, Result<()>)>>,
     retired: RetireQueue,
-    live_allocations: AtomicU32,
+    /// Cloned by each live allocation.
+    live_allocations: Arc<()>,
     copy_thresholds: SharedThresholds,
 }
+
+type Trial = (MemoryKind, Source, u32);
 
 /// A GPU's Vulkan device and its memory types.
 pub(crate) struct VulkanGpu {
@@ -51,44 +53,32 @@ pub(crate) struct VulkanGpu {
     pub(crate) queue: Arc<Mutex<()>>,
 }
 
-/// A reference that keeps a GPU's Vulkan device alive.
-#[derive(Debug, Clone)]
-pub(crate) enum VulkanRef {
-    /// The device that handles of the GPU share, never freed.
-    Shared(&'static VulkanGpu),
-    /// A device that the program made.
-    Program(Arc<VulkanGpu>),
-}
-
-impl Deref for VulkanRef {
-    type Target = VulkanGpu;
-
-    #[inline]
-    fn deref(&self) -> &VulkanGpu {
-        match self {
-            Self::Shared(gpu) => gpu,
-            Self::Program(gpu) => gpu,
-        }
-    }
-}
-
-/// One live allocation in its GPU's count.
-#[derive(Debug)]
-pub(crate) struct CountedAllocation(&'static Gpu);
-
-impl Drop for CountedAllocation {
-    fn drop(&mut self) {
-        self.0.live_allocations.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// A reference that keeps a GPU's Vulkan device alive: one that handles of the GPU share and that is never freed, or a program's.
+pub(crate) type VulkanRef = Arc<VulkanGpu>;
 
 impl VulkanGpu {
-    /// Finds the GPU's Vulkan device and creates the logical one. `name` is what CUDA calls the GPU. Also returns a line for
-    /// the log.
+    /// Finds the Vulkan device of a CUDA device, by the loader, otherwise by NVIDIA's headless driver without the loader, and
+    /// creates the logical one. `name` is what CUDA calls the GPU. Also returns a line for the log.
+    ///
+    /// # Errors
+    ///
+    /// The loader's error, with the cause as far as the system shows one.
     fn create(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<(Self, Option<String>)> {
-        let Found { instance, physical, note } = find_vulkan_device(device, uuid, name)?;
-        let device = instance.create_device(physical)?;
-        Ok((Self::new(device), note))
+        let with = |(instance, physical): (&Instance, _)| instance.create_device(physical).map(Self::new);
+        let error = match among(Instance::get(), device, uuid) {
+            Ok(found) => return Ok((with(found)?, None)),
+            // The loader knows no driver for the GPU. Other errors, such as a lack of memory, would meet the other, too.
+            Err(error @ (Error::Library { .. } | Error::NoMatchingDevice { .. })) => error,
+            Err(error @ Error::Vulkan { code: vk::Result::ERROR_INCOMPATIBLE_DRIVER, .. }) => error,
+            Err(error @ Error::Vulkan { code: vk::Result::ERROR_INITIALIZATION_FAILED, .. }) => error,
+            Err(error) => return Err(error),
+        };
+        let Ok(found) = among(Instance::headless(), device, uuid) else {
+            let cause = Evidence::gather(&System::here()).cause(name).to_string();
+            return Err(Error::NoVulkan { error: Box::new(error), cause });
+        };
+        let note = format!("using {HEADLESS} without the Vulkan loader, since: {error}");
+        Ok((with(found)?, Some(note)))
     }
 
     pub(crate) fn new(device: Device) -> Self {
@@ -157,6 +147,26 @@ impl VulkanGpu {
     }
 }
 
+/// The device of an instance with this UUID.
+fn among(
+    instance: Result<&'static Instance>,
+    device: CUdevice,
+    uuid: [u8; 16],
+) -> Result<(&'static Instance, PhysicalDevice)> {
+    let instance = instance?;
+    let mut devices = instance.physical_devices()?;
+    // A driver that does not report a UUID leaves zeroes, which must not match each other.
+    if let Some(matching) = devices.iter().position(|found| found.uuid == uuid && uuid != [0; 16]) {
+        return Ok((instance, devices.swap_remove(matching)));
+    }
+    let list: Vec<_> = devices.iter().map(|found| format!("{} ({})", found.name, hyphenated(found.uuid))).collect();
+    let found = match list.as_slice() {
+        [] => "Vulkan has no device at all".to_owned(),
+        list => format!("Vulkan has {}", list.join(", ")),
+    };
+    Err(Error::NoMatchingDevice { device, uuid, found })
+}
+
 /// The mutex for the queue of a Vulkan device. A program may open handles on its device more than once, and on that of this
 /// crate.
 fn queue_of(device: vk::Device) -> Arc<Mutex<()>> {
@@ -182,29 +192,24 @@ impl Gpu {
     /// device, are not. One that may pass, such as a shortage of memory, is this call's error.
     pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<VulkanRef>)> {
         let gpu = Self::without_vulkan(device, uuid)?;
-        if let Some(vulkan) = gpu.vulkan.get() {
-            return Ok((gpu, Ok(VulkanRef::Shared(vulkan))));
+        let mut known = gpu.vulkan.lock();
+        if let Some(known) = &*known {
+            return Ok((gpu, known.clone()));
         }
-        let mut search = gpu.search.lock();
-        // Another thread may have searched meanwhile.
-        let created = match (gpu.vulkan.get(), &*search) {
-            (Some(vulkan), _) => return Ok((gpu, Ok(VulkanRef::Shared(vulkan)))),
-            (None, Some(missing)) => Err(missing.clone()),
-            (None, None) => VulkanGpu::create(device, uuid, &gpu.name),
-        };
-        match created {
+        match VulkanGpu::create(device, uuid, &gpu.name) {
             Ok((vulkan, note)) => {
-                let vulkan = gpu.vulkan.get_or_init(|| vulkan);
-                drop(search);
+                let vulkan = Ok(Arc::new(vulkan));
+                *known = Some(vulkan.clone());
+                drop(known);
                 if let Some(note) = note {
                     report!(Info, "{note}");
                 }
-                Ok((gpu, Ok(VulkanRef::Shared(vulkan))))
+                Ok((gpu, vulkan))
             }
             Err(error) if error.is_exhaustion() || matches!(error, Error::Forked) => Err(error),
             Err(error) => {
                 if matches!(error, Error::NoVulkan { .. }) {
-                    *search = Some(error.clone());
+                    *known = Some(Err(error.clone()));
                 }
                 Ok((gpu, Err(error)))
             }
@@ -231,22 +236,13 @@ impl Gpu {
         Ok(Self {
             uuid,
             name: cuda()?.device_name(device)?,
-            vulkan: OnceLock::new(),
-            search: Lock::default(),
+            vulkan: Lock::default(),
             registers_host: AtomicBool::new(false),
-            trial_results: TrialResults::default(),
+            trials: Lock::default(),
             retired: RetireQueue::default(),
-            live_allocations: AtomicU32::new(0),
+            live_allocations: Arc::default(),
             copy_thresholds: SharedThresholds::default(),
         })
-    }
-
-    pub(crate) const fn uuid(&self) -> [u8; 16] {
-        self.uuid
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
@@ -260,20 +256,26 @@ impl Gpu {
         !self.registers_host.swap(true, Ordering::Relaxed)
     }
 
-    pub(crate) const fn trial_results(&self) -> &TrialResults {
-        &self.trial_results
+    /// The result of an earlier trial of a memory type for a kind, if any.
+    pub(crate) fn trial(&self, kind: MemoryKind, memory_type: &MemoryType) -> Option<Result<()>> {
+        let key = (kind, memory_type.source, memory_type.info.index);
+        self.trials.lock().iter().find(|(of, _)| *of == key).map(|(_, result)| result.clone())
     }
 
-    /// Counts an allocation that is about to be made. `None` if there are `max` already.
-    pub(crate) fn count_allocation(&'static self, max: u32) -> Option<CountedAllocation> {
-        let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
-        // Made even at the limit: its drop restores the count.
-        let counted = CountedAllocation(self);
-        (before < max).then_some(counted)
+    /// Remembers the result of a trial. The first of a memory type counts.
+    pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType, result: Result<()>) {
+        let key = (kind, memory_type.source, memory_type.info.index);
+        self.trials.lock().push((key, result));
+    }
+
+    /// Counts an allocation that is about to be made, until the result is dropped. `None` if there are `max` already.
+    pub(crate) fn count_allocation(&self, max: u32) -> Option<Arc<()>> {
+        let counted = self.live_allocations.clone();
+        (self.live_allocations() <= max).then_some(counted)
     }
 
     pub(super) fn live_allocations(&self) -> u32 {
-        self.live_allocations.load(Ordering::Relaxed)
+        u32::try_from(Arc::strong_count(&self.live_allocations) - 1).unwrap_or(u32::MAX)
     }
 
     pub(crate) const fn retired(&self) -> &RetireQueue {

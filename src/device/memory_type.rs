@@ -37,10 +37,6 @@ impl MemoryTypeInfo {
     /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and
     /// memory that CUDA allocates.
     pub const OUTSIDE_VULKAN: u32 = u32::MAX;
-
-    pub(super) const fn outside_vulkan(heap_size: u64, flags: vk::MemoryPropertyFlags) -> Self {
-        Self { index: Self::OUTSIDE_VULKAN, heap: Self::OUTSIDE_VULKAN, heap_size, flags }
-    }
 }
 
 /// A memory type as a handle uses it.
@@ -59,57 +55,56 @@ pub(crate) struct MemoryType {
     pub(crate) granularity: usize,
 }
 
-/// The granularity of memory that is not Vulkan's, in bytes: a cache line.
-const LINE: usize = 64;
+/// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
+/// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
+/// Limits").
+///
+/// So no line holds bytes of two allocations, and a copy may load whole lines.
+pub(crate) const LINE: usize = 64;
 
 impl MemoryType {
     /// The type of host memory without Vulkan: pages of the system's `size` bytes of memory. The CPU caches them, and the
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
-        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         let properties = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
-        Self {
-            source: Source::RegisteredPages,
-            info: MemoryTypeInfo::outside_vulkan(size, properties),
-            coherent,
-            cached: true,
-            atom: if coherent { 1 } else { LINE },
-            granularity: LINE,
-        }
+        Self::outside_vulkan(Source::RegisteredPages, size, properties, flags)
     }
 
     /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. Both
     /// sides see it coherently, as with gdrcopy.
-    pub(crate) fn for_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
-        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
+    pub(super) fn for_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
         let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
         let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
-        Self {
-            source: Source::DmaBuf,
-            info: MemoryTypeInfo::outside_vulkan(size, properties | cache),
-            coherent,
-            cached,
-            atom: if coherent { 1 } else { LINE },
-            granularity: LINE,
-        }
+        Self::outside_vulkan(Source::DmaBuf, size, properties | cache, flags)
     }
 
     /// The type of device memory without Vulkan: of the device's `size` bytes of memory.
     pub(super) fn for_cuda(size: u64) -> Self {
+        Self::outside_vulkan(Source::Cuda, size, Property::DEVICE_LOCAL, OpenFlags::empty())
+    }
+
+    fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
+        let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
+        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         Self {
-            source: Source::Cuda,
-            info: MemoryTypeInfo::outside_vulkan(size, Property::DEVICE_LOCAL),
-            coherent: true,
-            cached: false,
-            atom: 1,
+            source,
+            info: MemoryTypeInfo { index, heap, heap_size, flags: properties },
+            coherent,
+            cached: properties.contains(Property::HOST_CACHED),
+            atom: if coherent { 1 } else { LINE },
             granularity: LINE,
         }
     }
 }
 
-/// Excluded: memory that exists only while a tile is rendered, and protected memory, which the CPU and CUDA cannot
-/// access.
-const UNUSABLE: Property = Property::from_raw(Property::LAZILY_ALLOCATED.as_raw() | Property::PROTECTED.as_raw());
+/// Excluded: memory that exists only while a tile is rendered, protected memory, which the CPU and CUDA cannot access, and AMD's
+/// types, which need a feature of the device (VUID-vkAllocateMemory-deviceCoherentMemory-02790).
+const UNUSABLE: Property = Property::from_raw(
+    Property::LAZILY_ALLOCATED.as_raw()
+        | Property::PROTECTED.as_raw()
+        | Property::DEVICE_COHERENT_AMD.as_raw()
+        | Property::DEVICE_UNCACHED_AMD.as_raw(),
+);
 
 /// The properties that a kind requires.
 pub(super) fn required(kind: MemoryKind, flags: OpenFlags) -> Property {
@@ -152,9 +147,7 @@ pub(super) fn at(
     index: u32,
     flags: OpenFlags,
 ) -> Option<(MemoryKind, MemoryType)> {
-    // AMD's types need a feature of the device (VUID-vkAllocateMemory-deviceCoherentMemory-02790).
-    let unusable = UNUSABLE | Property::DEVICE_COHERENT_AMD | Property::DEVICE_UNCACHED_AMD;
-    let info = list(memory).find(|info| info.index == index && !info.flags.intersects(unusable))?;
+    let info = list(memory).find(|info| info.index == index && !info.flags.intersects(UNUSABLE))?;
     let kind = match (info.flags.contains(Property::HOST_VISIBLE), info.flags.contains(Property::DEVICE_LOCAL)) {
         (true, true) => MemoryKind::Mapped,
         (true, false) => MemoryKind::Host,
@@ -233,55 +226,45 @@ mod tests {
         ])
     }
 
-    fn index(memory: &vk::PhysicalDeviceMemoryProperties, kind: MemoryKind, flags: OpenFlags) -> Option<u32> {
-        choose(memory, 64, kind, flags).map(|t| t.info.index)
+    /// The types for each kind.
+    fn chosen(memory: &vk::PhysicalDeviceMemoryProperties, flags: OpenFlags) -> [Option<MemoryType>; 3] {
+        MemoryKind::ALL.map(|kind| choose(memory, 64, kind, flags))
     }
 
     #[test]
-    fn a_discrete_gpu_serves_every_kind_from_its_own_type() {
-        let found = MemoryKind::ALL.map(|kind| index(&discrete(), kind, OpenFlags::empty()));
-        assert_eq!(found, [Some(4), Some(3), Some(1)]);
-    }
-
-    #[test]
-    fn one_type_that_is_everything_serves_every_kind() {
-        let integrated = memory(&[(LOCAL | VISIBLE | COHERENT | CACHED, 0)]);
-        let found = MemoryKind::ALL.map(|kind| index(&integrated, kind, OpenFlags::REQUIRE_COHERENT));
-        assert_eq!(found, [Some(0); 3]);
-    }
-
-    #[test]
-    fn coherent_memory_is_preferred_and_required_on_request() {
-        let both = memory(&[(LOCAL | VISIBLE, 0), (LOCAL | VISIBLE | COHERENT, 0)]);
-        assert_eq!(index(&both, MemoryKind::Mapped, OpenFlags::empty()), Some(1));
-        let without = memory(&[(LOCAL | VISIBLE, 0)]);
-        assert_eq!(index(&without, MemoryKind::Mapped, OpenFlags::empty()), Some(0));
-        assert_eq!(index(&without, MemoryKind::Mapped, OpenFlags::REQUIRE_COHERENT), None);
-        assert_eq!(index(&without, MemoryKind::Device, OpenFlags::REQUIRE_COHERENT), Some(0));
+    fn every_kind_has_the_best_type_that_there_is() {
+        let (none, coherent) = (OpenFlags::empty(), OpenFlags::REQUIRE_COHERENT);
+        let (integrated, headless) = (
+            memory(&[(LOCAL | VISIBLE | COHERENT | CACHED, 0)]),
+            memory(&[(LOCAL, 0), (VISIBLE | COHERENT | CACHED, 1)]),
+        );
+        let (both, incoherent) =
+            (memory(&[(LOCAL | VISIBLE, 0), (LOCAL | VISIBLE | COHERENT, 0)]), memory(&[(LOCAL | VISIBLE, 0)]));
+        let unusable = memory(&[(LOCAL | Property::LAZILY_ALLOCATED, 0), (LOCAL | Property::PROTECTED, 0)]);
+        for (memory, flags, expected) in [
+            (discrete(), none, [Some(4), Some(3), Some(1)]),
+            (integrated, coherent, [Some(0); 3]),
+            (headless, none, [None, Some(1), Some(0)]),
+            (both, none, [Some(1), None, Some(0)]),
+            (incoherent, none, [Some(0), None, Some(0)]),
+            (incoherent, coherent, [None, None, Some(0)]),
+            (unusable, none, [None; 3]),
+        ] {
+            let found = chosen(&memory, flags).map(|found| found.map(|found| found.info.index));
+            assert_eq!(found, expected, "{flags:?} {:?}", memory.memory_types_as_slice());
+        }
     }
 
     #[test]
     fn non_coherence_is_forced_only_in_what_is_reported() {
-        let flags = OpenFlags::FORCE_NON_COHERENT | OpenFlags::REQUIRE_COHERENT;
-        let found = choose(&discrete(), 64, MemoryKind::Mapped, flags);
-        assert_eq!(found.map(|t| (t.info.index, t.coherent, t.atom)), Some((4, false, 64)));
-        let coherent = choose(&discrete(), 64, MemoryKind::Mapped, OpenFlags::empty());
-        assert_eq!(coherent.map(|t| (t.coherent, t.atom, t.info.heap_size)), Some((true, 1, 256 << 20)));
-    }
-
-    #[test]
-    fn memory_that_is_exported_has_the_same_size_however_its_handle_was_opened() {
-        let granularity = |flags| choose(&discrete(), 64, MemoryKind::Mapped, flags).map(|t| t.granularity);
-        assert_eq!(granularity(OpenFlags::empty()), Some(64));
-        assert_eq!(granularity(OpenFlags::FORCE_NON_COHERENT), Some(64));
-    }
-
-    #[test]
-    fn every_type_is_listed_with_its_heap() {
-        let listed: Vec<_> = list(&discrete()).map(|t| (t.index, t.heap, t.heap_size, t.flags)).collect();
-        assert_eq!(listed.len(), 5);
-        assert_eq!(listed[1], (1, 0, 24 << 30, LOCAL));
-        assert_eq!(listed[4], (4, 2, 256 << 20, LOCAL | VISIBLE | COHERENT));
+        for (flags, expected) in [
+            (OpenFlags::FORCE_NON_COHERENT | OpenFlags::REQUIRE_COHERENT, (4, 256 << 20, false, 64, 64)),
+            (OpenFlags::empty(), (4, 256 << 20, true, 1, 64)),
+        ] {
+            let [mapped, ..] = chosen(&discrete(), flags);
+            let found = mapped.map(|t| (t.info.index, t.info.heap_size, t.coherent, t.atom, t.granularity));
+            assert_eq!(found, Some(expected), "{flags:?}");
+        }
     }
 
     #[test]
@@ -294,21 +277,5 @@ mod tests {
         let incoherent = memory(&[(LOCAL | VISIBLE, 0), (LOCAL, 0), (LOCAL | Property::PROTECTED, 0)]);
         assert_eq!(kinds(&incoherent, OpenFlags::empty())[..3], [mapped, device, None]);
         assert_eq!(kinds(&incoherent, OpenFlags::REQUIRE_COHERENT)[..3], [None, device, None]);
-        let forced =
-            at(&discrete(), 64, 4, OpenFlags::FORCE_NON_COHERENT).map(|(_, found)| (found.coherent, found.atom));
-        assert_eq!(forced, Some((false, 64)));
-    }
-
-    #[test]
-    fn unusable_types_are_passed_over() {
-        let only = memory(&[(LOCAL | Property::LAZILY_ALLOCATED, 0), (LOCAL | Property::PROTECTED, 0)]);
-        assert_eq!(index(&only, MemoryKind::Device, OpenFlags::empty()), None);
-    }
-
-    #[test]
-    fn a_gpu_without_mapped_memory_has_the_other_kinds() {
-        let headless = memory(&[(LOCAL, 0), (VISIBLE | COHERENT | CACHED, 1)]);
-        let found = MemoryKind::ALL.map(|kind| index(&headless, kind, OpenFlags::empty()));
-        assert_eq!(found, [None, Some(1), Some(0)]);
     }
 }

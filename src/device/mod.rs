@@ -1,17 +1,12 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
-//! [`gpu`] holds the state that all handles of a GPU share, including what is [retired](crate::retire); [`find_vulkan_device`]
-//! finds its Vulkan device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of
-//! each kind, and [`trial_results`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be
-//! mapped; [`facts`] queries the GPU and its driver.
+//! [`gpu`] holds the state that all handles of a GPU share, including what is [retired](crate::retire), and finds its Vulkan
+//! device; [`memory_type`] chooses the memory type of each kind; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
-pub(crate) mod dma_buf;
 pub(crate) mod facts;
-mod find_vulkan_device;
 pub(crate) mod gpu;
 mod memory_type;
-mod trial_results;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,16 +16,17 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
-use crate::driver::{fork, system_memory};
+use crate::driver::{fork, os};
 use crate::engine::{CopyEngines, CopyThresholds};
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version};
+pub(crate) use facts::{check_export, check_mapping, device_memory_type, mapped_memory_type};
 use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
-pub(crate) use memory_type::{MemoryType, Source};
+pub(crate) use memory_type::{LINE, MemoryType, Source};
 
 /// A GPU whose memory can be allocated.
 ///
@@ -99,7 +95,8 @@ impl Vkgdr {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn open(device: CUdevice, flags: OpenFlags) -> Result<Self> {
-        Self::open_with(device, flags, |_| Ok(None))
+        let (gpu, device, vulkan) = find(device, flags)?;
+        Self::with_vulkan(gpu, device, vulkan, flags, None)
     }
 
     /// Opens the GPU of the CUDA context that is current on the calling thread.
@@ -122,21 +119,9 @@ impl Vkgdr {
     ///
     /// The errors of [`Vkgdr::open`].
     pub fn open_primary_context(device: CUdevice, flags: OpenFlags) -> Result<Self> {
-        Self::open_with(device, flags, |device| PrimaryContext::retain(device).map(Some))
-    }
-
-    fn open_with(
-        device: CUdevice,
-        flags: OpenFlags,
-        primary: impl FnOnce(CUdevice) -> Result<Option<PrimaryContext>>,
-    ) -> Result<Self> {
-        let flags = flags.checked()?;
-        let cuda = cuda()?;
-        cuda.init()?;
-        let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
-        let uuid = cuda.device_uuid(device)?;
-        let (gpu, vulkan) = Gpu::find(device, uuid)?;
-        Self::with_vulkan(gpu, device, vulkan, flags, primary)
+        let (gpu, device, vulkan) = find(device, flags)?;
+        let primary = PrimaryContext::retain(device)?;
+        Self::with_vulkan(gpu, device, vulkan, flags, Some(primary))
     }
 
     /// A handle of a GPU with this Vulkan device, or the error of finding one.
@@ -145,29 +130,23 @@ impl Vkgdr {
         device: CUdevice,
         vulkan: Result<VulkanRef>,
         flags: OpenFlags,
-        primary: impl FnOnce(CUdevice) -> Result<Option<PrimaryContext>>,
+        primary: Option<PrimaryContext>,
     ) -> Result<Self> {
-        let registered = MemoryType::registered_pages(system_memory::total(), flags);
-        let types = match &vulkan {
-            Ok(vulkan) => {
-                let [mapped, host, cuda] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
-                [mapped, host.or(Some(registered)), cuda]
-            }
-            Err(_) => [None, Some(registered), Some(MemoryType::for_cuda(cuda()?.device_total_memory(device)?))],
+        let registered = MemoryType::registered_pages(os::total_memory(), flags);
+        let [mapped, host, device_only] = match &vulkan {
+            Ok(vulkan) => MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags)),
+            Err(_) => [None, None, Some(device_memory_type(device)?)],
         };
-        let [mapped, others @ ..] = types;
         // Without Vulkan's mapped memory, CUDA's own, if the CPU can map that.
-        let of_cuda = || dma_buf::check_mapping(device).and_then(|()| dma_buf::memory_type(device, false, flags)).ok();
-        let types = [mapped.or_else(of_cuda), others[0], others[1]];
+        let of_cuda = || check_mapping(device).and_then(|()| mapped_memory_type(device, false, flags)).ok();
+        let types = [mapped.or_else(of_cuda), host.or(Some(registered)), device_only];
         if types[MemoryKind::Mapped as usize].is_none() && flags.contains(OpenFlags::REQUIRE_COHERENT) {
             return Err(no_memory_type(&vulkan, MemoryKind::Mapped, flags));
         }
-        let primary = primary(device)?;
         if let Err(error) = &vulkan {
             let mapped = if types[MemoryKind::Mapped as usize].is_some() { "maps CUDA's" } else { "has no mapped" };
-            report!(Info, "{} is opened without Vulkan and {mapped} memory: {error}", gpu.name());
+            report!(Info, "{} is opened without Vulkan and {mapped} memory: {error}", gpu.name);
         }
-        let last_context = Lock::default();
         let state = HandleState {
             gpu,
             device,
@@ -178,7 +157,7 @@ impl Vkgdr {
             engines: CopyEngines::default(),
             primary,
             kept: OnceLock::new(),
-            last_context,
+            last_context: Lock::default(),
             shortage_timeout: Lock::new(SHORTAGE_TIMEOUT),
         };
         Ok(Self { handle: Arc::new(state) })
@@ -193,13 +172,13 @@ impl Vkgdr {
     /// The UUID that CUDA and Vulkan agree on.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
-        self.handle.gpu.uuid()
+        self.handle.gpu.uuid
     }
 
     /// The GPU's name, as the CUDA driver gives it.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.handle.gpu.name()
+        &self.handle.gpu.name
     }
 
     /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1 s by
@@ -321,6 +300,12 @@ impl Vkgdr {
         vulkan_type.ok_or_else(|| no_memory_type(&handle.vulkan, kind, handle.flags))
     }
 
+    /// Whether a kind of memory may be allocated, as far as is known without trying.
+    pub(crate) fn may_have(&self, kind: MemoryKind) -> bool {
+        let is_refused = |of| self.gpu().trial(kind, &of).is_some_and(|result| result.is_err());
+        self.memory_type(kind).is_ok_and(|of| !is_refused(of))
+    }
+
     /// The type of host memory that is registered pages.
     pub(crate) fn registered_memory_type(&self) -> MemoryType {
         self.handle.registered
@@ -393,6 +378,16 @@ impl fmt::Debug for Vkgdr {
             .field("flags", &self.flags())
             .finish_non_exhaustive()
     }
+}
+
+/// The GPU of a CUDA device, or of that of the current context if the flags say so, with its number and its Vulkan device.
+fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, Result<VulkanRef>)> {
+    let flags = flags.checked()?;
+    let cuda = cuda()?;
+    cuda.init()?;
+    let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
+    let (gpu, vulkan) = Gpu::find(device, cuda.device_uuid(device)?)?;
+    Ok((gpu, device, vulkan))
 }
 
 /// The error for a kind of memory that a handle does not have.

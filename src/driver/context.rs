@@ -8,7 +8,8 @@ use std::ptr;
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
-use super::cuda::{Cuda, cuda};
+use super::cuda::{Cuda, call, cuda};
+use super::memory::log_failure;
 use super::{Handle, fork};
 use crate::error::CudaCode;
 use crate::report::report;
@@ -31,11 +32,10 @@ impl Context {
         let raw = cuda.context_current()?;
         // Fails with the driver's own error where no context is current.
         let device = cuda.context_device()?;
-        // SAFETY: null asks for the current context.
-        let id = unsafe { cuda.context_id(ptr::null_mut()) }?;
+        let id = cuda.context_id(ptr::null_mut())?;
         // An active primary context has other references: the one that is released here is not the last.
-        let is_primary = cuda.primary_context_is_active(device)?
-            && PrimaryContext::reference(cuda, device)?.context.raw == Handle(raw);
+        let is_primary =
+            cuda.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context.raw == Handle(raw);
         Ok(Self { raw: Handle(raw), id, primary: is_primary.then_some(device) })
     }
 
@@ -60,7 +60,7 @@ impl Context {
         match self.is_current() {
             Ok(true) => Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
             Ok(false) => match self.was_reset(cuda) {
-                Ok(true) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+                Ok(true) => Ok(Entered::destroyed(cuda)),
                 // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
                 Ok(false) => unsafe { self.push(cuda) },
                 Err(error) => Entered::failed(error, &[]),
@@ -85,16 +85,14 @@ impl Context {
     ///
     /// The context must be alive.
     unsafe fn push(self, cuda: &'static Cuda) -> Result<Entered> {
-        // SAFETY: by this method's contract.
-        if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
+        if let Err(error) = call!(cuda, cuCtxPushCurrent_v2(self.raw())) {
             return Entered::failed(error, &CudaCode::GONE);
         }
         let guard = ContextGuard { cuda, pushed: true };
         let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
-        // SAFETY: null asks for the current context, which the push has just set.
-        match unsafe { cuda.context_id(ptr::null_mut()) } {
+        match cuda.context_id(ptr::null_mut()) {
             Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
-            Ok(_) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+            Ok(_) => Ok(Entered::destroyed(cuda)),
             Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
         }
     }
@@ -106,8 +104,7 @@ impl Context {
         if self.id.is_none() {
             return Ok(false);
         }
-        // SAFETY: null asks for the current context.
-        match unsafe { cuda.context_id(ptr::null_mut()) } {
+        match cuda.context_id(ptr::null_mut()) {
             Ok(current) => Ok(current == self.id),
             // No context is current, or a destroyed one.
             Err(error) if error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)) => Ok(false),
@@ -162,6 +159,11 @@ pub(crate) enum Entered {
 }
 
 impl Entered {
+    /// A context that only its id shows to be destroyed.
+    fn destroyed(cuda: &Cuda) -> Self {
+        Self::Destroyed(cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))
+    }
+
     /// Classifies a failure, where the codes in `gone` mean that the context is gone.
     fn failed(error: Error, gone: &[i32]) -> Result<Self> {
         match error.cuda_code() {
@@ -180,8 +182,8 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     if let Ok(before) = before
         && !current().is_ok_and(|after| after == before)
     {
-        // SAFETY: `before` is null, or was current on this thread, and alive.
-        let restored = retry_once(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
+        // `before` is null, or was current on this thread, and alive.
+        let restored = retry_once(|| cuda().and_then(|cuda| call!(cuda, cuCtxSetCurrent(before))));
         if let Err(error) = restored {
             report!(Warn, "making a CUDA context current again: {error}");
         }
@@ -230,17 +232,12 @@ pub(crate) struct PrimaryContext {
 
 impl PrimaryContext {
     pub(crate) fn retain(device: CUdevice) -> Result<Self> {
-        let cuda = cuda()?;
-        let mut retained = Self::reference(cuda, device)?;
-        // SAFETY: the context was just retained.
-        retained.context.id = unsafe { cuda.context_id(retained.context.raw()) }?;
+        let (cuda, mut raw) = (cuda()?, ptr::null_mut());
+        call!(cuda, cuDevicePrimaryCtxRetain(&raw mut raw, device))?;
+        let context = Context { raw: Handle(raw), id: None, primary: Some(device) };
+        let mut retained = Self { context, device };
+        retained.context.id = cuda.context_id(raw)?;
         Ok(retained)
-    }
-
-    /// Retains the context. Its id is not known yet.
-    fn reference(cuda: &Cuda, device: CUdevice) -> Result<Self> {
-        let raw = Handle(cuda.primary_context_retain(device)?);
-        Ok(Self { context: Context { raw, id: None, primary: Some(device) }, device })
     }
 
     pub(crate) const fn context(&self) -> Context {
@@ -250,11 +247,7 @@ impl PrimaryContext {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
-        if fork::is_forked() {
-            return;
-        }
-        if let Err(error) = cuda().and_then(|cuda| cuda.primary_context_release(self.device)) {
-            report!(Warn, "releasing the primary context of CUDA device {}: {error}", self.device);
-        }
+        let released = cuda().and_then(|cuda| call!(cuda, cuDevicePrimaryCtxRelease_v2(self.device)));
+        log_failure("a primary context", released);
     }
 }

@@ -3,49 +3,49 @@
 //! The types are cudarc's. The functions are held here as plain pointers, since cudarc panics when the library or
 //! a symbol is missing. Return codes are received as integers: a newer driver may return codes that no enum of
 //! today lists.
+//!
+//! # Safety
+//!
+//! Handles that are passed to an `unsafe` function must be live; streams and semaphores must belong to the current context.
+//! What a call reads or writes must be valid until the stream has passed the work. An object that is freed or destroyed must
+//! not be used afterwards.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-mod existing;
-mod memory;
-#[cfg(feature = "vulkan")]
-mod semaphore;
-mod stream;
-
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
     CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUexternalMemory, CUexternalSemaphore, CUstream, CUuuid,
+    CUdeviceptr, CUevent, CUexternalMemory, CUexternalSemaphore, CUpointer_attribute as Attribute, CUstream, CUuuid,
 };
 
 use libloading::Library;
 
-use super::{fork, library};
+use super::stream::FillPattern;
+use super::{fork, load_library, os};
 use crate::error::{Call, CudaCode};
-use crate::lock::Lock;
 use crate::{Error, Result};
-pub(crate) use stream::FillPattern;
 
 const LIBRARY: &str = "libcuda.so.1";
-/// Declares [`Table`]: one field for each driver function, under the driver's own name.
+/// Declares [`Cuda`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
     (
         required { $($name:ident($($arg:ty),*);)* }
         optional { $($maybe:ident($($maybe_arg:ty),*);)* }
     ) => {
-        /// The driver's functions.
+        /// The functions of the loaded CUDA driver.
         #[expect(non_snake_case, reason = "the fields bear the driver's names")]
-        struct Table {
-            $($name: unsafe extern "C" fn($($arg),*) -> c_int,)*
-            $($maybe: Option<unsafe extern "C" fn($($maybe_arg),*) -> c_int>,)*
+        pub(crate) struct Cuda {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
+            $(pub(super) $maybe: Option<unsafe extern "C" fn($($maybe_arg),*) -> c_int>,)*
         }
 
-        impl Table {
+        impl Cuda {
             /// Looks every function up.
-            fn load(library: &'static Library) -> Result<Self> {
+            fn find(library: &Library) -> Result<Self> {
                 Ok(Self {
                     // SAFETY: the signature is the one in cuda.h for this symbol.
                     $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
@@ -126,21 +126,29 @@ driver_functions! {
 }
 
 /// Calls a driver function and turns its code into a result that names it: as the [`Call`] that is given, or by its name.
+/// A function after `?` is one that drivers may lack.
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),*)) => { call!($driver, $name($($arg),*) as stringify!($name)) };
     ($driver:expr, $name:ident($($arg:expr),*) as $call:expr) => {
         // SAFETY: the table holds the driver's own function of that name; out-pointers are live locals, and
-        // handles come from the driver (the caller's obligation, where the method is unsafe).
-        $driver.check($call, unsafe { ($driver.table.$name)($($arg),*) })
+        // handles come from the driver (the caller's obligation, where the function is unsafe).
+        $driver.check($call, unsafe { ($driver.$name)($($arg),*) })
+    };
+    ($driver:expr, ?$name:ident($($arg:expr),*)) => { call!($driver, ?$name($($arg),*) as stringify!($name)) };
+    ($driver:expr, ?$name:ident($($arg:expr),*) as $call:expr) => {
+        match $driver.$name {
+            // SAFETY: as above.
+            Some(function) => $driver.check($call, unsafe { function($($arg),*) }),
+            None => Err(Error::Symbol { library: LIBRARY, symbol: stringify!($name) }),
+        }
     };
 }
-use call;
-pub(crate) use existing::{DeviceAttribute, MemoryAt, Placement};
-use memory::{MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST};
+pub(super) use call;
 
-/// The loaded CUDA driver.
-pub(crate) struct Cuda {
-    table: Table,
+/// What a call writes to its output, which is `value` at first.
+fn output<T>(mut value: T, call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
+    call(&raw mut value)?;
+    Ok(value)
 }
 
 /// The CUDA driver, loaded at the first call.
@@ -160,29 +168,57 @@ static CUDA: OnceLock<Cuda> = OnceLock::new();
 
 #[cold]
 fn load() -> Result<&'static Cuda> {
-    let loaded = Cuda { table: Table::load(library()?)? };
+    // Vulkan is loaded after CUDA, so that this covers both.
+    fork::watch_forks()?;
+    let library = load_library(LIBRARY).map_err(|reason| {
+        fork::stop_watching_forks();
+        Error::Library { library: LIBRARY, reason }
+    })?;
+    let loaded = Cuda::find(&library)?;
     Ok(CUDA.get_or_init(|| loaded))
 }
 
-/// The driver's library, never unloaded.
-fn library() -> Result<&'static Library> {
-    static LOADED: Lock<Option<&'static Library>> = Lock::new(None);
-    // Vulkan is loaded after CUDA, so that this covers both.
-    fork::watch_forks()?;
-    let mut loaded = LOADED.lock();
-    if let Some(library) = *loaded {
-        return Ok(library);
-    }
-    match library::load(LIBRARY) {
-        Ok(library) => Ok(*loaded.insert(library)),
-        Err(reason) => {
-            // A child that is not marked must not inherit the lock.
-            drop(loaded);
-            fork::stop_watching_forks();
-            Err(Error::Library { library: LIBRARY, reason })
-        }
-    }
+/// A property of a device; the value is its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum DeviceAttribute {
+    /// Whether device memory can be exported as a dma-buf.
+    DmaBuf = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as isize,
+    /// Whether the CPU can map such a dma-buf: `CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` of CUDA 13.3, which cudarc lacks.
+    DmaBufMmap = 152,
+    /// Whether the device accesses the CPU's memory by the CPU's page tables, so that the CPU caches the device's memory.
+    UsesHostPageTables =
+        sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as isize,
 }
+
+/// The kind of memory at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// The driver does not know the address.
+    Unknown,
+    Device,
+    Host,
+    Managed,
+}
+
+/// Live memory, as the driver describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryAt {
+    pub(crate) placement: Placement,
+    pub(crate) device: CUdevice,
+    /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
+    pub(crate) buffer_id: c_ulonglong,
+    /// The first address of the allocation; of mapped virtual memory (`cuMemMap`), that of the reserved addresses.
+    pub(crate) start: CUdeviceptr,
+    /// The bytes from `start`; of virtual memory, some of them may have no memory.
+    pub(crate) len: usize,
+}
+
+// The driver writes these as integers, which may have values that today's enums lack.
+const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
+const CAPTURE_STATUS_NONE: c_uint = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
 
 impl Cuda {
     #[inline]
@@ -191,10 +227,10 @@ impl Cuda {
     }
 
     #[cold]
-    fn error(&self, call: Call, code: c_int) -> Error {
+    pub(super) fn error(&self, call: Call, code: c_int) -> Error {
         let mut name = ptr::null();
         // SAFETY: `name` is a live local; an unknown code leaves it null.
-        unsafe { (self.table.cuGetErrorName)(code, &raw mut name) };
+        unsafe { (self.cuGetErrorName)(code, &raw mut name) };
         // SAFETY: the driver's names are static strings, and the library is never unloaded.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr::<'static>(name) });
         // The documented name: without the suffix of the ABI version.
@@ -202,117 +238,77 @@ impl Cuda {
             if let Call::Other(symbol) = call { symbol.strip_suffix("_v2").unwrap_or(symbol).into() } else { call };
         Error::cuda(call, CudaCode::new(code, name.and_then(|n| n.to_str().ok())))
     }
+}
 
-    /// The error for a destroyed context, where only its id shows that.
-    pub(crate) fn destroyed_context(&self) -> Error {
-        self.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED)
-    }
-
+/// The driver, its devices and contexts.
+impl Cuda {
     pub(crate) fn init(&self) -> Result<()> {
         call!(self, cuInit(0) as Call::StartCuda)
     }
 
-    pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16]> {
-        let mut uuid = CUuuid { bytes: [0; 16] };
-        call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device))?;
-        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
-    }
-
     /// The newest CUDA version that the driver supports, as `1000 * major + 10 * minor`.
     pub(crate) fn version(&self) -> Result<i32> {
-        let mut version = 0;
-        call!(self, cuDriverGetVersion(&raw mut version))?;
-        Ok(version)
+        output(0, |version| call!(self, cuDriverGetVersion(version)))
     }
 
     pub(crate) fn device_count(&self) -> Result<i32> {
-        let mut count = 0;
-        call!(self, cuDeviceGetCount(&raw mut count))?;
-        Ok(count)
+        output(0, |count| call!(self, cuDeviceGetCount(count)))
+    }
+
+    pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16]> {
+        let uuid = output(CUuuid { bytes: [0; 16] }, |uuid| call!(self, cuDeviceGetUuid_v2(uuid, device)))?;
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
     pub(crate) fn device_name(&self, device: CUdevice) -> Result<String> {
-        let mut name = [0 as c_char; 256];
-        call!(self, cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
+        let name = output([0; 256], |name| call!(self, cuDeviceGetName(name.cast(), 256, device)))?;
         Ok(text(&name))
     }
 
     /// Domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
     pub(crate) fn device_pci_bus_id(&self, device: CUdevice) -> Result<String> {
-        let mut id = [0 as c_char; 64];
-        call!(self, cuDeviceGetPCIBusId(id.as_mut_ptr(), 64, device))?;
+        let id = output([0; 64], |id| call!(self, cuDeviceGetPCIBusId(id.cast(), 64, device)))?;
         Ok(text(&id))
     }
 
-    /// Whether the device's primary context exists.
-    pub(crate) fn primary_context_is_active(&self, device: CUdevice) -> Result<bool> {
-        let (mut flags, mut active) = (0, 0);
-        call!(self, cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active))?;
-        Ok(active != 0)
+    /// An integer property of a device, by its number; `CUDA_ERROR_INVALID_VALUE` for one that the driver does not know.
+    pub(crate) fn device_attribute(&self, number: c_int, device: CUdevice) -> Result<c_int> {
+        output(0, |value| call!(self, cuDeviceGetAttribute(value, number, device)))
     }
 
     /// The bytes of a device's memory.
     pub(crate) fn device_total_memory(&self, device: CUdevice) -> Result<u64> {
-        let mut size = 0;
-        call!(self, cuDeviceTotalMem_v2(&raw mut size, device))?;
-        Ok(size as u64)
+        output(0, |size| call!(self, cuDeviceTotalMem_v2(size, device))).map(|size| size as u64)
     }
 
-    pub(crate) fn primary_context_retain(&self, device: CUdevice) -> Result<CUcontext> {
-        let mut context = ptr::null_mut();
-        call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
-        Ok(context)
-    }
-
-    pub(crate) fn primary_context_release(&self, device: CUdevice) -> Result<()> {
-        call!(self, cuDevicePrimaryCtxRelease_v2(device))
+    /// Whether the device's primary context exists.
+    pub(super) fn primary_context_is_active(&self, device: CUdevice) -> Result<bool> {
+        let mut flags = 0;
+        let active = output(0, |active| call!(self, cuDevicePrimaryCtxGetState(device, &raw mut flags, active)))?;
+        Ok(active != 0)
     }
 
     /// The context that is current on this thread, or null.
-    pub(crate) fn context_current(&self) -> Result<CUcontext> {
-        let mut context = ptr::null_mut();
-        call!(self, cuCtxGetCurrent(&raw mut context))?;
-        Ok(context)
+    pub(super) fn context_current(&self) -> Result<CUcontext> {
+        output(ptr::null_mut(), |context| call!(self, cuCtxGetCurrent(context)))
+    }
+
+    /// The id of a context that was just retained, or with null of the current one, which may have been destroyed. Unique in
+    /// the process; none before CUDA 12.
+    #[inline]
+    pub(super) fn context_id(&self, context: CUcontext) -> Result<Option<u64>> {
+        if self.cuCtxGetId.is_none() {
+            return Ok(None);
+        }
+        output(0, |id| call!(self, ?cuCtxGetId(context, id))).map(Some)
     }
 
     /// The device of the current context; `CUDA_ERROR_INVALID_CONTEXT` when there is none.
     pub(crate) fn context_device(&self) -> Result<CUdevice> {
-        let mut device = 0;
-        call!(self, cuCtxGetDevice(&raw mut device))?;
-        Ok(device)
+        output(0, |device| call!(self, cuCtxGetDevice(device)))
     }
 
-    /// The context's id, which is unique in the process; none before CUDA 12.
-    ///
-    /// # Safety
-    ///
-    /// `context` must be a live context, or null for the current one, which may have been destroyed.
-    #[inline]
-    pub(crate) unsafe fn context_id(&self, context: CUcontext) -> Result<Option<u64>> {
-        let Some(get_id) = self.table.cuCtxGetId else { return Ok(None) };
-        let mut id = 0;
-        // SAFETY: `id` is a live local and `context` is valid by this method's contract.
-        self.check("cuCtxGetId", unsafe { get_id(context, &raw mut id) })?;
-        Ok(Some(id))
-    }
-
-    /// Replaces the top of this thread's context stack; null pops it.
-    ///
-    /// # Safety
-    ///
-    /// `context` must be null or a live context.
-    pub(crate) unsafe fn context_set_current(&self, context: CUcontext) -> Result<()> {
-        call!(self, cuCtxSetCurrent(context))
-    }
-
-    /// # Safety
-    ///
-    /// `context` must be a live context: what the driver does with one that was destroyed is undefined.
-    pub(crate) unsafe fn context_push(&self, context: CUcontext) -> Result<()> {
-        call!(self, cuCtxPushCurrent_v2(context))
-    }
-
-    pub(crate) fn context_pop(&self) -> Result<()> {
+    pub(super) fn context_pop(&self) -> Result<()> {
         let mut context = ptr::null_mut();
         call!(self, cuCtxPopCurrent_v2(&raw mut context))
     }
@@ -324,8 +320,284 @@ impl Cuda {
     }
 }
 
+/// Memory.
+impl Cuda {
+    /// The bytes of device memory that are free, of the current context's device.
+    pub(crate) fn free_memory(&self) -> Result<u64> {
+        let mut total = 0;
+        output(0, |free| call!(self, cuMemGetInfo_v2(free, &raw mut total))).map(|free| free as u64)
+    }
+
+    /// The device of a device address; `None` for host addresses, and for addresses that the driver does not know.
+    pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
+        let (mut memory_type, mut device) = (0_u32, 0_i32);
+        let memory_type_at = (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut memory_type).cast());
+        let device_at = (Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut device).cast());
+        self.pointer_attributes(address, [memory_type_at, device_at])?;
+        Ok(if memory_type == MEMORY_TYPE_DEVICE { Some(device) } else { None })
+    }
+
+    /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
+    pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
+        let mut memory_type = 0_u32;
+        let memory_type_at = (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut memory_type).cast());
+        self.pointer_attributes(address.addr() as CUdeviceptr, [memory_type_at])?;
+        Ok(memory_type == MEMORY_TYPE_HOST)
+    }
+
+    /// The memory at an address.
+    pub(crate) fn memory_at(&self, address: CUdeviceptr) -> Result<MemoryAt> {
+        // Whether the driver writes one byte or four for a boolean is not documented.
+        let (mut memory_type, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
+        let (mut buffer_id, mut start, mut len) = (0_u64, 0_u64, 0_usize);
+        let attributes = [
+            (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut memory_type).cast()),
+            (Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut device).cast()),
+            (Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast()),
+            (Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, (&raw mut buffer_id).cast()),
+            (Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut start).cast()),
+            (Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut len).cast()),
+        ];
+        self.pointer_attributes(address, attributes)?;
+        let placement = match memory_type {
+            MEMORY_TYPE_DEVICE | MEMORY_TYPE_HOST if managed & 0xff != 0 => Placement::Managed,
+            MEMORY_TYPE_DEVICE => Placement::Device,
+            MEMORY_TYPE_HOST => Placement::Host,
+            _ => Placement::Unknown,
+        };
+        Ok(MemoryAt { placement, device, buffer_id, start, len })
+    }
+
+    /// The id of the physical allocation at an address of device memory, unique in the process.
+    pub(crate) fn memory_block_id(&self, address: CUdeviceptr) -> Result<c_ulonglong> {
+        let mut id = 0_u64;
+        let id_at = (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, (&raw mut id).cast());
+        self.pointer_attributes(address, [id_at])?;
+        Ok(id)
+    }
+
+    /// Asks for attributes of an address, each with the place of its value, a live local of the attribute's type.
+    fn pointer_attributes<const N: usize>(
+        &self,
+        address: CUdeviceptr,
+        attributes: [(Attribute, *mut c_void); N],
+    ) -> Result<()> {
+        let (names, mut values) = (attributes.map(|(name, _)| name as c_uint), attributes.map(|(_, value)| value));
+        let count = c_uint::try_from(N).expect("a few attributes");
+        call!(self, cuPointerGetAttributes(count, names.as_ptr(), values.as_mut_ptr(), address))
+    }
+
+    /// The allocation that contains an address, or the mapping of virtual memory: its first address and its bytes. A context
+    /// must be current.
+    pub(crate) fn address_range(&self, address: CUdeviceptr) -> Result<(CUdeviceptr, usize)> {
+        let (mut start, mut len) = (0, 0);
+        call!(self, cuMemGetAddressRange_v2(&raw mut start, &raw mut len, address))?;
+        Ok((start, len))
+    }
+
+    /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A
+    /// context of the device must be current. With `pcie` the range is accessed through the PCIe BAR, even where there
+    /// is another way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Symbol`] before CUDA 11.7, and the errors of `cuMemGetHandleForAddressRange`.
+    pub(crate) fn dma_buf(&self, start: CUdeviceptr, len: usize, pcie: bool) -> Result<OwnedFd> {
+        let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
+        let flags =
+            if pcie { sys::CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as c_ulonglong } else { 0 };
+        let mut fd: c_int = -1;
+        let to = (&raw mut fd).cast();
+        call!(self, ?cuMemGetHandleForAddressRange(to, start, len, kind, flags) as Call::ExportDmaBuf)?;
+        // SAFETY: a new descriptor, which the driver gave to the caller.
+        unsafe { os::take(fd) }
+    }
+}
+
+/// Streams: captures, waits, copies, fills.
+impl Cuda {
+    /// Runs `work` in relaxed capture mode: its calls are not part of any stream capture. While a capture in global
+    /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
+    /// (`cuThreadExchangeStreamCaptureMode`).
+    pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _before = CaptureMode::exchange(self, CAPTURE_MODE_RELAXED);
+        work()
+    }
+
+    /// Runs `release`, and again outside of captures if one forbids it: nothing is leaked, although the first call has made that
+    /// capture invalid.
+    #[inline]
+    pub(super) fn despite_captures(&self, release: impl Fn() -> Result<()>) -> Result<()> {
+        match release() {
+            Err(error) if error.is_of_capture() => self.outside_captures(release),
+            result => result,
+        }
+    }
+
+    pub(crate) unsafe fn stream_context(&self, stream: CUstream) -> Result<CUcontext> {
+        output(ptr::null_mut(), |context| call!(self, cuStreamGetCtx(stream, context)))
+    }
+
+    /// Whether a capture records the stream's work, or did until it became invalid. Unlike a question about the work itself, it
+    /// leaves the capture valid (`cuStreamIsCapturing`).
+    pub(crate) unsafe fn stream_is_capturing(&self, stream: CUstream) -> Result<bool> {
+        if self.cuStreamIsCapturing.is_none() {
+            return Ok(false);
+        }
+        let status = output(CAPTURE_STATUS_NONE, |status| call!(self, ?cuStreamIsCapturing(stream, status)))?;
+        Ok(status != CAPTURE_STATUS_NONE)
+    }
+
+    pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
+        crate::lock::before_wait();
+        call!(self, cuStreamSynchronize(stream))
+    }
+
+    /// Makes later work of the stream wait for the work before the event.
+    pub(crate) unsafe fn stream_wait_event(&self, stream: CUstream, event: CUevent) -> Result<()> {
+        call!(self, cuStreamWaitEvent(stream, event, WAIT_DEFAULT))
+    }
+
+    pub(crate) unsafe fn copy_host_to_device(
+        &self,
+        to: CUdeviceptr,
+        from: *const u8,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), len, stream))
+    }
+
+    pub(crate) unsafe fn copy_device_to_host(
+        &self,
+        to: *mut u8,
+        from: CUdeviceptr,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), from, len, stream))
+    }
+
+    pub(crate) unsafe fn copy_on_device(
+        &self,
+        to: CUdeviceptr,
+        from: CUdeviceptr,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyDtoDAsync_v2(to, from, len, stream))
+    }
+
+    /// Copies between two contexts' memory, each address with its context.
+    pub(crate) unsafe fn copy_between_contexts(
+        &self,
+        (to, to_context): (CUdeviceptr, CUcontext),
+        (from, from_context): (CUdeviceptr, CUcontext),
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyPeerAsync(to, to_context, from, from_context, len, stream))
+    }
+
+    /// Copies rows and slices.
+    pub(crate) unsafe fn copy_3d(&self, copy: &CUDA_MEMCPY3D, stream: CUstream) -> Result<()> {
+        call!(self, cuMemcpy3DAsync_v2(ptr::from_ref(copy), stream))
+    }
+
+    /// Repeats a value `count` times.
+    pub(crate) unsafe fn fill(
+        &self,
+        to: CUdeviceptr,
+        pattern: FillPattern,
+        count: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        match pattern {
+            FillPattern::One(value) => call!(self, cuMemsetD8Async(to, value, count, stream)),
+            FillPattern::Two(value) => call!(self, cuMemsetD16Async(to, value, count, stream)),
+            FillPattern::Four(value) => call!(self, cuMemsetD32Async(to, value, count, stream)),
+        }
+    }
+}
+
+/// Timeline semaphores of Vulkan.
+#[cfg(feature = "vulkan")]
+impl Cuda {
+    /// Imports a timeline semaphore. On success the driver owns `fd`.
+    ///
+    /// # Safety
+    ///
+    /// `fd` must be an opaque file descriptor of a timeline semaphore.
+    pub(crate) unsafe fn semaphore_import(&self, fd: c_int) -> Result<CUexternalSemaphore> {
+        let desc = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC {
+            type_: sys::CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD,
+            handle: sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st__bindgen_ty_1 { fd },
+            flags: 0,
+            reserved: [0; 16],
+        };
+        let import = |to| call!(self, ?cuImportExternalSemaphore(to, &raw const desc) as Call::ImportSemaphore);
+        output(ptr::null_mut(), import)
+    }
+
+    /// Makes a stream set a semaphore to a value, after the stream's earlier work.
+    ///
+    /// # Safety
+    ///
+    /// The value must be greater than any that the semaphore has or will have by then.
+    pub(crate) unsafe fn semaphore_signal(
+        &self,
+        semaphore: CUexternalSemaphore,
+        value: u64,
+        stream: CUstream,
+    ) -> Result<()> {
+        // SAFETY: a structure of numbers, all of which may be 0.
+        let mut params: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        call!(self, ?cuSignalExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
+    }
+
+    /// Makes a stream's later work wait until a semaphore has reached a value.
+    pub(crate) unsafe fn semaphore_wait(
+        &self,
+        semaphore: CUexternalSemaphore,
+        value: u64,
+        stream: CUstream,
+    ) -> Result<()> {
+        // SAFETY: a structure of numbers, all of which may be 0.
+        let mut params: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = unsafe { std::mem::zeroed() };
+        params.params.fence.value = value;
+        call!(self, ?cuWaitExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
+    }
+
+    /// A call that is refused has not destroyed the semaphore. No work may use it, now or later.
+    pub(crate) unsafe fn semaphore_destroy(&self, semaphore: CUexternalSemaphore) -> Result<()> {
+        self.despite_captures(|| call!(self, ?cuDestroyExternalSemaphore(semaphore)))
+    }
+}
+
+/// The capture mode that the thread had before; restored on drop.
+struct CaptureMode<'a> {
+    cuda: &'a Cuda,
+    mode: c_uint,
+}
+
+impl<'a> CaptureMode<'a> {
+    /// Sets the thread's mode; `None` where the driver has no modes, or refuses.
+    fn exchange(cuda: &'a Cuda, mut mode: c_uint) -> Option<Self> {
+        call!(cuda, ?cuThreadExchangeStreamCaptureMode(&raw mut mode)).ok()?;
+        Some(Self { cuda, mode })
+    }
+}
+
+impl Drop for CaptureMode<'_> {
+    fn drop(&mut self) {
+        // A failure leaves the relaxed mode, which forbids nothing.
+        let _ = call!(self.cuda, ?cuThreadExchangeStreamCaptureMode(&raw mut self.mode));
+    }
+}
+
 /// The text in a buffer that a driver filled.
-fn text(buffer: &[c_char]) -> String {
-    let bytes: Vec<u8> = buffer.iter().map(|&c| c.to_ne_bytes()[0]).take_while(|&c| c != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+fn text(buffer: &[u8]) -> String {
+    let text = CStr::from_bytes_until_nul(buffer).unwrap_or_default();
+    text.to_string_lossy().into_owned()
 }

@@ -1,33 +1,42 @@
-//! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls for memory.
+//! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls for memory, buffers and
+//! images, `semaphore` those for timeline semaphores, and `handles` the handles that programs are lent.
 //!
-//! The loader's instance is the first choice; [`icd`] loads NVIDIA's driver where the loader does not find it.
-//! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` the
-//! calls for timeline semaphores, through the functions in `timelines`.
+//! The loader's instance is the first choice. Where the loader does not find NVIDIA's driver, the driver is called without it, by
+//! the interface between the two (Vulkan Loader, "Loader and Driver Interface").
+//!
+//! # Safety
+//!
+//! Objects that are passed to an `unsafe` function must be live and of this device. An object that is freed or destroyed must
+//! not be used afterwards. Descriptions must be valid for the Vulkan function.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 mod device;
-#[cfg(feature = "vulkan")]
 pub(crate) mod handles;
-pub(crate) mod icd;
-#[cfg(feature = "vulkan")]
-pub(crate) mod resources;
-#[cfg(feature = "vulkan")]
 mod semaphore;
-mod timelines;
 
-use std::ffi::{CStr, c_char};
-use std::sync::OnceLock;
+use std::ffi::CStr;
 
 use ash::{khr, vk};
+use libloading::Library;
 
-use super::fork;
+use super::{fork, load_library};
 use crate::error::Call;
 use crate::lock::Lock;
 use crate::{Error, Result};
-pub(crate) use device::{BufferRequirements, DedicatedTo, Device};
+#[cfg(feature = "vulkan")]
+pub(crate) use device::Requirements;
+pub(crate) use device::{DedicatedTo, Device};
+use semaphore::Timelines;
 
 /// The name of Vulkan's loader, as passed to `dlopen`.
 const LIBRARY: &str = "libvulkan.so.1";
+/// NVIDIA's Vulkan driver for machines without X11. The one that `nvidia_icd.json` names, `libGLX_nvidia.so.0`, needs
+/// libXext and libX11 and does not start on some headless machines where this one does
+/// (NVIDIA/nvidia-container-toolkit issues 16, 191 and 1952).
+pub(crate) const HEADLESS: &str = "libEGL_nvidia.so.0";
+/// The newest version of the loader's interface that is followed here: from 5 on, a driver accepts applications for Vulkan 1.1
+/// and later. A driver answers with the version that it knows.
+const INTERFACE: u32 = 5;
 /// Below 1.1 there are no device UUIDs: `VkPhysicalDeviceIDProperties` would stay zero.
 const API_VERSION: u32 = vk::API_VERSION_1_1;
 
@@ -78,11 +87,6 @@ pub(crate) struct Sharing {
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
-/// The bytes of a heap that this process can still allocate, from `VK_EXT_memory_budget`.
-pub(crate) struct HeapBudget {
-    pub(crate) available: u64,
-}
-
 impl Instance {
     /// The instance of the Vulkan loader, created at the first call. A failure is not remembered.
     pub(crate) fn get() -> Result<&'static Self> {
@@ -94,10 +98,10 @@ impl Instance {
         })
     }
 
-    /// An instance of NVIDIA's headless driver, without the loader: see [`icd`].
+    /// An instance of NVIDIA's headless driver, without the loader.
     pub(crate) fn headless() -> Result<&'static Self> {
         static INSTANCE: Lock<Option<&'static Instance>> = Lock::new(None);
-        Self::once(&INSTANCE, icd::entry)
+        Self::once(&INSTANCE, headless_entry)
     }
 
     fn once(
@@ -152,23 +156,14 @@ impl Instance {
         unsafe { self.raw.get_physical_device_memory_properties(device.handle) }
     }
 
-    /// The remaining budget of a heap. Only for devices with `VK_EXT_memory_budget`.
-    pub(crate) fn heap_budget(&self, device: &PhysicalDevice, heap: u32) -> HeapBudget {
-        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
-        let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
-        // SAFETY: the handle comes from this instance, and the device has the extension.
-        unsafe { self.raw.get_physical_device_memory_properties2(device.handle, &mut properties) };
-        let heap = heap as usize;
-        HeapBudget { available: budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap]) }
-    }
-
-    /// Creates the logical device, with `VK_KHR_external_memory_fd` and, if supported, `VK_EXT_memory_budget`.
+    /// Creates the logical device, with `VK_KHR_external_memory_fd` and, if supported, `VK_EXT_memory_budget` and timeline
+    /// semaphores.
     pub(crate) fn create_device(&self, physical: PhysicalDevice) -> Result<Device> {
-        let extensions = self.extensions(&physical)?;
-        if !extensions.has(khr::external_memory_fd::NAME) {
+        let has = self.extensions(&physical)?;
+        if !has(khr::external_memory_fd::NAME) {
             return Err(Error::Extension { device: physical.name, extension: "VK_KHR_external_memory_fd" });
         }
-        let has_budget = extensions.has(ash::ext::memory_budget::NAME);
+        let has_budget = has(ash::ext::memory_budget::NAME);
         let mut enabled = vec![khr::external_memory_fd::NAME.as_ptr()];
         if has_budget {
             enabled.push(ash::ext::memory_budget::NAME.as_ptr());
@@ -179,54 +174,34 @@ impl Instance {
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue);
         // SAFETY: the description and what it points at live until the call returns; the extensions and features exist.
         let create = |info: vk::DeviceCreateInfo<'_>| unsafe { self.raw.create_device(physical.handle, &info, None) };
-        let with_semaphores = self.with_semaphores(&physical, &extensions, &enabled, info, create);
-        let raw = with_semaphores.unwrap_or_else(|| create(info.enabled_extension_names(&enabled)));
-        let raw = raw.named("vkCreateDevice")?;
-        let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
-        let instance = self.clone();
-        Ok(Device {
-            timelines: timelines::Timelines::find(&self.raw, &raw),
-            raw,
-            external_fd,
-            has_budget,
-            sharing: OnceLock::new(),
-            physical,
-            queue_family,
-            instance,
-        })
+        let plain = || create(info.enabled_extension_names(&enabled));
+        let raw = if Timelines::EXTENSIONS.iter().all(|name| has(name)) && self.has_timelines(&physical) {
+            let enabled = [enabled.as_slice(), &Timelines::EXTENSIONS.map(CStr::as_ptr)].concat();
+            let mut wanted = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+            match create(info.enabled_extension_names(&enabled).push_next(&mut wanted)) {
+                Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT | vk::Result::ERROR_FEATURE_NOT_PRESENT) => plain(),
+                created => created,
+            }
+        } else {
+            plain()
+        };
+        Ok(Device::new(self.clone(), raw.named("vkCreateDevice")?, physical, queue_family, has_budget))
     }
 
-    /// Creates a device that shares timeline semaphores as well. `None` where the device does not support them.
-    fn with_semaphores(
-        &self,
-        device: &PhysicalDevice,
-        extensions: &Extensions,
-        enabled: &[*const c_char],
-        info: vk::DeviceCreateInfo<'_>,
-        create: impl FnOnce(vk::DeviceCreateInfo<'_>) -> std::result::Result<ash::Device, vk::Result>,
-    ) -> Option<std::result::Result<ash::Device, vk::Result>> {
-        if !timelines::EXTENSIONS.iter().all(|name| extensions.has(name)) {
-            return None;
-        }
+    fn has_timelines(&self, device: &PhysicalDevice) -> bool {
         let mut found = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
         let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut found);
         // SAFETY: the handle comes from this instance, whose version has the function.
         unsafe { self.raw.get_physical_device_features2(device.handle, &mut features) };
-        if found.timeline_semaphore != vk::TRUE {
-            return None;
-        }
-        let enabled = [enabled, &timelines::EXTENSIONS.map(CStr::as_ptr)].concat();
-        let mut wanted = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
-        match create(info.enabled_extension_names(&enabled).push_next(&mut wanted)) {
-            Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT | vk::Result::ERROR_FEATURE_NOT_PRESENT) => None,
-            created => Some(created),
-        }
+        found.timeline_semaphore == vk::TRUE
     }
 
-    fn extensions(&self, device: &PhysicalDevice) -> Result<Extensions> {
+    /// Whether a physical device has an extension.
+    fn extensions(&self, device: &PhysicalDevice) -> Result<impl Fn(&CStr) -> bool + use<>> {
         // SAFETY: the handle comes from this instance.
         let found = unsafe { self.raw.enumerate_device_extension_properties(device.handle) };
-        found.named("vkEnumerateDeviceExtensionProperties").map(Extensions)
+        let found = found.named("vkEnumerateDeviceExtensionProperties")?;
+        Ok(move |name: &CStr| found.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)))
     }
 
     /// The first queue family that draws and computes, otherwise the first.
@@ -236,25 +211,30 @@ impl Instance {
         let wanted = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
         (0..).zip(families).find(|(_, family)| family.queue_flags.contains(wanted)).map_or(0, |(index, _)| index)
     }
-
-    fn sharing(&self, device: &PhysicalDevice) -> Sharing {
-        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE_FD);
-        let mut properties = vk::ExternalBufferProperties::default();
-        // SAFETY: the handle comes from this instance, whose version has the function, as the device's has.
-        unsafe { self.raw.get_physical_device_external_buffer_properties(device.handle, &info, &mut properties) };
-        let found = properties.external_memory_properties;
-        Sharing {
-            dedicated_only: found.external_memory_features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY),
-            exports_imports: found.export_from_imported_handle_types.contains(OPAQUE_FD),
-        }
-    }
 }
 
-/// The extensions of a physical device.
-struct Extensions(Vec<vk::ExtensionProperties>);
+/// The functions of the headless driver, whose library stays loaded.
+fn headless_entry() -> Result<ash::Entry> {
+    type Negotiate = unsafe extern "system" fn(*mut u32) -> vk::Result;
+    let library = load_library(HEADLESS).map_err(|reason| Error::Library { library: HEADLESS, reason })?;
+    // SAFETY: vk_icd.h declares the function with this type.
+    let negotiate: Negotiate = unsafe { function(&library, "vk_icdNegotiateLoaderICDInterfaceVersion") }?;
+    // SAFETY: as above.
+    let get_instance_proc_addr = unsafe { function(&library, "vk_icdGetInstanceProcAddr") }?;
+    let mut version = INTERFACE;
+    // SAFETY: `version` is a live local.
+    unsafe { negotiate(&raw mut version) }.result().named("vk_icdNegotiateLoaderICDInterfaceVersion")?;
+    // SAFETY: the driver's function looks names up as `vkGetInstanceProcAddr` does, and its library is never unloaded.
+    Ok(unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) })
+}
 
-impl Extensions {
-    fn has(&self, name: &CStr) -> bool {
-        self.0.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
-    }
+/// The headless driver's function of that name.
+///
+/// # Safety
+///
+/// `F` must be the function's type.
+unsafe fn function<F: Copy>(library: &Library, symbol: &'static str) -> Result<F> {
+    // SAFETY: by this function's contract.
+    let found = unsafe { library.get::<F>(symbol.as_bytes()) };
+    found.map(|function| *function).map_err(|_| Error::Symbol { library: HEADLESS, symbol })
 }

@@ -40,9 +40,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::allocation::{self, Exported, Layout};
 use crate::device::{MemoryType, Source};
-use crate::driver::descriptor::{FileType, file_type};
+use crate::driver::fork;
+use crate::driver::os::{FileType, file_type, is_memory_file};
 use crate::driver::socket::{self, Received};
-use crate::driver::{fork, memfd};
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
 use message::{Backing, Expected, LEN, Message};
 pub use refusal::Refusal;
@@ -154,7 +154,7 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
     let size = allocation::padded_size(len, message.kind, memory_type).ok();
     let (_, driver, info) = fields(owner, &memory_type)?;
     message.check(&Expected { gpu: owner.uuid(), driver, memory_type: info, size })?;
-    if memfd::is_ours(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
+    if is_memory_file(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
         return Err(Refusal::OtherDescriptor.into());
     }
     // A driver that keeps memory in files cannot have more memory than file.

@@ -13,9 +13,9 @@ use crate::access::copy::CopyRoutine;
 use crate::allocation::Allocation;
 #[cfg(feature = "vulkan")]
 use crate::allocation::ResourceBlock;
-use crate::engine::SharedThresholds;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
+use crate::engine::SharedThresholds;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::Fence;

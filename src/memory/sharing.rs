@@ -14,7 +14,7 @@ use super::{Block, Inner, Memory};
 use crate::addresses;
 use crate::allocation::existing::{self, ExistingRange};
 use crate::allocation::{Allocation, Exported};
-use crate::device::{Source, dma_buf};
+use crate::device::{self, Source};
 use crate::driver::fork;
 use crate::{Error, MemoryKind, NoMapping, Result, Vkgdr};
 
@@ -233,7 +233,7 @@ impl Vkgdr {
     ///
     /// [`Error::Forked`], and the errors of `cuDriverGetVersion` and `cuDeviceGetAttribute`.
     pub fn supports_existing(&self) -> Result<bool> {
-        match dma_buf::check_mapping(self.device()) {
+        match device::check_mapping(self.device()) {
             Ok(()) => Ok(true),
             Err(Error::NoMapping { .. }) => Ok(false),
             Err(error) => Err(error),

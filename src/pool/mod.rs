@@ -22,11 +22,10 @@ use self::options::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::lock::{Lock, LockGuard};
+use crate::lock::{Lock, LockGuard, SingleFlight};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
 use crate::report::report;
 use crate::retire::{self, Fence};
-use crate::single_flight::SingleFlight;
 use crate::{DropPolicy, Error, Event, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
 

@@ -4,8 +4,9 @@
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUcontext, CUdevice, CUdeviceptr, CUmemorytype};
 
 use crate::addresses;
-use crate::driver::cuda::{Cuda, FillPattern, cuda};
+use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::fork;
+use crate::driver::stream::FillPattern;
 use crate::{Error, Result, StreamRef};
 
 /// A pointer of a copy, to host or to device memory.

@@ -12,7 +12,7 @@ use cudarc::driver::sys::{CUcontext, CUevent, CUstream};
 use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
-use crate::driver::raw_event::RawEvent;
+use crate::driver::stream::RawEvent;
 use crate::report::report;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]

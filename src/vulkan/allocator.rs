@@ -14,7 +14,7 @@ use super::image::{Image, OwnedImage};
 use super::inner::{AllocatorInner, kind_of};
 use super::options::AllocatorOptions;
 use crate::driver::fork;
-use crate::driver::vulkan::resources::Requirements;
+use crate::driver::vulkan::Requirements;
 use crate::{Error, Memory, Result, Vkgdr};
 
 /// Allocates memory for Vulkan's buffers and images that CUDA and the CPU see as well.
@@ -147,12 +147,12 @@ impl Allocator {
     /// (VUID-VkImageCreateInfo-pNext-01443). When the image is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
-        let sharing = unsafe { self.inner().gpu.device().image_sharing(info) }?;
+        let dedicated_only = unsafe { self.inner().gpu.device().image_is_dedicated_only(info) }?;
         // SAFETY: by this method's contract.
         let image = unsafe { OwnedImage::create(&self.inner().gpu, info) }?;
         let requirements = image.requirements();
         let len = usize::try_from(requirements.memory.size).expect("usize has 64 bits");
-        let dedicated = self.dedicates(&requirements) || sharing.dedicated_only;
+        let dedicated = self.dedicates(&requirements) || dedicated_only;
         let scheme = AllocationScheme::DedicatedImage(image.handle());
         let desc = describe("image", &requirements, location, image.is_linear());
         let memory = self.allocate_for(desc, len, dedicated, scheme)?;

@@ -12,7 +12,7 @@ use cudarc::driver::{CudaStream, CudaViewMut, DeviceRepr};
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
 use crate::driver::fork;
-use crate::driver::vulkan::resources::Requirements;
+use crate::driver::vulkan::Requirements;
 use crate::{Error, Memory, Result};
 
 /// A `VkImage`. Destroyed when dropped.

@@ -20,10 +20,9 @@ use crate::allocation::{LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::lock::Lock;
+use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot};
 use crate::report::report;
-use crate::single_flight::SingleFlight;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
 pub(super) struct AllocatorInner {

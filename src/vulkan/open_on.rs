@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdevice;
 
 use super::Handles;
-use crate::device::gpu::{Gpu, VulkanGpu, VulkanRef};
+use crate::device::gpu::{Gpu, VulkanGpu};
 use crate::driver::context::PrimaryContext;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::Device;
@@ -70,8 +70,8 @@ impl Vkgdr {
             }
         }
         let gpu = Gpu::without_vulkan(number, uuid)?;
-        let vulkan = VulkanRef::Program(Arc::new(VulkanGpu::new(program)));
-        let primary = |number| if takes_current { Ok(None) } else { PrimaryContext::retain(number).map(Some) };
+        let vulkan = Arc::new(VulkanGpu::new(program));
+        let primary = if takes_current { None } else { Some(PrimaryContext::retain(number)?) };
         Self::with_vulkan(gpu, number, Ok(vulkan), flags, primary)
     }
 

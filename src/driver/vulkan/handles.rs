@@ -2,11 +2,9 @@
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::fmt;
-use std::sync::OnceLock;
 
-use ash::{khr, vk};
+use ash::vk;
 
-use super::timelines::Timelines;
 use super::{Device, Instance};
 use crate::driver::fork;
 use crate::{Error, Result};
@@ -101,17 +99,14 @@ impl Device {
         if unsafe { of_device(device.handle(), c"vkGetMemoryFdKHR".as_ptr()) }.is_none() {
             return unsuitable("it was created without VK_KHR_external_memory_fd; enable that extension");
         }
-        let external_fd = khr::external_memory_fd::Device::new(&instance, &device);
-        let timelines = Timelines::find(&instance, &device);
         let instance = Instance { raw: instance, entry };
         let Some(physical) = instance.describe(physical_device) else {
             return unsuitable("its driver has Vulkan 1.0 only; 1.1 is needed");
         };
         // Asked of the physical device, and so not to be enabled (specification, "Extending Physical Device Core
         // Functionality").
-        let has_budget = instance.extensions(&physical)?.has(ash::ext::memory_budget::NAME);
-        let sharing = OnceLock::new();
-        Ok(Self { raw: device, external_fd, timelines, has_budget, sharing, physical, queue_family, instance })
+        let has_budget = instance.extensions(&physical)?(ash::ext::memory_budget::NAME);
+        Ok(Self::new(instance, device, physical, queue_family, has_budget))
     }
 
     /// The handles of the device.

@@ -1,18 +1,51 @@
 //! Timeline semaphores that are exported as opaque file descriptors.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::ffi::{CStr, CString, c_void};
+use std::os::fd::OwnedFd;
+use std::ptr;
 use std::time::Duration;
 
-use ash::vk;
+use ash::{khr, vk};
 
-use super::timelines::Timelines;
 use super::{Device, Named};
-use crate::driver::{descriptor, fork};
+use crate::driver::{fork, os};
 use crate::error::Call;
 use crate::{Error, Result};
 
 const OPAQUE_FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
+
+/// The functions of a device on timeline semaphores, which are optional.
+pub(super) struct Timelines {
+    values: khr::timeline_semaphore::DeviceFn,
+    fds: khr::external_semaphore_fd::DeviceFn,
+}
+
+impl Timelines {
+    /// The extensions of semaphores that are shared.
+    pub(super) const EXTENSIONS: [&CStr; 2] = [khr::timeline_semaphore::NAME, khr::external_semaphore_fd::NAME];
+
+    /// `None` for a device that was made without them.
+    pub(super) fn find(instance: &ash::Instance, device: &ash::Device) -> Option<Self> {
+        let of_device = instance.fp_v1_0().get_device_proc_addr;
+        let find = |name: &CStr| {
+            // SAFETY: a live device, and a terminated name.
+            unsafe { of_device(device.handle(), name.as_ptr()) }.map_or(ptr::null(), |found| found as *const c_void)
+        };
+        // A part of Vulkan 1.2 under names without the suffix.
+        let find_either = |name: &CStr| {
+            let plain = name.to_bytes().strip_suffix(b"KHR").and_then(|plain| CString::new(plain).ok());
+            let extension = find(name);
+            if extension.is_null() { plain.map_or(ptr::null(), |plain| find(&plain)) } else { extension }
+        };
+        let needed = [c"vkGetSemaphoreFdKHR", c"vkWaitSemaphoresKHR", c"vkSignalSemaphoreKHR"];
+        if needed.into_iter().any(|name| find_either(name).is_null()) {
+            return None;
+        }
+        let values = khr::timeline_semaphore::DeviceFn::load(find_either);
+        Some(Self { values, fds: khr::external_semaphore_fd::DeviceFn::load(find) })
+    }
+}
 
 impl Device {
     /// Whether timeline semaphores of the device can be shared.
@@ -46,11 +79,7 @@ impl Device {
         unsafe { self.raw.create_semaphore(&info, None) }.named(Call::CreateSemaphore)
     }
 
-    /// A new descriptor of a semaphore, close-on-exec.
-    ///
-    /// # Safety
-    ///
-    /// The semaphore must be live and come from [`Self::create_timeline`].
+    /// A new descriptor of a semaphore from [`Self::create_timeline`], close-on-exec.
     pub(crate) unsafe fn export_semaphore(&self, semaphore: vk::Semaphore) -> Result<OwnedFd> {
         let get_fd = self.timelines()?.fds.get_semaphore_fd_khr;
         let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(semaphore).handle_type(OPAQUE_FD);
@@ -61,16 +90,10 @@ impl Device {
             return Err(Error::vulkan(Call::ExportSemaphore, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        descriptor::close_on_exec(&fd)?;
-        Ok(fd)
+        unsafe { os::take(fd) }
     }
 
     /// The value of a semaphore.
-    ///
-    /// # Safety
-    ///
-    /// The semaphore must be a live timeline semaphore of this device.
     pub(crate) unsafe fn semaphore_value(&self, semaphore: vk::Semaphore) -> Result<u64> {
         let get_value = self.timelines()?.values.get_semaphore_counter_value_khr;
         let mut value = 0;
@@ -85,8 +108,7 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// The contract of [`Self::semaphore_value`], and the value must be greater than the semaphore's, and less than the
-    /// values of submitted signals.
+    /// The value must be greater than the semaphore's, and less than the values of submitted signals.
     pub(crate) unsafe fn signal_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> Result<()> {
         let signal = self.timelines()?.values.signal_semaphore_khr;
         let info = vk::SemaphoreSignalInfo::default().semaphore(semaphore).value(value);
@@ -95,10 +117,6 @@ impl Device {
     }
 
     /// Waits until a semaphore has at least a value. Returns false if it has not after `patience`.
-    ///
-    /// # Safety
-    ///
-    /// The contract of [`Self::semaphore_value`].
     pub(crate) unsafe fn wait_semaphore(
         &self,
         semaphore: vk::Semaphore,
@@ -116,14 +134,10 @@ impl Device {
         }
     }
 
-    /// # Safety
-    ///
-    /// The semaphore must come from [`Self::create_timeline`], and nothing may use it any more.
     pub(crate) unsafe fn destroy_semaphore(&self, semaphore: vk::Semaphore) {
-        if fork::is_forked() {
-            return;
+        if !fork::is_forked() {
+            // SAFETY: by this method's contract.
+            unsafe { self.raw.destroy_semaphore(semaphore, None) };
         }
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.destroy_semaphore(semaphore, None) };
     }
 }

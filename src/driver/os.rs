@@ -1,0 +1,266 @@
+//! The operating system: file descriptors, memory files, mapped pages, the amount of memory.
+//!
+//! A memory file is an anonymous file for `Host` memory that is not Vulkan's, recognised by its name and seals.
+#![expect(unsafe_code, reason = "maps pages, and asks about descriptors that may be closed")]
+
+use std::ffi::c_void;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{
+    FileType as Kind, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+pub(crate) use rustix::param::page_size;
+use rustix::system::sysinfo;
+
+use super::{Handle, fork};
+use crate::{Error, Result};
+
+/// Converts an error of the system's function.
+pub(super) fn system<E: Into<io::Error>>(operation: &'static str) -> impl Fn(E) -> Error {
+    move |error| Error::System {
+        operation,
+        code: error.into().raw_os_error().expect("an error of the system has a code"),
+    }
+}
+
+/// Takes a descriptor that a driver made, and marks it close-on-exec, which no driver promises.
+///
+/// # Safety
+///
+/// The descriptor must be open and have no other owner.
+pub(super) unsafe fn take(fd: RawFd) -> Result<OwnedFd> {
+    // SAFETY: by this function's contract.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(system("fcntl"))?;
+    Ok(fd)
+}
+
+/// A descriptor of the same file, close-on-exec.
+pub(crate) fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
+    fd.as_fd().try_clone_to_owned().map_err(system("dup"))
+}
+
+/// Whether the process or the system has hardly any descriptors left: fewer than an allocation may need at once.
+pub(crate) fn descriptors_are_short() -> bool {
+    const NEEDED: usize = 8;
+    let opened: io::Result<Vec<_>> = (0..NEEDED).map(|_| File::open("/dev/null")).collect();
+    opened.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
+}
+
+/// A duplicate of a descriptor, which a driver owns on success. On failure some drivers leave it open, as Vulkan
+/// specifies; others close it (Mesa's lavapipe), so that its number may already belong to another file.
+pub(super) struct DriverFd<'a> {
+    copy: RawFd,
+    original: BorrowedFd<'a>,
+}
+
+impl<'a> DriverFd<'a> {
+    pub(super) fn new(original: BorrowedFd<'a>) -> Result<Self> {
+        Ok(Self { copy: duplicate(original)?.into_raw_fd(), original })
+    }
+
+    /// The number to pass to the driver.
+    pub(super) const fn raw(&self) -> RawFd {
+        self.copy
+    }
+
+    /// Closes the duplicate after a failure, unless the driver did.
+    pub(super) fn take_back(self) {
+        let file = identity(self.copy);
+        if file.is_some() && file == identity(self.original.as_raw_fd()) {
+            // SAFETY: the number is open and refers to the same file, so it is still the duplicate, without another
+            // owner.
+            drop(unsafe { OwnedFd::from_raw_fd(self.copy) });
+        }
+    }
+}
+
+/// The identity of a file; `None` for a number that is not open.
+fn identity(fd: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: the call borrows the number for itself alone, and refuses one that is not open.
+    let Stat { st_dev, st_ino, .. } = fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+    Some((st_dev, st_ino))
+}
+
+/// The kind of file behind a descriptor, as far as that shows whether it can be memory.
+pub(crate) enum FileType {
+    /// A regular file, such as a memory file, with its size in bytes.
+    Regular(u64),
+    /// A pipe, a socket or a directory, of which a driver makes no memory: one that reads it may wait for ever.
+    NoMemory,
+    /// Any other file, such as a device.
+    Other,
+}
+
+pub(crate) fn file_type(fd: impl AsFd) -> Result<FileType> {
+    let stat = fstat(fd).map_err(system("fstat"))?;
+    Ok(match Kind::from_raw_mode(stat.st_mode) {
+        Kind::RegularFile => FileType::Regular(u64::try_from(stat.st_size).expect("a file's size is not negative")),
+        Kind::Fifo | Kind::Socket | Kind::Directory => FileType::NoMemory,
+        _ => FileType::Other,
+    })
+}
+
+/// The name of memory files, which `/proc/self/fd` shows behind `/memfd:`.
+const NAME: &str = "vkgdr-host";
+/// The size never changes, so that a mapping always has its pages, in every process that received the file; nor do the
+/// seals.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A new memory file of `len` bytes, close-on-exec, sealed, and never executable where the kernel knows that (Linux 6.3):
+/// with `vm.memfd_noexec=2` it refuses others (memfd_create(2)).
+pub(crate) fn memory_file(len: usize) -> Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(NAME, flags),
+        other => other,
+    }
+    .map_err(system("memfd_create"))?;
+    ftruncate(&file, len as u64).map_err(system("ftruncate"))?;
+    fcntl_add_seals(&file, SEALS).map_err(system("fcntl"))?;
+    Ok(file)
+}
+
+/// Whether a descriptor is of a [`memory_file`], of this or another process.
+pub(crate) fn is_memory_file(file: BorrowedFd<'_>) -> bool {
+    // Files that cannot be sealed are an error.
+    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS)) {
+        return false;
+    }
+    // Without /proc the seals decide.
+    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .map_or(true, |path| path.to_string_lossy().strip_prefix("/memfd:").is_some_and(|name| name.starts_with(NAME)))
+}
+
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Whole pages, mapped to read and write until this value is dropped. A forked child leaves them: it may have mapped
+/// others there.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// Null once they are left to the process.
+    start: Handle<*mut c_void>,
+    len: usize,
+}
+
+impl Mapping {
+    /// Private pages. Forked children do not inherit them: after a fork a copy-on-write would move the parent's page to a
+    /// frame that the copy engine does not use (madvise(2), `MADV_DONTFORK`).
+    pub(super) fn private(len: usize) -> Result<Self> {
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ACCESS, MapFlags::PRIVATE) };
+        let pages = Self { start: Handle(start.map_err(system("mmap"))?), len };
+        // SAFETY: the pages were just mapped.
+        unsafe { madvise(pages.start.0, len, Advice::LinuxDontFork) }.map_err(system("madvise"))?;
+        Ok(pages)
+    }
+
+    /// The first `len` bytes of a file, which may be closed afterwards. Forked children inherit the mapping: shared pages
+    /// are never copied on write, so that both processes and the device continue to use the same frames.
+    pub(crate) fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, file, 0) };
+        Ok(Self { start: Handle(start.map_err(system("mmap"))?), len })
+    }
+
+    /// The first byte. Valid while this value lives.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.start.0.cast()).expect("the pages are mapped")
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Leaves the pages mapped until the process ends.
+    pub(super) fn leave(&mut self) {
+        self.start = Handle(ptr::null_mut());
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if !self.start.0.is_null() && !fork::is_forked() {
+            // SAFETY: mapped when this value was created, which is their only owner.
+            let unmapped = unsafe { munmap(self.start.0, self.len) };
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        }
+    }
+}
+
+/// All of the system's memory, in bytes.
+pub(crate) fn total_memory() -> u64 {
+    let info = sysinfo();
+    info.totalram * u64::from(info.mem_unit)
+}
+
+/// An estimate of the memory that programs can still take without swapping, in bytes: `MemAvailable` of
+/// `/proc/meminfo`, or the free pages where that cannot be read.
+pub(crate) fn available_memory() -> u64 {
+    let from_proc = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+    });
+    from_proc.unwrap_or_else(|| {
+        let info = sysinfo();
+        info.freeram * u64::from(info.mem_unit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+    #[test]
+    fn after_a_failure_a_copy_is_closed_unless_the_driver_did() -> Result {
+        let original: OwnedFd = File::open("/dev/null")?.into();
+        let lent = DriverFd::new(original.as_fd())?;
+        let copy = lent.raw();
+        lent.take_back();
+        assert_eq!(identity(copy), None);
+        // The driver closed it, and another file has the number: closed and reused in one step.
+        let (lent, other) = (DriverFd::new(original.as_fd())?, File::open("/dev/zero")?);
+        // SAFETY: the number is open, and belongs to this test: `take_back` leaves it.
+        let mut reused = unsafe { OwnedFd::from_raw_fd(lent.raw()) };
+        rustix::io::dup2(&other, &mut reused)?;
+        lent.take_back();
+        assert_eq!(identity(reused.as_raw_fd()), identity(other.as_raw_fd()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_memory_file_keeps_its_size_and_cannot_be_executed() -> Result {
+        let file = memory_file(8192)?;
+        assert!(is_memory_file(file.as_fd()));
+        assert!(matches!(file_type(&file)?, FileType::Regular(8192)));
+        assert_eq!(rustix::io::fcntl_getfd(&file)?, FdFlags::CLOEXEC);
+        let file = File::from(file);
+        for len in [4096, 16384] {
+            assert_eq!(file.set_len(len).map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)), "{len}");
+        }
+        // The seal against execution (`F_SEAL_EXEC`, linux/fcntl.h) clears the permission; kernels before 6.3 have neither.
+        let mode = std::os::unix::fs::MetadataExt::mode(&file.metadata()?);
+        let sealed = fcntl_get_seals(&file)?.contains(SealFlags::from_bits_retain(0x20));
+        assert_eq!(sealed, mode & 0o111 == 0, "mode {mode:o}");
+        Ok(())
+    }
+
+    #[test]
+    fn other_files_are_no_memory_files() -> Result {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        for (name, seals) in [(NAME, SealFlags::SHRINK), ("other", SEALS)] {
+            let file = memfd_create(name, flags)?;
+            fcntl_add_seals(&file, seals)?;
+            assert!(!is_memory_file(file.as_fd()), "{name:?}");
+        }
+        assert!(!is_memory_file(File::open("/dev/zero")?.as_fd()));
+        Ok(())
+    }
+}

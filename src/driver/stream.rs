@@ -1,0 +1,180 @@
+//! Streams and events that this crate creates, and the patterns that CUDA fills memory with.
+//!
+//! They belong to the context that was current when they were created.
+#![expect(unsafe_code, reason = "passes its live handles and the callers' addresses to the driver")]
+
+use std::ffi::c_uint;
+use std::ptr::{self, NonNull};
+
+use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUstream};
+
+use super::Handle;
+use super::cuda::{call, cuda};
+use super::memory::log_failure;
+use crate::Result;
+use crate::error::CudaCode;
+
+/// An event without timing that is recorded on a stream. The default is an event that was destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct RawEvent {
+    /// `None` once it was destroyed.
+    raw: Option<Handle<CUevent>>,
+}
+
+impl RawEvent {
+    /// Records an event after all work that was submitted to `stream` so far.
+    ///
+    /// # Safety
+    ///
+    /// `stream` must be a live stream of the current context.
+    pub(crate) unsafe fn record(stream: CUstream) -> Result<Self> {
+        const FLAGS: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        let (cuda, mut raw) = (cuda()?, ptr::null_mut());
+        call!(cuda, cuEventCreate(&raw mut raw, FLAGS))?;
+        let event = Self { raw: Some(Handle(raw)) };
+        call!(cuda, cuEventRecord(raw, stream))?;
+        Ok(event)
+    }
+
+    /// The driver's handle; null once it was destroyed.
+    pub(crate) fn raw(&self) -> CUevent {
+        self.raw.map_or(ptr::null_mut(), |raw| raw.0)
+    }
+
+    /// Whether the stream has passed the event. Does not wait.
+    pub(crate) fn is_complete(&self) -> Result<bool> {
+        let Some(Handle(raw)) = self.raw else { return Ok(true) };
+        let cuda = cuda()?;
+        // SAFETY: the event is live.
+        match unsafe { (cuda.cuEventQuery)(raw) } {
+            CudaCode::NOT_READY => Ok(false),
+            code => cuda.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Waits until the stream has passed the event.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        crate::lock::before_wait();
+        let Some(Handle(raw)) = self.raw else { return Ok(()) };
+        let cuda = cuda()?;
+        call!(cuda, cuEventSynchronize(raw))
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        let Some(Handle(raw)) = self.raw.take() else { return };
+        log_failure("a CUDA event", cuda().and_then(|cuda| call!(cuda, cuEventDestroy_v2(raw))));
+    }
+}
+
+/// A stream that is not ordered with any other. Its context must be current in every call.
+#[derive(Debug)]
+pub(crate) struct OwnedStream(Handle<CUstream>);
+
+impl OwnedStream {
+    pub(crate) fn new() -> Result<Self> {
+        const FLAGS: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        let (cuda, mut stream) = (cuda()?, ptr::null_mut());
+        call!(cuda, cuStreamCreate(&raw mut stream, FLAGS))?;
+        Ok(Self(Handle(stream)))
+    }
+
+    /// # Safety
+    ///
+    /// `len` bytes must be valid at both addresses until the stream has passed the work.
+    pub(crate) unsafe fn copy_to_device(&self, to: CUdeviceptr, from: NonNull<u8>, len: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.copy_host_to_device(to, from.as_ptr(), len, self.0.0) }
+    }
+
+    /// # Safety
+    ///
+    /// The contract of [`copy_to_device`](Self::copy_to_device).
+    pub(crate) unsafe fn copy_to_host(&self, to: NonNull<u8>, from: CUdeviceptr, len: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.copy_device_to_host(to.as_ptr(), from, len, self.0.0) }
+    }
+
+    /// # Safety
+    ///
+    /// `count` values must be valid at `to` until the stream has passed the work.
+    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, pattern: FillPattern, count: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.fill(to, pattern, count, self.0.0) }
+    }
+
+    /// Waits for all work of the stream.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream is live.
+        unsafe { cuda()?.stream_synchronize(self.0.0) }
+    }
+}
+
+impl Drop for OwnedStream {
+    fn drop(&mut self) {
+        log_failure("a CUDA stream", cuda().and_then(|cuda| call!(cuda, cuStreamDestroy_v2(self.0.0))));
+    }
+}
+
+/// A value that a fill repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FillPattern {
+    One(u8),
+    Two(u16),
+    Four(u32),
+}
+
+impl FillPattern {
+    /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address, which must be a
+    /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
+    pub(crate) fn of(pattern: &[u8], address: u64) -> Option<Self> {
+        let one = || repeated(pattern).map(|[byte]| Self::One(byte));
+        let two = || repeated(pattern).map(u16::from_ne_bytes).map(Self::Two);
+        let four = || repeated(pattern).map(u32::from_ne_bytes).map(Self::Four);
+        one().or_else(two).or_else(four).filter(|unit| address.is_multiple_of(unit.size() as u64))
+    }
+
+    /// The size in bytes.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Two(_) => 2,
+            Self::Four(_) => 4,
+        }
+    }
+}
+
+/// The bytes that repeat to the pattern.
+fn repeated<const SIZE: usize>(pattern: &[u8]) -> Option<[u8; SIZE]> {
+    let (units, rest) = pattern.as_chunks();
+    let first = units.first()?;
+    (rest.is_empty() && units.iter().all(|unit| unit == first)).then_some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FillPattern::{self, Four, One, Two};
+
+    #[test]
+    fn patterns_are_made_of_the_smallest_value_that_there_is() {
+        let (two, four) = (Two(u16::from_ne_bytes([1, 2])), Four(u32::from_ne_bytes([1, 2, 3, 4])));
+        let known: [(&[u8], u64, Option<FillPattern>); 12] = [
+            (&[7], 1, Some(One(7))),
+            (&[0; 8], 3, Some(One(0))),
+            (&[9; 3], 0, Some(One(9))),
+            (&[1, 2, 1, 2, 1, 2], 2, Some(two)),
+            (&[1, 2], 3, None),
+            (&[1, 2, 3, 4], 4, Some(four)),
+            (&[1, 2, 3, 4, 1, 2, 3, 4], 8, Some(four)),
+            (&[1, 2, 3, 4], 2, None),
+            (&[1, 2, 3], 0, None),
+            (&[1, 2, 3, 4, 1, 2], 0, None),
+            (&[1, 2, 3, 4, 5, 6, 7, 8], 0, None),
+            (&[], 0, None),
+        ];
+        for (pattern, address, expected) in known {
+            assert_eq!(FillPattern::of(pattern, address), expected, "{pattern:?} at {address}");
+        }
+    }
+}
