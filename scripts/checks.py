@@ -168,7 +168,7 @@ NIGHTLY = {
     ),
     # The models of what is lock-free, in every interleaving and with every value that a load may give.
     "loom": Part(
-        f'cargo test --quiet --locked --package vkgdr --release --lib --target-dir "{TARGET}/loom" loom_tests',
+        f'cargo test --quiet --locked --package vkgdr --release --lib --target-dir "{TARGET}/loom" ring::tests',
         {"RUSTFLAGS": "--cfg loom"},
         3600,
     ),

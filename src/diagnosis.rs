@@ -46,34 +46,11 @@ impl System {
     }
 
     /// The entries of a folder, in the order of their names; empty if it cannot be read.
-    #[must_use]
-    pub fn entries(&self, folder: &str) -> Vec<PathBuf> {
+    fn entries(&self, folder: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
         let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
         entries.sort();
         entries
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.path(path).exists()
-    }
-
-    /// Whether the kernel is that of the Windows Subsystem for Linux.
-    #[must_use]
-    pub fn is_wsl(&self) -> bool {
-        self.text("/proc/sys/kernel/osrelease").is_some_and(|kernel| kernel.to_lowercase().contains("microsoft"))
-    }
-
-    /// Whether this looks like a container: by the files of Docker and Podman, or a variable of NVIDIA's container toolkit.
-    #[must_use]
-    pub fn is_container(&self) -> bool {
-        self.has("/.dockerenv") || self.has("/run/.containerenv") || env::var_os("NVIDIA_VISIBLE_DEVICES").is_some()
-    }
-
-    /// The number of GPUs that NVIDIA's kernel driver lists.
-    #[must_use]
-    pub fn gpus(&self) -> usize {
-        self.entries("/proc/driver/nvidia/gpus").len()
     }
 
     /// The device nodes of GPUs: `/dev/nvidia0` and so on.
@@ -88,17 +65,14 @@ impl System {
     /// documentation), and in some of the user's home.
     #[must_use]
     pub fn manifests(&self) -> Vec<PathBuf> {
-        let only = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].iter().find_map(env::var_os);
-        let split = |list: std::ffi::OsString| env::split_paths(&list).collect::<Vec<_>>();
-        let mut found: Vec<PathBuf> = match only {
-            // The loader looks nowhere else then.
-            Some(list) => split(list),
-            None => {
-                let folders = ["/etc", "/usr/local/share", "/usr/share"];
-                let listed = folders.iter().flat_map(|folder| self.entries(&format!("{folder}/vulkan/icd.d")));
-                env::var_os("VK_ADD_DRIVER_FILES").map(split).into_iter().flatten().chain(listed).collect()
-            }
-        };
+        let listed = |name: &str| env::var_os(name).map(|list| env::split_paths(&list).collect::<Vec<_>>());
+        // With one of these two, the loader looks nowhere else.
+        let only = listed("VK_DRIVER_FILES").or_else(|| listed("VK_ICD_FILENAMES"));
+        let mut found = only.unwrap_or_else(|| {
+            let folders = ["/etc", "/usr/local/share", "/usr/share"];
+            let in_folders = folders.iter().flat_map(|folder| self.entries(&format!("{folder}/vulkan/icd.d")));
+            listed("VK_ADD_DRIVER_FILES").unwrap_or_default().into_iter().chain(in_folders).collect()
+        });
         found.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("_nvidia.so")));
         found
     }
@@ -160,7 +134,7 @@ impl fmt::Display for Finding {
 pub struct Evidence {
     /// Whether the kernel is that of the Windows Subsystem for Linux.
     pub wsl: bool,
-    /// Whether this looks like a container.
+    /// Whether this looks like a container: by the files of Docker and Podman, or a variable of NVIDIA's container toolkit.
     pub container: bool,
     /// `NVIDIA_DRIVER_CAPABILITIES`, by which the container toolkit mounts libraries.
     pub capabilities: Option<String>,
@@ -180,14 +154,17 @@ impl Evidence {
     /// Looks at the system, and tries to load NVIDIA's Vulkan driver.
     #[must_use]
     pub fn gather(system: &System) -> Self {
+        let kernel = system.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let marks = ["/.dockerenv", "/run/.containerenv"];
+        let is_container = marks.iter().any(|path| system.path(path).exists());
         Self {
-            wsl: system.is_wsl(),
-            container: system.is_container(),
+            wsl: kernel.to_lowercase().contains("microsoft"),
+            container: is_container || env::var_os("NVIDIA_VISIBLE_DEVICES").is_some(),
             capabilities: env::var("NVIDIA_DRIVER_CAPABILITIES").ok(),
             default: Library::probe(DEFAULT),
             headless: Library::probe(HEADLESS),
             manifest: !system.manifests().is_empty(),
-            gpus: system.gpus(),
+            gpus: system.entries("/proc/driver/nvidia/gpus").len(),
             nodes: system.gpu_nodes().len(),
         }
     }
@@ -195,8 +172,9 @@ impl Evidence {
     /// The most probable cause why Vulkan does not know the GPU that CUDA calls `name`, with its remedy.
     #[must_use]
     pub fn cause(&self, name: &str) -> Finding {
-        let findings = [Self::is_slice(name), self.libraries(), self.device_nodes(), self.unnamed()];
-        self.subsystem().into_iter().chain(findings.into_iter().flatten()).next().unwrap_or_else(|| {
+        let slice = || Self::is_slice(name);
+        let found = self.subsystem().or_else(slice).or_else(|| self.libraries()).or_else(|| self.device_nodes());
+        found.or_else(|| self.unnamed()).unwrap_or_else(|| {
             Finding::new(
                 "NVIDIA's Vulkan driver can be loaded, but does not list this GPU",
                 "VK_LOADER_DEBUG=all and vulkaninfo say more",
@@ -287,9 +265,9 @@ fn is_gpu_node(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A system with everything in place.
-    fn complete() -> Evidence {
-        Evidence {
+    #[test]
+    fn the_cause_and_its_remedy_are_named() {
+        let complete = Evidence {
             wsl: false,
             container: false,
             capabilities: None,
@@ -298,42 +276,33 @@ mod tests {
             manifest: true,
             gpus: 1,
             nodes: 1,
-        }
-    }
-
-    #[track_caller]
-    fn says(evidence: &Evidence, parts: &[&str]) {
-        says_of("NVIDIA A40", evidence, parts);
-    }
-
-    #[track_caller]
-    fn says_of(name: &str, evidence: &Evidence, parts: &[&str]) {
-        let cause = evidence.cause(name).to_string();
-        assert!(!cause.contains('\n') && !cause.ends_with('.'), "{cause}");
-        parts.iter().for_each(|part| assert!(cause.contains(part), "{cause:?} does not say {part:?}"));
-    }
-
-    #[test]
-    fn missing_libraries_are_told_apart_from_a_container_without_them() {
-        let (default, headless) = (Library::NotInstalled, Library::NotInstalled);
-        let bare = Evidence { default, headless, ..complete() };
-        says(&bare, &["not installed", "libnvidia-gl-VERSION"]);
-        let container = Evidence { container: true, capabilities: Some("compute,utility".to_owned()), ..bare };
-        says(&container, &["start the container with NVIDIA_DRIVER_CAPABILITIES=all"]);
-        says(&Evidence { capabilities: Some("compute,graphics".to_owned()), ..container }, &["libnvidia-gl-VERSION"]);
-    }
-
-    #[test]
-    fn a_library_that_cannot_be_loaded_is_named_with_the_loaders_reason_and_a_remedy() {
-        let broken = |reason: &str| {
-            let fails = Library::Fails(reason.to_owned());
-            Evidence { default: fails.clone(), headless: fails, ..complete() }
         };
-        says(&broken("libXext.so.6: cannot open shared object file"), &[HEADLESS, "(libXext.so.6: ", "libxext6"]);
-        says(&broken("/lib/libc.so.6: version `GLIBC_2.38' not found"), &["GLIBC_2.38", "newer container image"]);
-        says(&broken("libGLdispatch.so.0: cannot open"), &["libegl1"]);
-        let reason = Library::Fails("libX11.so.6: cannot open".to_owned());
-        says(&Evidence { default: reason, headless: Library::NotInstalled, ..complete() }, &[DEFAULT, "libx11-6"]);
+        let with = |default: Library, headless: Library| Evidence { default, headless, ..complete.clone() };
+        let missing = with(Library::NotInstalled, Library::NotInstalled);
+        let container = |capabilities: &str| {
+            let capabilities = Some(capabilities.to_owned());
+            Evidence { container: true, capabilities, ..missing.clone() }
+        };
+        let fails = |reason: &str| Library::Fails(reason.to_owned());
+        let broken = |reason| with(fails(reason), fails(reason));
+        for (evidence, parts) in [
+            (complete.clone(), ["", "does not list this GPU"]),
+            (missing.clone(), ["not installed", "libnvidia-gl-VERSION"]),
+            (container("compute,utility"), ["start the container with", "NVIDIA_DRIVER_CAPABILITIES=all"]),
+            (container("compute,graphics"), ["not installed", "libnvidia-gl-VERSION"]),
+            (broken("libXext.so.6: cannot open shared object file"), [HEADLESS, "libxext6"]),
+            (broken("/lib/libc.so.6: version `GLIBC_2.38' not found"), ["(/lib/libc.so.6: ", "newer container image"]),
+            (broken("libGLdispatch.so.0: cannot open"), [HEADLESS, "libegl1"]),
+            (with(fails("libX11.so.6: cannot open"), Library::NotInstalled), [DEFAULT, "libx11-6"]),
+            (Evidence { gpus: 8, ..complete.clone() }, ["only 1 of 8 GPUs", "pass all GPUs"]),
+            (Evidence { manifest: false, ..complete.clone() }, ["no manifest", "nvidia_icd.json"]),
+            (Evidence { wsl: true, ..complete.clone() }, ["WSL2", "host memory"]),
+        ] {
+            let cause = evidence.cause("NVIDIA A40").to_string();
+            assert!(!cause.contains('\n') && !cause.ends_with('.'), "{cause}");
+            assert!(parts.iter().all(|part| cause.contains(part)), "{cause:?} does not say {parts:?}");
+        }
+        assert!(complete.cause("NVIDIA A100 MIG 1g.5gb").problem.contains("MIG slice"));
     }
 
     #[test]
@@ -346,19 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_a_gpu_from_a_working_driver_is_named() {
-        says(&Evidence { gpus: 8, nodes: 1, ..complete() }, &["only 1 of 8 GPUs", "pass all GPUs"]);
-        says(&Evidence { manifest: false, ..complete() }, &["no manifest", "nvidia_icd.json"]);
-        says(&Evidence { wsl: true, ..complete() }, &["WSL2"]);
-        says_of("NVIDIA A100 MIG 1g.5gb", &complete(), &["MIG slice"]);
-        says(&complete(), &["does not list this GPU"]);
-    }
-
-    #[test]
     fn device_nodes_of_gpus_are_counted_and_no_others() {
-        let gpus = ["/dev/nvidia0", "/dev/nvidia12"];
+        let is_gpu = |path: &&str| is_gpu_node(Path::new(path));
         let others = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia", "/dev/null"];
-        assert!(gpus.iter().all(|path| is_gpu_node(Path::new(path))));
-        assert!(!others.iter().any(|path| is_gpu_node(Path::new(path))));
+        assert!(["/dev/nvidia0", "/dev/nvidia12"].iter().all(is_gpu) && !others.iter().any(is_gpu));
     }
 }

@@ -12,7 +12,6 @@ use ash::vk;
 use cudarc::driver::sys::CUresult;
 
 use crate::MemoryKind;
-use crate::ipc::Refusal;
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -240,9 +239,22 @@ pub enum Error {
          or use multiprocessing's \"spawn\""
     )]
     Forked,
-    /// Memory that another process sent does not fit, or its sender is not trusted.
-    #[error("received memory was refused: {0}")]
-    Refused(#[from] Refusal),
+    /// Memory that another process sent does not fit. A driver did not see its descriptor, which was closed.
+    #[error("received memory was refused: {reason}")]
+    Refused {
+        /// What does not fit, with the values of both sides.
+        reason: String,
+    },
+    /// The process that sends memory belongs to another user. The message is still in the socket.
+    #[error(
+        "received memory was refused: the process at the other end belongs to user {theirs}, not to user {ours} as this one"
+    )]
+    OtherUser {
+        /// The other process's effective user id when it connected.
+        theirs: u32,
+        /// This process's effective user id.
+        ours: u32,
+    },
     /// The process at the other end of a socket closed it.
     #[error("the other process closed the connection")]
     Disconnected,
@@ -287,14 +299,6 @@ pub enum Error {
         len: usize,
         /// The bytes of the longest message that fits.
         most: usize,
-    },
-    /// Two arrays whose shapes must be the same.
-    #[error("the array has the shape {expected:?}, the other one has {found:?}")]
-    ShapeMismatch {
-        /// The extents of the array in memory.
-        expected: Vec<usize>,
-        /// The extents of the other one.
-        found: Vec<usize>,
     },
     /// A word in a ring's memory that no correct kernel writes.
     #[error("the ring is corrupt: {what} {value:#x} is impossible; is it used by two kernels, or as other memory?")]
@@ -499,9 +503,8 @@ impl Error {
             .contains(code),
             // An import without a free descriptor fails with this code.
             Self::Cuda { call: Call::ImportMemory, code, .. } if code.value() == CudaCode::OPERATING_SYSTEM => true,
-            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
-            Self::System { code, .. } => [libc::EMFILE, libc::ENOMEM].contains(code),
-            _ => false,
+            Self::System { code: libc::EMFILE, .. } => true,
+            _ => self.is_out_of_memory(),
         }
     }
 
@@ -705,49 +708,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_allocation_error_names_operation_token_sizes_room_and_remedy() {
+    fn a_shortage_names_operation_token_sizes_room_and_remedy() {
+        const MIB: u64 = 1 << 20;
+        const BAR: &str = "enable Resizable BAR in the firmware to map more";
+        let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         let error = |operation, asked, heap, free, others: &[MemoryKind]| {
-            let (code, kind, others) = (vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, MemoryKind::Mapped, others.to_vec());
+            let (kind, others) = (MemoryKind::Mapped, others.to_vec());
             Error::Allocation { operation, code, kind, asked, heap, free, others, still_used: 0 }
         };
-        const CALL: Option<&str> = Some("vkAllocateMemory");
-        const FAILED: &str = "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested";
-        const BAR: &str = "enable Resizable BAR in the firmware to map more";
-        let small = |operation, asked| error(operation, asked, 256 << 20, None, &[]);
-        let [called, refused] = [small(CALL, 200 << 20), small(None, 2 << 30)];
-        assert_eq!(called.to_string(), format!("{FAILED} 200 MiB of mapped memory; the heap has 256 MiB; {BAR}"));
+        let called =
+            |asked, heap, free, others: &[MemoryKind]| error(Some("vkAllocateMemory"), asked, heap, free, others);
+        let refused = error(None, 2 << 30, 256 * MIB, None, &[]);
+        assert!(refused.is_exhaustion() && refused.exceeds_the_heap());
         assert_eq!(
             refused.to_string(),
             format!("requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); {BAR}")
         );
-        assert_eq!(
-            small(CALL, 4096).to_string(),
-            format!(
-                "{FAILED} 4 KiB of mapped memory; the heap has 256 MiB; {BAR}, or, if too many files are open, raise ulimit -n"
-            )
-        );
-        assert!(refused.is_exhaustion() && refused.exceeds_the_heap() && !called.exceeds_the_heap());
-        let roomy = |heap, others| error(CALL, 100 << 20, heap, Some(200 << 20), others).to_string();
-        assert_eq!(
-            roomy(246 << 20, &[MemoryKind::Host, MemoryKind::Device]),
-            format!(
-                "{FAILED} 100 MiB of mapped memory; the heap has 246 MiB; the BAR is full or fragmented: 200 MiB of 246 MiB \
-                 free by the budget; host and device memory would work; {BAR}"
-            )
-        );
-        assert!(
-            roomy(8 << 30, &[MemoryKind::Host])
-                .ends_with("200 MiB of 8 GiB free by the budget; host memory would work")
-        );
-        assert!(roomy(8 << 30, &[]).ends_with("free by the budget"));
-    }
-
-    #[test]
-    fn a_missing_host_view_names_the_address_of_memory_and_none_for_a_device() {
-        let error = |address, reason| Error::NoMapping { address, reason }.to_string();
-        assert!(error(0x1000, NoMapping::Empty).starts_with("no host view of the memory at 0x1000: "));
-        assert!(error(0, NoMapping::Unknown).starts_with("no host view of the memory at 0x0: "));
-        assert!(error(0, NoMapping::NoMmap { device: 3 }).starts_with("the CPU cannot map a dma-buf of CUDA device 3"));
+        let (room, others) = (Some(200 * MIB), [MemoryKind::Host, MemoryKind::Device]);
+        let full = "the BAR is full or fragmented: 200 MiB of";
+        for (error, end) in [
+            (called(200 * MIB, 256 * MIB, None, &[]), format!("200 MiB of mapped memory; the heap has 256 MiB; {BAR}")),
+            (called(4096, 256 * MIB, None, &[]), format!("{BAR}, or, if too many files are open, raise ulimit -n")),
+            (
+                called(MIB, 246 * MIB, room, &others),
+                format!("246 MiB; {full} 246 MiB free by the budget; host and device memory would work; {BAR}"),
+            ),
+            (called(MIB, 8 << 30, room, &[]), format!("8 GiB; {full} 8 GiB free by the budget")),
+        ] {
+            let text = error.to_string();
+            assert!(text.starts_with("vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested "), "{text}");
+            assert!(text.ends_with(&end) && !error.exceeds_the_heap(), "{text}");
+        }
     }
 
     #[test]
@@ -763,27 +754,6 @@ mod tests {
         let counts = [0, 1, 1023, 1024, 1536, 2 << 30, u64::MAX, 1_000_000_000_000_000];
         let texts = ["0 bytes", "1 byte", "1023 bytes", "1 KiB", "1.5 KiB", "2 GiB", "15.9 EiB", "909.4 TiB"];
         assert_eq!(counts.map(in_units), texts);
-    }
-
-    #[test]
-    fn a_uuid_is_shown_in_the_usual_groups() {
-        let uuid = *b"mesa22.3.6\0\0\0\0\0\0";
-        assert_eq!(hyphenated(uuid), "6d657361-3232-2e33-2e36-000000000000");
-    }
-
-    #[test]
-    fn a_shortage_is_out_of_memory_whichever_call_reports_it() {
-        let by_cuda = |call, code| Error::cuda(call, CudaCode::new(code, None));
-        for error in [
-            by_cuda(Call::Other("cuMemAlloc"), CudaCode::OUT_OF_MEMORY),
-            by_cuda(Call::ImportMemory, CudaCode::OUT_OF_MEMORY),
-            Error::System { operation: "mmap", code: libc::ENOMEM },
-        ] {
-            assert!(error.is_out_of_memory() && error.is_exhaustion() && error.concerns_the_kind(), "{error}");
-        }
-        assert!(!by_cuda(Call::Other("cuMemAlloc"), CudaCode::INVALID_VALUE).is_out_of_memory());
-        let descriptors = Error::System { operation: "dup", code: libc::EMFILE };
-        assert!(descriptors.is_exhaustion() && !descriptors.is_out_of_memory());
     }
 
     #[test]

@@ -33,8 +33,7 @@
 //! ```
 #![expect(unsafe_code, reason = "imports a descriptor")]
 
-pub(crate) mod message;
-mod refusal;
+mod message;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -43,9 +42,9 @@ use crate::device::{MemoryType, Source};
 use crate::driver::fork;
 use crate::driver::os::{FileType, file_type, is_memory_file};
 use crate::driver::socket::{self, Received};
+use crate::error::in_bytes;
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
-use message::{Backing, Expected, LEN, Message};
-pub use refusal::Refusal;
+use message::{Backing, LEN, Message};
 
 /// Sends memory to the process at the other end of a Unix socket.
 ///
@@ -98,19 +97,19 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::Disconnected`] at the end of the connection, [`Error::Refused`] for everything that does not fit,
+/// [`Error::Disconnected`] at the end of the connection, [`Error::OtherUser`], [`Error::Refused`] for what does not fit,
 /// [`Error::System`] with the socket's error number: `EAGAIN` from a socket that is empty and is non-blocking or has a
 /// timeout, `EAFNOSUPPORT` for a socket that is not a Unix socket, `ENOTCONN` where no process is known at the other end,
 /// `EMFILE` when the process has no descriptors left; and the errors of [`Memory::import_fd`].
 ///
-/// Errors of the context, [`Error::Forked`], [`Refusal::OtherUser`] and `EAGAIN` leave the message in the socket. After
+/// Errors of the context, [`Error::Forked`], [`Error::OtherUser`] and `EAGAIN` leave the message in the socket. After
 /// other refusals a stream may be in the midst of a message: close it.
 pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
     let socket = socket.as_fd();
     check_socket(socket)?;
     let (theirs, ours) = (socket::peer_user(socket)?, socket::own_user());
     if theirs != ours {
-        return Err(Refusal::OtherUser { theirs, ours }.into());
+        return Err(Error::OtherUser { theirs, ours });
     }
     // SAFETY: the sender has the rights of this process, see above.
     unsafe { receive(socket, owner) }
@@ -120,7 +119,7 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 ///
 /// # Errors
 ///
-/// As [`recv`], apart from [`Refusal::OtherUser`].
+/// As [`recv`], apart from [`Error::OtherUser`].
 ///
 /// # Safety
 ///
@@ -153,16 +152,17 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
     let len = usize::try_from(message.len).expect("usize has 64 bits");
     let size = allocation::padded_size(len, message.kind, memory_type).ok();
     let (_, driver, info) = fields(owner, &memory_type)?;
-    message.check(&Expected { gpu: owner.uuid(), driver, memory_type: info, size })?;
+    message.check(owner.uuid(), driver, info, size)?;
     if is_memory_file(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
-        return Err(Refusal::OtherDescriptor.into());
+        return Err(other_descriptor());
     }
     // A driver that keeps memory in files cannot have more memory than file.
     match file_type(&fd)? {
         FileType::Regular(file) if file < message.size => {
-            return Err(Refusal::File { file, size: message.size }.into());
+            let (file, size) = (in_bytes(file), in_bytes(message.size));
+            return Err(refused(format!("its descriptor is a file of {file}, the allocation has {size}")));
         }
-        FileType::NoMemory => return Err(Refusal::OtherDescriptor.into()),
+        FileType::NoMemory => return Err(other_descriptor()),
         FileType::Regular(_) | FileType::Other => {}
     }
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
@@ -190,21 +190,32 @@ fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
     let Received { len, cut, mut descriptors, lost } = socket::receive(socket, &mut bytes)?;
     message::check_start(&bytes[..len])?;
     if cut {
-        return Err(Refusal::TooLong { expected: LEN }.into());
+        return Err(refused(format!("the message is longer than {LEN} bytes")));
     }
     if len == 0 && descriptors.is_empty() {
         return Err(Error::Disconnected);
     }
     if len < LEN {
-        return Err(Refusal::Truncated { received: len, expected: LEN }.into());
+        return Err(refused(format!("the message ends after {len} of {LEN} bytes")));
     }
     match (descriptors.pop(), descriptors.is_empty(), lost) {
         (Some(fd), true, false) => Ok((bytes, fd)),
         // The system closes descriptors that do not fit in the process's table.
         (None, _, true) => Err(Error::System { operation: "recvmsg", code: libc::EMFILE }),
-        (None, _, false) => Err(Refusal::Descriptors { count: 0 }.into()),
-        (Some(_), ..) => Err(Refusal::Descriptors { count: descriptors.len().max(1) + 1 }.into()),
+        (None, _, false) => Err(refused("it came with no descriptor instead of one")),
+        (Some(_), ..) => Err(refused("it came with several descriptors instead of one")),
     }
+}
+
+/// A descriptor that is neither one that Vulkan exported nor a file of registered pages, or not the one of the two that the
+/// message names.
+fn other_descriptor() -> Error {
+    refused("its descriptor is not of the kind that the message names")
+}
+
+/// The error of a message that does not fit.
+fn refused(reason: impl Into<String>) -> Error {
+    Error::Refused { reason: reason.into() }
 }
 
 /// The pure parts of the receiver, for the fuzz target: cargo-fuzz sets this configuration.

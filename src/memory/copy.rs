@@ -270,7 +270,7 @@ impl Memory {
             CopyPolicy::Auto => {
                 len >= threshold
                     && self.is_coherent()
-                    && !self.is_cached()
+                    && !self.block().allocation().memory_type().cached
                     && self.engines().is_prepared(self.inner.context())
             }
         }

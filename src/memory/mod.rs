@@ -230,10 +230,6 @@ impl Memory {
         self.inner.block()
     }
 
-    pub(crate) fn slot(&self) -> Option<Slot> {
-        self.inner.part_of.as_ref().and_then(|part| part.slot)
-    }
-
     /// Whether it is all of an allocation, and not a part of one.
     pub(crate) fn is_whole(&self) -> bool {
         self.inner.part_of.is_none() && self.len == self.inner.len

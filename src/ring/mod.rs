@@ -12,37 +12,28 @@
 //! Each side writes across PCIe and reads what is near: the kernel polls GPU memory, the CPU its caches. The guide's page
 //! `docs/ring.md` says which store orders what.
 
-#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
+#![expect(unsafe_code, reason = "shares words with a running kernel, and binds memory to streams that the caller owns")]
 
-mod allocate;
-mod consumer;
-mod layout;
-mod link;
-#[cfg(all(test, loom))]
-mod loom_tests;
-mod producer;
-mod siblings;
-#[cfg(all(test, not(loom)))]
+mod ends;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::hint::spin_loop;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{self, Lock};
 use crate::report::report;
-use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
-use consumer::Consumer;
-use layout::{ABORTED, CONTROL, HEAD, Header, TAIL};
-use link::SharedLink;
-use producer::Producer;
-use siblings::Sibling;
+use crate::{AllocateOptions, CopyPolicy, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
+use ends::{ABORTED, CONTROL, Consumer, HEAD, Link, Producer, TAIL, UNIT, VERSION, record_len};
 
 /// The text of `vkgdr_ring.cuh`, the kernel's end of a [`Ring`], for NVRTC or a file that nvcc includes.
 pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
@@ -87,7 +78,24 @@ pub struct Ring {
     device: Memory,
     host: Memory,
     /// The last field: its drop may free the memory of this ring and of others.
-    sibling: Sibling,
+    dropped: Arc<Dropped>,
+}
+
+/// The memory of a context's dropped, unbound rings, freed with the last ring. Freeing it waits for all kernels of the context,
+/// including those of other rings, which end only when those rings are dropped.
+type Dropped = Lock<Vec<Memory>>;
+
+/// That of a context, as long as it has rings.
+fn dropped_of(context: Context) -> Arc<Dropped> {
+    static OF_CONTEXTS: Lock<Vec<(Context, Weak<Dropped>)>> = Lock::new(Vec::new());
+    let mut contexts = OF_CONTEXTS.lock();
+    if let Some(dropped) = contexts.iter().filter(|(of, _)| *of == context).find_map(|(_, dropped)| dropped.upgrade()) {
+        return dropped;
+    }
+    contexts.retain(|(_, dropped)| dropped.strong_count() > 0);
+    let dropped = Arc::default();
+    contexts.push((context, Arc::downgrade(&dropped)));
+    dropped
 }
 
 /// The statistics of a [`Ring`].
@@ -120,8 +128,8 @@ fn capacity(max: usize, kind: MemoryKind) -> Result<usize> {
     if max == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * Header::LEN;
-    layout::record_len(max).filter(|_| max <= limit).ok_or(Error::MessageTooLong { len: max, most: limit })
+    let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * UNIT;
+    record_len(max).filter(|_| max <= limit).ok_or(Error::MessageTooLong { len: max, most: limit })
 }
 
 impl Ring {
@@ -148,14 +156,25 @@ impl Ring {
     pub fn with_options(owner: &Vkgdr, messages: usize, answers: usize, options: AllocateOptions) -> Result<Self> {
         let message_bytes = capacity(messages, MemoryKind::Mapped)?;
         let answer_bytes = capacity(answers, MemoryKind::Host)?;
-        let (device, host) = allocate::allocate(owner, (message_bytes, answer_bytes), options)?;
+        let device = Memory::allocate_with(owner, CONTROL + message_bytes, options)?;
+        // After a failure nothing is waited for: the kernel of another ring may run until that ring is closed.
+        // SAFETY: no kernel has the address yet.
+        unsafe { device.set_drop_policy(DropPolicy::Immediate) };
+        let host = Memory::allocate(owner, CONTROL + answer_bytes, MemoryKind::Host)?;
+        // SAFETY: as above.
+        unsafe { host.set_drop_policy(DropPolicy::Immediate) };
+        describe(&device, &host, (message_bytes, answer_bytes))?;
         let sending = SharedLink::new(&device, (&device, HEAD), (&host, TAIL))?;
         let receiving = SharedLink::new(&host, (&device, TAIL), (&host, HEAD))?;
+        for memory in [&device, &host] {
+            // SAFETY: it waits for the device.
+            unsafe { memory.set_drop_policy(DropPolicy::WaitForStream) };
+        }
         Ok(Self {
             producer: Lock::new(Producer::new(sending, message_bytes, messages)),
             consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
             max_message: messages,
-            sibling: Sibling::new(device.block().context()),
+            dropped: dropped_of(device.block().context()),
             device,
             host,
         })
@@ -323,22 +342,12 @@ impl Ring {
     /// [`Error::Forked`], and the errors of [`Memory::invalidate`](crate::Memory::invalidate).
     pub fn stats(&self) -> Result<RingStats> {
         fork::check()?;
-        let (pushed, unread_bytes) = {
+        let (sent, unread_bytes) = {
             let mut producer = self.producer.lock_across_waits();
-            (producer.counters, producer.used()?)
+            (producer.stats, producer.used()?)
         };
-        let popped = self.consumer.lock_across_waits().counters;
-        Ok(RingStats {
-            pushed: pushed.messages,
-            pushed_bytes: pushed.bytes,
-            publications: pushed.publications,
-            full: pushed.refusals,
-            unread_bytes,
-            popped: popped.messages,
-            popped_bytes: popped.bytes,
-            returns: popped.returns,
-            empty: popped.empty,
-        })
+        let RingStats { popped, popped_bytes, returns, empty, .. } = self.consumer.lock_across_waits().stats;
+        Ok(RingStats { unread_bytes, popped, popped_bytes, returns, empty, ..sent })
     }
 }
 
@@ -352,7 +361,7 @@ impl Drop for Ring {
         }
         let waits = |memory: &Memory| memory.drop_policy() == DropPolicy::WaitForContext;
         if waits(&self.device) || waits(&self.host) {
-            self.sibling.keep([&self.device, &self.host]);
+            self.dropped.lock().extend([self.device.clone(), self.host.clone()]);
         }
     }
 }
@@ -365,6 +374,76 @@ impl fmt::Debug for Ring {
             .field("kind", &self.kind())
             .field("answers", &format_args!("{:#x}", self.host.device_ptr()))
             .finish_non_exhaustive()
+    }
+}
+
+/// Writes the control words, and for the kernel the version, the addresses and lengths of both directions' records, and the
+/// address of the host memory's control block.
+fn describe(device: &Memory, host: &Memory, (messages, answers): (usize, usize)) -> Result<()> {
+    let records = |memory: &Memory| memory.device_ptr() + CONTROL as u64;
+    let words = [VERSION, records(device), messages as u64, records(host), answers as u64, host.device_ptr()];
+    for memory in [device, host] {
+        memory.write(0, &[0_u8; CONTROL])?;
+    }
+    device.write(0, &words)?;
+    [device, host].into_iter().try_for_each(|memory| memory.flush(..CONTROL))
+}
+
+/// A direction's records and words in memory that a kernel uses.
+#[derive(Debug)]
+struct SharedLink {
+    records: Memory,
+    own: Memory,
+    other: Memory,
+}
+
+impl SharedLink {
+    /// A link over the records of `memory`, with words at these places.
+    fn new(memory: &Memory, own: (&Memory, usize), other: (&Memory, usize)) -> Result<Self> {
+        let word = |(memory, offset): (&Memory, usize)| {
+            let word = memory.slice(offset..offset + size_of::<u64>())?;
+            // Fails unless it is aligned and mapped.
+            atomic(&word)?;
+            Ok::<_, Error>(word)
+        };
+        Ok(Self { records: memory.slice(CONTROL..)?, own: word(own)?, other: word(other)? })
+    }
+}
+
+/// A word that one side stores and the other side loads.
+fn atomic(word: &Memory) -> Result<&AtomicU64> {
+    let (pointer, _) = word.elements::<u64>()?;
+    // SAFETY: aligned and mapped while the memory lives; the CPU uses it by atomic accesses only, once the kernel may run.
+    Ok(unsafe { AtomicU64::from_ptr(pointer.as_ptr()) })
+}
+
+impl Link for SharedLink {
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.records.write_unfenced(offset, bytes)
+    }
+
+    fn order_writes(&self, offset: usize, len: usize) -> Result<()> {
+        self.records.flush(offset..offset + len)
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.records.invalidate(offset..offset + bytes.len())?;
+        self.records.read_with(CopyPolicy::Cpu, offset, bytes)
+    }
+
+    fn order_reads(&self) -> Result<()> {
+        self.records.invalidate(..0)
+    }
+
+    /// Also empties the CPU's write-combining buffers, which may otherwise keep the word for long.
+    fn store(&self, word: u64) -> Result<()> {
+        atomic(&self.own)?.store(word, Ordering::Release);
+        self.own.flush(..)
+    }
+
+    fn load(&self) -> Result<u64> {
+        self.other.invalidate(..)?;
+        Ok(atomic(&self.other)?.load(Ordering::Acquire))
     }
 }
 

@@ -2,20 +2,50 @@
 #![expect(unsafe_code, reason = "creates what the caller describes")]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ash::vk;
-use cudarc::driver::sys::CUcontext;
-use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme};
-use gpu_allocator::{AllocatorReport, MemoryLocation};
+use cudarc::driver::sys::{CUcontext, CUdeviceptr};
+use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
+use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
-use super::buffer::{Buffer, OwnedBuffer};
-use super::image::{Image, OwnedImage};
-use super::inner::{AllocatorInner, kind_of};
-use super::options::AllocatorOptions;
+use super::Handles;
+use super::resources::{Buffer, Image, Resource};
+use super::suballocator::{BlockRequest, Place, Scope, Suballocator, key_of, memory_of, no_report};
+use crate::allocation::{LINE, ResourceBlock};
+use crate::device::gpu::VulkanRef;
+use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::driver::vulkan::Requirements;
-use crate::{Error, Memory, Result, Vkgdr};
+use crate::lock::{Lock, SingleFlight};
+use crate::memory::{Block, Freed, Home, Inner, Part};
+use crate::report::report;
+use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
+
+/// Options of [`Allocator::with_options`](super::Allocator::with_options): gpu-allocator's own.
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use]
+pub struct AllocatorOptions {
+    sizes: AllocationSizes,
+    device_address: bool,
+}
+
+impl AllocatorOptions {
+    /// The sizes of the blocks that buffers and images share: 256 MiB, and 64 MiB of memory that the CPU sees, by default.
+    pub const fn sizes(mut self, sizes: AllocationSizes) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// Whether buffers may have device addresses in shaders (`VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT`).
+    ///
+    /// # Safety
+    ///
+    /// The allocator's device must have been made with the feature `bufferDeviceAddress`, which that of this crate is not.
+    pub const unsafe fn buffer_device_address(mut self, enabled: bool) -> Self {
+        self.device_address = enabled;
+        self
+    }
+}
 
 /// Allocates memory for Vulkan's buffers and images that CUDA and the CPU see as well.
 ///
@@ -65,9 +95,22 @@ pub struct Allocator {
 struct Open(Arc<AllocatorInner>);
 
 impl Drop for Open {
+    /// Gives every block back that is not in use, now and from now on.
     fn drop(&mut self) {
-        if !fork::is_forked() {
-            self.0.close();
+        if fork::is_forked() {
+            return;
+        }
+        let idle = self.0.state.lock().close();
+        release(idle);
+        let AllocatorReport { allocations, total_allocated_bytes, .. } = self.0.state.lock().report();
+        if !allocations.is_empty() {
+            let names: Vec<_> = allocations.iter().map(|allocation| format!("{allocation:?}")).collect();
+            report!(
+                Info,
+                "{} allocations with {total_allocated_bytes} bytes outlive their vulkan::Allocator: {}",
+                names.len(),
+                names.join(", ")
+            );
         }
     }
 }
@@ -90,7 +133,27 @@ impl Allocator {
     ///
     /// Those of [`new`](Self::new).
     pub fn with_options(owner: &Vkgdr, options: AllocatorOptions) -> Result<Self> {
-        Ok(Self { open: Arc::new(Open(Arc::new(AllocatorInner::new(owner, options)?))) })
+        fork::check()?;
+        let gpu = owner.vulkan()?.clone();
+        let context = owner.allocation_context()?;
+        let Handles { instance, device, physical_device, .. } = gpu.device().handles();
+        let mut debug_settings = AllocatorDebugSettings::default();
+        // What outlives the allocator stays valid, and is logged when the allocator is dropped.
+        debug_settings.log_leaks_on_shutdown = false;
+        let state = Suballocator::new(AllocatorCreateDesc {
+            instance,
+            device,
+            physical_device,
+            debug_settings,
+            buffer_device_address: options.device_address,
+            allocation_sizes: options.sizes,
+        });
+        let state = Lock::new(state.map_err(suballocation)?);
+        let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
+        let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
+        let (owner, growth) = (owner.clone(), SingleFlight::default());
+        let inner = AllocatorInner { owner, gpu, context, types, growth, state };
+        Ok(Self { open: Arc::new(Open(Arc::new(inner))) })
     }
 
     fn inner(&self) -> &Arc<AllocatorInner> {
@@ -116,13 +179,8 @@ impl Allocator {
             return Err(Error::ZeroSize { kind: kind_of(location) });
         }
         // SAFETY: by this method's contract.
-        let buffer = unsafe { OwnedBuffer::create(&self.inner().gpu, info) }?;
-        let requirements = buffer.requirements();
-        let dedicated = self.dedicates(&requirements) || self.inner().gpu.device().sharing().dedicated_only;
-        let scheme = AllocationScheme::DedicatedBuffer(buffer.handle());
-        let desc = describe("buffer", &requirements, location, true);
-        let memory = self.allocate_for(desc, len, dedicated, scheme)?;
-        buffer.bind(&memory)?;
+        let buffer = unsafe { Resource::buffer(&self.inner().gpu, info) }?;
+        let memory = self.allocate_for("buffer", &buffer, location, Some(len))?;
         Ok(Buffer::new(buffer, memory, self.inner().clone()))
     }
 
@@ -147,17 +205,9 @@ impl Allocator {
     /// (VUID-VkImageCreateInfo-pNext-01443). When the image is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
-        let dedicated_only = unsafe { self.inner().gpu.device().image_is_dedicated_only(info) }?;
-        // SAFETY: by this method's contract.
-        let image = unsafe { OwnedImage::create(&self.inner().gpu, info) }?;
-        let requirements = image.requirements();
-        let len = usize::try_from(requirements.memory.size).expect("usize has 64 bits");
-        let dedicated = self.dedicates(&requirements) || dedicated_only;
-        let scheme = AllocationScheme::DedicatedImage(image.handle());
-        let desc = describe("image", &requirements, location, image.is_linear());
-        let memory = self.allocate_for(desc, len, dedicated, scheme)?;
-        image.bind(&memory)?;
-        Ok(Image::new(image, memory, self.inner().clone()))
+        let image = unsafe { Resource::image(&self.inner().gpu, info) }?;
+        let memory = self.allocate_for("image", &image, location, None)?;
+        Ok(Image::new(image, info, memory, self.inner().clone()))
     }
 
     /// Memory for a buffer or image of the caller's own, as gpu-allocator describes it: bind it to
@@ -184,46 +234,50 @@ impl Allocator {
         self.inner().allocate(desc, len, false)
     }
 
-    /// Whether allocations for a buffer or image are dedicated.
-    fn dedicates(&self, requirements: &Requirements) -> bool {
-        requirements.prefers_dedicated || self.inner().gpu.dedicates()
-    }
-
-    /// Memory for a buffer or image, dedicated to it by `scheme` if that is wanted from the start, or CUDA asks for it.
+    /// Memory for a buffer or image, bound to it: dedicated where that is wanted from the start, or CUDA asks for it. `len` is the
+    /// required size unless the caller knows a smaller one.
     fn allocate_for(
         &self,
-        mut desc: AllocationCreateDesc<'_>,
-        len: usize,
-        dedicated: bool,
-        scheme: AllocationScheme,
+        name: &str,
+        resource: &Resource,
+        location: MemoryLocation,
+        len: Option<usize>,
     ) -> Result<Memory> {
-        let inner = self.inner();
-        if !dedicated {
-            match inner.allocate(&desc, len, true) {
-                Err(error) if inner.may_want_dedicated(&error) => {
-                    let shared = desc.clone();
-                    desc.allocation_scheme = scheme;
-                    return match inner.allocate(&desc, len, false) {
-                        Ok(memory) => {
-                            inner.gpu.dedicate(memory.memory_type().index);
-                            Ok(memory)
-                        }
-                        Err(error) if error.is_exhaustion() => Err(error),
-                        // Not the allocation is refused but the memory type.
-                        Err(_) => inner.allocate(&shared, len, false),
-                    };
-                }
-                result => return result,
+        let (inner, found) = (self.inner(), resource.requirements());
+        let len = len.unwrap_or(usize::try_from(found.memory.size).expect("usize has 64 bits"));
+        let shared = AllocationCreateDesc {
+            name,
+            requirements: found.memory,
+            location,
+            linear: resource.is_linear,
+            allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+        };
+        let dedicated = AllocationCreateDesc { allocation_scheme: resource.scheme(), ..shared.clone() };
+        let memory = if found.prefers_dedicated || inner.gpu.dedicates() || resource.dedicated_only {
+            inner.allocate(&dedicated, len, false)
+        } else {
+            match inner.allocate(&shared, len, true) {
+                Err(error) if inner.may_want_dedicated(&error) => match inner.allocate(&dedicated, len, false) {
+                    Ok(memory) => {
+                        inner.gpu.dedicate(memory.memory_type().index);
+                        Ok(memory)
+                    }
+                    Err(error) if error.is_exhaustion() => Err(error),
+                    // Not the allocation is refused but the memory type.
+                    Err(_) => inner.allocate(&shared, len, false),
+                },
+                result => result,
             }
-        }
-        desc.allocation_scheme = scheme;
-        inner.allocate(&desc, len, false)
+        }?;
+        resource.bind(&memory)?;
+        Ok(memory)
     }
 
     /// gpu-allocator's report: all blocks and what is allocated in them, with names and sizes. `{:?}` prints it.
     #[must_use]
     pub fn report(&self) -> AllocatorReport {
-        self.inner().report()
+        // In a forked child, a thread of the parent may hold the lock for ever.
+        if fork::is_forked() { no_report() } else { self.inner().state.lock().report() }
     }
 
     /// The bytes of all blocks, whether in use or free.
@@ -241,22 +295,211 @@ impl Allocator {
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.inner().context().raw()
+        self.inner().context.raw()
     }
-}
-
-fn describe<'a>(
-    name: &'a str,
-    requirements: &Requirements,
-    location: MemoryLocation,
-    linear: bool,
-) -> AllocationCreateDesc<'a> {
-    let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
-    AllocationCreateDesc { name, requirements: requirements.memory, location, linear, allocation_scheme }
 }
 
 impl fmt::Debug for Allocator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Allocator").field("report", &self.report()).finish_non_exhaustive()
+    }
+}
+
+/// The state that an allocator's clones and memory share.
+pub(super) struct AllocatorInner {
+    owner: Vkgdr,
+    gpu: VulkanRef,
+    context: Context,
+    /// One bit for each memory type that CUDA and the CPU can share.
+    types: u32,
+    /// Taken by the thread that makes a block, while others that want one wait for it.
+    growth: SingleFlight,
+    state: Lock<Suballocator>,
+}
+
+impl AllocatorInner {
+    /// Memory of `len` bytes with these requirements. Where CUDA refuses memory in a way that may mean that it wants a dedicated
+    /// allocation, and one `can_be_dedicated`, that refusal is returned at once.
+    fn allocate(
+        self: &Arc<Self>,
+        desc: &AllocationCreateDesc<'_>,
+        len: usize,
+        can_be_dedicated: bool,
+    ) -> Result<Memory> {
+        fork::check()?;
+        let mut desc = self.adapted(desc);
+        let mut types = desc.requirements.memory_type_bits;
+        let mut scope = Scope::default();
+        // The memory types of which no block can be made, those of them that CUDA refused, and the first such error.
+        let (mut failed, mut refused, mut first) = (0, 0, None);
+        let mut turn = None;
+        loop {
+            desc.requirements.memory_type_bits = types & !failed;
+            let (allocated, freed) = self.state.lock().allocate(&desc, &mut scope);
+            release(freed);
+            let error = match allocated {
+                Ok(place) => return Ok(self.memory_at(place, len, refused)),
+                Err(error) => error,
+            };
+            let Some(request) = scope.request.take() else {
+                if first.is_none() && self.try_incoherent(&mut desc, &error) {
+                    types = desc.requirements.memory_type_bits;
+                    continue;
+                }
+                return Err(first.unwrap_or_else(|| self.explain(&desc, error)));
+            };
+            if turn.is_none() {
+                turn = Some(self.growth.begin());
+                // Another thread may have made a block that serves this one, too, and the device have finished with memory.
+                self.owner.gpu().retired().poll(None);
+                continue;
+            }
+            match self.make_block(&request) {
+                Ok(block) => scope.offer = Some((request, block)),
+                Err(error) if can_be_dedicated && self.may_want_dedicated(&error) => return Err(error),
+                Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
+                    failed |= 1 << request.type_index;
+                    refused |= u32::from(error.is_refusal()) << request.type_index;
+                    first.get_or_insert(error);
+                }
+                // Other memory types would meet it as well.
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Requirements that this crate can meet: types that are shared, and whole atoms and lines, unless the memory is that of one
+    /// buffer or image.
+    fn adapted<'a>(&self, desc: &AllocationCreateDesc<'a>) -> AllocationCreateDesc<'a> {
+        let mut desc = desc.clone();
+        let requirements = &mut desc.requirements;
+        requirements.memory_type_bits &= self.types & !self.gpu.refused_types();
+        // gpu-allocator refuses other alignments.
+        let is_valid = requirements.alignment.is_power_of_two();
+        if is_valid && desc.allocation_scheme == AllocationScheme::GpuAllocatorManaged {
+            let unit = self.gpu.device().physical.atom.max(LINE as u64);
+            requirements.alignment = requirements.alignment.max(unit);
+            requirements.size = requirements.size.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        }
+        desc
+    }
+
+    /// If gpu-allocator finds no type, since it wants coherent memory for the CPU, allows this crate's choice. Returns
+    /// true if `desc` was changed.
+    fn try_incoherent(&self, desc: &mut AllocationCreateDesc<'_>, error: &AllocationError) -> bool {
+        let kind = kind_of(desc.location);
+        let chosen = self.owner.vulkan_memory_type(kind).map(|chosen| chosen.info.index);
+        let bits = chosen.map_or(0, |index| desc.requirements.memory_type_bits & 1 << index);
+        let is_missing = matches!(error, AllocationError::NoCompatibleMemoryTypeFound) && kind.has_host_view();
+        if is_missing && bits != 0 {
+            (desc.location, desc.requirements.memory_type_bits) = (MemoryLocation::Unknown, bits);
+        }
+        is_missing && bits != 0
+    }
+
+    fn make_block(self: &Arc<Self>, request: &BlockRequest) -> Result<Arc<Block>> {
+        let BlockRequest { type_index, size, dedicated_to, flags } = *request;
+        let found = self.gpu.type_at(type_index, self.owner.flags());
+        let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
+        let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
+        let block = Block::allocate_resources(&self.owner, &resources, self.context)?;
+        let home: Weak<Self> = Arc::downgrade(self);
+        block.allocation().set_home(home);
+        Ok(Arc::new(block))
+    }
+
+    /// The memory at an offset of a block. `refused` are the types that CUDA refused before.
+    fn memory_at(self: &Arc<Self>, (block, offset): Place, len: usize, refused: u32) -> Memory {
+        let new = self.gpu.refuse_types(refused);
+        if new != 0 {
+            report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
+        }
+        let key = key_of(&block, offset);
+        let offset = usize::try_from(offset).expect("usize has 64 bits");
+        let part = Part { home: self.clone(), slot: None };
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
+        self.state.lock().set_memory(key, &inner);
+        Memory::new(inner)
+    }
+
+    /// Whether CUDA's refusal may mean that it wants dedicated allocations.
+    fn may_want_dedicated(&self, error: &Error) -> bool {
+        error.asks_for_dedicated() || (error.is_refusal() && self.gpu.device().sharing().dedicated_only)
+    }
+
+    /// gpu-allocator's error, where no driver was called.
+    fn explain(&self, desc: &AllocationCreateDesc<'_>, error: AllocationError) -> Error {
+        let (kind, types) = (kind_of(desc.location), desc.requirements.memory_type_bits);
+        match error {
+            AllocationError::NoCompatibleMemoryTypeFound => Error::NoSuitableMemoryType {
+                device: self.gpu.device().physical.name.clone(),
+                kind,
+                wanted: format!("{:?} among the types {types:#b} that the resource allows", desc.location),
+            },
+            AllocationError::OutOfMemory => {
+                let types = (0..u32::BITS).filter(|index| types & (1 << index) != 0);
+                let heaps = types.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
+                Error::Allocation {
+                    operation: None,
+                    code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+                    kind,
+                    asked: desc.requirements.size,
+                    heap: heaps.map(|(_, found)| found.info.heap_size).max().unwrap_or(0),
+                    free: None,
+                    others: Vec::new(),
+                    still_used: 0,
+                }
+            }
+            error => suballocation(error),
+        }
+    }
+
+    pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
+        fork::check()?;
+        self.state.lock().rename(key_of(memory.block(), memory.offset() as u64), name).map_err(suballocation)
+    }
+}
+
+impl Home for AllocatorInner {
+    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
+        let Freed { block, address, uses, .. } = freed;
+        let (context, owner, key) = (self.context, self.owner.clone(), (address, memory_of(&block)));
+        uses.release_after(&owner, context, move || {
+            let (blocks, freed) = self.state.lock().free(key);
+            // The state or `blocks` has another reference.
+            drop(block);
+            Block::release_all(blocks).and(freed.map_err(suballocation))
+        })
+    }
+
+    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
+        // Not under the lock: if the memory is dropped, it takes it.
+        let found = self.state.lock().find(address);
+        found.map(Memory::new)
+    }
+}
+
+/// The kind of memory that a location asks for.
+const fn kind_of(location: MemoryLocation) -> MemoryKind {
+    match location {
+        MemoryLocation::CpuToGpu => MemoryKind::Mapped,
+        MemoryLocation::GpuToCpu => MemoryKind::Host,
+        MemoryLocation::GpuOnly | MemoryLocation::Unknown => MemoryKind::Device,
+    }
+}
+
+fn suballocation(error: AllocationError) -> Error {
+    Error::Suballocation { reason: error.to_string() }
+}
+
+fn release(blocks: Vec<Arc<Block>>) {
+    if let Err(error) = Block::release_all(blocks) {
+        report!(Warn, "releasing memory: {error}");
+    }
+}
+
+impl fmt::Debug for AllocatorInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllocatorInner").field("gpu", &self.gpu).finish_non_exhaustive()
     }
 }

@@ -16,24 +16,16 @@
 //! This module needs the crate's feature `vulkan`, which is on by default.
 
 mod allocator;
-mod allocator_state;
-mod buffer;
-mod device_access;
-mod image;
-mod inner;
-mod open_on;
-mod options;
+mod device;
+mod resources;
 mod semaphore;
-mod slab;
-mod stub_device;
+mod suballocator;
 
-pub use allocator::Allocator;
-pub use buffer::Buffer;
-pub use device_access::VulkanMemory;
+pub use allocator::{Allocator, AllocatorOptions};
+pub use device::VulkanMemory;
 pub use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme};
 pub use gpu_allocator::{AllocationReport, AllocationSizes, AllocatorReport, MemoryBlockReport, MemoryLocation};
-pub use image::Image;
-pub use options::AllocatorOptions;
+pub use resources::{Buffer, Image};
 pub use semaphore::Semaphore;
 
 pub use crate::driver::vulkan::handles::Handles;

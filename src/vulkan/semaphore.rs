@@ -74,27 +74,18 @@ struct External {
 impl External {
     /// Waits for the context, and destroys the semaphore. On an error nothing was destroyed.
     fn release(&mut self) -> Result<()> {
-        match self.context.try_enter()? {
-            Entered::Current(_guard) => {
-                crate::lock::before_wait();
-                match cuda()?.context_synchronize() {
-                    Err(error) if !error.ends_all_work() => return Err(error),
-                    _ => {}
-                }
-                if let Err(error) = self.destroy() {
-                    report!(Warn, "releasing a semaphore: {error}");
-                }
-                Ok(())
-            }
-            // Destroyed with its context.
-            Entered::Destroyed(_) | Entered::ShutDown(_) => Ok(()),
+        // Where the context is gone, the semaphore went with it.
+        let Entered::Current(_guard) = self.context.try_enter()? else { return Ok(()) };
+        crate::lock::before_wait();
+        match cuda()?.context_synchronize() {
+            Err(error) if !error.ends_all_work() => return Err(error),
+            _ => {}
         }
-    }
-
-    /// Destroys the semaphore in its context, which must be current and have finished.
-    fn destroy(&mut self) -> Result<()> {
-        // SAFETY: the handle is live, this value is its only owner, and the context's work has ended.
-        unsafe { cuda()?.semaphore_destroy(self.handle.0) }
+        // SAFETY: the handle is live, this value is its only owner, and the context, which is current, has finished its work.
+        if let Err(error) = unsafe { cuda()?.semaphore_destroy(self.handle.0) } {
+            report!(Warn, "releasing a semaphore: {error}");
+        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,6 @@ use support::cuda::{self, no_context};
 use support::ledger::Live;
 use support::resources::Snapshot;
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, socket};
-use vkgdr::ipc::Refusal;
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, ipc};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -306,7 +305,7 @@ fn a_process_of_another_user_is_refused_unless_it_is_allowed() -> Result {
     let (stranger, _) = listener.accept()?;
     let before = Snapshot::take();
     let error = refused(ipc::recv(&stranger, &gpu));
-    assert!(matches!(error, Error::Refused(Refusal::OtherUser { theirs: NOBODY, ours: 0 })), "{error}");
+    assert!(matches!(error, Error::OtherUser { theirs: NOBODY, ours: 0 }), "{error}");
     assert_says(&error, &["user 65534, not to user 0"]);
     Snapshot::assert_unchanged(&before);
     // SAFETY: the stranger has sent a genuine message. It is still in the socket.

@@ -9,7 +9,6 @@ use std::process::Stdio;
 use support::ledger::Live;
 use support::resources::Snapshot;
 use support::{HOST_VIEWS, Result, assert_says, child, host_read, host_write, pattern, refused, supported};
-use vkgdr::ipc::Refusal;
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 use crate::under;
@@ -56,9 +55,7 @@ fn memory_of_another_gpu_is_an_error_not_wrong_bytes() -> Result {
         let socket = sent_by_another(name)?;
         for _ in MemoryKind::ALL {
             let error = refused(ipc::recv(&socket, &gpus[0]));
-            let (theirs, ours) = (gpus[1].uuid(), gpus[0].uuid());
-            let found = matches!(&error, Error::Refused(Refusal::OtherGpu { theirs: a, ours: b }) if (*a, *b) == (theirs, ours));
-            assert!(found, "{error}");
+            assert!(matches!(error, Error::Refused { .. }), "{error}");
             assert_says(&error, &["it is memory of the GPU ", "the handle is of "]);
         }
         drop(socket);
@@ -115,9 +112,10 @@ fn memory_of_another_type_is_refused() -> Result {
         let (ours, theirs) = UnixStream::pair()?;
         support::socket::send(ours.as_fd(), &bytes, &[fd.as_fd()])?;
         let error = refused(ipc::recv(&theirs, &gpu));
-        let found = matches!(error, Error::Refused(Refusal::OtherMemoryType { kind: MemoryKind::Host, .. }));
-        assert!(found, "{error}");
-        assert_says(&error, &["DEVICE_LOCAL", "HOST_CACHED", "open both handles with the same flags"]);
+        assert_says(
+            &error,
+            &["it is host memory of", "DEVICE_LOCAL", "HOST_CACHED", "open both handles with the same flags"],
+        );
         Ok(())
     })
 }

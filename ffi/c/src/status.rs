@@ -85,13 +85,12 @@ impl From<&Error> for Status {
             | Error::ForeignStream
             | Error::PerThreadStream
             | Error::HostToHost
-            | Error::ShapeMismatch { .. }
             | Error::PoolOption { .. }
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
             Error::Forked | Error::Pooled { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
             Error::System { .. } => Self::VKGDR_ERROR_SYSTEM,
             Error::Disconnected => Self::VKGDR_ERROR_DISCONNECTED,
-            Error::Refused { .. } => Self::VKGDR_ERROR_REFUSED,
+            Error::Refused { .. } | Error::OtherUser { .. } => Self::VKGDR_ERROR_REFUSED,
             _ => Self::VKGDR_ERROR_INTERNAL,
         }
     }

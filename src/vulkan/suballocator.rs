@@ -1,0 +1,292 @@
+//! [`Suballocator`]: gpu-allocator behind the allocator's lock, with memory functions that call no driver.
+//!
+//! No driver may be called under the lock. So gpu-allocator's `vkAllocateMemory` records the requested block in the
+//! [`Scope`] and fails; the block is made without the lock, and the next attempt gets it.
+#![expect(unsafe_code, reason = "functions with the types of Vulkan's")]
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Arc, Weak};
+
+use ash::vk::{self, Handle};
+use cudarc::driver::sys::CUdeviceptr;
+use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator, AllocatorCreateDesc};
+use gpu_allocator::{AllocationError, AllocatorReport};
+
+use crate::driver::vulkan::DedicatedTo;
+use crate::memory::{Block, Inner};
+
+/// The parameters of a block that gpu-allocator requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BlockRequest {
+    pub(super) type_index: u32,
+    /// In bytes.
+    pub(super) size: u64,
+    pub(super) dedicated_to: Option<DedicatedTo>,
+    pub(super) flags: vk::MemoryAllocateFlags,
+}
+
+/// What calls of gpu-allocator may have, and what they ask for and give back.
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    /// A block that was made for a request of an earlier call.
+    pub(super) offer: Option<(BlockRequest, Arc<Block>)>,
+    /// The block, once the call took it.
+    taken: Option<Arc<Block>>,
+    /// The first request that was not met.
+    pub(super) request: Option<BlockRequest>,
+    /// The blocks that were given back.
+    freed: Vec<vk::DeviceMemory>,
+}
+
+/// A block, and the offset of an allocation in it.
+pub(super) type Place = (Arc<Block>, u64);
+
+/// An allocation's device address and its block's handle: once a context was reset, CUDA may give an address again.
+pub(super) type Key = (CUdeviceptr, vk::DeviceMemory);
+
+pub(super) fn key_of(block: &Block, offset: u64) -> Key {
+    (block.allocation().device_ptr() + offset, memory_of(block))
+}
+
+/// The state of an allocator. No method calls a driver, and the blocks that they return are not in the state any more.
+pub(super) struct Suballocator {
+    /// `None` once the allocator and all its allocations were dropped.
+    inner: Option<Allocator>,
+    blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
+    live: BTreeMap<Key, (Allocation, Weak<Inner>)>,
+    is_closed: bool,
+}
+
+impl Suballocator {
+    pub(super) fn new(mut desc: AllocatorCreateDesc) -> Result<Self, AllocationError> {
+        desc.device = stub_device(&desc.device);
+        Ok(Self {
+            inner: Some(Allocator::new(&desc)?),
+            blocks: HashMap::new(),
+            live: BTreeMap::new(),
+            is_closed: false,
+        })
+    }
+
+    /// Allocates, or fails with a request in the scope if a block may help.
+    pub(super) fn allocate(
+        &mut self,
+        desc: &AllocationCreateDesc<'_>,
+        scope: &mut Scope,
+    ) -> (Result<Place, AllocationError>, Vec<Arc<Block>>) {
+        let inner = self.inner.as_mut().expect("open while there is a handle");
+        let mut allocated = scope.run(|| inner.allocate(desc));
+        // It took another memory type than it requested first, only because no block of that had been made.
+        if scope.request.is_some()
+            && let Ok(allocation) = allocated
+        {
+            let freed = scope.run(|| inner.free(allocation));
+            allocated = Err(freed.err().unwrap_or(AllocationError::OutOfMemory));
+        }
+        if let Some(block) = scope.taken.take() {
+            self.blocks.insert(memory_of(&block), block);
+        }
+        let unused = scope.offer.take().map(|(_, block)| block);
+        let allocated = allocated.map(|allocation| {
+            // SAFETY: the handle is only looked up.
+            let memory = unsafe { allocation.memory() };
+            let block = self.blocks.get(&memory).expect("gpu-allocator has no other blocks").clone();
+            let offset = allocation.offset();
+            self.live.insert(key_of(&block, offset), (allocation, Weak::new()));
+            (block, offset)
+        });
+        let freed = self.take_freed(scope).chain(unused).collect();
+        (allocated, freed)
+    }
+
+    /// The memory of an allocation, for lookups.
+    pub(super) fn set_memory(&mut self, key: Key, memory: &Arc<Inner>) {
+        if let Some((_, place)) = self.live.get_mut(&key) {
+            *place = Arc::downgrade(memory);
+        }
+    }
+
+    /// The live memory at or before an address.
+    pub(super) fn find(&self, address: CUdeviceptr) -> Option<Arc<Inner>> {
+        let (_, (_, memory)) = self.live.range(..=(address, vk::DeviceMemory::from_raw(u64::MAX))).next_back()?;
+        memory.upgrade()
+    }
+
+    pub(super) fn rename(&mut self, key: Key, name: &str) -> Result<(), AllocationError> {
+        match (&mut self.inner, self.live.get_mut(&key)) {
+            (Some(inner), Some((allocation, _))) => inner.rename_allocation(allocation, name),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
+    pub(super) fn free(&mut self, key: Key) -> (Vec<Arc<Block>>, Result<(), AllocationError>) {
+        let mut scope = Scope::default();
+        let freed = match (&mut self.inner, self.live.remove(&key)) {
+            (Some(inner), Some((allocation, _))) => scope.run(|| inner.free(allocation)),
+            _ => Ok(()),
+        };
+        let mut blocks: Vec<_> = self.take_freed(&mut scope).collect();
+        blocks.extend(self.take_idle());
+        (blocks, freed)
+    }
+
+    /// Keeps no block that is not in use, from now on. Returns those of now.
+    pub(super) fn close(&mut self) -> Vec<Arc<Block>> {
+        self.is_closed = true;
+        self.take_idle()
+    }
+
+    fn take_idle(&mut self) -> Vec<Arc<Block>> {
+        if !self.is_closed || !self.live.is_empty() {
+            return Vec::new();
+        }
+        let inner = self.inner.take();
+        // It reports no leaks: nothing is allocated.
+        Scope::default().run(|| drop(inner));
+        std::mem::take(&mut self.blocks).into_values().collect()
+    }
+
+    fn take_freed(&mut self, scope: &mut Scope) -> impl Iterator<Item = Arc<Block>> {
+        std::mem::take(&mut scope.freed).into_iter().filter_map(|memory| self.blocks.remove(&memory))
+    }
+
+    /// gpu-allocator's report; an empty one once everything was dropped.
+    pub(super) fn report(&self) -> AllocatorReport {
+        self.inner.as_ref().map_or_else(no_report, Allocator::generate_report)
+    }
+}
+
+pub(super) fn no_report() -> AllocatorReport {
+    AllocatorReport { allocations: Vec::new(), blocks: Vec::new(), total_allocated_bytes: 0, total_capacity_bytes: 0 }
+}
+
+pub(super) fn memory_of(block: &Block) -> vk::DeviceMemory {
+    block.allocation().device_memory().expect("Vulkan allocated the block")
+}
+
+thread_local! {
+    /// The scope of the call of gpu-allocator that this thread is in; null outside one.
+    static CURRENT: Cell<*mut Scope> = const { Cell::new(ptr::null_mut()) };
+}
+
+impl Scope {
+    /// Runs a call of gpu-allocator in this scope.
+    fn run<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        struct Reset(*mut Scope);
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                CURRENT.set(self.0);
+            }
+        }
+        let _reset = Reset(CURRENT.replace(self));
+        call()
+    }
+
+    fn allocate(&mut self, request: BlockRequest) -> Option<vk::DeviceMemory> {
+        if let Some((_, block)) = self.offer.take_if(|(offered, _)| *offered == request) {
+            return Some(memory_of(self.taken.insert(block)));
+        }
+        self.request.get_or_insert(request);
+        None
+    }
+}
+
+/// Runs `work` on the scope of the call that this thread is in.
+fn in_scope<T>(work: impl FnOnce(&mut Scope) -> T) -> Option<T> {
+    // SAFETY: null, or the scope of a call that has not returned, which nothing else uses meanwhile.
+    unsafe { CURRENT.get().as_mut() }.map(work)
+}
+
+/// The device that gpu-allocator calls: this file's memory functions, and Vulkan's for the rest.
+fn stub_device(device: &ash::Device) -> ash::Device {
+    let mut functions = device.fp_v1_0().clone();
+    functions.allocate_memory = allocate_memory;
+    functions.free_memory = free_memory;
+    functions.map_memory = map_memory;
+    functions.unmap_memory = unmap_memory;
+    let (v1_1, v1_2, v1_3) = (device.fp_v1_1().clone(), device.fp_v1_2().clone(), device.fp_v1_3().clone());
+    ash::Device::from_parts_1_3(device.handle(), functions, v1_1, v1_2, v1_3)
+}
+
+/// The request of a call of `vkAllocateMemory`.
+///
+/// # Safety
+///
+/// The chain must be valid.
+unsafe fn read_request(info: &vk::MemoryAllocateInfo<'_>) -> BlockRequest {
+    let (type_index, size) = (info.memory_type_index, info.allocation_size);
+    let mut request = BlockRequest { type_index, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() };
+    let mut next = info.p_next.cast::<vk::BaseInStructure<'_>>();
+    // SAFETY: null or a structure that begins so, by this function's contract.
+    while let Some(structure) = unsafe { next.as_ref() } {
+        match structure.s_type {
+            vk::StructureType::MEMORY_DEDICATED_ALLOCATE_INFO => {
+                // SAFETY: the type says what it is.
+                let found = unsafe { &*next.cast::<vk::MemoryDedicatedAllocateInfo<'_>>() };
+                let is_image = found.image != vk::Image::null();
+                let buffer = DedicatedTo::Buffer(found.buffer);
+                request.dedicated_to = Some(if is_image { DedicatedTo::Image(found.image) } else { buffer });
+            }
+            vk::StructureType::MEMORY_ALLOCATE_FLAGS_INFO => {
+                // SAFETY: the type says what it is.
+                request.flags = unsafe { &*next.cast::<vk::MemoryAllocateFlagsInfo<'_>>() }.flags;
+            }
+            _ => {}
+        }
+        next = structure.p_next;
+    }
+    request
+}
+
+unsafe extern "system" fn allocate_memory(
+    _device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+    memory: *mut vk::DeviceMemory,
+) -> vk::Result {
+    // SAFETY: Vulkan asks for a valid structure.
+    let info = unsafe { &*info };
+    // SAFETY: as above.
+    let request = unsafe { read_request(info) };
+    match in_scope(|scope| scope.allocate(request)).flatten() {
+        Some(offered) => {
+            // SAFETY: the caller's output.
+            unsafe { memory.write(offered) };
+            vk::Result::SUCCESS
+        }
+        None => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+    }
+}
+
+unsafe extern "system" fn free_memory(
+    _device: vk::Device,
+    memory: vk::DeviceMemory,
+    _allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    in_scope(|scope| scope.freed.push(memory));
+}
+
+/// All of a block is mapped as long as it lives. gpu-allocator maps it when it takes it, and never again.
+unsafe extern "system" fn map_memory(
+    _device: vk::Device,
+    _memory: vk::DeviceMemory,
+    _offset: vk::DeviceSize,
+    _size: vk::DeviceSize,
+    _flags: vk::MemoryMapFlags,
+    pointer: *mut *mut c_void,
+) -> vk::Result {
+    match in_scope(|scope| scope.taken.as_ref()?.allocation().host_ptr()).flatten() {
+        Some(host_ptr) => {
+            // SAFETY: the caller's output.
+            unsafe { pointer.write(host_ptr.as_ptr().cast()) };
+            vk::Result::SUCCESS
+        }
+        None => vk::Result::ERROR_MEMORY_MAP_FAILED,
+    }
+}
+
+unsafe extern "system" fn unmap_memory(_device: vk::Device, _memory: vk::DeviceMemory) {}
