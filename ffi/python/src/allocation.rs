@@ -1,304 +1,328 @@
-//! `Allocation`: one allocation that several Python objects use, each with a `Use`.
+//! `Allocation`: the bytes behind memory objects, which live as long as one of their views. They are found by their addresses.
 //!
-//! Every view holds a [`Use`]; dropping the last one frees the memory. A forced free releases the memory while views
-//! exist; accessors then return an error. No lock is held across a wait or while Python code runs, so a thread that
-//! holds the GIL may take any of them.
-#![forbid(unsafe_code)]
+//! Each view holds an [`Arc`] of it, and the last one to be dropped frees the memory. A forced free takes the memory from all
+//! of them, which then return errors. No lock is held over a wait or Python code.
+#![expect(unsafe_code, reason = "makes an alias of memory by its address, and lets a release wait for more")]
 
-mod uses;
-
-use std::mem::replace;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::mem::{ManuallyDrop, take};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use pyo3::prelude::*;
-use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind};
+use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
-use crate::addresses::Addresses;
-use crate::deferral::defer;
-use crate::detached::Detached;
 use crate::error::{Failure, Result};
-use crate::kept::Kept;
-use crate::storage::{FREED, Owned, Storage};
-use crate::totals;
-pub(crate) use uses::Use;
+use crate::interpreter::{Detached, attached, detached, is_ending, lock};
+use crate::stream::{Kept, Objects, Stream, bound_handle};
 
-/// Live allocations by each of their addresses that was asked for.
-static LISTED: Addresses<Allocation> = Addresses::new();
+pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 
-/// An allocation and its properties, which are constant until the memory is freed.
-pub(crate) struct Allocation {
-    /// Unique in the process and never reused; 0 for memory that was never allocated.
-    pub(crate) id: u64,
-    pub(crate) kind: MemoryKind,
-    pub(crate) len: usize,
-    /// The CUDA device number.
-    pub(crate) device: i32,
-    /// Unset for a chunk of a pool until its address is exposed: until then the chunk can be reused at once when freed.
-    device_ptr: OnceLock<u64>,
-    host_ptr: Option<usize>,
-    pub(crate) coherent: bool,
-    pub(crate) atom: usize,
-    /// Whether every view of it is read-only, also one that is found by an address.
-    pub(crate) readonly: bool,
-    /// Whether it is in [`LISTED`] by its host address; by the device address it is as soon as that is set.
-    listed: AtomicBool,
-    users: AtomicUsize,
-    freed: AtomicBool,
-    /// An operation clones it before it waits.
-    storage: Mutex<Storage>,
+/// Where the bytes are.
+#[derive(Clone)]
+pub(crate) enum Bytes {
+    /// All of a memory of this package.
+    Ours(Memory),
+    /// Device memory that another library allocated.
+    Foreign { device: i32, address: u64 },
+    /// None, and no allocation either.
+    Empty { device: i32, kind: MemoryKind },
 }
 
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl Bytes {
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        if let Self::Ours(memory) = self { Some(memory) } else { None }
+    }
+
+    /// This package's memory; an error for memory of another library and for an empty range.
+    pub(crate) fn ours(&self) -> Result<&Memory> {
+        let text = match self {
+            Self::Ours(memory) => return Ok(memory),
+            Self::Foreign { .. } => "the memory was allocated by another library: it has only a device pointer",
+            Self::Empty { .. } => "the memory is empty",
+        };
+        Err(Failure::Invalid(text.into()))
+    }
+
+    pub(crate) fn kind(&self) -> MemoryKind {
+        match self {
+            Self::Ours(memory) => memory.kind(),
+            Self::Foreign { .. } => MemoryKind::Device,
+            Self::Empty { kind, .. } => *kind,
+        }
+    }
+
+    /// The CUDA device number.
+    pub(crate) fn device(&self) -> i32 {
+        match self {
+            Self::Ours(memory) => memory.owner().device(),
+            Self::Foreign { device, .. } | Self::Empty { device, .. } => *device,
+        }
+    }
+
+    pub(crate) fn is_coherent(&self) -> bool {
+        self.memory().is_none_or(Memory::is_coherent)
+    }
+
+    pub(crate) fn device_ptr(&self) -> u64 {
+        match self {
+            Self::Ours(memory) => memory.device_ptr(),
+            Self::Foreign { address, .. } => *address,
+            Self::Empty { .. } => 0,
+        }
+    }
+
+    /// The host address; `None` without a host view.
+    pub(crate) fn host_ptr(&self) -> Option<usize> {
+        match self {
+            Self::Ours(memory) => host_ptr(memory),
+            Self::Foreign { .. } => None,
+            Self::Empty { kind, .. } => kind.has_host_view().then_some(0),
+        }
+    }
+}
+
+fn host_ptr(memory: &Memory) -> Option<usize> {
+    memory.host_ptr().map(|start| start.addr().get())
+}
+
+/// The bytes, and what they need.
+pub(crate) struct Allocation {
+    /// Unique in the process and never reused.
+    pub(crate) id: u64,
+    pub(crate) len: usize,
+    /// Whether every view of it is read-only, also one that is found by an address.
+    pub(crate) readonly: bool,
+    /// `None` once freed. An operation clones them before it waits.
+    bytes: Mutex<Option<Bytes>>,
+    pub(crate) kept: Kept,
+}
+
+/// This package's live allocations, by the id of their memory.
+static LIVE: Mutex<BTreeMap<u64, Weak<Allocation>>> = Mutex::new(BTreeMap::new());
+
+/// [`LIVE`]; `None` in a forked child, where a thread that does not exist may hold the lock.
+fn live() -> Option<MutexGuard<'static, BTreeMap<u64, Weak<Allocation>>>> {
+    (!vkgdr::is_forked()).then(|| lock(&LIVE))
+}
+
+/// This package's live allocations; none in a forked child, since they are the parent's.
+pub(crate) fn all() -> Vec<Arc<Allocation>> {
+    live().map_or_else(Vec::new, |live| live.values().filter_map(Weak::upgrade).collect())
 }
 
 impl Allocation {
+    fn new(bytes: Bytes, len: usize, readonly: bool) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept: Kept::default() })
+    }
+
     /// All of a memory.
-    pub(crate) fn of(memory: Memory, readonly: bool) -> Use {
-        let (kind, len, device) = (memory.kind(), memory.len(), memory.owner().device());
-        let is_retained = memory.owner().retains_context();
-        totals::add(device, kind, len);
-        Use::first(Arc::new(Self {
-            device_ptr: OnceLock::new(),
-            host_ptr: memory.host_ptr().map(|start| start.addr().get()),
-            coherent: memory.is_coherent(),
-            atom: memory.non_coherent_atom_size(),
-            readonly,
-            len,
-            ..Self::bare(
-                kind,
-                device,
-                Storage::Ours(Arc::new(Owned {
-                    memory: Detached::in_context(memory, is_retained),
-                    kept: Kept::default(),
-                })),
-            )
-        }))
+    pub(crate) fn of(memory: Memory, readonly: bool) -> Arc<Self> {
+        let (len, key) = (memory.len(), memory.id());
+        let allocation = Self::new(Bytes::Ours(memory), len, readonly);
+        if let Some(mut live) = live() {
+            live.insert(key, Arc::downgrade(&allocation));
+        }
+        allocation
     }
 
     /// Device memory of another library, which `keep` keeps alive.
-    pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
-        let kept = Kept::default();
-        kept.add(keep);
-        let bare = Self::bare(MemoryKind::Device, device, Storage::Foreign(Arc::new(kept)));
-        Use::first(Arc::new(Self { device_ptr: OnceLock::from(device_ptr), len, ..bare }))
+    pub(crate) fn foreign(device: i32, address: u64, len: usize, keep: Py<PyAny>) -> Arc<Self> {
+        let allocation = Self::new(Bytes::Foreign { device, address }, len, false);
+        allocation.kept.add(keep);
+        allocation
     }
 
     /// Empty memory, which has no addresses.
-    pub(crate) fn empty(kind: MemoryKind, device: i32) -> Use {
-        let host_ptr = kind.has_host_view().then_some(0);
-        Use::first(Arc::new(Self { host_ptr, ..Self::bare(kind, device, Storage::Empty) }))
+    pub(crate) fn empty(kind: MemoryKind, device: i32) -> Arc<Self> {
+        Self::new(Bytes::Empty { device, kind }, 0, false)
     }
 
-    /// Memory that is freed from the start.
-    pub(crate) fn never() -> Arc<Self> {
-        let bare = Self::bare(MemoryKind::Device, 0, Storage::Freed);
-        Arc::new(Self { id: 0, users: AtomicUsize::new(0), freed: AtomicBool::new(true), ..bare })
-    }
-
-    fn bare(kind: MemoryKind, device: i32, storage: Storage) -> Self {
-        Self {
-            id: next_id(),
-            kind,
-            len: 0,
-            device,
-            device_ptr: OnceLock::from(0),
-            host_ptr: None,
-            coherent: true,
-            atom: 1,
-            readonly: false,
-            listed: AtomicBool::new(false),
-            users: AtomicUsize::new(1),
-            freed: AtomicBool::new(false),
-            storage: Mutex::new(storage),
-        }
-    }
-
-    /// The allocation with this id.
-    pub(crate) fn with_id(id: u64) -> Option<Use> {
-        LISTED.all().into_iter().find(|allocation| allocation.id == id).and_then(Use::join)
+    /// The allocation that contains an address of the device or of the host, its memory, and the offset of the address.
+    fn at(address: u64) -> Option<(Arc<Self>, Detached<Memory>, usize)> {
+        // SAFETY: plain bytes to Python, whose objects may be aliases.
+        let (memory, offset) = unsafe { vkgdr::memory_of(address) }?;
+        // This may be the last reference by now.
+        let memory = Detached::new(memory);
+        let allocation = live()?.get(&memory.id())?.upgrade()?;
+        Some((allocation, memory, offset))
     }
 
     /// The allocation that contains an address of the device or of the host, and the offset of the address in it.
-    pub(crate) fn find(address: u64) -> Option<(Use, usize)> {
-        let (allocation, offset) = LISTED.last_until(address)?;
-        let offset = usize::try_from(offset).ok().filter(|&offset| offset < allocation.len)?;
-        Some((Use::join(allocation)?, offset))
+    pub(crate) fn find(address: u64) -> Option<(Arc<Self>, usize)> {
+        Self::at(address).map(|(allocation, _, offset)| (allocation, offset))
     }
 
     /// The allocation that contains `len` bytes at a device address, and their offset in it.
-    pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
-        Self::find_range(address, len, |allocation, offset| {
-            let on_host = allocation.host_ptr.is_some_and(|start| (start + offset) as u64 == address);
-            !on_host || allocation.device_ptr().is_ok_and(|start| start + offset as u64 == address)
-        })
+    pub(crate) fn find_device(address: u64, len: usize) -> Option<(Arc<Self>, usize)> {
+        Self::find_range(address, len, |memory| Some(memory.device_ptr()))
     }
 
     /// The allocation that contains `len` bytes at a host address, and their offset in it.
-    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Use, usize)> {
-        Self::find_range(address as u64, len, |allocation, offset| {
-            allocation.host_ptr.is_some_and(|start| start + offset == address)
-        })
+    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Arc<Self>, usize)> {
+        Self::find_range(address as u64, len, |memory| host_ptr(memory).map(|start| start as u64))
     }
 
-    fn find_range(address: u64, len: usize, is_there: impl Fn(&Arc<Self>, usize) -> bool) -> Option<(Use, usize)> {
+    fn find_range(address: u64, len: usize, start: impl Fn(&Memory) -> Option<u64>) -> Option<(Arc<Self>, usize)> {
         // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
-        let (used, offset) = Self::find(address).or_else(|| {
-            let (used, last) = Self::find(address.checked_sub(1).filter(|_| len == 0)?)?;
-            Some((used, last + 1))
+        let (allocation, memory, offset) = Self::at(address).or_else(|| {
+            let (allocation, memory, last) = Self::at(address.checked_sub(1).filter(|_| len == 0)?)?;
+            Some((allocation, memory, last + 1))
         })?;
-        let whole = used.allocation().len;
-        (offset <= whole && len <= whole - offset && is_there(used.allocation(), offset)).then_some((used, offset))
+        let is_there = start(&memory).is_some_and(|start| start + offset as u64 == address);
+        (is_there && len <= allocation.len - offset).then_some((allocation, offset))
     }
 
-    /// An allocation that contains the first or the last of `len` bytes at a device address, and the offset of the first byte
-    /// if it is that one.
-    pub(crate) fn overlapping(address: u64, len: usize) -> Option<(Use, Option<usize>)> {
-        let last = address.checked_add((len as u64).checked_sub(1)?)?;
-        let first = Self::find_device(address, 1).map(|(used, offset)| (used, Some(offset)));
-        first.or_else(|| Self::find_device(last, 1).map(|(used, _)| (used, None)))
-    }
-
-    /// The host address of the first byte; None without a host view. Exposes it: from now on the memory is found by it.
-    pub(crate) fn host_ptr(self: &Arc<Self>) -> Result<Option<usize>> {
-        if let Some(address) = self.host_ptr
-            && !self.listed.load(Ordering::Acquire)
-        {
-            self.add_to_list(address)?;
-        }
-        Ok(self.host_ptr)
-    }
-
-    /// Whether bytes of the host lie in the host view of a range of the memory.
-    pub(crate) fn shares_bytes(&self, (offset, len): (usize, usize), bytes: (usize, usize)) -> bool {
-        let start = self.host_ptr.map(|start| start + offset);
-        start.is_some_and(|start| bytes.0 < start + len && start < bytes.0 + bytes.1)
-    }
-
-    /// The device address of the first byte. Exposes it: from now on the memory is found by it.
-    pub(crate) fn device_ptr(self: &Arc<Self>) -> Result<u64> {
-        if let Some(&known) = self.device_ptr.get() {
-            return Ok(known);
-        }
-        // Under the lock: a forced free in between would remove the entry before it is added.
-        self.briefly(|storage| {
-            let address = storage.ours()?.device_ptr();
-            LISTED.add(address, self);
-            Ok(*self.device_ptr.get_or_init(|| address))
-        })
-    }
-
-    #[cold]
-    fn add_to_list(self: &Arc<Self>, address: usize) -> Result<()> {
-        // Under the lock, as above.
-        self.briefly(|storage| {
-            if storage.memory().is_some() {
-                LISTED.add(address as u64, self);
-            }
-            self.listed.store(true, Ordering::Release);
-            Ok(())
-        })
-    }
-
-    /// The id, by which the memory is found from now on, unless it was freed.
-    pub(crate) fn exposed_id(self: &Arc<Self>) -> u64 {
-        if let Ok(None) = self.host_ptr() {
-            let _ = self.device_ptr();
-        }
-        self.id
-    }
-
-    /// Whether the memory was freed.
     pub(crate) fn is_freed(&self) -> bool {
-        self.freed.load(Ordering::Acquire)
+        lock(&self.bytes).is_none()
     }
 
-    /// The number of uses.
-    pub(crate) fn users(&self) -> usize {
-        self.users.load(Ordering::Acquire)
+    /// Runs `work` on the bytes, under their lock: `work` must not wait or run Python code.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
+        lock(&self.bytes).as_ref().ok_or(FREED).and_then(work)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Storage> {
-        self.storage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The bytes. They are not released while the returned value lives, not even by a forced free. Its drop may wait then.
+    pub(crate) fn bytes(&self) -> Result<Bytes> {
+        self.with(|bytes| Ok(bytes.clone()))
     }
 
-    /// The memory. It is not released while the returned value lives, not even by a forced free.
-    pub(crate) fn storage(&self) -> Result<Storage> {
-        match &*self.lock() {
-            Storage::Freed => Err(Failure::Gone(FREED)),
-            storage => Ok(storage.clone()),
+    /// Runs `work`, detached from the interpreter, on the bytes. They are not released meanwhile, and the streams that they are
+    /// bound to stay alive, whatever other threads do.
+    pub(crate) fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Bytes) -> Result<T> + Send) -> Result<T> {
+        let bytes = self.bytes()?;
+        self.kept.begin();
+        let result = py.detach(move || {
+            // Dropped detached.
+            let bytes = bytes;
+            work(&bytes)
+        });
+        let over = self.with(|bytes| Ok(self.kept.end(bytes.memory())));
+        // Not under the lock: dropping an object may run Python code.
+        drop(over.unwrap_or_else(|_| self.kept.end(None)));
+        result
+    }
+
+    /// Records that a stream, of any context, uses the bytes: their release waits for that use. The stream's objects are kept until
+    /// then; one without objects is kept alive by its owner.
+    pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Some(memory) = bytes.memory() else { return Ok(()) };
+        memory.record_use(stream)?;
+        if bound_handle(memory) != Some(argument.handle) {
+            self.kept.add_used(argument);
         }
+        Ok(())
     }
 
-    /// Runs `work` on the memory, under the lock: `work` must not wait or run Python code.
-    pub(crate) fn briefly<T>(&self, work: impl FnOnce(&Storage) -> Result<T>) -> Result<T> {
-        match &*self.lock() {
-            Storage::Freed => Err(Failure::Gone(FREED)),
-            storage => work(storage),
-        }
-    }
-
-    /// Keeps a Python object alive until the memory is freed.
-    pub(crate) fn keep(&self, object: Py<PyAny>) {
-        if let Ok(storage) = self.storage()
-            && let Some(kept) = storage.kept()
-        {
-            kept.add(object);
-        }
-    }
-
-    /// Reports the kept objects to the garbage collector. Not for forked children, where a thread that does not exist may hold
-    /// the lock.
-    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.lock().kept().map_or(Ok(()), |kept| kept.traverse(visit))
-    }
-
-    /// Frees the memory, whether or not it has users. A second call does nothing. Detaches `py` from the interpreter
-    /// where that may wait.
-    fn take_away(&self, py: Option<Python<'_>>) -> Result<()> {
-        self.take_away_with(py, |_, _| ())
-    }
-
-    /// The same, and runs `prepare` on the memory before its release, which is told whether the release is this call's: an
-    /// operation under way makes it otherwise.
-    fn take_away_with(&self, py: Option<Python<'_>>, prepare: impl FnOnce(&Memory, bool)) -> Result<()> {
-        self.freed.store(true, Ordering::Release);
-        let storage = replace(&mut *self.lock(), Storage::Freed);
-        let owned = match storage {
-            Storage::Ours(owned) => owned,
-            Storage::Foreign(_) | Storage::Empty | Storage::Freed => return Ok(()),
-        };
-        // Before the release: another allocation may get its addresses right after.
-        if let Some(start) = self.host_ptr.filter(|_| self.listed.load(Ordering::Acquire)) {
-            LISTED.remove(start as u64, self);
-        }
-        if let Some(&start) = self.device_ptr.get() {
-            LISTED.remove(start, self);
-        }
-        totals::remove(self.device, self.kind, self.len);
-        let owned = match Arc::try_unwrap(owned) {
-            Ok(owned) => {
-                prepare(&owned.memory, true);
-                owned
+    /// The same for a stream that may end before the memory is freed unless it has objects: then the release names no stream of the
+    /// memory's context, and waits for that.
+    pub(crate) fn note_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Some(memory) = bytes.memory() else { return Ok(()) };
+        let is_own = stream.context() == memory.context();
+        if argument.objects.is_empty() && !(is_own && bound_handle(memory) == Some(argument.handle)) {
+            // SAFETY: waits for more than before.
+            unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
+            if is_own {
+                return Ok(());
             }
-            Err(shared) => {
-                // An operation holds a clone, too, with which the memory is released: after this, while this clone lives.
-                prepare(&shared.memory, false);
-                let Some(owned) = Arc::into_inner(shared) else { return Ok(()) };
-                owned
-            }
-        };
-        let Some(owned) = defer(owned) else { return Ok(()) };
+        }
+        self.record_use(bytes, stream, argument)
+    }
+
+    /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
+    pub(crate) fn free(&self) -> Result<()> {
+        let bytes = lock(&self.bytes).take();
+        let Some(Bytes::Ours(memory)) = bytes else { return Ok(()) };
+        // Before the release: other memory may get the id right after.
+        if let Some(mut live) = live() {
+            live.remove(&memory.id());
+        }
+        if is_ending() && !memory.owner().retains_context() && !self.kept.has_owner() {
+            let _left = ManuallyDrop::new(memory);
+            return Ok(());
+        }
+        let Some(memory) = defer(memory, &self.kept) else { return Ok(()) };
         // Detaching costs more than a return to a pool.
-        let py = py.filter(|_| !owned.memory.returns_at_once());
-        owned.free(py)
+        Ok(if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }?)
     }
+}
 
-    /// Frees the memory although views may exist.
-    pub(crate) fn force(&self, py: Python<'_>) -> Result<()> {
-        self.take_away(Some(py))
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // On any thread, including one that is unknown to Python.
+        if let Err(failure) = self.free() {
+            log::warn!("freeing memory: {failure}");
+        }
+        let objects = self.kept.take();
+        // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
+        attached(|_| drop(objects));
+    }
+}
+
+/// A view's use of an allocation.
+#[derive(Clone)]
+pub(crate) struct Use {
+    pub(crate) allocation: Arc<Allocation>,
+    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
+    pub(crate) beside: Option<Arc<Py<PyAny>>>,
+}
+
+impl Use {
+    pub(crate) const fn of(allocation: Arc<Allocation>) -> Self {
+        Self { allocation, beside: None }
+    }
+}
+
+/// Freed memory that is released at the end of the outermost `defer_cleanup`, as numba does.
+#[derive(Default)]
+struct Deferred {
+    scopes: usize,
+    /// The memory before the objects that it needs.
+    freed: Vec<(Memory, Objects)>,
+}
+
+static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred { scopes: 0, freed: Vec::new() });
+
+/// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited the lock.
+///
+/// Memory bound to a stream is not kept: its free does not wait, and records the event that the release waits for, since the
+/// stream may be destroyed right after.
+fn defer(memory: Memory, kept: &Kept) -> Option<Memory> {
+    if vkgdr::is_forked() {
+        return Some(memory);
+    }
+    let mut deferred = lock(&DEFERRED);
+    if deferred.scopes == 0 || memory.drop_policy() == DropPolicy::WaitForStream {
+        return Some(memory);
+    }
+    deferred.freed.push((memory, kept.take()));
+    None
+}
+
+/// Opens a scope of `defer_cleanup`.
+#[pyfunction]
+pub(crate) fn deferral_begin() {
+    if !vkgdr::is_forked() {
+        lock(&DEFERRED).scopes += 1;
+    }
+}
+
+/// Closes a scope, and releases what was freed if it was the last one.
+#[pyfunction]
+pub(crate) fn deferral_end(py: Python<'_>) {
+    if vkgdr::is_forked() {
+        return;
+    }
+    let mut deferred = lock(&DEFERRED);
+    deferred.scopes = deferred.scopes.saturating_sub(1);
+    let freed = if deferred.scopes == 0 { take(&mut deferred.freed) } else { Vec::new() };
+    drop(deferred);
+    for (memory, kept) in freed {
+        if let Err(error) = py.detach(|| memory.free()) {
+            log::warn!("freeing memory: {error}");
+        }
+        drop(kept);
     }
 }

@@ -3,11 +3,9 @@
 
 use std::fmt;
 
-use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
+use pyo3::exceptions::{PyBufferError, PyEOFError, PyOSError, PyOverflowError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyType;
 use vkgdr::Error;
 
 /// An error of the extension module: one of the crate's, one of this package's own, or a Python exception.
@@ -65,66 +63,42 @@ impl Failure {
     }
 }
 
-/// The exception classes, which the Python module `vkgdr._errors` defines.
-struct Classes {
-    general: Py<PyType>,
-    allocation: Py<PyType>,
-    freed: Py<PyType>,
-    out_of_range: Py<PyType>,
-    invalid_argument: Py<PyType>,
-    no_host_view: Py<PyType>,
-}
-
-fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
-    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
-    CLASSES.get_or_try_init(py, || {
-        let module = py.import("vkgdr._errors")?;
-        let class = |name| -> PyResult<Py<PyType>> { Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind()) };
-        Ok(Classes {
-            general: class("VkgdrError")?,
-            allocation: class("AllocationError")?,
-            freed: class("FreedError")?,
-            out_of_range: class("OutOfRangeError")?,
-            invalid_argument: class("InvalidArgumentError")?,
-            no_host_view: class("NoHostViewError")?,
-        })
-    })
+/// The exception class of this name.
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    py.import("vkgdr._errors")?.getattr(name)
 }
 
 /// The base class of this package's exceptions.
 pub(crate) fn package_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    Ok(classes(py)?.general.bind(py).clone().into_any())
+    class(py, "VkgdrError")
 }
 
-impl Classes {
-    fn of(&self, error: &Error) -> &Py<PyType> {
-        match error {
-            error if error.is_out_of_memory() => &self.allocation,
-            Error::Freed => &self.freed,
-            Error::OutOfRange { .. } | Error::ReversedRange { .. } => &self.out_of_range,
-            Error::NoHostView { .. } => &self.no_host_view,
-            Error::ZeroSize { .. }
-            | Error::UnknownFlags { .. }
-            | Error::Misaligned { .. }
-            | Error::WrongDevice { .. }
-            | Error::ForeignStream
-            | Error::PerThreadStream
-            | Error::PoolOption { .. }
-            | Error::Pooled { .. }
-            | Error::HostToHost
-            | Error::NoExport { .. }
-            | Error::NoDmaBuf { .. }
-            | Error::NoMapping { .. }
-            | Error::ReadOnly => &self.invalid_argument,
-            _ => &self.general,
-        }
+fn class_of(error: &Error) -> &'static str {
+    match error {
+        error if error.is_out_of_memory() => "AllocationError",
+        Error::Freed => "FreedError",
+        Error::OutOfRange { .. } | Error::ReversedRange { .. } => "OutOfRangeError",
+        Error::NoHostView { .. } => "NoHostViewError",
+        Error::ZeroSize { .. }
+        | Error::UnknownFlags { .. }
+        | Error::Misaligned { .. }
+        | Error::WrongDevice { .. }
+        | Error::ForeignStream
+        | Error::PerThreadStream
+        | Error::PoolOption { .. }
+        | Error::Pooled { .. }
+        | Error::HostToHost
+        | Error::NoExport { .. }
+        | Error::NoDmaBuf { .. }
+        | Error::NoMapping { .. }
+        | Error::ReadOnly => "InvalidArgumentError",
+        _ => "VkgdrError",
     }
 }
 
 /// The exception for an error of the crate, with the driver's codes as attributes.
 fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    let class = classes(py)?.of(error).bind(py);
-    let exception = class.call1((error.to_string(),))?;
+    let exception = class(py, class_of(error))?.call1((error.to_string(),))?;
     let operation = match error {
         Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } => Some(*operation),
         Error::Allocation { operation, .. } => *operation,
@@ -136,20 +110,16 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// An exception of this package for an error that is not the crate's.
-fn own(py: Python<'_>, class: fn(&Classes) -> &Py<PyType>, text: &str) -> PyResult<PyErr> {
-    Ok(PyErr::from_value(class(classes(py)?).bind(py).call1((text,))?))
-}
-
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         Python::attach(|py| {
+            let own = |name, text: &str| Ok(PyErr::from_value(class(py, name)?.call1((text,))?));
             match failure {
                 Failure::Python(error) => Ok(error),
                 Failure::Driver(error) => exception(py, &error),
-                Failure::Invalid(text) => own(py, |classes| &classes.invalid_argument, &text),
-                Failure::Gone(text) => own(py, |classes| &classes.freed, text),
-                Failure::Buffer(text) => Ok(pyo3::exceptions::PyBufferError::new_err(text)),
+                Failure::Invalid(text) => own("InvalidArgumentError", &text),
+                Failure::Gone(text) => own("FreedError", text),
+                Failure::Buffer(text) => Ok(PyBufferError::new_err(text)),
             }
             .map_or_else(|error| error, |error| chained(py, error))
         })

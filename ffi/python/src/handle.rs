@@ -1,7 +1,8 @@
 //! `Handle`: an opened GPU, its properties and its statistics.
 #![forbid(unsafe_code)]
 
-use std::sync::{PoisonError, RwLock};
+use std::ffi::OsString;
+use std::sync::Mutex;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -9,16 +10,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::detached::Detached;
+use crate::allocation::{self, Bytes};
 use crate::error::{Failure, Result, Size, number};
-use crate::event::tidy;
-use crate::totals;
+use crate::interpreter::{Detached, lock};
+use crate::stream::tidy;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Handle {
     /// None once closed. Dropping the last handle of a primary context releases the context, which may wait.
-    gpu: Detached<RwLock<Option<Vkgdr>>>,
+    gpu: Detached<Mutex<Option<Vkgdr>>>,
 }
 
 /// Parses a memory kind.
@@ -63,21 +64,15 @@ fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
 }
 
 impl Handle {
-    fn new(open: impl FnOnce() -> vkgdr::Result<Vkgdr> + Send, py: Python<'_>) -> Result<Self> {
-        let gpu = py.detach(open)?;
-        Ok(Self::of(gpu))
-    }
-
     /// A handle of a GPU that is open already.
     pub(crate) const fn of(gpu: Vkgdr) -> Self {
-        Self { gpu: Detached::new(RwLock::new(Some(gpu))) }
+        Self { gpu: Detached::new(Mutex::new(Some(gpu))) }
     }
 
     /// The crate's handle, or the error that this one was closed. A caller that detaches drops it detached: another thread
     /// may close this one meanwhile.
     pub(crate) fn gpu(&self) -> Result<Vkgdr> {
-        let gpu = self.gpu.read().unwrap_or_else(PoisonError::into_inner);
-        gpu.clone().ok_or(Failure::Gone("the handle was closed"))
+        lock(&self.gpu).clone().ok_or(Failure::Gone("the handle was closed"))
     }
 }
 
@@ -86,29 +81,29 @@ impl Handle {
     /// A handle that is closed from the start.
     #[staticmethod]
     fn never() -> Self {
-        Self { gpu: Detached::new(RwLock::new(None)) }
+        Self { gpu: Detached::new(Mutex::new(None)) }
     }
 
     #[staticmethod]
     fn open(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
         let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
-        Self::new(|| Vkgdr::open(device, flags), py)
+        Ok(Self::of(py.detach(|| Vkgdr::open(device, flags))?))
     }
 
     #[staticmethod]
     fn open_primary_context(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
         let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
-        Self::new(|| Vkgdr::open_primary_context(device, flags), py)
+        Ok(Self::of(py.detach(|| Vkgdr::open_primary_context(device, flags))?))
     }
 
     fn close(&self, py: Python<'_>) {
-        let gpu = self.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
+        let gpu = lock(&self.gpu).take();
         py.detach(|| drop(gpu));
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.gpu.read().unwrap_or_else(PoisonError::into_inner).is_none()
+        lock(&self.gpu).is_none()
     }
 
     #[getter]
@@ -195,10 +190,14 @@ impl Handle {
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
         let stats = PyDict::new(py);
-        let totals = MemoryKind::ALL.map(|kind| (kind, totals::of(gpu.device(), kind)));
-        stats.set_item("live_allocations", totals.iter().map(|(_, (allocations, _))| allocations).sum::<usize>())?;
-        stats.set_item("live_bytes", totals.iter().map(|(_, (_, bytes))| bytes).sum::<usize>())?;
-        for (kind, (_, bytes)) in totals {
+        let kind_here = |bytes: &Bytes| Ok((bytes.device() == gpu.device()).then(|| bytes.kind()));
+        let live = allocation::all();
+        let live = live.iter().filter_map(|one| Some((one.with(kind_here).ok()??, one.len)));
+        let live: Vec<(MemoryKind, usize)> = live.collect();
+        stats.set_item("live_allocations", live.len())?;
+        stats.set_item("live_bytes", live.iter().map(|(_, len)| len).sum::<usize>())?;
+        for kind in MemoryKind::ALL {
+            let bytes = live.iter().filter(|(own, _)| *own == kind).map(|(_, len)| len).sum::<usize>();
             stats.set_item(format!("{kind}_bytes"), bytes)?;
         }
         stats.set_item("deferred_frees", gpu.deferred_frees())?;
@@ -207,7 +206,7 @@ impl Handle {
 }
 
 /// Free and total memory of a kind.
-#[pyclass(frozen, get_all, eq, hash, module = "vkgdr")]
+#[pyclass(frozen, get_all, eq, hash, new = "from_fields", module = "vkgdr")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct MemoryInfo {
     /// The estimated number of bytes that this process can still allocate.
@@ -220,11 +219,6 @@ pub(crate) struct MemoryInfo {
 
 #[pymethods]
 impl MemoryInfo {
-    #[new]
-    fn new(free: u64, total: u64, source: String) -> Self {
-        Self { free, total, source }
-    }
-
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (u64, u64, String)) {
         let Self { free, total, source } = slf.get();
         (slf.get_type(), (*free, *total, source.clone()))
@@ -239,7 +233,7 @@ impl MemoryInfo {
 type MemoryTypeFields = (Option<u32>, Option<u32>, u64, Vec<String>);
 
 /// A Vulkan memory type, or that of memory that does not come from Vulkan.
-#[pyclass(frozen, get_all, eq, hash, module = "vkgdr")]
+#[pyclass(frozen, get_all, eq, hash, new = "from_fields", module = "vkgdr")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct MemoryType {
     /// None outside Vulkan, as for `heap`.
@@ -262,11 +256,6 @@ impl From<vkgdr::MemoryTypeInfo> for MemoryType {
 
 #[pymethods]
 impl MemoryType {
-    #[new]
-    fn new(index: Option<u32>, heap: Option<u32>, heap_size: u64, flags: Vec<String>) -> Self {
-        Self { index, heap, heap_size, flags }
-    }
-
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, MemoryTypeFields) {
         let Self { index, heap, heap_size, flags } = slf.get();
         (slf.get_type(), (*index, *heap, *heap_size, flags.clone()))
@@ -289,4 +278,17 @@ pub(crate) fn device_count() -> Result<i32> {
 #[pyfunction]
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)
+}
+
+/// Raises an error in a child that was forked after the driver was loaded.
+#[pyfunction]
+pub(crate) fn check_process() -> Result<()> {
+    if vkgdr::is_forked() { Err(vkgdr::Error::Forked.into()) } else { Ok(()) }
+}
+
+/// Carries out a command line of the command `vkgdr`, whose first word is the program's name, on the process's own stdout and
+/// stderr. Returns the exit code.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| vkgdr_cli::run(arguments))
 }

@@ -31,26 +31,28 @@ impl Drop for Buffer {
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct HostBuffer {
     buffer: Buffer,
-    writable: bool,
+    #[pyo3(get)]
+    address: usize,
+    #[pyo3(get)]
+    pub(crate) nbytes: usize,
+    /// Whether the object's own view is read-only, though the bytes were only asked for to be read.
+    #[pyo3(get)]
+    readonly: bool,
+    pub(crate) writable: bool,
 }
 
 impl HostBuffer {
-    pub(crate) fn len(&self) -> usize {
-        // The protocol has no negative lengths.
-        self.buffer.0.len.unsigned_abs()
-    }
-
     pub(crate) fn address(&self) -> *mut u8 {
         self.buffer.0.buf.cast()
     }
 
     /// The bytes. If another thread writes to them during a copy, the copy has a mix of old and new bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.len() == 0 {
+        if self.nbytes == 0 {
             return &[];
         }
         // SAFETY: the exporter keeps `len` contiguous bytes there until the buffer is released.
-        unsafe { slice::from_raw_parts(self.address(), self.len()) }
+        unsafe { slice::from_raw_parts(self.address(), self.nbytes) }
     }
 
     /// Runs `work` on the first `len` bytes; an error if there are fewer, or if they are read-only.
@@ -58,8 +60,8 @@ impl HostBuffer {
         if !self.writable {
             return Err(Failure::Invalid("the destination is read-only".into()));
         }
-        if len > self.len() {
-            let text = format!("the destination has {}, but the copy needs {len}", in_bytes(self.len()));
+        if len > self.nbytes {
+            let text = format!("the destination has {}, but the copy needs {len}", in_bytes(self.nbytes));
             return Err(Failure::Invalid(text));
         }
         if len == 0 {
@@ -67,10 +69,6 @@ impl HostBuffer {
         }
         // SAFETY: as for `bytes`; the exporter granted a writable buffer.
         work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
-    }
-
-    pub(crate) const fn is_writable(&self) -> bool {
-        self.writable
     }
 }
 
@@ -86,7 +84,9 @@ impl HostBuffer {
         let mut buffer = Box::new(ffi::Py_buffer::new());
         // SAFETY: `buffer` is a live local and `object` a live object.
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) } == 0 {
-            return Ok(Self { buffer: Buffer(buffer), writable });
+            // The protocol has no negative lengths.
+            let (address, nbytes, readonly) = (buffer.buf.addr(), buffer.len.unsigned_abs(), buffer.readonly != 0);
+            return Ok(Self { buffer: Buffer(buffer), address, nbytes, readonly, writable });
         }
         let error = PyErr::fetch(py);
         if error.is_instance(py, &crate::error::package_error(py)?) {
@@ -98,21 +98,5 @@ impl HostBuffer {
         }
         let what = if writable { "contiguous and writable" } else { "contiguous" };
         Err(Failure::Invalid(format!("the bytes must be {what}: {}", error.value(py))))
-    }
-
-    #[getter]
-    fn nbytes(&self) -> usize {
-        self.len()
-    }
-
-    /// Whether the object's own view is read-only, though the bytes were only asked for to be read.
-    #[getter]
-    fn readonly(&self) -> bool {
-        self.buffer.0.readonly != 0
-    }
-
-    #[getter(address)]
-    fn python_address(&self) -> usize {
-        self.address().addr()
     }
 }

@@ -1,20 +1,18 @@
 //! `Pool`: the native base of the Python class `vkgdr.pool.Pool`, which lends chunks of large blocks.
-#![expect(unsafe_code, reason = "uses streams that the caller owns, and creates objects of Python classes")]
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
-use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::types::PyType;
+use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{Error, PoolOptions};
 
-use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
+use crate::interpreter::Detached;
 use crate::memory_view::MemoryView;
-use crate::raw_stream::Stream;
+use crate::stream::Stream;
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -28,9 +26,8 @@ struct Open {
     owner: Py<PyAny>,
     /// The stream that memory is bound to.
     stream: Option<Stream>,
-    /// The class of allocated memory, and its `__new__`.
+    /// The class of allocated memory.
     class: Py<PyType>,
-    new: ffi::newfunc,
 }
 
 impl Open {
@@ -47,20 +44,9 @@ impl Open {
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?;
         let view = MemoryView::of(memory, self.owner.clone_ref(py));
-        if let Some(kept) = view.live()?.storage()?.kept() {
-            kept.add_stream(py, stream);
-        }
+        view.live()?.kept.add_bound(stream.clone_ref(py));
         Ok(view)
     }
-}
-
-/// The native `__new__` of a Python class.
-fn new_of(class: &Bound<'_, PyType>) -> Result<ffi::newfunc> {
-    // SAFETY: a live class.
-    let slot = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_new) };
-    // SAFETY: the slot holds a function of this type, or null, which is `None`.
-    let new = unsafe { std::mem::transmute::<*mut c_void, Option<ffi::newfunc>>(slot) };
-    new.ok_or_else(|| Failure::Invalid("the class cannot be instantiated".into()))
 }
 
 /// Replaces the name of a pool option in an error by that of `vkgdr.pool.Pool`'s parameter.
@@ -110,13 +96,11 @@ impl Pool {
             .classes_per_doubling(classes)
             .alignment(alignment.0);
         let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
-        let new = new_of(class_.bind(py))?;
         let open = Open {
             pool: Detached::in_context(pool, gpu.retains_context()),
             owner: owner.clone().unbind(),
             stream,
             class: class_,
-            new,
         };
         self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
@@ -141,15 +125,8 @@ impl Pool {
     ///     The size is 0.
     fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
         let open = self.open()?;
-        let view = Bound::new(py, open.take(py, size.0)?)?;
-        // Not through the attribute `__new__`, whose lookup and checks this skips.
-        let (class, arguments) = (open.class.bind(py).as_type_ptr(), PyTuple::empty(py));
-        // SAFETY: this thread is attached, and the function is the class's own.
-        let memory = unsafe { (open.new)(class, arguments.as_ptr(), null_mut()) };
-        // SAFETY: a new reference, or null with an exception set.
-        let memory = unsafe { Bound::from_owned_ptr_or_err(py, memory) }?;
-        memory.setattr(intern!(py, "_view"), view)?;
-        Ok(memory)
+        let view = open.take(py, size.0)?;
+        Ok(open.class.bind(py).call_method1(intern!(py, "_over"), (view,))?)
     }
 
     /// Return unused blocks to the drivers until at most `keep` bytes are managed.

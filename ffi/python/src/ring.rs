@@ -9,13 +9,11 @@ use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
-use crate::detached::Detached;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
-use crate::interruptible::{self, duration};
-use crate::kept::Kept;
-use crate::raw_stream::Stream;
+use crate::interpreter::{self, Detached, duration};
+use crate::stream::{Kept, Stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
@@ -26,6 +24,15 @@ pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.
     ring: Detached<vkgdr::ring::Ring>,
     streams: Kept,
+    /// The kernel's argument.
+    #[pyo3(get)]
+    device_ptr: u64,
+    /// The kind of memory that the messages are in.
+    #[pyo3(get)]
+    kind: String,
+    /// The bytes of the longest message.
+    #[pyo3(get)]
+    max_message: usize,
 }
 
 /// The failure as Python's queues and sockets report it: `EOFError` at the end.
@@ -43,7 +50,7 @@ fn wait<T: Send>(
     timeout: Option<Duration>,
     work: impl Fn(Duration) -> vkgdr::Result<T> + Sync,
 ) -> Result<T> {
-    match interruptible::wait(py, timeout, work, |result| matches!(result, Err(Error::RingTimeout { .. })))? {
+    match interpreter::wait(py, timeout, work, |result| matches!(result, Err(Error::RingTimeout { .. })))? {
         Err(error @ Error::RingTimeout { .. }) => Err(PyTimeoutError::new_err(error.to_string()).into()),
         result => result.map_err(told),
     }
@@ -63,25 +70,13 @@ impl Ring {
             )),
             other => other.into(),
         })?;
-        Ok(Self { ring: Detached::in_context(ring, gpu.retains_context()), streams: Kept::default() })
-    }
-
-    /// The kernel's argument.
-    #[getter]
-    fn device_ptr(&self) -> u64 {
-        self.ring.device_ptr()
-    }
-
-    /// The kind of memory that the messages are in.
-    #[getter]
-    fn kind(&self) -> String {
-        self.ring.kind().to_string()
-    }
-
-    /// The bytes of the longest message.
-    #[getter]
-    fn max_message(&self) -> usize {
-        self.ring.max_message()
+        Ok(Self {
+            device_ptr: ring.device_ptr(),
+            kind: ring.kind().to_string(),
+            max_message: ring.max_message(),
+            ring: Detached::in_context(ring, gpu.retains_context()),
+            streams: Kept::default(),
+        })
     }
 
     /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the ring's end waits
@@ -92,7 +87,7 @@ impl Ring {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
         py.detach(|| unsafe { self.ring.bind_raw_stream(stream.raw()) })?;
-        self.streams.add_stream(py, &stream);
+        self.streams.add_bound(stream);
         Ok(())
     }
 
@@ -189,6 +184,6 @@ impl Ring {
     }
 
     fn __repr__(&self) -> String {
-        format!("<vkgdr.ring.Ring: messages of up to {}, {:#x}>", in_bytes(self.max_message()), self.device_ptr())
+        format!("<vkgdr.ring.Ring: messages of up to {}, {:#x}>", in_bytes(self.max_message), self.device_ptr)
     }
 }

@@ -1,22 +1,25 @@
 //! `Source`: memory by its device address, for libraries that allocate and free by address.
 //!
 //! Memory is allocated in the primary context of its device, which is that of numba, PyTorch, CuPy, RMM, Warp and
-//! cuda.core. Views find it by its address and keep it alive.
-#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+//! cuda.core. Views find it by its address and keep it alive. PyTorch calls C functions, at the end.
+#![expect(unsafe_code, reason = "uses streams that the caller owns, and exports C functions")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
 use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::{Arc, LazyLock, Mutex};
 
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::allocation::{Allocation, Use};
-use crate::detached::Detached;
-use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
-use crate::event::make_room;
+use crate::allocation::Allocation;
+use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
 use crate::handle::{self, Handle};
-use crate::raw_stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, raw_stream};
+use crate::interpreter::{Detached, lock, without_python};
+use crate::memory_view::stream_of;
+use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
 
 /// Retired memory of more allocations or bytes than this is released by the next allocation.
 const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
@@ -30,32 +33,17 @@ struct Gpu {
     pools: Vec<Pool>,
 }
 
-/// Memory in use, by its device address.
-#[derive(Default)]
-struct Held {
-    uses: HashMap<u64, Use>,
-    /// Memory of a context that was reset, where the driver gave the address out again. Its owner will free it still: the first
-    /// free of the address is taken for that, so that the new memory is never freed in its stead.
-    replaced: Vec<(u64, Use)>,
-}
+/// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a context:
+/// the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
+type Held = BTreeMap<(u64, u64), Arc<Allocation>>;
 
-impl Held {
-    fn insert(&mut self, address: u64, used: Use) {
-        if let Some(old) = self.uses.insert(address, used) {
-            self.replaced.push((address, old));
-        }
-    }
-
-    fn remove(&mut self, address: u64) -> Option<Use> {
-        match self.replaced.iter().position(|(at, _)| *at == address) {
-            Some(oldest) => Some(self.replaced.remove(oldest).1),
-            None => self.uses.remove(&address),
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Use> {
-        self.uses.values().chain(self.replaced.iter().map(|(_, used)| used))
-    }
+/// The oldest memory at an address.
+fn oldest(held: &Held, address: u64) -> Result<((u64, u64), &Arc<Allocation>)> {
+    let found = held.range((address, 0)..=(address, u64::MAX)).next();
+    found.map(|(&key, allocation)| (key, allocation)).ok_or_else(|| {
+        let text = "no memory was allocated here with the device address";
+        Failure::Invalid(format!("{text} {address:#x}, or it was freed"))
+    })
 }
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
@@ -67,12 +55,8 @@ pub(crate) struct Source {
     /// By device number. Dropping a pool or the handle of a primary context may wait.
     gpus: Detached<Mutex<BTreeMap<i32, Arc<Gpu>>>>,
     held: Mutex<Held>,
-    /// What was freed by `retire_at` and not released yet. Dropping it may wait.
-    retired: Detached<Mutex<Vec<Use>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What was freed by `retire` and not released yet. Dropping it may wait.
+    retired: Detached<Mutex<Vec<Arc<Allocation>>>>,
 }
 
 /// The device of the current context, or device 0 if no context is current.
@@ -137,7 +121,7 @@ impl Source {
         }
     }
 
-    fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
+    fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
         if gpu.pools.is_empty() {
             let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
             return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false));
@@ -174,20 +158,20 @@ impl Source {
         let gpu = self.gpu(device)?;
         let is_much = {
             let retired = lock(&self.retired);
-            let bytes: usize = retired.iter().map(|used| used.allocation().len).sum();
+            let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
             retired.len() > MAX_RETIRED.0 || bytes > MAX_RETIRED.1
         };
         if is_much {
             self.release_retired();
         }
-        let used = self.take(&gpu, len, stream)?;
-        let address = used.allocation().device_ptr()?;
+        let allocation = self.take(&gpu, len, stream)?;
+        let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
             return Err(Failure::Invalid(format!(
                 "the device address {address:#x} is not aligned to {ALIGNMENT} bytes"
             )));
         }
-        lock(&self.held).insert(address, used);
+        lock(&self.held).insert((address, allocation.id), allocation);
         Ok(address)
     }
 
@@ -198,68 +182,40 @@ impl Source {
         if address == 0 || vkgdr::is_forked() {
             return Ok(());
         }
-        let used = lock(&self.held).remove(address);
-        let used = used.ok_or_else(|| unknown(address))?;
-        used.release_with(|memory, is_released| {
-            let bound = memory.bound_stream().is_some();
-            let stream = stream.filter(|&stream| is_released && stream != PER_THREAD_STREAM);
-            // SAFETY: live during this call, which records the event that the release waits for.
-            let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
-            if bound && !follows {
-                forget_stream(memory);
-            }
-        })
+        let allocation = self.remove(address)?;
+        let Ok(bytes) = allocation.bytes() else { return Ok(()) };
+        let (memory, last) = (bytes.ours()?, Arc::into_inner(allocation));
+        let stream = stream.filter(|&stream| last.is_some() && stream != PER_THREAD_STREAM);
+        // SAFETY: live during this call, which records the event that the release waits for.
+        let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
+        if !follows && memory.bound_stream().is_some() {
+            // Views, and a later release, must name no stream, since the bound one may be destroyed.
+            // SAFETY: waits for all that the release may have to wait for.
+            unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
+            // SAFETY: the legacy default stream lives as long as its context.
+            let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
+        }
+        drop(bytes);
+        last.map_or(Ok(()), |last| last.free())
     }
 
-    /// Frees the memory at an address without calling a driver, so also while a stream is captured, which no driver tells of
-    /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
-    /// no other memory. Does nothing for address 0, and in a forked child.
-    pub(crate) fn retire_at(&self, address: u64) -> Result<()> {
-        if address == 0 || vkgdr::is_forked() {
-            return Ok(());
-        }
-        let used = lock(&self.held).remove(address).ok_or_else(|| unknown(address))?;
-        lock(&self.retired).push(used);
-        Ok(())
+    fn remove(&self, address: u64) -> Result<Arc<Allocation>> {
+        let mut held = lock(&self.held);
+        let (key, _) = oldest(&held, address)?;
+        Ok(held.remove(&key).expect("was found"))
     }
 
     /// Releases retired memory.
     fn release_retired(&self) {
-        // A statement of its own, so that the lock is not held over the release.
         let retired = take(&mut *lock(&self.retired));
+        // Not under the lock.
         drop(retired);
     }
 
     /// Whether memory at this address was allocated here.
     pub(crate) fn has(&self, address: u64) -> bool {
-        lock(&self.held).uses.contains_key(&address)
+        oldest(&lock(&self.held), address).is_ok()
     }
-
-    /// Records that a stream uses the memory at an address: its release waits for that use.
-    pub(crate) fn record_at(&self, address: u64, stream: u64) -> Result<()> {
-        if address == 0 || vkgdr::is_forked() {
-            return Ok(());
-        }
-        let held = lock(&self.held);
-        let allocation = held.uses.get(&address).ok_or_else(|| unknown(address))?.allocation().clone();
-        drop(held);
-        let storage = allocation.storage()?;
-        // SAFETY: the caller keeps the stream alive until the memory is freed.
-        let used_on = unsafe { storage.ours()?.stream(raw_stream(stream)) }?;
-        storage.record_use(used_on, &Stream::of(stream))
-    }
-}
-
-/// Lets views, and a later release, name no stream, since the bound one may be destroyed: the release waits for the context.
-fn forget_stream(memory: &Memory) {
-    // SAFETY: waits for all that the release may have to wait for.
-    unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
-    // SAFETY: the legacy default stream lives as long as its context.
-    let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
-}
-
-fn unknown(address: u64) -> Failure {
-    Failure::Invalid(format!("no memory was allocated here with the device address {address:#x}, or it was freed"))
 }
 
 #[pymethods]
@@ -288,12 +244,26 @@ impl Source {
         py.detach(|| self.free_at(address, stream))
     }
 
+    /// Frees the memory at an address without calling a driver, so also while a stream is captured, which no driver tells of
+    /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
+    /// no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        self.retire_at(address)
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(());
+        }
+        let allocation = self.remove(address)?;
+        lock(&self.retired).push(allocation);
+        Ok(())
     }
 
-    fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
-        self.record_at(address, stream)
+    /// Records that a stream uses the memory at an address: its release waits for that use.
+    pub(crate) fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(());
+        }
+        let allocation = oldest(&lock(&self.held), address)?.1.clone();
+        let bytes = allocation.bytes()?;
+        allocation.record_use(&bytes, stream_of(&bytes, stream)?, &Stream::of(stream))
     }
 
     /// A new handle of a device, of its primary context; by default as `allocate`.
@@ -314,12 +284,65 @@ impl Source {
 
     /// The number of live allocations.
     fn __len__(&self) -> usize {
-        let held = lock(&self.held);
-        held.uses.len() + held.replaced.len()
+        lock(&self.held).len()
     }
+}
 
-    fn __repr__(&self) -> String {
-        let bytes = lock(&self.held).all().map(|used| used.allocation().len).sum();
-        format!("<vkgdr._vkgdr.Source: {} memory, {} allocations of {}>", self.kind, self.__len__(), in_bytes(bytes))
-    }
+// The C functions of PyTorch's `CUDAPluggableAllocator`, for `vkgdr.torch`: one that allocates for each kind, one that frees. They
+// never wait for the interpreter's lock: PyTorch calls them under a lock of its own, which a thread that has the interpreter's may
+// be waiting for.
+
+static SOURCES: LazyLock<[Source; 3]> =
+    LazyLock::new(|| MemoryKind::ALL.map(|kind| Source::of(kind, Vec::new(), false)));
+
+/// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
+fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
+    let result = without_python(|| {
+        let result = catch_unwind(AssertUnwindSafe(work));
+        match &result {
+            Ok(Ok(_) | Err(Failure::Driver(Error::Allocation { .. }))) => {}
+            Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
+            Err(_) => log::error!("{operation} for PyTorch: a panic"),
+        }
+        result
+    });
+    result.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn allocate(kind: MemoryKind, size: isize, device: c_int) -> *mut c_void {
+    let address = quietly("allocating", || {
+        let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
+        SOURCES[kind as usize].allocate_at(len, Some(device), None)
+    });
+    with_exposed_provenance_mut(as_address(address))
+}
+
+/// Functions that allocate memory of a kind; null if that fails.
+macro_rules! allocators {
+    ($($name:ident: $kind:ident),*) => {
+        $(#[unsafe(no_mangle)]
+        extern "C" fn $name(size: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
+            allocate(MemoryKind::$kind, size, device)
+        })*
+    };
+}
+
+allocators!(vkgdr_torch_alloc_mapped: Mapped, vkgdr_torch_alloc_host: Host, vkgdr_torch_alloc_device: Device);
+
+/// Frees memory of any of the functions above, after the earlier work of a stream.
+#[unsafe(no_mangle)]
+extern "C" fn vkgdr_torch_free(pointer: *mut c_void, _size: usize, _device: c_int, stream: *mut c_void) {
+    quietly("freeing", || find(pointer).free_at(pointer.addr() as u64, Some(stream.addr() as u64)));
+}
+
+/// Records that a stream uses memory: its release waits for that use.
+#[unsafe(no_mangle)]
+extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
+    quietly("recording a stream", || find(pointer).record_stream(pointer.addr() as u64, stream.addr() as u64));
+}
+
+/// The source that allocated the memory; the first one for other addresses, whose error it then is.
+fn find(pointer: *mut c_void) -> &'static Source {
+    let [first, ..] = &*SOURCES;
+    SOURCES.iter().find(|source| source.has(pointer.addr() as u64)).unwrap_or(first)
 }

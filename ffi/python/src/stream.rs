@@ -1,11 +1,368 @@
-//! What Python's streams do: record events, wait for them, and are waited for.
-#![forbid(unsafe_code)]
+//! Streams and events: the numbers that Python passes, the objects that keep streams alive, the native halves of `Stream` and
+//! `TimedEvent` in `vkgdr.stream`, and `Event` with the objects that pending work keeps alive.
+#![expect(unsafe_code, reason = "destroys streams and events")]
+
+use std::mem::{ManuallyDrop, replace, take};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
+use pyo3::{PyTraverseError, PyVisit, intern};
+use vkgdr::cudarc::driver::result;
+use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
+use vkgdr::{Memory, StreamRef, Vkgdr};
 
 use crate::error::Result;
-use crate::event::Event;
+use crate::handle::gpu_of;
+use crate::interpreter::{Detached, detached, is_ending, lock};
 use crate::memory_view::MemoryView;
+
+/// The null stream handle: the legacy default stream of the current context.
+pub(crate) const NULL_STREAM: u64 = 0;
+/// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
+pub(crate) const LEGACY_STREAM: u64 = 1;
+/// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
+pub(crate) const PER_THREAD_STREAM: u64 = 2;
+
+/// A stream handle as CUDA's pointer type.
+pub(crate) fn raw_stream(handle: u64) -> CUstream {
+    std::ptr::with_exposed_provenance_mut(as_address(handle))
+}
+
+/// A device address or a handle as a pointer-sized integer.
+#[expect(clippy::cast_possible_truncation, reason = "CUDA supports 64-bit systems only")]
+pub(crate) const fn as_address(number: u64) -> usize {
+    number as usize
+}
+
+/// The handle of the stream that memory is bound to.
+pub(crate) fn bound_handle(memory: &Memory) -> Option<u64> {
+    memory.bound_stream().map(|stream| stream.addr() as u64)
+}
+
+/// A stream that Python passes: its handle, and the objects that keep it alive; none if its owner does.
+pub(crate) struct Stream {
+    pub(crate) handle: u64,
+    pub(crate) objects: Vec<Py<PyAny>>,
+    /// Whether the objects are this package's, with whose last reference the stream ends, and not before.
+    is_ours: bool,
+}
+
+impl Stream {
+    /// A stream that its owner keeps alive.
+    pub(crate) const fn of(handle: u64) -> Self {
+        Self { handle, objects: Vec::new(), is_ours: false }
+    }
+
+    /// CUDA's handle.
+    pub(crate) fn raw(&self) -> CUstream {
+        raw_stream(self.handle)
+    }
+
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let objects = self.objects.iter().map(|object| object.clone_ref(py)).collect();
+        Self { handle: self.handle, objects, is_ours: self.is_ours }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let objects = self.objects.iter().zip(&other.objects);
+        self.handle == other.handle
+            && self.objects.len() == other.objects.len()
+            && objects.into_iter().all(|(one, other)| one.is(other))
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Stream {
+    type Error = PyErr;
+
+    /// Of a number: that of `vkgdr._stream_handle.number_of` has objects.
+    fn extract(number: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let handle = number.extract()?;
+        let objects = match number.is_exact_instance_of::<PyInt>() {
+            true => None,
+            false => number.getattr_opt(intern!(number.py(), "_objects"))?,
+        };
+        let Some(objects) = objects else { return Ok(Self::of(handle)) };
+        let objects: Vec<Bound<'py, PyAny>> = objects.extract()?;
+        let is_ours = objects.iter().all(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
+        Ok(Self { handle, objects: objects.into_iter().map(Bound::unbind).collect(), is_ours })
+    }
+}
+
+/// Python objects that memory needs: those that live as long as it, such as a context or the owner of foreign memory, and those
+/// that keep the streams alive that it is bound to, or that use it.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Objects>);
+
+#[derive(Default)]
+pub(crate) struct Objects {
+    owners: Vec<Py<PyAny>>,
+    /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
+    bound: Vec<Stream>,
+    operations: usize,
+    used: Vec<Stream>,
+}
+
+impl Kept {
+    /// Keeps an object as long as the memory.
+    pub(crate) fn add(&self, object: Py<PyAny>) {
+        let mut kept = lock(&self.0);
+        if !kept.owners.iter().any(|owner| owner.is(&object)) {
+            kept.owners.push(object);
+        }
+    }
+
+    /// Keeps a stream that the memory is about to be bound to.
+    pub(crate) fn add_bound(&self, stream: Stream) {
+        let mut kept = lock(&self.0);
+        if !kept.bound.iter().any(|bound| bound.is_same(&stream)) {
+            kept.bound.push(stream);
+        }
+    }
+
+    /// Keeps a stream that uses the memory until the memory is freed.
+    pub(crate) fn add_used(&self, stream: &Stream) {
+        if stream.objects.is_empty() || lock(&self.0).used.iter().any(|used| used.is_same(stream)) {
+            return;
+        }
+        // At the interpreter's end nothing of it is dropped any more.
+        if let Some(stream) = Python::try_attach(|py| stream.clone_ref(py)) {
+            lock(&self.0).used.push(stream);
+        }
+    }
+
+    /// Begins an operation, which may bind the memory, or use the stream that it is bound to.
+    pub(crate) fn begin(&self) {
+        lock(&self.0).operations += 1;
+    }
+
+    /// Ends an operation. The last one takes the streams that the memory is not bound to.
+    pub(crate) fn end(&self, memory: Option<&Memory>) -> Vec<Stream> {
+        let mut kept = lock(&self.0);
+        kept.operations -= 1;
+        if kept.operations > 0 || kept.bound.is_empty() {
+            return Vec::new();
+        }
+        let bound = memory.and_then(bound_handle);
+        kept.bound.extract_if(.., |stream| Some(stream.handle) != bound).collect()
+    }
+
+    /// The stream that the memory is bound to, with its objects.
+    pub(crate) fn bound(&self, py: Python<'_>, memory: &Memory) -> Option<Stream> {
+        // The handle is read under the lock under which objects are removed, so that its own are there.
+        let kept = lock(&self.0);
+        let mut stream = Stream::of(bound_handle(memory)?);
+        let own = kept.bound.iter().filter(|kept| kept.handle == stream.handle).flat_map(|kept| &kept.objects);
+        stream.objects = own.map(|object| object.clone_ref(py)).collect();
+        Some(stream)
+    }
+
+    /// Whether there is an object that lives as long as the memory.
+    pub(crate) fn has_owner(&self) -> bool {
+        !lock(&self.0).owners.is_empty()
+    }
+
+    /// Takes all objects.
+    pub(crate) fn take(&self) -> Objects {
+        let mut kept = lock(&self.0);
+        let operations = kept.operations;
+        replace(&mut *kept, Objects { operations, ..Objects::default() })
+    }
+
+    /// Reports the objects to the garbage collector, except those of other libraries' streams. Not for forked children, where a
+    /// thread that does not exist may hold the lock.
+    ///
+    /// A stream must outlive the memory that is bound to it, whose release names the stream. The collector runs the finalizers
+    /// of all garbage before it drops any of it, and a stream of another library may end in its finalizer, unlike this
+    /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
+    /// price: a cycle through the object of such a stream itself is never collected.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        let kept = lock(&self.0);
+        kept.owners.iter().try_for_each(|owner| visit.call(owner))?;
+        let streams = kept.bound.iter().chain(&kept.used);
+        streams.filter(|stream| stream.is_ours).flat_map(|stream| &stream.objects).try_for_each(|one| visit.call(one))
+    }
+}
+
+/// A `CUstream` or a `CUevent`, the base of `Stream` and `TimedEvent` in `vkgdr.stream`. One that is owned is destroyed with
+/// the last reference.
+///
+/// Not by a finalizer: the garbage collector runs those of a cycle before it drops any of its objects, and the memory bound to
+/// a stream still records an event on it when it is dropped.
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+pub(crate) struct CudaHandle {
+    #[pyo3(get, name = "_handle")]
+    handle: u64,
+    #[pyo3(get, name = "_owned")]
+    owned: bool,
+    is_event: bool,
+    /// What keeps the context alive in which it was made; `None` for one that the program has current, and that outlives it.
+    owner: Option<Detached<Vkgdr>>,
+}
+
+#[pymethods]
+impl CudaHandle {
+    #[new]
+    #[pyo3(signature = (handle, owned = false, owner = None, is_event = false))]
+    fn new(handle: u64, owned: bool, owner: Option<&Bound<'_, PyAny>>, is_event: bool) -> Result<Self> {
+        let owner = owner.map(gpu_of).transpose()?.map(Detached::new);
+        Ok(Self { handle, owned, is_event, owner })
+    }
+}
+
+impl Drop for CudaHandle {
+    fn drop(&mut self) {
+        // Nothing belongs to a forked child.
+        if !self.owned || vkgdr::is_forked() || self.owner.is_none() && is_ending() {
+            return;
+        }
+        detached(|| {
+            if self.owner.as_ref().is_some_and(|owner| owner.context_is_destroyed()) {
+                return;
+            }
+            let _ = if self.is_event {
+                let event: CUevent = std::ptr::with_exposed_provenance_mut(as_address(self.handle));
+                // SAFETY: `vkgdr.stream` created the event for this object alone, which cannot be copied.
+                unsafe { result::event::destroy(event) }
+            } else {
+                // SAFETY: as above, for a stream.
+                unsafe { result::stream::destroy(raw_stream(self.handle)) }
+            };
+        });
+    }
+}
+
+/// A point in a stream's work.
+///
+/// An event is complete once all work that was submitted to the stream before it is done. Dropping one does not wait.
+#[pyclass(frozen, module = "vkgdr.stream")]
+pub(crate) struct Event {
+    /// None for work that was done before the event was created.
+    event: Option<Arc<vkgdr::Event>>,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if is_ending() {
+            // Its context may be gone.
+            let _left = ManuallyDrop::new(self.event.take());
+        }
+    }
+}
+
+/// Host buffers and memory objects that a stream may still use, until an event.
+type InUse = (Arc<vkgdr::Event>, Vec<Py<PyAny>>);
+
+static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+
+/// Frees what garbage and finished copies keep, before memory that was exhausted is asked for once more.
+pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
+    py.import("gc")?.call_method0("collect")?;
+    tidy();
+    Ok(())
+}
+
+/// Releases the objects whose work is done.
+pub(crate) fn tidy() {
+    /// cuda.h's `CUDA_ERROR_CAPTURED_EVENT`.
+    const CAPTURED_EVENT: i32 = 907;
+    let entries = take(&mut *lock(&IN_USE));
+    let (mut pending, mut done, mut captured) = (Vec::new(), Vec::new(), Vec::new());
+    // Not under the lock: the query calls the driver, and logging or dropping an object may run Python code.
+    for (until, objects) in entries {
+        match until.is_complete() {
+            Ok(true) | Err(vkgdr::Error::Forked) => done.push(objects),
+            Err(error) if error.ends_all_work() => done.push(objects),
+            // A stream capture recorded the event: it never completes, and asking for it again may end the capture.
+            Err(error) if error.cuda_code() == Some(CAPTURED_EVENT) => captured.push(objects),
+            Ok(false) | Err(_) => pending.push((until, objects)),
+        }
+    }
+    lock(&IN_USE).extend(pending);
+    captured.into_iter().for_each(leak);
+    drop(done);
+}
+
+/// Keeps what was lent to the device for ever.
+pub(crate) fn leak<T>(lent: T) {
+    log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
+    let _leaked = ManuallyDrop::new(lent);
+}
+
+impl Event {
+    /// An event that is complete from the start.
+    pub(crate) const fn complete() -> Self {
+        Self { event: None }
+    }
+
+    /// Records an event on a stream, and keeps `objects` alive until it is complete; for ever if the stream is captured.
+    pub(crate) fn on(py: Python<'_>, stream: &StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
+        let lends = !objects.is_empty();
+        let (event, is_captured) = py.detach(|| {
+            // Where this cannot be told, the event's first query tells it.
+            let is_captured = lends && stream.is_capturing().unwrap_or(false);
+            Ok::<_, vkgdr::Error>((Arc::new(stream.record()?), is_captured))
+        })?;
+        tidy();
+        if is_captured {
+            // The device uses them whenever the graph is launched.
+            leak(objects);
+        } else if lends {
+            lock(&IN_USE).push((event.clone(), objects));
+        }
+        Ok(Self { event: Some(event) })
+    }
+}
+
+#[pymethods]
+impl Event {
+    /// Whether the work submitted before the event is done. Does not wait.
+    #[getter]
+    fn is_complete(&self) -> Result<bool> {
+        tidy();
+        self.event.as_ref().map_or(Ok(true), |event| Ok(event.is_complete()?))
+    }
+
+    /// The same as `is_complete`, under numba's and pycuda's name.
+    fn query(&self) -> Result<bool> {
+        self.is_complete()
+    }
+
+    /// Waits until the work submitted before the event is done.
+    fn synchronize(&self, py: Python<'_>) -> Result<()> {
+        if let Some(event) = &self.event {
+            py.detach(|| event.synchronize())?;
+        }
+        tidy();
+        Ok(())
+    }
+
+    /// The same as `synchronize`, under pyopencl's name.
+    fn wait(&self, py: Python<'_>) -> Result<()> {
+        self.synchronize(py)
+    }
+
+    /// The `CUevent` as a number; 0 for work that was done before the event was created.
+    #[getter]
+    fn handle(&self) -> usize {
+        self.event.as_ref().map_or(0, |event| event.raw().addr())
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match self.event.as_ref().map(|event| event.is_complete()) {
+            None | Some(Ok(true)) => "complete".to_owned(),
+            Some(Ok(false)) => "pending".to_owned(),
+            Some(Err(error)) => error.to_string(),
+        };
+        format!("<vkgdr.stream.Event: {state}>")
+    }
+}
+
+/// An event that is complete from the start.
+#[pyfunction]
+pub(crate) fn complete() -> Event {
+    Event::complete()
+}
 
 /// Records an event on a stream of any context.
 #[pyfunction]
@@ -17,7 +374,7 @@ pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<E
 /// Makes a stream of any context wait for an event.
 #[pyfunction]
 pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: u64, event: &Event) -> Result<()> {
-    let Some(event) = event.recorded() else { return Ok(()) };
+    let Some(event) = &event.event else { return Ok(()) };
     py.detach(|| Ok(view.stream_of_any_context(stream)?.wait(event)?))
 }
 

@@ -1,18 +1,20 @@
-//! Vulkan's handles as numbers, for other libraries, and `Semaphore`.
-#![expect(unsafe_code, reason = "raises semaphores to the caller's values, and uses streams that the caller owns")]
+//! What is shared with other libraries: Vulkan's handles as numbers, `Semaphore`, and `Mapping`, the host view of their memory.
+#![expect(unsafe_code, reason = "uses what the caller owns: values of semaphores, streams, memory")]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::IntoRawFd;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{StreamRef, vulkan};
+use vkgdr::{MappingFlags, Memory, StreamRef, vulkan};
 
-use crate::detached::Detached;
-use crate::error::{Failure, Result};
+use crate::base::array_interface;
+use crate::error::{Failure, Result, Size, in_bytes, number};
 use crate::handle::{self, Handle};
-use crate::interruptible::{self, duration};
-use crate::memory_view::MemoryView;
-use crate::raw_stream::raw_stream;
+use crate::interpreter::{self, Detached, duration, lock};
+use crate::stream::raw_stream;
 
 #[pymethods]
 impl Handle {
@@ -37,20 +39,6 @@ impl Handle {
     }
 }
 
-#[pymethods]
-impl MemoryView {
-    /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    #[getter]
-    fn vulkan_memory(&self) -> Result<Option<(u64, u64)>> {
-        let (start, len) = (self.start(), self.len());
-        self.live()?.briefly(|storage| {
-            let Some(memory) = storage.memory() else { return Ok(None) };
-            let place = memory.slice(start..start + len)?.vulkan_memory();
-            Ok(place.map(|place| (place.memory.as_raw(), place.offset)))
-        })
-    }
-}
-
 /// The native half of `vkgdr.vulkan.Semaphore`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Semaphore {
@@ -59,12 +47,8 @@ pub(crate) struct Semaphore {
 }
 
 impl Semaphore {
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<vulkan::Semaphore>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn live(&self) -> Result<Arc<vulkan::Semaphore>> {
-        self.slot().clone().ok_or(Failure::Gone("the semaphore was closed"))
+        lock(&self.open).clone().ok_or(Failure::Gone("the semaphore was closed"))
     }
 
     /// Runs `work` detached from the interpreter, which the last reference's drop needs: it waits for the context.
@@ -108,7 +92,7 @@ impl Semaphore {
     fn wait(&self, py: Python<'_>, value: u64, seconds: Option<f64>) -> Result<bool> {
         // Looked up in each slice: a close on another thread ends the wait.
         let wait = |time| -> Result<bool> { Ok(self.live()?.wait(value, time)?) };
-        interruptible::wait(py, duration(seconds)?, wait, |reached| matches!(reached, Ok(false)))?
+        interpreter::wait(py, duration(seconds)?, wait, |reached| matches!(reached, Ok(false)))?
     }
 
     /// Raises the value after the earlier work of a stream of the current context.
@@ -132,7 +116,92 @@ impl Semaphore {
 
     /// Waits for the context's work, and destroys the semaphore. A second call does nothing.
     fn close(&self, py: Python<'_>) {
-        let semaphore = self.slot().take();
+        let semaphore = lock(&self.open).take();
         py.detach(|| drop(semaphore));
+    }
+}
+
+/// CUDA memory of another library, mapped for the CPU: NumPy's array interface, and both addresses.
+#[pyclass(frozen, module = "vkgdr")]
+pub(crate) struct Mapping {
+    // The order of the fields unmaps the memory before its owner may free it.
+    memory: Detached<Memory>,
+    #[pyo3(get)]
+    device_ptr: u64,
+    #[pyo3(get)]
+    host_ptr: usize,
+    #[pyo3(get)]
+    nbytes: usize,
+    #[pyo3(get)]
+    is_cached: bool,
+    #[pyo3(get)]
+    readonly: bool,
+    /// An object that keeps the memory alive.
+    keep: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl Mapping {
+    #[new]
+    #[pyo3(signature = (owner, device_ptr, size, *, keep = None, readonly = false, force_pcie = false))]
+    fn new(
+        owner: &Bound<'_, PyAny>,
+        device_ptr: &Bound<'_, PyAny>,
+        size: Size,
+        keep: Option<Py<PyAny>>,
+        readonly: bool,
+        force_pcie: bool,
+    ) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let address: u64 = number(device_ptr, "a device address")?;
+        let flags = if force_pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
+        // SAFETY: plain bytes to Python, whose memory `keep` or the caller keeps alive.
+        let memory = py.detach(|| unsafe { Memory::map_existing_with(&gpu, address, size.0, flags) })?;
+        Ok(Self {
+            device_ptr: memory.device_ptr(),
+            host_ptr: memory.host_ptr().map_or(0, |pointer| pointer.addr().get()),
+            nbytes: memory.len(),
+            is_cached: memory.is_cached(),
+            memory: Detached::new(memory),
+            readonly,
+            keep,
+        })
+    }
+
+    const fn __len__(&self) -> usize {
+        self.nbytes
+    }
+
+    fn is_current(&self, py: Python<'_>) -> Result<bool> {
+        Ok(py.detach(|| self.memory.is_current())?)
+    }
+
+    /// Orders the CPU's writes before its later stores, as the device sees them.
+    fn flush(&self) -> Result<()> {
+        Ok(self.memory.flush(..)?)
+    }
+
+    fn invalidate(&self) -> Result<()> {
+        Ok(self.memory.invalidate(..)?)
+    }
+
+    /// The descriptor, the offset and the size for `ibv_reg_dmabuf_mr`.
+    fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
+        let dma_buf = py.detach(|| self.memory.dma_buf())?;
+        Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
+    }
+
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        array_interface(py, self.nbytes, "|u1", self.host_ptr as u64, self.readonly)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.keep.as_ref().map_or(Ok(()), |keep| visit.call(keep))
+    }
+
+    fn __repr__(&self) -> String {
+        let &Self { device_ptr, host_ptr, nbytes, .. } = self;
+        format!("<vkgdr.Mapping: {} at {host_ptr:#x}, device address {device_ptr:#x}>", in_bytes(nbytes))
     }
 }

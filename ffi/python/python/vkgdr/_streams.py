@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Stream(_vkgdr.StreamHandle):
+class Stream(_vkgdr.CudaHandle):
     """A stream of the current CUDA context, from `stream` and its siblings; every ``stream=`` of this package takes it.
 
     One that was created here is destroyed with its last reference: CUDA finishes its work first.
@@ -138,7 +138,7 @@ class Stream(_vkgdr.StreamHandle):
         return f"<vkgdr.stream.Stream: {kind}, {self._handle:#x}>"
 
 
-class TimedEvent(_vkgdr.EventHandle):
+class TimedEvent(_vkgdr.CudaHandle):
     """An event that the caller records, from `event`; with `timing`, two of them give the time between.
 
     It is destroyed with its last reference.
@@ -151,7 +151,7 @@ class TimedEvent(_vkgdr.EventHandle):
         flags = 0 if timing else 2
         with _driver.current_context() as owner:
             _driver.call("cuEventCreate", ctypes.byref(handle), flags)
-            return super().__new__(cls, handle.value or 0, owner)
+            return super().__new__(cls, handle.value or 0, True, owner, True)
 
     @property
     def handle(self) -> int:

@@ -15,8 +15,8 @@ _T = TypeVar("_T")
 __all__ = [
     "RING_HEADER",
     "Base",
+    "CudaHandle",
     "Event",
-    "EventHandle",
     "Handle",
     "HostBuffer",
     "HostView",
@@ -28,7 +28,6 @@ __all__ = [
     "Ring",
     "Semaphore",
     "Source",
-    "StreamHandle",
     "__version__",
     "check_process",
     "command",
@@ -290,14 +289,8 @@ class Pool:
     def _piece_size(self, size: SupportsIndex) -> int | None: ...
 
 @disjoint_base
-class EventHandle:
-    def __new__(cls, handle: int, owner: Vkgdr | None) -> Self: ...
-    @property
-    def _handle(self) -> int: ...
-
-@disjoint_base
-class StreamHandle:
-    def __new__(cls, handle: int, owned: bool = False, owner: Vkgdr | None = None) -> Self: ...
+class CudaHandle:
+    def __new__(cls, handle: int, owned: bool = False, owner: Vkgdr | None = None, is_event: bool = False) -> Self: ...
     @property
     def _handle(self) -> int: ...
     @property

@@ -184,6 +184,7 @@ def test_host_bytes_are_kept_for_ever_unless_the_device_can_be_waited_for_or_wor
 def test_the_bytes_of_a_host_tensor_are_leaked_where_the_copy_cannot_be_waited_for(memory, simulated, caplog):
     with (
         simulator.fail("cuStreamSynchronize", 2, STREAM_CAPTURE_UNSUPPORTED),
+        simulator.fail("cuEventRecord", 1, STREAM_CAPTURE_UNSUPPORTED),
         simulator.fail("cuStreamSynchronize", 3, STREAM_CAPTURE_UNSUPPORTED),
         pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
     ):

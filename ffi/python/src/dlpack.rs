@@ -1,0 +1,552 @@
+//! DLPack: exports memory as tensors of bytes or of arrays, and imports tensors of other libraries.
+//!
+//! The constants and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack). The crate dlpark (0.10) has them, too,
+//! but refuses `copy=True` and another `dl_device`, takes a capsule before its tensor is checked, and cannot tell our own tensors.
+#![expect(unsafe_code, reason = "fills, reads and frees C structures")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{fn_addr_eq, null_mut, with_exposed_provenance_mut};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
+use pyo3::types::PyByteArray;
+use vkgdr::{Memory, StreamRef};
+
+use crate::allocation::{Allocation, Bytes};
+use crate::base::{Base, HostView, view_of};
+use crate::error::{Failure, INVALID_CONTEXT, Result, in_bytes};
+use crate::host_buffer::HostBuffer;
+use crate::interpreter::attached;
+use crate::memory_view::{MemoryView, find_device};
+use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, bound_handle, raw_stream};
+use crate::transfer::{Side, copy_all};
+
+/// `kDLCPU`
+const CPU: c_int = 1;
+/// `kDLCUDA`
+const CUDA: c_int = 2;
+/// `kDLUInt`
+const UINT: u8 = 1;
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`
+const READ_ONLY: u64 = 1;
+/// `DLPACK_FLAG_BITMASK_IS_COPIED`
+const IS_COPIED: u64 = 2;
+/// `DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`: elements of less than a byte lie in a byte each
+const IS_PADDED: u64 = 4;
+
+/// `DLDevice`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Device {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `DLDataType`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`
+#[repr(C)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: c_int,
+    dtype: DataType,
+    shape: *mut i64,
+    /// In elements; null means C order.
+    strides: *mut i64,
+    /// In bytes.
+    byte_offset: u64,
+}
+
+/// The `deleter` of both structures below, which each takes a pointer to itself.
+type Deleter = unsafe extern "C" fn(*mut c_void);
+
+/// `DLManagedTensor`
+#[repr(C)]
+struct Managed {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<Deleter>,
+}
+
+/// `DLPackVersion`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+/// The version of exported tensors.
+const VERSION: Version = Version { major: 1, minor: 1 };
+
+/// `DLManagedTensorVersioned`
+#[repr(C)]
+struct ManagedVersioned {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<Deleter>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+/// The names of capsules before and after a consumer takes the tensor.
+const LEGACY: &CStr = c"dltensor";
+const LEGACY_USED: &CStr = c"used_dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
+
+// ---- Export ---------------------------------------------------------------------------------------------------------
+
+/// A tensor and the data that it points to.
+#[repr(C)]
+struct Exported<T> {
+    managed: T,
+    /// The shape, and then the strides.
+    _dims: Vec<i64>,
+    /// What keeps the bytes. Any thread may drop it, attached to the interpreter or not.
+    _owner: Box<dyn Send>,
+}
+
+/// The data type of a tensor's elements, its shape and its strides in elements, and the offset of its first element.
+struct Layout {
+    dtype: DataType,
+    /// The shape, and then the strides.
+    dims: Vec<i64>,
+    first: usize,
+}
+
+impl Layout {
+    /// One dimension of bytes.
+    fn bytes(len: usize) -> Self {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        Self { dtype: DataType { code: UINT, bits: 8, lanes: 1 }, dims: vec![len, 1], first: 0 }
+    }
+}
+
+/// The arguments of `__dlpack__`.
+struct Request {
+    stream: Option<i64>,
+    max_version: Option<(u32, u32)>,
+    dl_device: Option<(c_int, c_int)>,
+    copy: Option<bool>,
+}
+
+/// The bytes of a tensor to be made.
+struct Contents {
+    address: usize,
+    len: usize,
+    device: Device,
+    flags: u64,
+    owner: Box<dyn Send>,
+}
+
+#[pymethods]
+impl Base {
+    /// The device of `__dlpack__`: `(kDLCUDA, device number)`.
+    fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
+        Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device()))?))
+    }
+
+    /// The bytes as a DLPack capsule.
+    ///
+    /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let view = view_of(slf)?;
+        let layout = Layout::bytes(view.get().len);
+        export(slf.py(), view.get(), layout, &Request { stream, max_version, dl_device, copy })
+    }
+}
+
+#[pymethods]
+impl HostView {
+    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
+    #[staticmethod]
+    fn __dlpack_device__() -> (c_int, i32) {
+        (CPU, 0)
+    }
+
+    /// The bytes as a DLPack capsule, after the bound stream's work.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
+            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+        let (view, dl_device) = (self.view(), Some((CPU, 0)));
+        export(py, view, Layout::bytes(view.len), &Request { stream, max_version, dl_device, copy })
+    }
+}
+
+/// A view as the capsule of a strided tensor. `dtype` is DLPack's code and the bits of an element, `strides` are in elements,
+/// `first` is the offset of the first element in bytes; the tensor must lie within the view.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "a tensor's layout, and the arguments of `__dlpack__`")]
+pub(crate) fn dlpack_export<'py>(
+    py: Python<'py>,
+    view: &MemoryView,
+    dtype: (u8, u8),
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    first: usize,
+    stream: Option<i64>,
+    max_version: Option<(u32, u32)>,
+    dl_device: Option<(c_int, c_int)>,
+    copy: Option<bool>,
+) -> Result<Bound<'py, PyAny>> {
+    if shape.len() != strides.len() || first > view.len {
+        return Err(Failure::Invalid(format!("no tensor has the shape {shape:?} and the strides {strides:?}")));
+    }
+    let (code, bits) = dtype;
+    let layout = Layout { dtype: DataType { code, bits, lanes: 1 }, dims: [shape, strides].concat(), first };
+    export(py, view, layout, &Request { stream, max_version, dl_device, copy })
+}
+
+fn export<'py>(py: Python<'py>, view: &MemoryView, layout: Layout, request: &Request) -> Result<Bound<'py, PyAny>> {
+    let here = view.with(|bytes| Ok(bytes.device()))?;
+    let contents = match request.dl_device.unwrap_or((CUDA, here)) {
+        (CUDA, id) if id == here => on_device(py, view, request, Device { kind: CUDA, id })?,
+        (CPU, 0) => on_host(py, view, request)?,
+        (kind, id) => {
+            let text =
+                format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+    };
+    let flags = contents.flags;
+    if request.max_version.is_some_and(|(major, _)| major >= 1) {
+        let deleter = Some(delete::<ManagedVersioned> as Deleter);
+        let make = |tensor| ManagedVersioned { version: VERSION, context: null_mut(), deleter, flags, tensor };
+        return capsule(py, contents, layout, make, VERSIONED);
+    }
+    if flags & READ_ONLY != 0 {
+        let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
+        return Err(Failure::Buffer(text.into()));
+    }
+    let make = |tensor| Managed { tensor, context: null_mut(), deleter: Some(delete::<Managed>) };
+    capsule(py, contents, layout, make, LEGACY)
+}
+
+/// The device view, ordered before later work on the consumer's stream.
+fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Device) -> Result<Contents> {
+    let consumer = match request.stream {
+        Some(-1) => None,
+        None => Some(1),
+        Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream handle").into()),
+        Some(other) => {
+            Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
+        }
+    };
+    let copy = request.copy == Some(true);
+    if copy && view.len > 0 {
+        return copy_on_device(py, view, consumer.unwrap_or(1), device);
+    }
+    let allocation = view.live()?;
+    if let Some(consumer) = consumer {
+        allocation.run(py, |bytes| order(view, &allocation, bytes, consumer))?;
+    }
+    let owner = Box::new(view.join()?);
+    // A device address: provenance does not matter.
+    let address = as_address(view.device_address()?);
+    // Nothing shares the bytes of an empty copy.
+    let flags = if copy { IS_COPIED } else { read_only(view) };
+    Ok(Contents { address, len: view.len, device, flags, owner })
+}
+
+fn read_only(view: &MemoryView) -> u64 {
+    if view.readonly { READ_ONLY } else { 0 }
+}
+
+/// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
+fn copy_on_device(py: Python<'_>, view: &MemoryView, handle: u64, device: Device) -> Result<Contents> {
+    let len = view.len;
+    let memory = view.live()?.run(py, |bytes| {
+        let original = bytes.memory().ok_or_else(|| {
+            let text = "the memory was allocated by another library: only that can copy it for copy=True";
+            Failure::Buffer(text.into())
+        })?;
+        original.wait_for_stream()?;
+        Ok(original.allocate_beside(len)?)
+    })?;
+    let copy = MemoryView::whole(Allocation::of(memory, false), None);
+    copy_all(py, Side::Device(&copy), Side::Device(view), len, Stream::of(handle))?;
+    let allocation = copy.live()?;
+    allocation.run(py, |bytes| {
+        let mut consumers = consumers(view, handle)?.into_iter();
+        consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
+    })?;
+    let address = as_address(copy.device_address()?);
+    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(allocation) })
+}
+
+/// The host view or a host copy, after the bound stream's work.
+fn on_host(py: Python<'_>, view: &MemoryView, request: &Request) -> Result<Contents> {
+    if let Some(stream) = request.stream {
+        return Err(PyValueError::new_err(format!("the CPU has no streams: stream must be None, not {stream}")).into());
+    }
+    let device = Device { kind: CPU, id: 0 };
+    let (len, used) = (view.len, view.join()?);
+    let visible = view.host_address()?;
+    if visible.is_none() && request.copy == Some(false) {
+        let kind = used.allocation.with(|bytes| Ok(bytes.kind()))?;
+        return Err(Failure::Buffer(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
+    }
+    view.wait_for_stream(py)?;
+    if let Some(address) = visible.filter(|_| request.copy != Some(true)) {
+        view.synchronize(py, (0, None), Memory::invalidate)?;
+        return Ok(Contents { address, len, device, flags: read_only(view), owner: Box::new(used) });
+    }
+    let bytes = py.get_type::<PyByteArray>().call1((len,))?;
+    let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
+    if len > 0 {
+        let bound =
+            used.allocation.with(|bytes| Ok(bytes.memory().and_then(|memory| used.allocation.kept.bound(py, memory))));
+        let stream = bound?.unwrap_or(Stream::of(NULL_STREAM));
+        copy_all(py, Side::Host(&copy), Side::Device(view), len, stream)?;
+    }
+    let address = copy.get().address().expose_provenance();
+    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(copy.unbind()) })
+}
+
+/// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
+///
+/// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
+fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u64) -> Result<()> {
+    // Another library's memory, or none: neither is it bound, nor is it freed here.
+    let Some(memory) = bytes.memory() else { return Ok(()) };
+    let bound = bound_handle(memory);
+    for follower in consumers(view, consumer)? {
+        if bound == Some(consumer) && follower.context() == memory.context() {
+            continue;
+        }
+        // Before the wait: a call that fails may have handed the memory's work on.
+        allocation.note_use(bytes, follower, &Stream::of(consumer))?;
+        if let Some(bound) = bound {
+            follower.wait(&view.stream(bound)?.record()?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a consumer's streams wait for the work submitted to the stream of a tensor whose memory is not bound to one.
+#[pyfunction]
+pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, stream: u64) -> Result<()> {
+    py.detach(|| {
+        let event = view.stream_of_any_context(stream)?.record()?;
+        consumers(view, consumer)?.into_iter().try_for_each(|follower| Ok(follower.wait(&event)?))
+    })
+}
+
+/// The streams that a consumer's handle may mean. Each context has default streams of its own, and the protocol does not say
+/// whose is meant: that of the memory's context, or that of the current one, in which the consumer calls.
+fn consumers(view: &MemoryView, consumer: u64) -> Result<Vec<StreamRef>> {
+    let mut streams = vec![view.stream_of_any_context(consumer)?];
+    if consumer <= PER_THREAD_STREAM {
+        // SAFETY: a default stream lives as long as its context, which the consumer has current.
+        match unsafe { StreamRef::in_current_context(raw_stream(consumer)) } {
+            Ok(current) if current.context() != streams[0].context() => streams.push(current),
+            Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => return Err(error.into()),
+            // The memory's context, or none, is current.
+            _ => {}
+        }
+    }
+    Ok(streams)
+}
+
+/// Puts a tensor and the data that it points to on the heap, and wraps it in a capsule.
+fn capsule<'py, T>(
+    py: Python<'py>,
+    contents: Contents,
+    layout: Layout,
+    make: impl FnOnce(Tensor) -> T,
+    name: &'static CStr,
+) -> Result<Bound<'py, PyAny>> {
+    let Contents { address, len, device, owner, .. } = contents;
+    let Layout { dtype, mut dims, first } = layout;
+    let ndim = dims.len() / 2;
+    let shape = dims.as_mut_ptr();
+    let tensor = Tensor {
+        // DLPack requires a null pointer for an empty tensor.
+        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
+        device,
+        ndim: c_int::try_from(ndim).unwrap_or(c_int::MAX),
+        dtype,
+        shape,
+        strides: shape.wrapping_add(ndim),
+        byte_offset: 0,
+    };
+    let exported = Box::into_raw(Box::new(Exported { managed: make(tensor), _dims: dims, _owner: owner }));
+    // SAFETY: the name is static. The pointer is also one to the first field, the structure named by the capsule.
+    let capsule = unsafe { ffi::PyCapsule_New(exported.cast(), name.as_ptr(), Some(destroy)) };
+    if capsule.is_null() {
+        // SAFETY: allocated above, and not shared yet.
+        drop(unsafe { Box::from_raw(exported) });
+    }
+    // SAFETY: a new reference, or null with an exception set.
+    Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?)
+}
+
+/// The deleter of a tensor; callable from any thread, attached to the interpreter or not.
+unsafe extern "C" fn delete<T>(managed: *mut c_void) {
+    if !managed.is_null() {
+        // SAFETY: `managed` is the first field of an `Exported`, which `capsule` allocated; it is deleted once.
+        let mut exported = Some(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
+        // What it keeps goes at once if this thread is attached; else PyO3 lets the next attached thread drop Python's objects.
+        attached(|_| drop(exported.take()));
+    }
+}
+
+/// The destructor of a capsule: deletes the tensor unless a consumer took it, and thereby renamed the capsule.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    for (name, delete) in [(LEGACY, delete::<Managed> as Deleter), (VERSIONED, delete::<ManagedVersioned>)] {
+        // SAFETY: the interpreter passes the capsule that is being destroyed.
+        if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } != 0 {
+            // SAFETY: valid under this name.
+            let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
+            // SAFETY: the tensor, which `capsule` allocated, was not taken by a consumer.
+            unsafe { delete(managed) };
+        }
+    }
+}
+
+// ---- Import ---------------------------------------------------------------------------------------------------------
+
+/// A tensor taken from its capsule, which it deletes on drop.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+struct Taken {
+    managed: *mut c_void,
+    deleter: Option<Deleter>,
+}
+
+// SAFETY: DLPack's deleters may run on any thread.
+unsafe impl Send for Taken {}
+// SAFETY: only `drop` uses the pointer.
+unsafe impl Sync for Taken {}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter {
+            // SAFETY: taken from its capsule, so this value owns the tensor; called once.
+            unsafe { deleter(self.managed) };
+        }
+    }
+}
+
+/// The structure of a capsule; None unless the object is a capsule of this name.
+fn peek<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &'static CStr) -> Option<&'a T> {
+    // SAFETY: a live object and a static name.
+    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: valid under this name.
+    let managed = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
+    // SAFETY: the structure lives while the capsule has this name.
+    unsafe { managed.cast::<T>().as_ref() }
+}
+
+/// Takes a CUDA tensor from a capsule, as a view of its bytes: a range of our memory if it lies in one.
+#[pyfunction]
+pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
+    // Two threads must not take the same tensor.
+    with_critical_section(capsule, || import(capsule))
+}
+
+fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
+    // The version is the first field in every version.
+    let (tensor, managed, deleter, flags, used) = if let Some(version) = peek::<Version>(capsule, VERSIONED) {
+        if version.major != VERSION.major {
+            let text = format!("DLPack version {}.{} is not supported", version.major, version.minor);
+            return Err(Failure::Buffer(text));
+        }
+        let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
+        (&managed.tensor, (&raw const *managed).cast(), managed.deleter, managed.flags, VERSIONED_USED)
+    } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
+        (&managed.tensor, (&raw const *managed).cast(), managed.deleter, 0, LEGACY_USED)
+    } else {
+        return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
+    };
+    let managed: *const c_void = managed;
+    if tensor.device.kind != CUDA {
+        return Err(Failure::Buffer(format!("the tensor is on DLPack device type {}, not CUDA", tensor.device.kind)));
+    }
+    let (device, readonly) = (tensor.device.id, flags & READ_ONLY != 0);
+    let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
+    let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
+    let address = start.filter(|start| start.checked_add(len as u64).is_some());
+    let address =
+        address.ok_or_else(|| Failure::Buffer(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
+    // SAFETY: a live capsule and a static name.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+        return Err(PyErr::fetch(capsule.py()).into());
+    }
+    let keep = Py::new(capsule.py(), Taken { managed: managed.cast_mut(), deleter })?;
+    if let Some(view) = find_device(address, len)? {
+        let view = if readonly { view.readonly() } else { view };
+        // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
+        let ours = [delete::<Managed> as Deleter, delete::<ManagedVersioned>];
+        let is_ours = deleter.is_some_and(|deleter| ours.iter().any(|&own| fn_addr_eq(deleter, own)));
+        return if is_ours { Ok(view) } else { view.keeping(capsule.py(), keep.into_any()) };
+    }
+    Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
+}
+
+/// The number of bytes of a tensor in C order. Where its elements are `padded`, those of less than a byte have one each.
+fn contiguous_bytes(tensor: &Tensor, padded: bool) -> Result<usize> {
+    let ndim = usize::try_from(tensor.ndim).unwrap_or(0);
+    let dims = |pointer: *mut i64| match (ndim, pointer.is_null()) {
+        (0, _) | (_, true) => &[][..],
+        // SAFETY: DLPack guarantees `ndim` elements.
+        _ => unsafe { std::slice::from_raw_parts(pointer, ndim) },
+    };
+    let (shape, strides) = (dims(tensor.shape), dims(tensor.strides));
+    if shape.iter().any(|&extent| extent < 0) {
+        return Err(Failure::Buffer(format!("invalid tensor shape {shape:?}")));
+    }
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let mut elements = 1_i64;
+    for (axis, &extent) in shape.iter().enumerate().rev() {
+        if extent > 1 && strides.get(axis).is_some_and(|&stride| stride != elements) {
+            return Err(Failure::Buffer("the tensor is not in C order: make it contiguous first".into()));
+        }
+        elements = elements.saturating_mul(extent);
+    }
+    // The distance of neighbouring elements.
+    let bits = match (usize::from(tensor.dtype.bits), usize::from(tensor.dtype.lanes)) {
+        (..8, 1) if padded => 8,
+        // dlpack.h does not say whether the lanes are padded, or the vector.
+        (bits @ ..8, lanes) if padded => {
+            let text = format!("padded vectors of {lanes} lanes of {bits} bits are not supported");
+            return Err(Failure::Buffer(text));
+        }
+        (bits, lanes) => bits * lanes,
+    };
+    let bytes = usize::try_from(elements).ok().and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
+    bytes.ok_or_else(|| {
+        Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits exceeds the address space"))
+    })
+}

@@ -1,0 +1,193 @@
+//! The interpreter: what runs attached to it and what detached, the log lines that it gets, and waits that its signals
+//! interrupt.
+#![expect(unsafe_code, reason = "queries the interpreter's state of this thread")]
+
+use std::cell::Cell;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use log::{Level, Log, Metadata, Record};
+use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::Result;
+
+/// Locks a mutex whose holders leave it whole when they panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the interpreter ends.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Called at the interpreter's end, when others, such as `pycuda.autoinit`, destroy their contexts: what is dropped in a context
+/// of others from then on is left to the end of the process.
+#[pyfunction]
+pub(crate) fn interpreter_ends() {
+    ENDING.store(true, Ordering::Relaxed);
+}
+
+/// Whether what is in contexts of others is left to the end of the process.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::Relaxed)
+}
+
+thread_local! {
+    /// Whether this thread must not wait for the interpreter's lock now.
+    static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, in which [`attached`] does nothing: log lines are written to the error output.
+pub(crate) fn without_python<T>(work: impl FnOnce() -> T) -> T {
+    let before = WITHOUT_PYTHON.replace(true);
+    let result = work();
+    WITHOUT_PYTHON.set(before);
+    result
+}
+
+/// Runs `work` attached to the interpreter; `None` on a thread unknown to Python, in [`without_python`], and while the
+/// interpreter ends.
+pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
+    // SAFETY: may be called on any thread at any time; reads thread-local state only.
+    let is_python_thread = !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null();
+    if is_python_thread && !WITHOUT_PYTHON.get() { Python::try_attach(work) } else { None }
+}
+
+/// Runs `work`, detached from the interpreter where this thread is attached.
+pub(crate) fn detached<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let done = attached(|py| work.take().map(|work| py.detach(work)));
+    done.flatten().unwrap_or_else(|| work.take().expect("not run attached")())
+}
+
+/// A value whose drop may wait: it is dropped detached from the interpreter, whose other threads go on. One of them may be what
+/// the drop waits for.
+///
+/// Not to be dropped under a lock that attached threads take.
+pub(crate) struct Detached<T: Send> {
+    /// `None` during the drop only.
+    value: Option<T>,
+    /// Whether it is in a context that nothing of this package keeps alive.
+    in_others_context: bool,
+}
+
+impl<T: Send> Detached<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self { value: Some(value), in_others_context: false }
+    }
+
+    /// A value in a context, which this package retains, or which others may destroy at the interpreter's end.
+    pub(crate) const fn in_context(value: T, is_retained: bool) -> Self {
+        Self { value: Some(value), in_others_context: !is_retained }
+    }
+}
+
+impl<T: Send> Deref for Detached<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("only the drop takes the value")
+    }
+}
+
+impl<T: Send> Drop for Detached<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if self.in_others_context && is_ending() {
+            let _left = ManuallyDrop::new(value);
+        } else {
+            detached(|| drop(value));
+        }
+    }
+}
+
+/// The duration of an optional number of seconds; `None` for no limit.
+pub(crate) fn duration(seconds: Option<f64>) -> Result<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout is not a number").into());
+    }
+    // Longer than a program runs is no limit, and less than nothing is no time.
+    Ok(Duration::try_from_secs_f64(seconds.max(0.0)).ok())
+}
+
+/// Repeats a wait of the crate in slices, detached from the interpreter, while `timed_out` says so of its result and the time is
+/// not over. Returns the last result. Python's signal handlers run in between.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    work: impl Fn(Duration) -> T + Sync,
+    timed_out: impl Fn(&T) -> bool,
+) -> PyResult<T> {
+    const SLICE: Duration = Duration::from_millis(50);
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let result = py.detach(|| work(left.min(SLICE)));
+        if left <= SLICE || !timed_out(&result) {
+            return Ok(result);
+        }
+        py.check_signals()?;
+    }
+}
+
+/// A vector of `len` zeros. The caller chose its size: failure is Python's `MemoryError` instead of an abort.
+pub(crate) fn zeroes(len: usize) -> PyResult<Vec<u8>> {
+    let mut zeroes = Vec::new();
+    let failed = |_| PyMemoryError::new_err(format!("cannot allocate {len} bytes of host memory"));
+    zeroes.try_reserve_exact(len).map_err(failed)?;
+    zeroes.resize(len, 0);
+    Ok(zeroes)
+}
+
+/// Forwards the crate's log lines to Python's `logging`, to the logger "vkgdr".
+struct Logger;
+
+fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
+    // The numeric levels of `logging`.
+    let level = match level {
+        Level::Error => 40,
+        Level::Warn => 30,
+        Level::Info => 20,
+        Level::Debug | Level::Trace => 10,
+    };
+    let logger = py.import("logging")?.call_method1("getLogger", ("vkgdr",))?;
+    logger.call_method1("log", (level, "%s", text)).map(drop)
+}
+
+impl Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let text = record.args().to_string();
+        let logged = attached(|py| {
+            // A release may run while an exception is set; logging must neither see nor clear it.
+            let pending = PyErr::take(py);
+            let result = tell(py, record.level(), &text);
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+            result
+        });
+        if !matches!(logged, Some(Ok(()))) && record.level() <= Level::Warn {
+            // Not `eprintln`, which panics when stderr is closed.
+            let _ = writeln!(std::io::stderr(), "vkgdr: {text}");
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Installs the logger.
+pub(crate) fn install_logger() {
+    // An application that embeds Python may have installed its own logger, which then stays.
+    if log::set_logger(&Logger).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+}

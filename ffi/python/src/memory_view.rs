@@ -1,0 +1,669 @@
+//! `MemoryView`: a range of an allocation, the native half of every memory object. And lookups, which make views.
+#![expect(unsafe_code, reason = "uses streams, descriptors and sockets that the caller owns")]
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyInt, PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit, intern};
+use vkgdr::ash::vk::Handle as _;
+use vkgdr::{AllocateOptions, DropPolicy, Memory, StreamRef, ipc};
+
+use crate::allocation::{self, Allocation, Bytes, FREED, Use};
+use crate::error::{Failure, Result, Size, in_bytes, number};
+use crate::handle::{self, Handle, MemoryType};
+use crate::host_buffer::HostBuffer;
+use crate::interpreter::{lock, zeroes};
+use crate::stream::{Event, NULL_STREAM, Stream, make_room, raw_stream};
+
+/// What a view holds: its use of the bytes, and the Python object `Vkgdr` that they were allocated from, if known.
+struct Held {
+    used: Use,
+    owner: Option<Py<PyAny>>,
+}
+
+/// A range of an allocation.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+pub(crate) struct MemoryView {
+    /// The allocation's, also once the view is freed; 0 for memory that was never allocated.
+    id: u64,
+    allocation: Weak<Allocation>,
+    /// `None` once the view is freed.
+    held: Mutex<Option<Held>>,
+    offset: usize,
+    #[pyo3(get, name = "nbytes")]
+    pub(crate) len: usize,
+    pub(crate) readonly: bool,
+    /// Whether this is the allocation's first view, which reports the kept objects to the garbage collector.
+    root: bool,
+    /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
+    by_hand: bool,
+}
+
+impl MemoryView {
+    fn ranged(used: Use, owner: Option<Py<PyAny>>, offset: usize, len: usize) -> Self {
+        let Allocation { id, readonly, .. } = *used.allocation;
+        let (allocation, held) = (Arc::downgrade(&used.allocation), Mutex::new(Some(Held { used, owner })));
+        Self { id, allocation, held, offset, len, readonly, root: false, by_hand: false }
+    }
+
+    /// All of an allocation, as its first view.
+    pub(crate) fn whole(allocation: Arc<Allocation>, owner: Option<Py<PyAny>>) -> Self {
+        let len = allocation.len;
+        let mut whole = Self::ranged(Use::of(allocation), owner, 0, len);
+        whole.root = true;
+        whole
+    }
+
+    /// All of a memory.
+    pub(crate) fn of(memory: Memory, owner: Py<PyAny>) -> Self {
+        Self::whole(Allocation::of(memory, false), Some(owner))
+    }
+
+    pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
+        let foreign = Self::whole(Allocation::foreign(device, address, len, keep), None);
+        if readonly { foreign.readonly() } else { foreign }
+    }
+
+    /// A range of an allocation that was found by its address, by default to its end. `None` if its context was destroyed: the
+    /// address may have been reused since.
+    fn found((allocation, offset): (Arc<Allocation>, usize), len: Option<usize>) -> Option<Self> {
+        let len = len.unwrap_or(allocation.len - offset);
+        let found = Self::ranged(Use::of(allocation), None, offset, len);
+        found.check_context().is_ok().then_some(found)
+    }
+
+    /// This view, marked read-only.
+    pub(crate) fn readonly(mut self) -> Self {
+        self.readonly = true;
+        self
+    }
+
+    /// The allocation, unless it or this view was freed.
+    pub(crate) fn live(&self) -> Result<Arc<Allocation>> {
+        self.join().map(|used| used.allocation)
+    }
+
+    /// Runs `work` on the bytes of the allocation, under locks: it must neither wait, nor run Python code, nor use this view.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
+        lock(&self.held).as_ref().ok_or(FREED)?.used.allocation.with(work)
+    }
+
+    /// Adds a use, which keeps the memory alive even when this view is freed.
+    pub(crate) fn join(&self) -> Result<Use> {
+        let used = lock(&self.held).as_ref().map(|held| held.used.clone());
+        used.filter(|used| !used.allocation.is_freed()).ok_or(FREED)
+    }
+
+    /// A further view of a range of the same allocation, in its offsets.
+    fn range_of(&self, py: Python<'_>, offset: usize, len: usize) -> Result<Self> {
+        let mut view = Self::ranged(self.join()?, self.owner(py), offset, len);
+        view.readonly = self.readonly;
+        Ok(view)
+    }
+
+    /// A further view of the same bytes.
+    pub(crate) fn again(&self, py: Python<'_>) -> Result<Self> {
+        self.range_of(py, self.offset, self.len)
+    }
+
+    /// Whether the view keeps another library's owner of its bytes.
+    pub(crate) fn keeps_an_owner(&self) -> bool {
+        lock(&self.held).as_ref().is_some_and(|held| held.used.beside.is_some())
+    }
+
+    pub(crate) fn device_address(&self) -> Result<u64> {
+        self.with(|bytes| Ok(bytes.device_ptr() + self.offset as u64))
+    }
+
+    /// The host address; `None` for memory without a host view.
+    pub(crate) fn host_address(&self) -> Result<Option<usize>> {
+        self.with(|bytes| Ok(bytes.host_ptr().map(|start| start + self.offset)))
+    }
+
+    /// The host address, or an error for memory without a host view.
+    pub(crate) fn visible(&self) -> Result<usize> {
+        self.with(|bytes| match bytes.host_ptr() {
+            Some(start) => Ok(start + self.offset),
+            None => Err(vkgdr::Error::NoHostView { kind: bytes.kind() }.into()),
+        })
+    }
+
+    /// Checks a range of this view, `None` to the end, and returns it in offsets of the allocation.
+    pub(crate) fn range(&self, offset: usize, len: Option<usize>) -> Result<Range<usize>> {
+        let size = self.len;
+        let len = len.unwrap_or(size.saturating_sub(offset));
+        if offset > size || len > size - offset {
+            return Err(vkgdr::Error::OutOfRange { offset, len, size }.into());
+        }
+        Ok(self.offset + offset..self.offset + offset + len)
+    }
+
+    /// Runs `work` on this package's memory, detached from the interpreter. An error for a part of an allocation: `work` shares
+    /// all of it with another process.
+    fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
+        let allocation = self.live()?;
+        if (self.offset, self.len) != (0, allocation.len) {
+            return Err(Failure::Invalid(format!(
+                "a part of memory cannot be shared: share the whole memory of {}, and the offset {}",
+                in_bytes(allocation.len),
+                self.offset
+            )));
+        }
+        allocation.run(py, |bytes| Ok(work(bytes.ours()?)?))
+    }
+
+    /// A stream of the memory's context, or of the current one if the memory is another library's.
+    pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
+        stream_of(&self.live()?.bytes()?, handle)
+    }
+
+    /// A stream of the memory's context or, if it belongs to another one, of the current context.
+    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
+        match self.stream(handle) {
+            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
+                // SAFETY: as for `stream_of`.
+                Ok(unsafe { StreamRef::in_current_context(raw_stream(handle)) }?)
+            }
+            other => other,
+        }
+    }
+
+    /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
+    pub(crate) fn check_context(&self) -> Result<()> {
+        // Making a stream reference enters the context.
+        self.context()?.map_or(Ok(()), |_| self.stream(NULL_STREAM).map(drop))
+    }
+
+    /// Flushes or invalidates a range of this package's memory.
+    pub(crate) fn synchronize(
+        &self,
+        py: Python<'_>,
+        (offset, len): (usize, Option<usize>),
+        work: impl FnOnce(&Memory, Range<usize>) -> vkgdr::Result<()> + Send,
+    ) -> Result<()> {
+        let range = self.range(offset, len)?;
+        let work = |bytes: &Bytes| bytes.memory().map_or(Ok(()), |memory| Ok(work(memory, range)?));
+        // On coherent memory it does not wait, so detaching from the interpreter would cost more than it gains.
+        if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
+    }
+
+    /// Whether host bytes overlap the host view of a range of the allocation.
+    fn shares_bytes(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<bool> {
+        let (first, len) = (bytes.address().addr(), bytes.nbytes);
+        let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
+        Ok(start.is_some_and(|start| first < start + range.end && start + range.start < first + len))
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.readonly { Err(Failure::Invalid("the memory is read-only".into())) } else { Ok(()) }
+    }
+
+    /// Ends this view. Returns its use of the allocation, unless it was freed before.
+    fn leave(&self) -> Option<Arc<Allocation>> {
+        let held = lock(&self.held).take();
+        held.map(|held| held.used.allocation)
+    }
+}
+
+/// A stream of the memory's context, or of the current one if the memory is another library's.
+pub(crate) fn stream_of(bytes: &Bytes, handle: u64) -> Result<StreamRef> {
+    Ok(match bytes.memory() {
+        // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the number of a
+        // bound stream does so itself.
+        Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
+        // SAFETY: as above.
+        None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
+    }?)
+}
+
+impl Drop for MemoryView {
+    fn drop(&mut self) {
+        if self.by_hand
+            && let Some(allocation) = self.leave()
+        {
+            let _leaked = std::mem::ManuallyDrop::new(allocation);
+        }
+    }
+}
+
+#[pymethods]
+impl MemoryView {
+    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
+    /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
+    #[staticmethod]
+    #[pyo3(signature = (owner, size, kinds, alignment, readonly, by_hand, dma_buf = false))]
+    fn allocate(
+        owner: &Bound<'_, PyAny>,
+        size: Size,
+        kinds: &Bound<'_, PyAny>,
+        alignment: Size,
+        readonly: bool,
+        by_hand: bool,
+        dma_buf: bool,
+    ) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let ((kind, others), alignment) = (handle::kinds(kinds)?, alignment.0);
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
+        }
+        let first = AllocateOptions::new(kind);
+        let first = if dma_buf { first.with_dma_buf() } else { first };
+        let memory = match py.detach(|| Memory::allocate_with(&gpu, size.0, first)) {
+            Err(error) if error.is_exhaustion() || !others.is_empty() => {
+                if error.is_exhaustion() {
+                    make_room(py)?;
+                }
+                py.detach(|| Memory::allocate_with(&gpu, size.0, first.fallback(others)))?
+            }
+            other => other?,
+        };
+        let mut view = Self::whole(Allocation::of(memory, readonly), Some(owner.clone().unbind()));
+        let (device, host) = (view.device_address()?, view.host_address()?.unwrap_or(0));
+        let is_aligned = |address: u64| alignment == 0 || address.is_multiple_of(alignment as u64);
+        if !is_aligned(device) || !is_aligned(host as u64) {
+            return Err(Failure::Invalid(format!(
+                "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
+            )));
+        }
+        view.by_hand = by_hand;
+        Ok(view)
+    }
+
+    /// A view that is freed from the start.
+    #[staticmethod]
+    fn never() -> Self {
+        let (allocation, held) = (Weak::new(), Mutex::new(None));
+        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false, root: false, by_hand: false }
+    }
+
+    /// An empty view; allocates nothing.
+    #[staticmethod]
+    fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
+        let empty = Allocation::empty(handle::kind(kind)?, handle::gpu_of(owner)?.device());
+        Ok(Self::whole(empty, Some(owner.clone().unbind())))
+    }
+
+    #[staticmethod]
+    fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
+        let (py, gpu, kind) = (owner.py(), handle::gpu_of(owner)?, handle::kind(kind)?);
+        if fd < 0 {
+            return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
+        }
+        let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
+        // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
+        let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
+        Ok(Self::of(memory, owner.clone().unbind()))
+    }
+
+    fn export_fd(&self, py: Python<'_>) -> Result<i32> {
+        Ok(self.with_whole(py, Memory::export_fd)?.into_raw_fd())
+    }
+
+    /// The descriptor of this range for network cards, with the range's offset in it.
+    fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
+        let range = self.range(0, None)?;
+        let dma_buf = self.live()?.run(py, |bytes| Ok(bytes.ours()?.slice(range)?.dma_buf()?))?;
+        Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
+    }
+
+    /// Sends the memory over a Unix socket.
+    fn send(&self, connection: &Bound<'_, PyAny>) -> Result<()> {
+        let (py, socket) = (connection.py(), descriptor_of(connection)?);
+        let sent = self.with_whole(py, |memory| ipc::send(socket.as_fd(), memory));
+        sent.map_err(|failure| failure.of_socket(py))
+    }
+
+    /// Receives memory from a Unix socket, of a process of this user, or of any.
+    #[staticmethod]
+    fn receive(owner: &Bound<'_, PyAny>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
+        let (py, gpu, socket) = (owner.py(), handle::gpu_of(owner)?, descriptor_of(connection)?);
+        let received = py.detach(|| match any_user {
+            // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
+            true => unsafe { ipc::recv_from_any_user(socket.as_fd(), &gpu) },
+            false => ipc::recv(socket.as_fd(), &gpu),
+        });
+        let memory = received.map_err(|error| Failure::from(error).of_socket(py))?;
+        Ok(Self::of(memory, owner.clone().unbind()))
+    }
+
+    /// A view of a range of this one. `by_hand` as for `allocate`.
+    fn part(&self, py: Python<'_>, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+        let range = self.range(offset.0, size.map(|size| size.0))?;
+        let mut part = self.range_of(py, range.start, range.len())?;
+        (part.readonly, part.by_hand) = (self.readonly || readonly, by_hand);
+        Ok(part)
+    }
+
+    /// A view of the allocation's first `size` bytes.
+    fn first(&self, py: Python<'_>, size: Size) -> Result<Self> {
+        let (len, whole) = (size.0, self.live()?.len);
+        if len > whole {
+            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
+        }
+        let mut first = self.range_of(py, 0, len)?;
+        // It takes the place of the first view, whose use ends. Until then neither reports.
+        first.root = self.root;
+        Ok(first)
+    }
+
+    /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
+    pub(crate) fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
+        let view = self.again(py)?;
+        if let Some(held) = lock(&view.held).as_mut() {
+            held.used.beside = Some(Arc::new(object));
+        }
+        Ok(view)
+    }
+
+    /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
+    fn free(&self, force: bool) -> Result<()> {
+        // With `force`, the view may have been freed before, while others keep the memory.
+        match self.leave().or_else(|| self.allocation.upgrade().filter(|_| force)) {
+            Some(allocation) if force => allocation.free(),
+            Some(allocation) => Arc::into_inner(allocation).map_or(Ok(()), |last| last.free()),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
+    fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
+        let queue = self.stream(stream)?;
+        self.free(false)?;
+        // After the event of the release itself: when this one is complete, the memory can be released.
+        Event::on(py, &queue, Vec::new())
+    }
+
+    /// `free` for destructors: errors are logged.
+    fn drop(&self) {
+        self.leave();
+    }
+
+    #[getter]
+    fn freed(&self) -> bool {
+        self.with(|_| Ok(())).is_err()
+    }
+
+    /// Identity of the bytes: allocation id, offset and length.
+    #[getter]
+    const fn key(&self) -> (u64, usize, usize) {
+        (self.id, self.offset, self.len)
+    }
+
+    #[getter]
+    fn offset(&self) -> Result<usize> {
+        self.with(|_| Ok(self.offset))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the
+        // collector's next pass, too, or it counts as garbage. So this waits for the locks, here and in `Kept`. Their holders
+        // neither wait nor log, and neither run Python code nor create Python objects, which could start a collection on the same
+        // thread. In a forked child a thread that does not exist may hold a lock: there nothing is reported, and a cycle stays.
+        if vkgdr::is_forked() {
+            return Ok(());
+        }
+        let Some(Held { owner, used }) = &*lock(&self.held) else { return Ok(()) };
+        if let Some(owner) = owner {
+            visit.call(owner)?;
+        }
+        if let Some(beside) = used.beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
+            visit.call(&**beside)?;
+        }
+        if self.root && Arc::strong_count(&used.allocation) == 1 {
+            used.allocation.kept.traverse(&visit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn __clear__(&self) {
+        // Memory that must be freed by hand is not freed by the collector either: see `Drop`.
+        if !self.by_hand {
+            self.leave();
+        }
+    }
+
+    /// The number of other users of the allocation: arrays, regions, tensors.
+    #[getter]
+    fn pending_views(&self) -> usize {
+        let Some(allocation) = self.allocation.upgrade().filter(|allocation| !allocation.is_freed()) else { return 0 };
+        // Without the one here.
+        let users = Arc::strong_count(&allocation) - 1;
+        users.saturating_sub(usize::from(lock(&self.held).is_some()))
+    }
+
+    #[getter]
+    fn is_foreign(&self) -> Result<bool> {
+        self.with(|bytes| Ok(matches!(bytes, Bytes::Foreign { .. })))
+    }
+
+    /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
+    #[getter]
+    fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        lock(&self.held).as_ref().and_then(|held| Some(held.owner.as_ref()?.clone_ref(py)))
+    }
+
+    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
+    fn handle(&self) -> Result<Option<Handle>> {
+        self.with(|bytes| Ok(bytes.memory().map(|memory| Handle::of(memory.owner().clone()))))
+    }
+
+    /// The CUDA context as a number; None for memory that another library allocated.
+    #[getter]
+    pub(crate) fn context(&self) -> Result<Option<usize>> {
+        self.with(|bytes| Ok(bytes.memory().map(|memory| memory.context().addr())))
+    }
+
+    #[getter]
+    fn memory_type(&self) -> Result<MemoryType> {
+        self.with(|bytes| Ok(bytes.ours()?.memory_type().into()))
+    }
+
+    /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
+    #[getter]
+    fn vulkan_memory(&self) -> Result<Option<(u64, u64)>> {
+        let range = self.range(0, None)?;
+        self.with(|bytes| {
+            let Some(memory) = bytes.memory() else { return Ok(None) };
+            Ok(memory.slice(range)?.vulkan_memory().map(|place| (place.memory.as_raw(), place.offset)))
+        })
+    }
+
+    #[getter]
+    fn drop_policy(&self) -> Result<&'static str> {
+        Ok(match self.with(|bytes| Ok(bytes.ours()?.drop_policy()))? {
+            DropPolicy::WaitForStream => "stream",
+            DropPolicy::Immediate => "immediate",
+            _ => "context",
+        })
+    }
+
+    /// The bound stream's handle, a Python integer that keeps the stream's objects alive.
+    #[getter]
+    pub(crate) fn bound_stream<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
+        static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let allocation = self.live()?;
+        let bound = allocation.with(|bytes| Ok(bytes.memory().and_then(|memory| allocation.kept.bound(py, memory))));
+        let Some(Stream { handle, objects, .. }) = bound? else { return Ok(None) };
+        if objects.is_empty() {
+            return Ok(Some(PyInt::new(py, handle).into_any()));
+        }
+        let class = CLASS.import(py, "vkgdr._stream_handle", "StreamNumber")?;
+        Ok(Some(class.call1((handle, PyTuple::new(py, objects)?))?))
+    }
+
+    /// Binds the allocation to a stream, and keeps its objects while it is bound.
+    fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
+        let allocation = self.live()?;
+        allocation.run(py, |bytes| {
+            let (memory, raw) = (bytes.ours()?, stream.raw());
+            allocation.kept.add_bound(stream);
+            // SAFETY: the object that keeps the stream alive was added to those that stay while the memory is bound to it; for a
+            // bare handle that is the caller's obligation.
+            Ok(unsafe { memory.bind_raw_stream(raw) }?)
+        })
+    }
+
+    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
+        self.live()?.run(py, |bytes| Ok(bytes.ours()?.unbind_stream()?))
+    }
+
+    /// Whether a stream belongs to the memory's context, or to the current one if the memory is another library's.
+    fn has_stream(&self, py: Python<'_>, stream: u64) -> Result<bool> {
+        match py.detach(|| self.stream(stream).map(drop)) {
+            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => Ok(false),
+            found => found.map(|()| true),
+        }
+    }
+
+    fn record_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
+        let allocation = self.live()?;
+        allocation.run(py, |bytes| {
+            // Others release their memory without knowing of the use. Nothing is released with an empty range.
+            if !matches!(bytes, Bytes::Empty { .. }) {
+                bytes.ours()?;
+            }
+            allocation.record_use(bytes, stream_of(bytes, stream.handle)?, &stream)
+        })
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(crate) fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
+        self.live()?.run(py, |bytes| bytes.memory().map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
+    }
+
+    /// Keeps an object alive until the memory is freed.
+    fn keep(&self, object: Py<PyAny>) -> Result<()> {
+        self.live()?.kept.add(object);
+        Ok(())
+    }
+
+    /// Copies host bytes into this view on the CPU. Does not flush.
+    fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(source.nbytes))?;
+        let mut bytes = source.bytes();
+        // The source may be a view of this memory: copy it first where the ranges overlap.
+        let mut saved;
+        if self.shares_bytes(&range, source)? {
+            saved = zeroes(bytes.len())?;
+            saved.copy_from_slice(bytes);
+            bytes = &saved;
+        }
+        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, bytes)?))
+    }
+
+    /// Copies from this view into host bytes on the CPU. Does not invalidate.
+    fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
+        let range = self.range(offset.0, Some(size.0))?;
+        let (allocation, shared) = (self.live()?, self.shares_bytes(&range, target)?);
+        target.with_bytes_mut(size.0, |bytes| {
+            if !shared {
+                return allocation.run(py, |memory| Ok(memory.ours()?.read(range.start, bytes)?));
+            }
+            let mut saved = zeroes(bytes.len())?;
+            allocation.run(py, |memory| Ok(memory.ours()?.read(range.start, &mut saved)?))?;
+            bytes.copy_from_slice(&saved);
+            Ok(())
+        })
+    }
+
+    /// Fills a range with a repeated pattern on the CPU. Does not flush.
+    fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(size.0))?;
+        self.live()?.run(py, |bytes| Ok(bytes.ours()?.fill_pattern(range, pattern)?))
+    }
+}
+
+/// A duplicate of the descriptor with this number. To be called attached to the interpreter: detached, another thread may close
+/// the descriptor, and the number be that of another file.
+fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+}
+
+/// A duplicate of a socket's descriptor, which stays that of the socket when another thread closes it.
+fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
+    let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
+    duplicate(number).map_err(|error| {
+        let code = error.raw_os_error().unwrap_or(libc::EBADF);
+        Failure::from(vkgdr::Error::System { operation: "fcntl", code }).of_socket(socket.py())
+    })
+}
+
+/// A view of `size` bytes at a device address; None if the first does not lie in memory of vkgdr. An error if only a part of
+/// them does.
+#[pyfunction]
+pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
+    let Some((allocation, offset)) = Allocation::find_device(address, size.min(1)) else { return Ok(None) };
+    let whole = allocation.len;
+    let len = Some(size).filter(|&size| size <= whole - offset);
+    match MemoryView::found((allocation, offset), len) {
+        Some(_) if len.is_none() => Err(vkgdr::Error::OutOfRange { offset, len: size, size: whole }.into()),
+        found => Ok(found),
+    }
+}
+
+/// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
+#[pyfunction]
+pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
+    Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, Some(size)))
+}
+
+/// A view from an address of the device or of the host to the end of the allocation that contains it.
+#[pyfunction]
+pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
+    Allocation::find(address).and_then(|found| MemoryView::found(found, None))
+}
+
+/// A view of the whole allocation with this id.
+#[pyfunction]
+pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
+    let id: u64 = number(id, "a memory handle")?;
+    let found = allocation::all().into_iter().find(|allocation| allocation.id == id);
+    Ok(found.and_then(|allocation| MemoryView::found((allocation, 0), None)))
+}
+
+/// The CUDA device of an address, queried in the context of `within`, or in the current context; None for host addresses and
+/// addresses unknown to CUDA.
+#[pyfunction]
+#[pyo3(signature = (address, within = None))]
+pub(crate) fn pointer_device(address: u64, within: Option<&MemoryView>) -> Result<Option<i32>> {
+    Ok(match within {
+        Some(view) => view.stream(NULL_STREAM)?.pointer_device(address)?,
+        None => vkgdr::pointer_device(address)?,
+    })
+}
+
+/// A view of device memory that another library allocated and that `keep` keeps alive.
+#[pyfunction]
+#[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
+pub(crate) fn foreign(
+    device_ptr: u64,
+    size: usize,
+    readonly: bool,
+    keep: Py<PyAny>,
+    within: Option<&MemoryView>,
+) -> Result<MemoryView> {
+    // Before the driver is asked, which needs a context.
+    if size > 0 && device_ptr == 0 {
+        return Err(Failure::Invalid(format!("the null pointer is not the address of {}", in_bytes(size))));
+    }
+    if device_ptr.checked_add(size as u64).is_none() {
+        let text =
+            format!("the range of {} at device address {device_ptr:#x} exceeds the address space", in_bytes(size));
+        return Err(Failure::Invalid(text));
+    }
+    let device = if size == 0 { Some(0) } else { pointer_device(device_ptr, within)? };
+    let device =
+        device.ok_or_else(|| Failure::Invalid(format!("{device_ptr:#x} is not the address of CUDA device memory")))?;
+    Ok(MemoryView::foreign(device, device_ptr, size, readonly, keep))
+}
