@@ -78,12 +78,13 @@ case $kind in
         cp "$folder/$host/debug/lib_vkgdr.so" "$package/vkgdr/_vkgdr.abi3.so"
         # Reports go to files, since pytest captures the output. SIGSEGV is left alone: one test ends programs by signals.
         options=detect_leaks=0:verify_asan_link_order=0:handle_segv=0:log_path=$reports/report
+        without='not no_driver_at_all_is_an_error_with_a_remedy and not the_rest_of_the_package_works_without_a_driver'
+        without+=' and not the_version_is_that_of_the_distribution'
         # Three start an interpreter without the runtime, or ask for the installed distribution. Python's own allocator would hide
         # uses after free.
         PYTHONPATH=$package PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$folder/cache ASAN_OPTIONS=$options \
             sim/run env LD_PRELOAD="$folder/libasan-of-rust.so" "$environment/bin/python" -m pytest -p no:cacheprovider \
-            ffi/python/tests -k 'not no_driver_at_all_is_an_error_with_a_remedy and not the_rest_of_the_package_works_without_a_driver
-                and not the_version_is_that_of_the_distribution' "$@"
+            ffi/python/tests -k "$without" "$@"
         ;;
     *) echo "there is no part '$kind': miri, address, thread, python" >&2 && exit 2 ;;
 esac
