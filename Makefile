@@ -2,7 +2,7 @@
 # noxfile.py.
 #
 # Variables: FILE (demo), PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
-# INCLUDEDIR, DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench), INTO (python:
+# INCLUDEDIR, DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ONLY, FROM and TO (bench, see benches/main.rs), INTO (python:
 # another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real
 # or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
@@ -28,8 +28,6 @@ with_guide = "$(target)"/python/tools/bin/uv run --quiet --no-project --with-req
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(sim/run --driver) in sim) $(MAKE) -C sim build ;; esac
 demos = --package examples --example share_file --example vector_add
-built = "$(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask"
-xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
 # An empty PREFIX on the command line is a shell's variable that is not set, rather than a wish for the default; make would
 # expand a dollar sign.
 folders = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX is empty: name a folder, or leave it out \
@@ -59,12 +57,12 @@ nightly: ## run all that can be checked without a GPU: hours, goes on where it s
 	@scripts/setup.sh rust vulkan lavapipe validation c c-all python aarch64
 	@scripts/checks.py nightly $(PARTS)
 
-bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
+bench: ## run the benchmarks: table and JSON (QUICK=1)
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@$(simulator)
-	@$(xtask) bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(if $(ALL),--all) \
-	    $(if $(ONLY),--only "$(ONLY)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
+	@QUICK="$(QUICK)" ONLY="$(ONLY)" benches/run.sh $(if $(STRICT),--strict) \
+	    $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
 
 install: ## install the C library and vkgdr (PREFIX=/usr/local, GDRAPI=1)
 	@$(folders)ffi/c/install.sh

@@ -10,7 +10,7 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
-FOLDERS = [".", "docs", "examples", "ffi/python", "sim", "sim/docs", "benches/results", "benches/results/simulated"]
+FOLDERS = [".", "docs", "examples", "ffi/python", "sim", "sim/docs"]
 LINK = re.compile(r"\]\(([^)#\s]+)")
 log = logging.getLogger("mkdocs.hooks")
 

@@ -101,17 +101,17 @@ CI = {
 
 # What another profile changes, as test binaries of the crate or modules of them.
 PROFILES = {
-    "rebar": "memory::access memory::map memory::memory copy::routines copy::engine copy::policy",
+    "rebar": "memory::access memory::conformance memory::map memory::memory copy::routines copy::engine copy::policy",
     "bar256": "memory::cycles failures pool",
     "host-import-refused": "memory device failures pool stream copy::engine copy::policy interop vulkan sequences",
-    "needs-dedicated": "failures::allocate failures::release memory::export memory::memory vulkan sequences",
+    "needs-dedicated": "failures::allocate failures::release memory::conformance memory::export memory::memory vulkan sequences",
     "two-gpus-swapped": "device stream interop memory::contexts copy::engine pool::pool",
     "types-11": "sequences",
-    "gb10": "copy memory::access memory::map sequences ring",
+    "gb10": "copy memory::access memory::conformance memory::map sequences ring",
     "no-bar": "failures",
     "no-vulkan": "sequences failures ring",
     "dma-buf-no-vulkan": "sequences",
-    "no-export-of-imports": "memory::export memory::sharing sequences",
+    "no-export-of-imports": "memory::conformance memory::export sequences",
     "pointer-type-host": "interop copy::pinned",
 }
 CRATE = f"{TESTS} --package vkgdr --tests"

@@ -38,7 +38,7 @@ fi
 say 'building the tests, examples and benches (profile "bundle"; minutes)'
 VKGDR_SIM_DIR=$programs/sim sim/build.sh bundle
 # Without the tests of the C library and of the command, which need compilers, and those of the simulator.
-cargo nextest archive --locked --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-python --exclude xtask \
+cargo nextest archive --locked --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-python --exclude benches \
     --cargo-profile bundle --zstd-level 19 --archive-file "$new/tests.tar.zst"
 executables() { # KIND CARGO-COMMAND...
     cargo "${@:2}" --locked --profile bundle --message-format json-render-diagnostics | python3 -c '
@@ -49,11 +49,7 @@ for line in filter(lambda line: line.startswith("{"), sys.stdin):
         print(message["executable"])' "$1"
 }
 executables example build --package examples --examples | xargs -d '\n' cp -t "$programs/examples"
-executables bench bench --workspace --no-run --bench '*' >"$target/gpu-bundle.benches"
-while IFS= read -r file; do
-    # cargo appends a hash to a bench's file name.
-    name=${file##*/} && cp "$file" "$programs/bench/${name%-*}"
-done <"$target/gpu-bundle.benches"
+executables bin build --package benches | xargs -d '\n' cp -t "$programs/bench"
 # The bench c_calls loads the C library from its own folder.
 cp "$target/bundle/deps/libvkgdr_c.so" "$programs/bench"
 cp "$(command -v cargo-nextest)" "$programs/bin"
@@ -86,7 +82,7 @@ grep -q '"./libVkLayer' "$programs/layers/VkLayer_khronos_validation.json" || di
 # The files that tests and examples read. nextest starts each test in its package's folder, relative to which they are found.
 cp --parents Cargo.toml README.md .cargo/config.toml .config/nextest.toml "$programs/workspace"
 find examples sim/run sim/test-layers.sh tests benches ffi/python/tests ffi/python/pyproject.toml -type f ! -name '*.rs' \
-    ! -name '*.pyc' ! -path 'tests/gpu/*' ! -path 'benches/results/*' -exec cp --parents -t "$programs/workspace" {} +
+    ! -name '*.pyc' ! -path 'tests/gpu/*' -exec cp --parents -t "$programs/workspace" {} +
 cp tests/gpu/*.sh "$new"
 tar -C "$programs" --owner=0 --group=0 -I 'gzip -9' -cf "$new/programs.tar.gz" .
 cat >"$new/bundle.txt" <<TEXT

@@ -8,10 +8,9 @@
 //! | `info` | `vkgdr info`: the facts of each GPU |
 //! | `doctor` | `vkgdr doctor`: what stands between a program and mapped memory |
 //! | `bench` | `vkgdr bench`: copies, round trips with a kernel, allocation |
-//! | `sim`, `completions` | `vkgdr sim`, `vkgdr completions` |
+//! | `sim` | `vkgdr sim`: leaves everything to vkgdr-sim |
 
 mod bench;
-mod completions;
 mod doctor;
 mod info;
 mod linux;
@@ -114,7 +113,9 @@ fn carry_out(options: Options, screen: &mut Screen) -> Result<u8> {
         Command::Bench { bench, json: after } => bench::run(screen, &bench, json(after)),
         Command::Sim { arguments } => sim::run(&arguments),
         Command::Completions { shell } => {
-            screen.print(&completions::completions(shell)?)?;
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "vkgdr", &mut text);
+            screen.print(&String::from_utf8(text)?)?;
             Ok(SUCCESS)
         }
     }

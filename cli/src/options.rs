@@ -125,7 +125,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn plot(&self) -> Option<&Plot> {
+    pub(crate) fn plot(&self) -> Option<&PathBuf> {
         match self {
             Self::Bw(CopyBench { sizes, .. })
             | Self::Latency(CopyBench { sizes, .. })
@@ -188,9 +188,9 @@ pub(crate) struct Sizes {
     /// The largest size
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     to: Option<usize>,
-    /// Draw the results: to a file that ends in .svg or .png, without FILE on the terminal
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = Plot::parse)]
-    plot: Option<Plot>,
+    /// Draw the results to a file that ends in .svg
+    #[arg(long, value_name = "FILE", value_parser = svg_file)]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -211,23 +211,8 @@ fn kind() -> impl TypedValueParser<Value = MemoryKind> {
     })
 }
 
-/// Where to draw.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Plot {
-    Terminal,
-    Svg(PathBuf),
-    Png(PathBuf),
-}
-
-impl Plot {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.rsplit_once('.') {
-            _ if text == "-" => Ok(Self::Terminal),
-            Some((_, "svg")) => Ok(Self::Svg(text.into())),
-            Some((_, "png")) => Ok(Self::Png(text.into())),
-            _ => Err("the file must end in .svg or .png".to_owned()),
-        }
-    }
+fn svg_file(text: &str) -> Result<PathBuf, String> {
+    if text.ends_with(".svg") { Ok(text.into()) } else { Err("the file must end in .svg".to_owned()) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

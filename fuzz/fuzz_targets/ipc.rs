@@ -4,7 +4,7 @@
 //! Only a message that fits is accepted, with exactly one descriptor, the right one; and nothing stays open.
 #![no_main]
 
-#[path = "../src/input.rs"]
+#[path = "../../ffi/c/tests/sequences/world/input.rs"]
 #[expect(dead_code, reason = "the other target uses the rest")]
 mod input;
 

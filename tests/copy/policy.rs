@@ -67,7 +67,7 @@ fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
 const CACHED: [&str; 7] = ["none", "dma-buf-cached", "gb10", "gh200", "late", "no-bar", "no-vulkan"];
 
 /// Runs a check in a child under a device profile in which mapped memory is not cached.
-fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
+fn uncached(check: impl FnOnce() -> Result) -> Result {
     if child::role().is_some() {
         check()?;
         child::say("done");
@@ -79,10 +79,10 @@ fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
             eprintln!("skipped: the CPU caches mapped memory of {}", gpu.name());
             return Ok(());
         }
-        child::command(test, "uncached")?
+        child::command("uncached")?
     } else {
         let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
-        let command = profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")?;
+        let command = profile::command(given.as_deref().unwrap_or("rebar"), "uncached")?;
         let Some(command) = command else { return Ok(()) };
         command
     };
@@ -107,7 +107,7 @@ fn a_forced_routine_leaves_cached_memory_to_the_cpu() -> Result {
         child::say(memory.copy_routine());
         return Ok(());
     }
-    let mut command = child::command("policy::a_forced_routine_leaves_cached_memory_to_the_cpu", "forced")?;
+    let mut command = child::command("forced")?;
     command.env(ROUTINE, "portable");
     assert_eq!(child::run(command)?, ["portable"]);
     Ok(())
@@ -115,7 +115,7 @@ fn a_forced_routine_leaves_cached_memory_to_the_cpu() -> Result {
 
 #[test]
 fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> Result {
-    uncached("policy::the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory", || {
+    uncached(|| {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
         gpu.clone().set_copy_thresholds(CopyThresholds { read: 100, write: 200 });
@@ -149,7 +149,7 @@ fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> 
 
 #[test]
 fn the_copy_engine_is_made_on_purpose() -> Result {
-    uncached("policy::the_copy_engine_is_made_on_purpose", || {
+    uncached(|| {
         let Some(_) = support::open_coherent()? else { return Ok(()) };
         type Make = fn(&Vkgdr, &Memory) -> vkgdr::Result<()>;
         let makers: [(&str, Make); 3] = [
@@ -189,7 +189,7 @@ fn the_copy_engine_is_made_on_purpose() -> Result {
 
 #[test]
 fn non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise() -> Result {
-    uncached("policy::non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise", || {
+    uncached(|| {
         let (_context, gpu) = support::open(FORCED)?;
         gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
         gpu.prepare_copies()?;
@@ -204,7 +204,7 @@ fn non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise() -> Resu
 
 #[test]
 fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
-    uncached("policy::the_cpu_copies_if_the_copy_engine_is_unavailable", || {
+    uncached(|| {
         let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
         gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
@@ -236,7 +236,7 @@ fn assert_is(memory: &Memory, expected: &[u8], what: &str) -> Result {
 
 #[test]
 fn the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_memory() -> Result {
-    uncached("policy::the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_memory", || {
+    uncached(|| {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 200 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
@@ -301,7 +301,7 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
 #[test]
 fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    uncached("policy::a_fill_begun_by_the_gpu_is_finished_by_the_gpu", || {
+    uncached(|| {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;

@@ -67,7 +67,7 @@ fn every_routine_copies_what_the_device_sees() -> Result {
             eprintln!("left out: this CPU does not support {routine}");
             continue;
         }
-        let mut command = child::command("routines::every_routine_copies_what_the_device_sees", routine.name())?;
+        let mut command = child::command(routine.name())?;
         command.env(VARIABLE, routine.name());
         assert_eq!(child::run(command)?, [routine.name()]);
     }
@@ -92,7 +92,7 @@ fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
         return Ok(());
     }
     let run = |name: &str| {
-        let mut command = child::command("routines::an_unavailable_routine_is_named_in_one_log_line", "copy")?;
+        let mut command = child::command("copy")?;
         command.env(VARIABLE, name);
         child::run(command)
     };

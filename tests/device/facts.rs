@@ -44,7 +44,7 @@ fn a_pci_bus_id_is_domain_bus_device_and_function() -> Result {
 
 #[test]
 fn devices_are_counted_without_anything_open() -> Result {
-    child::afresh("facts::devices_are_counted_without_anything_open", || {
+    child::afresh(|| {
         let count = vkgdr::device_count()?;
         assert_eq!(count, driver::device_count());
         assert!(count > 0);
@@ -58,7 +58,7 @@ fn devices_are_counted_without_anything_open() -> Result {
 #[test]
 fn the_drivers_version_is_that_of_a_cuda_that_this_crate_works_with() -> Result {
     // It may be asked for before anything else.
-    child::afresh("facts::the_drivers_version_is_that_of_a_cuda_that_this_crate_works_with", || {
+    child::afresh(|| {
         let version = vkgdr::driver_version()?;
         assert!((11_040..100_000).contains(&version), "{version}");
         assert_eq!(version, driver::version());

@@ -21,7 +21,7 @@ const OPENERS: [Opener; 3] = [
 
 #[test]
 fn open_initialises_cuda_and_needs_no_context() -> Result {
-    child::afresh("open::open_initialises_cuda_and_needs_no_context", || {
+    child::afresh(|| {
         let gpu = Vkgdr::open(0, NONE)?;
         assert_eq!(current(), null_mut());
         assert_eq!(gpu.device(), 0);
@@ -31,7 +31,7 @@ fn open_initialises_cuda_and_needs_no_context() -> Result {
 
 #[test]
 fn open_with_the_primary_context_initialises_cuda_and_needs_no_context() -> Result {
-    child::afresh("open::open_with_the_primary_context_initialises_cuda_and_needs_no_context", || {
+    child::afresh(|| {
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
         assert_eq!(current(), null_mut());
         assert_eq!(gpu.device(), 0);
@@ -113,7 +113,7 @@ fn each_device_of_several_is_opened_by_its_number() -> Result {
 #[test]
 fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do() -> Result {
     // The first of them initialises CUDA.
-    child::afresh("open::without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do", || {
+    child::afresh(|| {
         for error in [
             refused(Vkgdr::open_current_context(NONE)),
             refused(Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)),
@@ -129,7 +129,7 @@ fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to
 #[test]
 fn a_number_that_no_device_has_is_invalid_device() -> Result {
     // The first open initialises CUDA.
-    child::afresh("open::a_number_that_no_device_has_is_invalid_device", || {
+    child::afresh(|| {
         for number in [-1, 9999, i32::MIN, i32::MAX] {
             for error in [refused(Vkgdr::open(number, NONE)), refused(Vkgdr::open_primary_context(number, NONE))] {
                 assert_says(&error, &["failed (CUDA_ERROR_INVALID_DEVICE)", "nvidia-smi"]);

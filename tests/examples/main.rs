@@ -153,23 +153,6 @@ fn the_demo_runs_on_a_gpu_without_vulkan() -> Result {
 }
 
 #[test]
-fn vector_add_adds_by_a_kernel() -> Result {
-    let program = example!("vector_add");
-    let text = assert_success(&run::<&str>(&program, &[])?, &program);
-    assert!(text.iter().any(|line| line.contains("10000 sums are right, the last is 14998.5")), "{text:#?}");
-    Ok(())
-}
-
-#[test]
-fn vulkan_compute_takes_turns_with_cuda() -> Result {
-    let program = example!("vulkan_compute");
-    let text = assert_success(&run::<&str>(&program, &[])?, &program);
-    let says = |part: &str| text.iter().any(|line| line.contains(part));
-    assert!(says("10000 numbers are right, the last is 149985") || says("without Vulkan"), "{text:#?}");
-    Ok(())
-}
-
-#[test]
 fn picture_writes_what_vulkan_drew() -> Result {
     let program = example!("picture");
     let folder = Folder::create("picture")?;

@@ -6,7 +6,7 @@ use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, RawMemory};
 
 use crate::Result;
 use crate::place::{Place, imported_kind};
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = 4097;
 const FLUSH: &str = "vkFlushMappedMemoryRanges";
@@ -67,11 +67,7 @@ fn dropping_a_map_guard_survives_a_failed_flush() -> Result {
     each_kind(|place, kind| {
         let memory = Memory::allocate(&place.gpu, LEN, kind)?;
         let sweep = Sweep { what: "drop of a map guard", survived: &[FLUSH], ..Sweep::default() };
-        let drop_it = |guard| {
-            drop(guard);
-            Ok(())
-        };
-        sweep.run(|| Ok(memory.map(MapMode::ReadWrite, ..)?), drop_it, |()| Ok(()))
+        sweep.run(|| Ok(memory.map(MapMode::ReadWrite, ..)?), dropped, |()| Ok(()))
     })
 }
 

@@ -38,7 +38,7 @@ fn sweep(place: &Place, len: usize, named: &[&str], survived: &[&str]) -> Result
 
 #[test]
 fn a_mapping_that_fails_leaves_nothing_behind() -> Result {
-    under("dma-buf", "existing::a_mapping_that_fails_leaves_nothing_behind", || {
+    under("dma-buf", || {
         let place = Place::plain(OpenFlags::empty())?;
         sweep(&place, 4 * PAGE, &[EXPORT], &[])?;
         // Where all of the allocation cannot be mapped, the pages of the range may be.
@@ -48,7 +48,7 @@ fn a_mapping_that_fails_leaves_nothing_behind() -> Result {
 
 #[test]
 fn memory_for_cards_that_fails_leaves_nothing_behind() -> Result {
-    under("dma-buf", "existing::memory_for_cards_that_fails_leaves_nothing_behind", || {
+    under("dma-buf", || {
         let place = Place::plain(OpenFlags::empty())?;
         let options = AllocateOptions::new(MemoryKind::Mapped).with_dma_buf();
         let named = [&["cuMemAlloc", "cuPointerGetAttributes", EXPORT], &DEVICE[..]].concat();

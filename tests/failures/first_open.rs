@@ -22,9 +22,9 @@ const NO_FAULT: &str = "none";
 
 type Open = fn() -> vkgdr::Result<Vkgdr>;
 
-/// Runs the test `name` again in a child process for each call of `open` and each code, until no call is left to fail.
+/// Runs this test again in a child process for each call of `open` and each code, until no call is left to fail.
 /// In such a child, carries out that role.
-fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
+fn sweep(cuda: &[&str], in_context: bool, open: Open) -> Result {
     if let Some(role) = child::role() {
         return play(&role, in_context, open);
     }
@@ -32,7 +32,7 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
         return Ok(());
     }
     let named: Vec<_> = VULKAN.iter().chain(cuda).copied().collect();
-    let sweep = Sweep { what: name, named: &named, ..Sweep::default() };
+    let sweep = Sweep { what: "the first open", named: &named, ..Sweep::default() };
     let mut seen = Seen::default();
     for victim in victims() {
         let mut most = 0;
@@ -40,7 +40,7 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
         // one, which succeeds there. The first code is no such.
         for &code in &victim.codes[..if is_real() { 1 } else { victim.codes.len() }] {
             for nth in 1.. {
-                let said = child::run(child::command(name, &format!("{} {nth} {code}", victim.name))?)?;
+                let said = child::run(child::command(&format!("{} {nth} {code}", victim.name))?)?;
                 match said.as_slice() {
                     [none] if none == NO_FAULT => break,
                     functions => seen.named.extend(functions.iter().cloned()),
@@ -131,7 +131,7 @@ fn sweeps_contexts() -> bool {
 #[test]
 fn a_failed_first_open_can_be_repeated() -> Result {
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName"];
-    sweep("first_open::a_failed_first_open_can_be_repeated", &cuda, false, || Vkgdr::open(0, FLAGS))
+    sweep(&cuda, false, || Vkgdr::open(0, FLAGS))
 }
 
 #[test]
@@ -140,8 +140,7 @@ fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
         return Ok(());
     }
     let cuda = ["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid", "cuDeviceGetName"];
-    let name = "first_open::a_failed_first_open_of_the_current_context_can_be_repeated";
-    sweep(name, &cuda, true, || Vkgdr::open_current_context(FLAGS))
+    sweep(&cuda, true, || Vkgdr::open_current_context(FLAGS))
 }
 
 #[test]
@@ -150,6 +149,5 @@ fn a_failed_first_open_of_the_primary_context_can_be_repeated() -> Result {
         return Ok(());
     }
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
-    let name = "first_open::a_failed_first_open_of_the_primary_context_can_be_repeated";
-    sweep(name, &cuda, false, || Vkgdr::open_primary_context(0, FLAGS))
+    sweep(&cuda, false, || Vkgdr::open_primary_context(0, FLAGS))
 }

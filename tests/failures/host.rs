@@ -82,11 +82,13 @@ fn a_failed_release_of_registered_pages_names_the_call_and_leaves_nothing() -> R
         let what = format!("free of registered pages, {}", place.name);
         let named = ["cuMemHostUnregister", "cuCtxSynchronize"];
         let incidental = ENTER_AND_LEAVE;
-        let settle = || {
-            place.gpu.collect();
+        let sweep = Sweep {
+            what: &what,
+            named: &named,
+            incidental: &incidental,
+            collects: Some(&place.gpu),
+            ..Sweep::default()
         };
-        let sweep =
-            Sweep { what: &what, named: &named, incidental: &incidental, settle: Some(&settle), ..Sweep::default() };
         sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, HOST)?), Memory::free, |()| Ok(()))
     })
 }
@@ -190,10 +192,9 @@ fn a_refusal_makes_host_memory_registered_pages_and_no_other_error_does() -> Res
     if !support::is_imported(&place.gpu, HOST) {
         return support::skip("the driver refuses Vulkan's host memory without an injected failure");
     }
-    let name = "host::a_refusal_makes_host_memory_registered_pages_and_no_other_error_does";
     for (line, (function, codes, ..)) in ANSWERS.into_iter().enumerate() {
         if of_function(function).is_some() {
-            codes.iter().try_for_each(|code| child::run(child::command(name, &format!("{line} {code}"))?).map(drop))?;
+            codes.iter().try_for_each(|code| child::run(child::command(&format!("{line} {code}"))?).map(drop))?;
         }
     }
     Ok(())

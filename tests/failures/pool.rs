@@ -10,7 +10,7 @@ use vkgdr::{Memory, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::Result;
 use crate::place::{Place, SomeMemory, is_of};
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = 4097;
 const BLOCK: usize = 64 << 10;
@@ -42,25 +42,15 @@ fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result
             let what = format!("Pool::allocate of {len} bytes, {}", place.name);
             // Out of memory is survived by a smaller block. Buffers are made for dedicated allocations.
             let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer"]]);
-            let settle = || {
-                place.gpu.collect();
-            };
             let sweep = Sweep {
                 what: &what,
                 named: some.stages,
                 incidental: &incidental,
-                settle: Some(&settle),
+                collects: Some(&place.gpu),
                 ..Sweep::default()
             };
             let allocate = |pool: Pool| Ok((pool.allocate(len)?, pool));
-            sweep.run(
-                || pool(place),
-                allocate,
-                |both| {
-                    drop(both);
-                    Ok(())
-                },
-            )?;
+            sweep.run(|| pool(place), allocate, dropped)?;
         }
         Ok(())
     })
@@ -71,22 +61,15 @@ fn dropping_a_pool_survives_every_failure() -> Result {
     Place::each(OpenFlags::empty(), |place| {
         let some = SomeMemory::of(&place.gpu);
         let what = format!("drop of a pool, {}", place.name);
-        let settle = || {
-            place.gpu.collect();
-        };
         let incidental = all(&[&VISIT, &["cuCtxSynchronize"]]);
         let sweep = Sweep {
             what: &what,
             survived: some.release,
             incidental: &incidental,
-            settle: Some(&settle),
+            collects: Some(&place.gpu),
             ..Sweep::default()
         };
-        let drop_all = |all| {
-            drop(all);
-            Ok(())
-        };
-        sweep.run(|| with_chunks(place, 3), drop_all, |()| Ok(()))
+        sweep.run(|| with_chunks(place, 3), dropped, |()| Ok(()))
     })
 }
 
@@ -114,6 +97,7 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
         survived,
         incidental: &incidental,
         settle: Some(&settle),
+        ..Sweep::default()
     };
     // Half of the chunks are unbound, the rest are bound to a stream.
     let prepare = || {
@@ -224,10 +208,7 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
         };
         // SAFETY: as above.
         let operate = |pool: Pool| Ok((unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?, pool));
-        sweep.run(prepare, operate, |both| {
-            drop(both);
-            Ok(())
-        })?;
+        sweep.run(prepare, operate, dropped)?;
     }
     Ok(())
 }
@@ -237,26 +218,16 @@ fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing
     let cudarc_stream = CudaContext::new(0)?.new_stream()?;
     let place = Place::primary(OpenFlags::empty())?;
     let some = SomeMemory::of(&place.gpu);
-    let settle = || {
-        place.gpu.collect();
-    };
     let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
     let sweep = Sweep {
         what: "Pool::allocate_on",
         named: some.stages,
         incidental: &incidental,
-        settle: Some(&settle),
+        collects: Some(&place.gpu),
         ..Sweep::default()
     };
     let operate = |pool: Pool| Ok((pool.allocate_on(LEN, &cudarc_stream)?, pool));
-    sweep.run(
-        || pool(&place),
-        operate,
-        |both| {
-            drop(both);
-            Ok(())
-        },
-    )
+    sweep.run(|| pool(&place), operate, dropped)
 }
 
 /// Operations of a pool on its free chunks.
@@ -266,9 +237,6 @@ type Way = fn(&Pool);
 fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
     Place::each(OpenFlags::empty(), |place| {
         let some = SomeMemory::of(&place.gpu);
-        let settle = || {
-            place.gpu.collect();
-        };
         let trim: Way = |pool| {
             pool.trim(0);
         };
@@ -277,7 +245,7 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
         for (name, way) in ways {
             let what = format!("Pool::{name}, {}", place.name);
             let incidental = all(&[&VISIT, some.release, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
-            let sweep = Sweep { what: &what, incidental: &incidental, settle: Some(&settle), ..Sweep::default() };
+            let sweep = Sweep { what: &what, incidental: &incidental, collects: Some(&place.gpu), ..Sweep::default() };
             let prepare = || {
                 let (pool, chunks) = with_chunks(place, 3)?;
                 drop(chunks);

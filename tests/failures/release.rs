@@ -27,10 +27,7 @@ fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result 
     Place::each(OpenFlags::empty(), |place| {
         for kind in MemoryKind::ALL.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
             let what = format!("release of {kind} memory, {}", place.name);
-            let settle = || {
-                place.gpu.collect();
-            };
-            check(place, kind, Sweep { what: &what, settle: Some(&settle), ..Sweep::default() })?;
+            check(place, kind, Sweep { what: &what, collects: Some(&place.gpu), ..Sweep::default() })?;
         }
         Ok(())
     })

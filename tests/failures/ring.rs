@@ -10,7 +10,7 @@ use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 use crate::Result;
 use crate::allocate::{ENTER_AND_LEAVE, unused};
 use crate::place::{Place, SomeMemory, imports_mapped};
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const FLUSH: &str = "vkFlushMappedMemoryRanges";
 const INVALIDATE: &str = "vkInvalidateMappedMemoryRanges";
@@ -98,14 +98,11 @@ fn dropping_a_ring_survives_every_failure() -> Result {
         let what = format!("drop of a Ring, {}", place.name);
         let survived = [some.release, &[UNREGISTER, "cuCtxSynchronize"]].concat();
         let incidental = [&ENTER_AND_LEAVE[..], &[FLUSH]].concat();
-        let settle = || {
-            place.gpu.collect();
-        };
         let sweep = Sweep {
             what: &what,
             survived: &survived,
             incidental: &incidental,
-            settle: Some(&settle),
+            collects: Some(&place.gpu),
             ..Sweep::default()
         };
         let prepare = || {
@@ -114,11 +111,7 @@ fn dropping_a_ring_survives_every_failure() -> Result {
             let _ = ring.device_ptr();
             Ok(ring)
         };
-        let drop_it = |ring| {
-            drop(ring);
-            Ok(())
-        };
-        sweep.run(prepare, drop_it, |()| Ok(()))
+        sweep.run(prepare, dropped, |()| Ok(()))
     })
 }
 

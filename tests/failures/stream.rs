@@ -8,7 +8,7 @@ use vkgdr::{CopyPtr, Extent, Memory, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
 
 use crate::Result;
 use crate::place::SomeMemory;
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = 4096;
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
@@ -150,9 +150,5 @@ fn dropping_an_event_survives_every_failure() -> Result {
     let streams = Streams::create()?;
     let survived = [&ENTER_AND_LEAVE[..], &["cuEventDestroy"]].concat();
     let sweep = Sweep { what: "drop of an event", survived: &survived, ..Sweep::default() };
-    let drop_it = |event| {
-        drop(event);
-        Ok(())
-    };
-    sweep.run(|| Ok(streams.stream.record()?), drop_it, |()| Ok(()))
+    sweep.run(|| Ok(streams.stream.record()?), dropped, |()| Ok(()))
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use vkgdr::Vkgdr;
+
 use crate::Result;
 use crate::place::is_of;
 use support::Controls;
@@ -70,6 +72,8 @@ pub(crate) struct Sweep<'a> {
     pub(crate) incidental: &'a [&'a str],
     /// Completes the operation's deferred work.
     pub(crate) settle: Option<&'a dyn Fn()>,
+    /// The handle that collects afterwards.
+    pub(crate) collects: Option<&'a Vkgdr>,
 }
 
 /// The functions that failed, and the number of attempts.
@@ -159,6 +163,9 @@ impl Sweep<'_> {
         if let Some(settle) = self.settle {
             settle();
         }
+        if let Some(gpu) = self.collects {
+            gpu.collect();
+        }
     }
 
     /// Fails a sweep in which no call failed. Prints the result.
@@ -206,4 +213,9 @@ pub(crate) fn judge(fired: Option<&str>, code: i32, error: Option<&vkgdr::Error>
             seen.named.insert(function.to_owned());
         }
     }
+}
+
+/// An operation, or an end, that is a drop.
+pub(crate) fn dropped<T, E>(_value: T) -> std::result::Result<(), E> {
+    Ok(())
 }

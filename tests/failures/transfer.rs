@@ -7,7 +7,7 @@ use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
 use crate::place::{Place, SomeMemory, imported_kind};
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 /// Larger than two slots of the copy engine.
 const LEN: usize = (2 << 20) + 3;
@@ -79,7 +79,7 @@ fn a_failed_setup_of_the_copy_engine_leaves_nothing() -> Result {
         named: &named,
         survived: &[ASK],
         incidental: &["cuThreadExchangeStreamCaptureMode"],
-        settle: None,
+        ..Sweep::default()
     };
     let prepare = || {
         let context = Context::create(0);
@@ -87,9 +87,5 @@ fn a_failed_setup_of_the_copy_engine_leaves_nothing() -> Result {
         Ok((Memory::allocate(&gpu, LEN, SomeMemory::of(&gpu).kind)?, context))
     };
     let operate = |both: (Memory, Context)| write(&both.0).map(|()| both);
-    let finish = |both| {
-        drop(both);
-        Ok(())
-    };
-    sweep.run(prepare, operate, finish)
+    sweep.run(prepare, operate, dropped)
 }

@@ -11,7 +11,7 @@ use vkgdr::{MemoryKind, OpenFlags};
 use crate::Result;
 use crate::allocate::ENTER_AND_LEAVE;
 use crate::place::Place;
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const STAGES: [&str; 5] = [
     "vkAllocateMemory",
@@ -120,14 +120,11 @@ fn a_failed_release_names_the_call_and_leaves_nothing() -> Result {
     each(|place| {
         let what = format!("Buffer::free, {}", place.name);
         let named = ["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"];
-        let settle = || {
-            place.gpu.collect();
-        };
         let sweep = Sweep {
             what: &what,
             named: &named,
             incidental: &ENTER_AND_LEAVE,
-            settle: Some(&settle),
+            collects: Some(&place.gpu),
             ..Sweep::default()
         };
         let prepare = || {
@@ -151,14 +148,7 @@ fn a_failed_semaphore_names_the_call_and_leaves_nothing() -> Result {
         let what = format!("Semaphore::new, {}", place.name);
         let named = ["vkCreateSemaphore", "vkGetSemaphoreFdKHR", "cuImportExternalSemaphore"];
         let sweep = Sweep { what: &what, named: &named, incidental: &ENTER_AND_LEAVE, ..Sweep::default() };
-        sweep.run(
-            || Ok(()),
-            |()| Semaphore::new(&place.gpu, 1),
-            |semaphore| {
-                drop(semaphore);
-                Ok(())
-            },
-        )
+        sweep.run(|| Ok(()), |()| Semaphore::new(&place.gpu, 1), dropped)
     })
 }
 
@@ -170,20 +160,13 @@ fn dropping_a_semaphore_survives_every_failure() -> Result {
         }
         let what = format!("drop of a Semaphore, {}", place.name);
         let survived = ["cuCtxSynchronize", "cuDestroyExternalSemaphore"];
-        let settle = || {
-            place.gpu.collect();
-        };
         let sweep = Sweep {
             what: &what,
             survived: &survived,
             incidental: &ENTER_AND_LEAVE,
-            settle: Some(&settle),
+            collects: Some(&place.gpu),
             ..Sweep::default()
         };
-        let drop_it = |semaphore| {
-            drop(semaphore);
-            Ok(())
-        };
-        no_context(|| sweep.run(|| Ok(place.inside(|| Semaphore::new(&place.gpu, 1))?), drop_it, |()| Ok(())))
+        no_context(|| sweep.run(|| Ok(place.inside(|| Semaphore::new(&place.gpu, 1))?), dropped, |()| Ok(())))
     })
 }

@@ -15,7 +15,7 @@ export VKGDR_BUNDLE=$here VKGDR_SCRATCH=$scratch
 export VKGDR_CUDA_DRIVER=$driver VKGDR_SIM_DIR=$scratch/sim
 export VK_ADD_LAYER_PATH=$scratch/layers
 export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export CRITERION_HOME=$scratch/criterion VKGDR_BENCH_DIR=$scratch/bench VKGDR_EXAMPLES_DIR=$scratch/examples
+export VKGDR_BENCH_DIR=$scratch/bench VKGDR_EXAMPLES_DIR=$scratch/examples
 export XDG_CACHE_HOME=$scratch/cache
 export NO_COLOR=1 CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 [ -n "${XDG_RUNTIME_DIR-}" ] || export XDG_RUNTIME_DIR=$scratch # vulkaninfo complains without one

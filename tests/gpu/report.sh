@@ -42,11 +42,10 @@ left_out() {
         sort -rn | head -n 40
 }
 
-# Combines the benches' reports and criterion's estimates into one JSON object, keyed by file name.
+# Combines the benches' reports into one JSON object, keyed by file name.
 collect_bench() {
     local file json=$VKGDR_SCRATCH/bench.json
-    find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' -size +0 2>/dev/null | sort |
-        grep -E '/bench/|/new/estimates.json$' | while IFS= read -r file; do
+    find "$VKGDR_BENCH_DIR" -name '*.json' -size +0 2>/dev/null | sort | while IFS= read -r file; do
         printf ',\n"%s": ' "${file#"$VKGDR_SCRATCH"/}" && cat "$file"
     done >"$json"
     [ -s "$json" ] || return
@@ -93,5 +92,5 @@ sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][
 for log in tests validation python examples; do results "$log" | block "Results of $log"; done
 left_out | block 'Left out, with the number of tests'
 # The benches' tables.
-[ ! -e "$out/bench.log" ] || grep -avE '^(Benchmarking|Found|  [0-9]+ \()' "$out/bench.log" | head -n 150 | short 160 | block 'Benches'
+[ ! -e "$out/bench.log" ] || head -n 150 "$out/bench.log" | short 160 | block 'Benches'
 hide <"$VKGDR_SCRATCH/report.md" >"$out/report.md.new" && mv "$out/report.md.new" "$out/report.md"

@@ -51,20 +51,19 @@ benches() {
         # A part of the time each, so that one that hangs leaves time for the others; the rest for the last.
         time=$(($(left 4) * 3 / 5))
         [ $name != pool ] || time=$(left 4)
-        # Seconds of a full measurement; the longer ones are those on a GPU, whose driver takes milliseconds to allocate.
+        # Seconds of a full measurement.
         case $name in
             gpu) full=0 ;; # takes VKGDR_BENCH_SECONDS
-            copies) full=90 ;; # with the best routine, without those for which VKGDR_BENCH_SECONDS leave no time
-            gdr_copies) full=40 ;;
-            allocation) full=45 ;;
-            pool) full=150 ;;
+            copies) full=60 ;;
+            gdr_copies) full=20 ;;
+            allocation) full=40 ;;
+            pool) full=90 ;;
             c_calls) full=30 ;;
         esac
         if [ $full -le "$time" ]; then unset VKGDR_BENCH_QUICK; else export VKGDR_BENCH_QUICK=1; fi
         # With time to start and to end. More than 120 buys nothing for `gpu`, whose default is 90.
         export VKGDR_BENCH_SECONDS=$((time * 2 / 3 < 120 ? time * 2 / 3 : 120))
-        # With criterion's own measurements in quick mode.
-        program "$time" "$name" "$scratch/bench/$name" --bench --quick
+        program "$time" "$name" "$scratch/bench/bench" "$name"
     done
     exit $status
 }

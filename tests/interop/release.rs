@@ -114,8 +114,10 @@ impl Elsewhere {
         memory.record_use(stream)?;
         let source = memory.device_ptr();
         // SAFETY: the memory is released after this use.
-        let source = std::mem::ManuallyDrop::new(unsafe { self.reader.upgrade_device_ptr::<u8>(source, LEN) });
-        self.reader.memcpy_dtod(&*source, &mut self.target)?;
+        let source = unsafe { self.reader.upgrade_device_ptr::<u8>(source, LEN) };
+        self.reader.memcpy_dtod(&source, &mut self.target)?;
+        // A drop would free the memory.
+        source.leak();
         Ok(gate)
     }
 

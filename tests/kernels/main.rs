@@ -269,9 +269,8 @@ fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
     if simcuda().is_none() {
         return support::skip("counts calls of the simulated driver");
     }
-    let test = "large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu";
     for (role, expected) in [("plain", "by the CPU"), ("prepared", "by the copy engine")] {
-        let Some(mut command) = profile::command("rebar", test, role)? else { return Ok(()) };
+        let Some(mut command) = profile::command("rebar", role)? else { return Ok(()) };
         command.env("SIMCUDA_BEHIND_KERNELS", "wait");
         assert_eq!(child::run(command)?, [expected], "{role}");
     }
@@ -279,8 +278,8 @@ fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
 }
 
 /// What a child says that runs `test` under a driver whose allocations wait for kernels.
-fn behind_kernels(test: &str) -> Result<Vec<String>> {
-    let mut command = child::command(test, "allocating")?;
+fn behind_kernels() -> Result<Vec<String>> {
+    let mut command = child::command("allocating")?;
     command.env("SIMCUDA_BEHIND_KERNELS", "wait");
     child::run(command)
 }
@@ -306,8 +305,7 @@ fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
         eprintln!("skipped: a real driver may wait or not");
         return Ok(());
     }
-    let test = "an_allocation_waits_for_running_kernels_where_the_driver_does";
-    assert_eq!(behind_kernels(test)?, ["waited"]);
+    assert_eq!(behind_kernels()?, ["waited"]);
     Ok(())
 }
 
@@ -337,7 +335,6 @@ fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for()
         eprintln!("skipped: a real driver may wait or not");
         return Ok(());
     }
-    let test = "a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for";
-    assert_eq!(behind_kernels(test)?, ["free"]);
+    assert_eq!(behind_kernels()?, ["free"]);
     Ok(())
 }

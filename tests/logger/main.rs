@@ -144,13 +144,13 @@ fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
 }
 
 /// Runs a check in a process with an unknown VKGDR_COPY, for which the library logs one line.
-fn with_a_complaint(test: &str, check: impl FnOnce(&Vkgdr) -> Result) -> Result {
+fn with_a_complaint(check: impl FnOnce(&Vkgdr) -> Result) -> Result {
     if child::role().is_some() {
         check(&Vkgdr::open_primary_context(0, OpenFlags::empty())?)?;
         child::say("done");
         return Ok(());
     }
-    let mut command = child::command(test, "complaint")?;
+    let mut command = child::command("complaint")?;
     command.env("VKGDR_COPY", "nonsense");
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
@@ -158,7 +158,7 @@ fn with_a_complaint(test: &str, check: impl FnOnce(&Vkgdr) -> Result) -> Result 
 
 #[test]
 fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
-    with_a_complaint("a_logger_may_use_the_pool_whose_first_memory_says_something", |gpu| {
+    with_a_complaint(|gpu| {
         let pool = Pool::new(gpu, PoolOptions::new(MAPPED))?;
         let same = pool.clone();
         let _logging = log_with(move || fail_on_error(same.allocate(1000).and_then(|chunk| chunk.write(0, &[1_u8]))));
@@ -170,7 +170,7 @@ fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
 
 #[test]
 fn a_logger_that_panics_while_memory_is_made_does_not_reach_the_caller() -> Result {
-    with_a_complaint("a_logger_that_panics_while_memory_is_made_does_not_reach_the_caller", |gpu| {
+    with_a_complaint(|gpu| {
         let logging = log_with(|| resume_unwind(Box::new("in the logger")));
         // A kind that is cached on every GPU, so that the routine is chosen, and logged, for it.
         let memory = Memory::allocate(gpu, 4096, MemoryKind::Host)?;

@@ -39,30 +39,24 @@ fn cycle(gpu: &Vkgdr, number: usize) -> Result {
     Ok(())
 }
 
-/// Runs all variants of `cycle` once.
-fn warm_up(gpu: &Vkgdr) -> Result {
-    (0..2 * MemoryKind::ALL.len() * SIZES.len()).try_for_each(|number| cycle(gpu, number))
+/// Runs all variants of `cycle` once, then many: nothing may stay.
+fn leave_nothing(what: &str, mut cycle: impl FnMut(usize) -> Result, settle: impl Fn()) -> Result {
+    (0..2 * MemoryKind::ALL.len() * SIZES.len()).try_for_each(&mut cycle)?;
+    settle();
+    let before = State::take();
+    (0..cycles(CYCLES)).try_for_each(cycle)?;
+    settle();
+    State::assert_unchanged(&before, what);
+    Ok(())
 }
 
 #[test]
 fn ten_thousand_cycles_leave_nothing() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    warm_up(&gpu)?;
-    let before = State::take();
-    (0..cycles(CYCLES)).try_for_each(|number| cycle(&gpu, number))?;
-    State::assert_unchanged(&before, "the cycles");
-    Ok(())
-}
-
-#[test]
-fn ten_thousand_cycles_in_a_plain_context_leave_nothing() -> Result {
+    leave_nothing("cycles", |number| cycle(&gpu, number), || ())?;
     let _context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-    warm_up(&gpu)?;
-    let before = State::take();
-    (0..cycles(CYCLES)).try_for_each(|number| cycle(&gpu, number))?;
-    State::assert_unchanged(&before, "the cycles in a plain context");
-    Ok(())
+    leave_nothing("cycles in a plain context", |number| cycle(&gpu, number), || ())
 }
 
 #[test]
@@ -82,25 +76,18 @@ fn ten_thousand_cycles_of_deferred_frees_leave_nothing() -> Result {
         stream.synchronize();
         gpu.collect();
     };
-    (0..4).try_for_each(cycle)?;
-    settle();
-    let before = State::take();
-    (0..cycles(CYCLES)).try_for_each(cycle)?;
-    settle();
-    State::assert_unchanged(&before, "the cycles of deferred frees");
-    Ok(())
+    leave_nothing("cycles of deferred frees", cycle, settle)
 }
 
 #[test]
 fn ten_thousand_opens_leave_nothing() -> Result {
     let _first = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let before = State::take();
-    for _ in 0..cycles(CYCLES) {
+    let open = |_| {
         drop(Vkgdr::open(0, OpenFlags::empty())?);
         drop(Vkgdr::open_primary_context(0, OpenFlags::FORCE_NON_COHERENT)?);
-    }
-    State::assert_unchanged(&before, "the opens");
-    Ok(())
+        Ok(())
+    };
+    leave_nothing("opens", open, || ())
 }
 
 /// The cycles of one thread: even threads use the shared handle's primary context, odd threads their own.
@@ -168,8 +155,7 @@ fn eight_threads_that_open_at_once_share_one_vulkan_device() -> Result {
         eprintln!("Vulkan's objects are not counted: VKGDR_TEST_LAYERS is neither faults nor validation");
     }
     for _ in 0..rounds(5, 2) {
-        let said =
-            child::run(child::command("cycles::eight_threads_that_open_at_once_share_one_vulkan_device", "open")?)?;
+        let said = child::run(child::command("open")?)?;
         assert_eq!(said.len(), THREADS);
         assert!(said.iter().all(|uuid| *uuid == said[0]), "{said:?}");
     }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use support::cuda::{self, current, no_context};
+use support::cuda::{current, no_context};
 use support::ledger::Live;
 use support::resources::Snapshot;
 use support::{Result, device_read, host_read, host_write, pattern, refused, skip};
@@ -21,45 +21,6 @@ const SIZE: usize = 4097;
 fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
     // SAFETY: exported on the same GPU from memory of this kind and length.
     unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
-}
-
-#[test]
-fn imported_memory_shares_its_bytes_on_both_sides() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    for kind in support::supported(&gpu, &support::HOST_VIEWS) {
-        let memory = Memory::allocate(&gpu, SIZE, kind)?;
-        let imports = [import(&gpu, memory.export_fd()?, &memory)?, import(&gpu, memory.export_fd()?, &memory)?];
-        let all = [&memory, &imports[0], &imports[1]];
-        for (seed, writer) in (1..).zip(all) {
-            host_write(writer, 0, &pattern(SIZE, seed))?;
-            for reader in all {
-                assert!(host_read(reader, 0, SIZE)? == pattern(SIZE, seed), "{kind}, host, written by {seed}");
-                assert!(device_read(reader.device_ptr(), SIZE) == pattern(SIZE, seed), "{kind}, device, by {seed}");
-            }
-            let bytes = pattern(SIZE, seed + 100);
-            cuda::memcpy_htod(writer.device_ptr(), &bytes);
-            cuda::synchronize();
-            for reader in all {
-                assert!(host_read(reader, 0, SIZE)? == bytes, "{kind}, host, written by the device of {seed}");
-                assert!(device_read(reader.device_ptr(), SIZE) == bytes, "{kind}, device, by the device of {seed}");
-            }
-        }
-        let addresses = all.map(|memory| (memory.host_ptr(), memory.device_ptr()));
-        assert!(addresses[0] != addresses[1] && addresses[1] != addresses[2], "nothing is shown");
-    }
-    Ok(())
-}
-
-#[test]
-fn device_memory_is_shared_too() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Device)?;
-    let imported = import(&gpu, memory.export_fd()?, &memory)?;
-    assert_eq!((imported.kind(), imported.host_ptr(), imported.len()), (MemoryKind::Device, None, SIZE));
-    cuda::memcpy_htod(memory.device_ptr(), &pattern(SIZE, 3));
-    cuda::synchronize();
-    assert!(device_read(imported.device_ptr(), SIZE) == pattern(SIZE, 3));
-    Ok(())
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> 
 #[test]
 fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Result {
     // In a process whose host memory is Vulkan's as yet: registered pages would be left.
-    child::afresh("fallback::where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays", no_kind_is_left)
+    child::afresh(no_kind_is_left)
 }
 
 fn no_kind_is_left() -> Result {

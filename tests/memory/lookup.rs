@@ -6,8 +6,8 @@ use std::thread;
 
 use support::fork::in_quiet_child;
 use support::ledger::Live;
-use support::{HOST_VIEWS, Random, Result, device_read, host_read, host_write, pattern, supported};
-use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
+use support::{Random, Result, host_read, host_write, supported};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LEN: usize = 4097;
@@ -65,26 +65,6 @@ fn what_is_no_memory_of_this_library_is_not_found() -> Result {
     }
     // SAFETY: nothing uses it.
     unsafe { raw.free() }?;
-    Ok(())
-}
-
-#[test]
-fn found_memory_can_do_what_the_memory_can() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
-        let memory = Memory::allocate(&gpu, LEN, kind)?;
-        let (found, offset) = support::memory_of(host_address(&memory) + 100).ok_or("not found")?;
-        let bytes = pattern(LEN, 3);
-        host_write(&found, offset, &bytes[100..])?;
-        found.map(MapMode::Write, ..100)?.write(0, &bytes[..100])?;
-        assert!(device_read(memory.device_ptr(), LEN) == bytes, "{kind}");
-        let part = found.slice(offset..)?;
-        drop((memory, found));
-        assert!(host_read(&part, 0, LEN - 100)? == bytes[100..]);
-        let (again, _) = support::memory_of(part.device_ptr()).ok_or("not found")?;
-        assert_eq!(again.len(), LEN);
-        assert!(again.export_fd().is_ok());
-    }
     Ok(())
 }
 

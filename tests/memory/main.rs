@@ -1,6 +1,7 @@
 //! Memory and regions: allocation, access from both sides, contexts, export, sharing and freeing.
 
 mod access;
+mod conformance;
 mod contexts;
 mod cycles;
 mod export;
@@ -11,7 +12,6 @@ mod lookup;
 mod map;
 mod memory;
 mod raw;
-mod region;
 mod reset;
 mod sharing;
 mod trace;

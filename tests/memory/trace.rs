@@ -114,7 +114,7 @@ fn mapped_memory_makes_the_driver_calls_of_vkgdr_0_1() -> Result {
     let path = std::env::temp_dir().join(format!("vkgdr-trace-{}", std::process::id()));
     // Of an earlier process with this number: the child appends.
     let _ = fs::remove_file(&path);
-    let mut command = child::command("trace::mapped_memory_makes_the_driver_calls_of_vkgdr_0_1", "trace")?;
+    let mut command = child::command("trace")?;
     command.env("SIMCUDA_TRACE", &path);
     child::run(command)?;
     let trace = fs::read_to_string(&path)?;

@@ -38,7 +38,7 @@ fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
     }
     let folder = Folder::new("libcuda")?;
     NAMES.iter().try_for_each(|name| folder.broken(name))?;
-    let mut command = child::command("cuda::a_missing_libcuda_is_an_error_that_says_what_to_install", OPEN)?;
+    let mut command = child::command(OPEN)?;
     folder.first_for(&mut command);
     refused(command, &["libcuda.so.1 could not be loaded", "libcuda.so.1: ", "install the NVIDIA driver"])
 }
@@ -55,7 +55,7 @@ fn each_missing_function_is_an_error_that_names_it() -> Result {
         if !without(&folder, function)? {
             return Ok(());
         }
-        let mut command = child::command("cuda::each_missing_function_is_an_error_that_names_it", OPEN)?;
+        let mut command = child::command(OPEN)?;
         folder.first_for(&mut command);
         let text = format!("libcuda.so.1 has no function {function}: install a newer NVIDIA driver");
         refused(command, &[&text])?;
@@ -77,7 +77,7 @@ fn nothing_is_lost_without_the_optional_functions() -> Result {
         if !without(&folder, function)? {
             return Ok(());
         }
-        let mut command = child::command("cuda::nothing_is_lost_without_the_optional_functions", USE)?;
+        let mut command = child::command(USE)?;
         folder.first_for(&mut command);
         assert_eq!(child::run(command)?, ["used"], "without {function}");
     }
@@ -93,7 +93,6 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
         eprintln!("skipped: only the simulated driver can be made to fail");
         return Ok(());
     }
-    let name = "cuda::a_driver_that_does_not_start_is_an_error_with_its_code";
     for (code, parts) in [
         (codes::NO_DEVICE, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
         (codes::UNKNOWN, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
@@ -103,7 +102,7 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
     ] {
         // Each of the child's four calls fails.
         let faults: Vec<_> = (1..=4).map(|nth| format!("cuInit:{nth}:{code}")).collect();
-        let mut command = child::command(name, OPEN)?;
+        let mut command = child::command(OPEN)?;
         command.env("SIMCUDA_FAIL", faults.join(","));
         refused(command, &parts)?;
     }

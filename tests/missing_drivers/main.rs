@@ -161,5 +161,5 @@ fn with_everything_in_place_it_opens() -> Result {
     if is_child()? {
         return Ok(());
     }
-    refused(child::command("with_everything_in_place_it_opens", OPEN)?, &["opened "])
+    refused(child::command(OPEN)?, &["opened "])
 }

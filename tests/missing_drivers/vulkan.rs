@@ -78,12 +78,12 @@ fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Optio
 }
 
 /// The child that changes the ICD after CUDA was initialised, and opens.
-fn with_icd(test: &str, icd: impl AsRef<Path>) -> Result<Command> {
-    in_role(OPEN_WITH_OTHER_ICD, test, icd)
+fn with_icd(icd: impl AsRef<Path>) -> Result<Command> {
+    in_role(OPEN_WITH_OTHER_ICD, icd)
 }
 
-fn in_role(role: &str, test: &str, icd: impl AsRef<Path>) -> Result<Command> {
-    let mut command = child::command(test, role)?;
+fn in_role(role: &str, icd: impl AsRef<Path>) -> Result<Command> {
+    let mut command = child::command(role)?;
     command.env(OTHER_ICD, icd.as_ref());
     Ok(command)
 }
@@ -102,7 +102,7 @@ fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
         folder.alias("libcuda.so.1", "libcuda.so")?;
         folder.patched(&loader, OTHER_LOADER, &rename)?;
     }
-    let mut command = child::command("vulkan::a_missing_libvulkan_is_an_error_that_says_what_to_install", OPEN)?;
+    let mut command = child::command(OPEN)?;
     folder.first_for(&mut command);
     refused_or_headless(
         command,
@@ -121,10 +121,10 @@ fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
     }
     let folder = Folder::new("no-vulkan")?;
     folder.broken(LOADER)?;
-    let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
+    let mut command = child::command(OPEN)?;
     folder.first_for(&mut command);
     refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])?;
-    let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
+    let mut command = child::command(OPEN)?;
     command.env("VK_DRIVER_FILES", NO_ICD);
     let said = command.output()?.stderr;
     let said = String::from_utf8_lossy(&said);
@@ -137,9 +137,8 @@ fn no_vulkan_driver_is_an_error_that_says_what_to_install() -> Result {
     if is_child()? {
         return Ok(());
     }
-    let name = "vulkan::no_vulkan_driver_is_an_error_that_says_what_to_install";
     let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused_or_headless(with_icd(name, NO_ICD)?, &parts)
+    refused_or_headless(with_icd(NO_ICD)?, &parts)
 }
 
 #[test]
@@ -147,7 +146,6 @@ fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() ->
     if is_child()? {
         return Ok(());
     }
-    let name = "vulkan::a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install";
     let folder = Folder::new("icd")?;
     folder.broken("libbroken.so")?;
     let icd = folder.path().join("icd.json");
@@ -159,7 +157,7 @@ fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() ->
         ),
     )?;
     let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused_or_headless(with_icd(name, &icd)?, &parts)
+    refused_or_headless(with_icd(&icd)?, &parts)
 }
 
 #[test]
@@ -176,11 +174,10 @@ fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
     let Some((_, library)) = lavapipe(&manifest, &text) else { return Ok(()) };
     let folder = Folder::new("headless")?;
     folder.alias(&library.to_string_lossy(), "libEGL_nvidia.so.0")?;
-    let name = "vulkan::nvidias_headless_driver_is_used_where_the_loader_finds_none";
-    let mut command = with_icd(name, NO_ICD)?;
+    let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);
     refused(command, &["opened "])?;
-    let mut command = in_role(USE_WITH_OTHER_ICD, name, NO_ICD)?;
+    let mut command = in_role(USE_WITH_OTHER_ICD, NO_ICD)?;
     folder.first_for(&mut command);
     assert_eq!(child::run(command)?, ["used"]);
     Ok(())
@@ -194,8 +191,7 @@ fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result 
     let folder = Folder::new("headless-broken")?;
     folder.broken("libEGL_nvidia.so.0")?;
     folder.broken("libGLX_nvidia.so.0")?;
-    let name = "vulkan::a_headless_driver_that_does_not_load_is_an_error_with_the_reason";
-    let mut command = with_icd(name, NO_ICD)?;
+    let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);
     let reason = folder.path().join("libEGL_nvidia.so.0").display().to_string();
     refused(
@@ -220,7 +216,7 @@ fn a_vulkan_driver_without_devices_is_an_error() -> Result {
         eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");
         return Ok(());
     };
-    refused(with_icd("vulkan::a_vulkan_driver_without_devices_is_an_error", &icd)?, &["NVIDIA"])
+    refused(with_icd(&icd)?, &["NVIDIA"])
 }
 
 #[test]
@@ -231,10 +227,9 @@ fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Res
     let folder = Folder::new("uuid")?;
     // lavapipe's UUID is derived from Mesa's name and version.
     let Some(icd) = patched_lavapipe(&folder, &[(b"mesa2", b"MESA2")])? else { return Ok(()) };
-    let name = "vulkan::a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows";
     let parts =
         ["no Vulkan device matching the CUDA device found: CUDA device 0 has UUID ", "Vulkan has llvmpipe", "NVIDIA"];
-    refused(with_icd(name, &icd)?, &parts)
+    refused(with_icd(&icd)?, &parts)
 }
 
 #[test]
@@ -250,8 +245,7 @@ fn a_vulkan_device_without_the_extension_is_an_error_that_names_it() -> Result {
     let other = EXTENSION.replace("_fd", "_xx");
     let change: [(&[u8], &[u8]); 1] = [(EXTENSION.as_bytes(), other.as_bytes())];
     let Some(icd) = patched_lavapipe(&folder, &change)? else { return Ok(()) };
-    let name = "vulkan::a_vulkan_device_without_the_extension_is_an_error_that_names_it";
-    refused(with_icd(name, &icd)?, &["llvmpipe", "has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"])
+    refused(with_icd(&icd)?, &["llvmpipe", "has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"])
 }
 
 #[test]
@@ -262,7 +256,7 @@ fn a_search_that_finds_no_driver_is_made_once() -> Result {
     let folder = Folder::new("search")?;
     // Of the two names, the library tries this one for the error's cause alone.
     folder.broken("libGLX_nvidia.so.0")?;
-    let mut command = with_icd("vulkan::a_search_that_finds_no_driver_is_made_once", NO_ICD)?;
+    let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);
     // The dynamic linker lists what it opens.
     let list = folder.path().join("opened");
@@ -362,8 +356,7 @@ fn a_search_keeps_no_thread_from_the_gpu_that_does_not_search() -> Result {
     }
     let folder = Folder::new("endless")?;
     assert!(Command::new("mkfifo").arg(library(folder.path())).status()?.success());
-    let name = "vulkan::a_search_keeps_no_thread_from_the_gpu_that_does_not_search";
-    let mut command = with_icd(name, NO_ICD)?;
+    let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);
     assert_eq!(child::run(command)?, ["opened"]);
     Ok(())

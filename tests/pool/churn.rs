@@ -12,7 +12,7 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 const BLOCK: usize = 128 << 10;
 const LENGTHS: [usize; 6] = [4, 64, 1000, 4096, 20_000, 200_000];
 
-/// Memory that begins with a number: all of it, or a slice.
+/// Memory that is filled with a number: all of it, or a slice.
 struct Item {
     memory: Memory,
     number: u32,
@@ -20,9 +20,9 @@ struct Item {
 
 impl Item {
     fn check(&self) {
-        let mut first = [0_u32];
-        assert!(self.memory.read(0, &mut first).is_ok());
-        assert_eq!(first[0], self.number, "memory that something else wrote to");
+        let mut words = vec![0_u32; self.memory.len() / 4];
+        assert!(self.memory.read(0, &mut words).is_ok());
+        assert!(words.iter().all(|word| *word == self.number), "memory that something else wrote to");
     }
 
     fn end(self, random: &mut Random) -> vkgdr::Result<()> {
@@ -76,7 +76,7 @@ impl World {
         if random.below(4) == 0 {
             assert_ne!(memory.device_ptr(), 0);
         }
-        memory.write(0, &[number])?;
+        memory.fill(.., number)?;
         let memory = if random.below(6) == 0 { memory.slice(..4)? } else { memory };
         Ok(Item { memory, number })
     }

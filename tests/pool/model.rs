@@ -1,11 +1,8 @@
-//! Pools against a naive model: random traces, several threads, and fill patterns that show any overlap.
-
-use std::sync::Mutex;
-use std::thread;
+//! Pools against a naive model: random traces, and fill patterns that show any overlap.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use support::{Random, Result};
+use support::Result;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const BLOCK: usize = 256 << 10;
@@ -121,79 +118,5 @@ fn random_traces_agree_with_the_model() -> Result {
     let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(trace in prop::collection::vec(step(), 1..250))| run(&gpu, trace)?);
     assert_eq!(gpu.live_allocations(), before);
-    Ok(())
-}
-
-/// Chunks passed between the threads of the next test.
-type Exchange = Mutex<Vec<Filled>>;
-
-fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
-    const STEPS: u32 = 4000;
-    let mut random = Random::new(seed.into());
-    let mut live: Vec<Filled> = Vec::new();
-    let mut damaged = 0;
-    let lock = || exchange.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for step in 0..STEPS {
-        if random.below(50) < 26 && live.len() < 100 {
-            let most = [64, 500, 4000, 20_000][random.below(4)];
-            let words = 1 + random.below(most);
-            live.push(Filled::new(pool, words * 4, seed * STEPS + step)?);
-        } else if !live.is_empty() {
-            let mut filled = live.swap_remove(random.below(live.len()));
-            damaged += usize::from(!filled.is_intact()?);
-            match random.below(4) {
-                // For another thread to free.
-                0 => lock().push(filled),
-                1 => {
-                    filled.region = filled.memory.as_ref().map(|memory| memory.slice(..4)).transpose()?;
-                    // The memory is freed here and its region by another thread, in either order.
-                    let region = Filled { memory: None, region: filled.region.take(), ..filled };
-                    lock().push(region);
-                }
-                2 => assert_ne!(filled.memory.as_ref().map(|memory| memory.device_ptr()), Some(0)),
-                _ => {}
-            }
-        }
-        if random.below(3) == 0 {
-            let other = lock().pop();
-            damaged += usize::from(other.is_some_and(|filled| !filled.is_intact().unwrap_or(false)));
-        }
-        match random.below(1000) {
-            0 => assert!(pool.trim(random.below(8) * BLOCK).is_multiple_of(BLOCK)),
-            1 => pool.release_unused(),
-            2 => assert!(pool.free_chunks() < 1 << 20 && pool.active_bytes() < 1 << 30),
-            _ => {}
-        }
-    }
-    for filled in live {
-        damaged += usize::from(!filled.is_intact()?);
-    }
-    Ok(damaged)
-}
-
-#[test]
-fn eight_threads_never_see_each_others_bytes() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let before = gpu.live_allocations();
-    let pool = Pool::new(&gpu, options())?;
-    let exchange = Exchange::default();
-    let damaged: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (1..=8)
-            .map(|seed| {
-                scope.spawn({
-                    let (pool, exchange) = (&pool, &exchange);
-                    move || work(pool, exchange, seed)
-                })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join()).collect()
-    });
-    for result in damaged {
-        assert_eq!(result.map_err(|_| "a thread panicked")??, 0, "chunks overwritten by others");
-    }
-    drop(exchange);
-    assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
-    pool.release_unused();
-    assert_eq!((pool.free_chunks(), pool.managed_bytes(), gpu.live_allocations()), (0, 0, before));
     Ok(())
 }

@@ -5,9 +5,7 @@ use std::thread;
 
 use support::cuda::{self, Context, PrimaryContext};
 use support::ledger::{Live, all_calls};
-use support::{
-    HOST_VIEWS, Random, Result, assert_says, device_read, host_read, host_write, pattern, refused, supported,
-};
+use support::{Random, Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -50,58 +48,6 @@ fn try_allocate_finds_what_is_free_and_makes_nothing() -> Result {
     assert_active(&pool, 1, 900);
     for impossible in [0, 1 << 20] {
         assert!(pool.try_allocate(impossible).is_none(), "{impossible} bytes");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_chunk_does_what_memory_does() -> Result {
-    for flags in [NONE, OpenFlags::FORCE_NON_COHERENT] {
-        let (context, gpu) = support::open(flags)?;
-        for kind in supported(&gpu, &HOST_VIEWS) {
-            let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
-            let neighbours = [pool.allocate(1000)?, pool.allocate(1000)?];
-            let chunk = pool.allocate(1000)?;
-            let others = [&neighbours[0], &neighbours[1]];
-            for other in others {
-                host_write(other, 0, &[0xee; 1000])?;
-            }
-            assert_eq!((chunk.len(), chunk.kind(), chunk.is_empty()), (1000, kind, false));
-            assert_eq!((chunk.context(), pool.context(), pool.kind()), (context.raw(), context.raw(), kind));
-            assert!(chunk.device_ptr().is_multiple_of(64));
-            assert!(chunk.host_ptr().is_some_and(|pointer| pointer.addr().get().is_multiple_of(64)));
-
-            host_write(&chunk, 0, &pattern(1000, 1))?;
-            assert!(device_read(chunk.device_ptr(), 1000) == pattern(1000, 1));
-            cuda::memcpy_htod(chunk.device_ptr() + 1, &pattern(999, 2));
-            assert!(host_read(&chunk, 1, 999)? == pattern(999, 2));
-            chunk.fill(500.., 7_u8)?;
-            chunk.flush(500..)?;
-            chunk.map(vkgdr::MapMode::Write, ..)?.finish()?;
-            let part = chunk.slice(900..)?;
-            assert_eq!(part.device_ptr(), chunk.device_ptr() + 900);
-            assert!(host_read(&part, 0, 100)? == [7; 100]);
-            let beyond = refused(chunk.write(0, &[0_u8; 1001]));
-            assert!(matches!(beyond, Error::OutOfRange { offset: 0, len: 1001, size: 1000 }), "{beyond}");
-            for other in others {
-                assert!(host_read(other, 0, 1000)? == [0xee; 1000], "a neighbouring chunk was overwritten");
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn device_memory_has_chunks_without_a_host_view() -> Result {
-    let (_context, _gpu, pool) = open(PoolOptions::new(MemoryKind::Device))?;
-    let chunks = [pool.allocate(1 << 12)?, pool.allocate(1 << 12)?];
-    for (chunk, seed) in chunks.iter().zip(1..) {
-        assert!(chunk.host_ptr().is_none());
-        assert!(matches!(refused(chunk.write(0, &[1_u8])), Error::NoHostView { .. }));
-        cuda::memcpy_htod(chunk.device_ptr(), &pattern(1 << 12, seed));
-    }
-    for (chunk, seed) in chunks.iter().zip(1..) {
-        assert!(device_read(chunk.device_ptr(), 1 << 12) == pattern(1 << 12, seed));
     }
     Ok(())
 }

@@ -44,10 +44,10 @@ fn assert_nothing_is_left(before: &BTreeSet<String>) {
     assert!(new.is_empty(), "left behind: {new:?}");
 }
 
-/// Starts `test` again in a role, and waits until it reports that it is running. The second value reads its later
+/// Starts this test again in a role, and waits until it reports that it is running. The second value reads its later
 /// standard error.
-fn start(test: &str, role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
-    let mut command = child::command(test, role)?;
+fn start(role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
+    let mut command = child::command(role)?;
     let mut started = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let errors = started.stderr.take().ok_or("no standard error")?;
     let mut lines = BufReader::new(errors);
@@ -101,7 +101,7 @@ fn children_killed_at_random_moments_leave_nothing_behind() -> Result {
     let (before, files) = (State::take(), leftovers());
     let mut random = Random::new(u64::from(std::process::id()));
     for _ in 0..rounds(8, 3) {
-        let (mut child, _errors) = start("ends::children_killed_at_random_moments_leave_nothing_behind", "work")?;
+        let (mut child, _errors) = start("work")?;
         thread::sleep(Duration::from_micros(random.below(30_000) as u64));
         send(&child, libc::SIGKILL)?;
         assert_eq!(child.wait()?.signal(), Some(libc::SIGKILL));
@@ -145,14 +145,13 @@ fn copy_for_ever(way: &str) -> Result {
 
 #[test]
 fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
-    const NAME: &str = "ends::a_process_ends_by_the_signal_while_it_copies_and_prints_nothing";
     if let Some(way) = child::role() {
         return copy_for_ever(&way);
     }
     let mut random = Random::new(u64::from(std::process::id()));
     for way in ["cpu", "engine", "stream"] {
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            let (mut child, mut errors) = start(NAME, way)?;
+            let (mut child, mut errors) = start(way)?;
             thread::sleep(Duration::from_micros(random.below(20_000) as u64));
             send(&child, signal)?;
             let status = child.wait()?;

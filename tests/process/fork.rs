@@ -305,9 +305,8 @@ fn the_child_of_a_forked_child_is_refused_too() -> Result {
 
 #[test]
 fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
-    const NAME: &str = "fork::the_child_of_a_process_that_has_opened_nothing_may";
     if child::role().is_none() {
-        assert_eq!(child::run(child::command(NAME, "open after a fork")?)?, ["opened"]);
+        assert_eq!(child::run(child::command("open after a fork")?)?, ["opened"]);
         return Ok(());
     }
     let use_it = || -> Result {
@@ -327,9 +326,8 @@ fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
 /// Another library may have initialized the driver in the parent, which this crate cannot know.
 #[test]
 fn a_child_whose_parent_only_used_cuda_directly_is_told_to_exec() -> Result {
-    const NAME: &str = "fork::a_child_whose_parent_only_used_cuda_directly_is_told_to_exec";
     if child::role().is_none() {
-        assert_eq!(child::run(child::command(NAME, "another library's driver")?)?, ["told"]);
+        assert_eq!(child::run(child::command("another library's driver")?)?, ["told"]);
         return Ok(());
     }
     // SAFETY: no requirements beyond the argument.

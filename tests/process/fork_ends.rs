@@ -284,8 +284,7 @@ fn children_forked_while_a_thread_remembers_a_context_record_no_event_and_do_not
 /// show it, and few of its children fall into that time: hence many such processes.
 #[test]
 fn children_forked_while_the_gpu_is_opened_first_are_refused_and_do_not_hang() -> Result {
-    let name = "fork_ends::children_forked_while_the_gpu_is_opened_first_are_refused_and_do_not_hang";
-    child::afresh(name, fork_during_first_opens)
+    child::afresh(fork_during_first_opens)
 }
 
 fn fork_during_first_opens() -> Result {

@@ -15,9 +15,9 @@ const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 5001;
 
 /// Starts `test` of this binary in a role, with the other end of the returned socket.
-fn start(test: &str, role: &str) -> Result<(UnixStream, Child)> {
+fn start(role: &str) -> Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
-    let child = child::command(test, role)?.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+    let child = child::command(role)?.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
     Ok((ours, child))
 }
 
@@ -60,7 +60,7 @@ fn both_sides_of_two_processes_share_the_bytes() -> Result {
         }
         return Ok(());
     }
-    let (mut socket, child) = start("ipc::both_sides_of_two_processes_share_the_bytes", "receiver")?;
+    let (mut socket, child) = start("receiver")?;
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
@@ -89,7 +89,7 @@ fn the_bytes_outlive_the_process_that_sent_them() -> Result {
         }
         return Ok(());
     }
-    let (socket, child) = start("ipc::the_bytes_outlive_the_process_that_sent_them", "sender")?;
+    let (socket, child) = start("sender")?;
     join(child)?;
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &kinds) {

@@ -80,8 +80,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
         return support::skip("the descriptors that a real driver opens for itself are not known");
     }
     if child::role().is_none() {
-        let name = "limits::with_64_descriptors_errors_name_the_limit_and_leave_nothing";
-        assert_eq!(child::run(child::command(name, "64")?)?, ["done"]);
+        assert_eq!(child::run(child::command("64")?)?, ["done"]);
         return Ok(());
     }
     let done = || child::say("done");
@@ -125,8 +124,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
 #[test]
 fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> Result {
     if child::role().is_none() {
-        let name = "limits::without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works";
-        assert_eq!(child::run(child::command(name, "none")?)?, ["done"]);
+        assert_eq!(child::run(child::command("none")?)?, ["done"]);
         return Ok(());
     }
     let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
@@ -157,9 +155,8 @@ fn address_space() -> Result<u64> {
 #[test]
 fn registered_pages_that_the_system_refuses_name_the_call_and_leave_nothing() -> Result {
     const LEN: usize = 64 << 20;
-    let name = "limits::registered_pages_that_the_system_refuses_name_the_call_and_leave_nothing";
     if child::role().is_none() {
-        assert_eq!(child::run(child::command(name, "limited")?)?, ["done"]);
+        assert_eq!(child::run(child::command("limited")?)?, ["done"]);
         return Ok(());
     }
     let done = || child::say("done");

@@ -281,7 +281,7 @@ fn invalidation_unix_sock_shared_fd_gdr_map() -> Result {
         host_write(&other, 0, &pattern(SIZE, 8))?;
         let (ours, theirs) = UnixStream::pair()?;
         send_descriptor(ours.as_fd(), memory.export_fd()?.as_fd())?;
-        let mut command = child::command("sanity::invalidation_unix_sock_shared_fd_gdr_map", &kind.to_string())?;
+        let mut command = child::command(&kind.to_string())?;
         command.stdin(OwnedFd::from(theirs));
         assert_eq!(child::run(command)?, ["answered"]);
         assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 7));

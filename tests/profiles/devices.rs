@@ -16,8 +16,8 @@ fn both_gpus() -> Result<[Vkgdr; 2]> {
 }
 
 /// Runs a check with two GPUs, listed by Vulkan in CUDA's order.
-fn with_two(test: &str, check: fn() -> Result) -> Result {
-    under("two-gpus", &format!("devices::{test}"), check)
+fn with_two(check: fn() -> Result) -> Result {
+    under("two-gpus", check)
 }
 
 fn each_gpu_is_its_own() -> Result {
@@ -43,17 +43,17 @@ fn each_gpu_is_its_own() -> Result {
 
 #[test]
 fn the_second_gpus_memory_is_the_second_gpus() -> Result {
-    with_two("the_second_gpus_memory_is_the_second_gpus", each_gpu_is_its_own)
+    with_two(each_gpu_is_its_own)
 }
 
 #[test]
 fn vulkans_order_of_two_gpus_does_not_matter() -> Result {
-    under("two-gpus-swapped", "devices::vulkans_order_of_two_gpus_does_not_matter", each_gpu_is_its_own)
+    under("two-gpus-swapped", each_gpu_is_its_own)
 }
 
 #[test]
 fn a_context_of_the_other_gpu_is_refused_and_both_are_named() -> Result {
-    with_two("a_context_of_the_other_gpu_is_refused_and_both_are_named", || {
+    with_two(|| {
         let [_, second] = both_gpus()?;
         let _context = Context::create(0);
         for error in [refused(Memory::allocate(&second, 1, MAPPED)), refused(RawMemory::allocate(&second, 1, MAPPED))] {
@@ -68,7 +68,7 @@ fn a_context_of_the_other_gpu_is_refused_and_both_are_named() -> Result {
 
 #[test]
 fn memory_is_freed_in_its_own_gpus_context_whichever_is_current() -> Result {
-    with_two("memory_is_freed_in_its_own_gpus_context_whichever_is_current", || {
+    with_two(|| {
         let gpus = [Vkgdr::open_primary_context(0, NONE)?, Vkgdr::open_primary_context(1, NONE)?];
         let memories = [Memory::allocate(&gpus[0], 1000, MAPPED)?, Memory::allocate(&gpus[1], 1000, MAPPED)?];
         assert_ne!(memories[0].context(), memories[1].context());
@@ -106,8 +106,7 @@ fn no_mapped_memory() -> Result<[Error; 4]> {
 
 #[test]
 fn a_gpu_that_vulkan_does_not_know_has_no_mapped_memory_and_lists_what_vulkan_knows() -> Result {
-    let name = "devices::a_gpu_that_vulkan_does_not_know_has_no_mapped_memory_and_lists_what_vulkan_knows";
-    under("foreign-uuid", name, || {
+    under("foreign-uuid", || {
         for error in no_mapped_memory()? {
             assert!(matches!(error, Error::NoVulkan { .. }), "{error}");
             let parts = ["no Vulkan device matching the CUDA device", "CUDA device 0 has UUID", "Vulkan has llvmpipe"];
@@ -119,8 +118,7 @@ fn a_gpu_that_vulkan_does_not_know_has_no_mapped_memory_and_lists_what_vulkan_kn
 
 #[test]
 fn without_the_extension_there_is_no_mapped_memory_and_the_error_names_it() -> Result {
-    let name = "devices::without_the_extension_there_is_no_mapped_memory_and_the_error_names_it";
-    under("no-external-memory", name, || {
+    under("no-external-memory", || {
         for error in no_mapped_memory()? {
             assert!(matches!(error, Error::Extension { .. }), "{error}");
             assert_says(&error, &["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]);

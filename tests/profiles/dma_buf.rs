@@ -58,7 +58,6 @@ fn check_card_memory(gpu: &Vkgdr, kind: MemoryKind) -> Result {
 
 #[test]
 fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
-    const TEST: &str = "dma_buf::memory_for_cards_is_allocated_by_cuda_and_mapped";
     let with_dma_buf = |gpu: &Vkgdr, kind| Memory::allocate_with(gpu, 1, AllocateOptions::new(kind).with_dma_buf());
     let both = || {
         let (_context, gpu) = open()?;
@@ -68,9 +67,9 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
         assert!(matches!(host, Error::NoDmaBuf { kind: MemoryKind::Host }), "{host}");
         Ok(())
     };
-    under("dma-buf", TEST, both)?;
-    under("dma-buf-no-vulkan", TEST, both)?;
-    under("dma-buf-no-mmap", TEST, || {
+    under("dma-buf", both)?;
+    under("dma-buf-no-vulkan", both)?;
+    under("dma-buf-no-mmap", || {
         let (_context, gpu) = open()?;
         let mapped = refused(with_dma_buf(&gpu, MemoryKind::Mapped));
         assert!(matches!(mapped, Error::NoMapping { reason: NoMapping::NoMmap { device: 0 }, .. }), "{mapped}");
@@ -79,7 +78,7 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
         assert_eq!(Memory::allocate_with(&gpu, 1, options)?.kind(), MemoryKind::Device);
         Ok(())
     })?;
-    under("rebar", TEST, || {
+    under("rebar", || {
         let (_context, gpu) = open()?;
         let device = refused(with_dma_buf(&gpu, MemoryKind::Device));
         assert!(matches!(device, Error::NoMapping { reason: NoMapping::NoExport { device: 0 }, .. }), "{device}");
@@ -91,8 +90,7 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
 
 #[test]
 fn without_vulkan_mapped_memory_is_cudas() -> Result {
-    const TEST: &str = "dma_buf::without_vulkan_mapped_memory_is_cudas";
-    under("dma-buf-no-vulkan", TEST, || {
+    under("dma-buf-no-vulkan", || {
         let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
         assert!(gpu.supports(MemoryKind::Mapped));
         assert_eq!(gpu.memory_info(MemoryKind::Mapped)?.source, MemoryInfoSource::Cuda);
@@ -118,8 +116,7 @@ fn without_vulkan_mapped_memory_is_cudas() -> Result {
 
 #[test]
 fn memory_that_does_not_fit_the_bar_heap_is_cudas() -> Result {
-    const TEST: &str = "dma_buf::memory_that_does_not_fit_the_bar_heap_is_cudas";
-    under("dma-buf-bar256", TEST, || {
+    under("dma-buf-bar256", || {
         let (_context, gpu) = open()?;
         let source = |memory: &Memory| memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN;
         let memory: Vec<_> =

@@ -77,15 +77,13 @@ fn follow_the_model() -> Result {
 
 #[test]
 fn both_views_hold_the_same_bytes_under_random_writes_of_both_sides() -> Result {
-    const TEST: &str = "existing::both_views_hold_the_same_bytes_under_random_writes_of_both_sides";
     ["dma-buf", "dma-buf-cached", "dma-buf-no-vulkan"]
         .into_iter()
-        .try_for_each(|profile| under(profile, TEST, follow_the_model))
+        .try_for_each(|profile| under(profile, follow_the_model))
 }
 
 #[test]
 fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
-    const TEST: &str = "existing::a_mapping_is_mapped_memory_with_the_drivers_properties";
     let check = |cached| {
         move || {
             let (_context, gpu) = open()?;
@@ -101,8 +99,8 @@ fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
             Ok(())
         }
     };
-    under("dma-buf", TEST, check(false))?;
-    under("dma-buf-cached", TEST, check(true))
+    under("dma-buf", check(false))?;
+    under("dma-buf-cached", check(true))
 }
 
 /// Memory memory of each kind is refused, with `reason` for device memory.
@@ -121,23 +119,21 @@ fn refuse_all(reason: NoMapping, says: &[&str]) -> Result {
 
 #[test]
 fn what_a_driver_or_a_gpu_cannot_do_is_named_with_what_works_instead() -> Result {
-    const TEST: &str = "existing::what_a_driver_or_a_gpu_cannot_do_is_named_with_what_works_instead";
     let old = NoMapping::Driver { version: 13_000 };
-    under("rebar", TEST, || refuse_all(old, &["the driver supports CUDA 13.0", "needs CUDA 13.3"]))?;
-    under("gb10", TEST, || refuse_all(old, &["CUDA 13.3"]))?;
+    under("rebar", || refuse_all(old, &["the driver supports CUDA 13.0", "needs CUDA 13.3"]))?;
+    under("gb10", || refuse_all(old, &["CUDA 13.3"]))?;
     let no_mmap = NoMapping::NoMmap { device: 0 };
-    under("dma-buf-no-mmap", TEST, || refuse_all(no_mmap, &["device attribute 152 is 0 or unknown"]))
+    under("dma-buf-no-mmap", || refuse_all(no_mmap, &["device attribute 152 is 0 or unknown"]))
 }
 
 #[test]
 fn a_driver_before_13_3_is_the_reason_whatever_the_gpu_could_do() -> Result {
-    const TEST: &str = "existing::a_driver_before_13_3_is_the_reason_whatever_the_gpu_could_do";
     if child::role().is_some() {
         refuse_all(NoMapping::Driver { version: 13_020 }, &["the driver supports CUDA 13.2"])?;
         child::say("done");
         return Ok(());
     }
-    let Some(mut command) = command("dma-buf", TEST, "old")? else { return Ok(()) };
+    let Some(mut command) = command("dma-buf", "old")? else { return Ok(()) };
     command.env("SIMCUDA_DRIVER_VERSION", "13020");
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
@@ -145,8 +141,7 @@ fn a_driver_before_13_3_is_the_reason_whatever_the_gpu_could_do() -> Result {
 
 #[test]
 fn memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused() -> Result {
-    const TEST: &str = "existing::memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let reason = |mapping: vkgdr::Result<Memory>| match refused(mapping) {
             Error::NoMapping { reason, .. } => reason,
@@ -185,8 +180,7 @@ fn memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused() -> Resul
 
 #[test]
 fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
-    const TEST: &str = "existing::memory_of_a_card_is_described_by_descriptor_and_offset";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let memory = CudaMemory::device(3 * PAGE);
         let view = support::map_existing(&gpu, memory.address() + 70_000, 1000, MappingFlags::empty())?;
@@ -210,7 +204,6 @@ fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
 
 #[test]
 fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
-    const TEST: &str = "existing::memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it";
     let check = || {
         let (_context, gpu) = open()?;
         let exports = Calls::of("cuMemGetHandleForAddressRange");
@@ -235,9 +228,9 @@ fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
         assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
         Ok(())
     };
-    under("rebar", TEST, check)?;
-    under("dma-buf", TEST, check)?;
-    under("dma-buf-no-vulkan", TEST, || {
+    under("rebar", check)?;
+    under("dma-buf", check)?;
+    under("dma-buf-no-vulkan", || {
         // Device memory is CUDA's here.
         let (_context, gpu) = open()?;
         let memory = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;

@@ -32,7 +32,6 @@ fn import(raw: &Raw, memory_type: u32) -> Result<CUresult> {
 
 #[test]
 fn cuda_refuses_system_memory_if_the_profile_says_so() -> Result {
-    let name = "imports::cuda_refuses_system_memory_if_the_profile_says_so";
     let check = |expected: CUresult| {
         move || {
             let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
@@ -41,8 +40,8 @@ fn cuda_refuses_system_memory_if_the_profile_says_so() -> Result {
             Ok(())
         }
     };
-    under("rebar", name, check(CUresult::CUDA_SUCCESS))?;
-    under("host-import-refused", name, check(CUresult::CUDA_ERROR_NOT_SUPPORTED))
+    under("rebar", check(CUresult::CUDA_SUCCESS))?;
+    under("host-import-refused", check(CUresult::CUDA_ERROR_NOT_SUPPORTED))
 }
 
 /// CUDA's answers to imports of memory that is dedicated, that is dedicated without the flag, and, where Vulkan allows it, that
@@ -59,7 +58,6 @@ fn dedicated_imports(raw: &Raw, plain: bool) -> Result<Vec<CUresult>> {
 
 #[test]
 fn cuda_takes_only_dedicated_memory_if_the_profile_says_so() -> Result {
-    let name = "imports::cuda_takes_only_dedicated_memory_if_the_profile_says_so";
     const GOOD: CUresult = CUresult::CUDA_SUCCESS;
     const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
     let check = |expected: &'static [CUresult], told: bool| {
@@ -71,9 +69,9 @@ fn cuda_takes_only_dedicated_memory_if_the_profile_says_so() -> Result {
             Ok(())
         }
     };
-    under("rebar", name, check(&[GOOD; 3], false))?;
-    under("needs-dedicated", name, check(&[GOOD, BAD, BAD], false))?;
-    under("dedicated-only", name, check(&[GOOD, BAD], true))
+    under("rebar", check(&[GOOD; 3], false))?;
+    under("needs-dedicated", check(&[GOOD, BAD, BAD], false))?;
+    under("dedicated-only", check(&[GOOD, BAD], true))
 }
 
 #[test]
@@ -81,7 +79,6 @@ fn imported_memory_cannot_be_exported_again_if_the_profile_says_so() -> Result {
     if validated() {
         return skip("the validation layer ends a process that attempts this");
     }
-    let name = "imports::imported_memory_cannot_be_exported_again_if_the_profile_says_so";
     let check = |types: Handles, again: Option<vk::Result>| {
         move || {
             let raw = Raw::open()?;
@@ -92,13 +89,12 @@ fn imported_memory_cannot_be_exported_again_if_the_profile_says_so() -> Result {
             Ok(())
         }
     };
-    under("rebar", name, check(Handles::OPAQUE_FD, None))?;
-    under("no-export-of-imports", name, check(Handles::empty(), Some(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)))
+    under("rebar", check(Handles::OPAQUE_FD, None))?;
+    under("no-export-of-imports", check(Handles::empty(), Some(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)))
 }
 
 #[test]
 fn cuda_calls_imported_system_memory_host_memory_if_the_profile_says_so() -> Result {
-    let name = "imports::cuda_calls_imported_system_memory_host_memory_if_the_profile_says_so";
     let check = |system: CUmemorytype| {
         move || {
             let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
@@ -110,13 +106,13 @@ fn cuda_calls_imported_system_memory_host_memory_if_the_profile_says_so() -> Res
             Ok(())
         }
     };
-    under("rebar", name, check(CUmemorytype::CU_MEMORYTYPE_DEVICE))?;
-    under("pointer-type-host", name, check(CUmemorytype::CU_MEMORYTYPE_HOST))
+    under("rebar", check(CUmemorytype::CU_MEMORYTYPE_DEVICE))?;
+    under("pointer-type-host", check(CUmemorytype::CU_MEMORYTYPE_HOST))
 }
 
 #[test]
 fn memory_of_another_gpu_is_refused_by_both_drivers() -> Result {
-    under("two-gpus", "imports::memory_of_another_gpu_is_refused_by_both_drivers", || {
+    under("two-gpus", || {
         let gpus = [Raw::open_number(0)?, Raw::open_number(1)?];
         for (number, context) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             let (_context, same) = (PrimaryContext::retain_and_push(context), number == context);
@@ -132,7 +128,7 @@ fn memory_of_another_gpu_is_refused_by_both_drivers() -> Result {
 
 #[test]
 fn without_vulkan_cuda_has_a_gpu_and_the_loader_no_driver() -> Result {
-    under("no-vulkan", "imports::without_vulkan_cuda_has_a_gpu_and_the_loader_no_driver", || {
+    under("no-vulkan", || {
         let _context = PrimaryContext::retain_and_push(0);
         let error = Raw::open().err().ok_or("there is a Vulkan device")?;
         assert_eq!(error.downcast_ref(), Some(&vk::Result::ERROR_INCOMPATIBLE_DRIVER), "{error}");
@@ -144,8 +140,7 @@ fn without_vulkan_cuda_has_a_gpu_and_the_loader_no_driver() -> Result {
 
 #[test]
 fn the_hosts_view_of_imported_memory_is_registered_as_io_memory_only() -> Result {
-    let name = "imports::the_hosts_view_of_imported_memory_is_registered_as_io_memory_only";
-    under("rebar", name, || {
+    under("rebar", || {
         const PAGE: usize = 4096;
         let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
         for memory_type in [SYSTEM, VIDEO] {
@@ -168,8 +163,7 @@ fn the_hosts_view_of_imported_memory_is_registered_as_io_memory_only() -> Result
 
 #[test]
 fn an_imported_descriptor_stays_open_until_the_import_is_destroyed() -> Result {
-    let name = "imports::an_imported_descriptor_stays_open_until_the_import_is_destroyed";
-    under("rebar", name, || {
+    under("rebar", || {
         let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
         // The first import opens what the drivers keep.
         assert_eq!(import(&raw, VIDEO)?, CUresult::CUDA_SUCCESS);
@@ -205,13 +199,12 @@ fn an_export_or_a_dedication_that_breaks_vulkans_rules_ends_the_process_with_the
     if let Some(role) = child::role() {
         return break_a_rule(&role);
     }
-    let name = "imports::an_export_or_a_dedication_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
     for (rule, profile) in RULES {
         // The validation layer does not know that the profile's device asks for it.
         if validated() && profile != "rebar" {
             continue;
         }
-        let Some(mut command) = command(profile, name, rule)? else { return Ok(()) };
+        let Some(mut command) = command(profile, rule)? else { return Ok(()) };
         let output = command.output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");

@@ -19,7 +19,7 @@ fn types(gpu: &Vkgdr) -> Vec<(Property, u32)> {
 
 #[test]
 fn with_resizable_bar_all_of_the_video_memory_can_be_mapped() -> Result {
-    under("rebar", "kinds::with_resizable_bar_all_of_the_video_memory_can_be_mapped", || {
+    under("rebar", || {
         let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
         let local = Property::DEVICE_LOCAL;
         let seen = Property::HOST_VISIBLE | Property::HOST_COHERENT;
@@ -35,7 +35,7 @@ fn with_resizable_bar_all_of_the_video_memory_can_be_mapped() -> Result {
 
 #[test]
 fn mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache() -> Result {
-    under("rebar", "kinds::mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache", || {
+    under("rebar", || {
         let (_context, gpu) = support::open(NONE)?;
         for (kind, cached) in [(MemoryKind::Mapped, false), (MemoryKind::Host, true)] {
             let memory = Memory::allocate(&gpu, 5000, kind)?;
@@ -49,7 +49,7 @@ fn mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache() -> Result {
 
 #[test]
 fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> Result {
-    under("bar256", "kinds::without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room", || {
+    under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let mapped = MemoryKind::Mapped;
         assert_eq!(gpu.memory_type_of(mapped)?.heap, 2);
@@ -103,9 +103,8 @@ fn served(gpu: &Vkgdr) -> [Option<u32>; 3] {
 
 #[test]
 fn the_memory_types_of_newer_and_older_drivers_serve_all_kinds() -> Result {
-    let name = "kinds::the_memory_types_of_newer_and_older_drivers_serve_all_kinds";
     for (profile, count, expected) in [("types-5", 5, [4, 3, 1]), ("types-11", 11, [10, 9, 6])] {
-        under(profile, name, || {
+        under(profile, || {
             let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
             assert_eq!((gpu.memory_types().len(), served(&gpu)), (count, expected.map(Some)));
             assert_eq!(gpu.memory_info(MemoryKind::Mapped)?.total, 214 << 20);
@@ -124,9 +123,8 @@ fn the_memory_types_of_newer_and_older_drivers_serve_all_kinds() -> Result {
 
 #[test]
 fn coherent_gpus_have_cached_mapped_memory_that_is_copied_as_any_other() -> Result {
-    let name = "kinds::coherent_gpus_have_cached_mapped_memory_that_is_copied_as_any_other";
     for (profile, expected, heaps) in [("gb10", [1, 1, 0], 1), ("gh200", [4, 3, 1], 2)] {
-        under(profile, name, || {
+        under(profile, || {
             let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
             assert_eq!(served(&gpu), expected.map(Some));
             let last = gpu.memory_types().iter().map(|found| found.heap).max();
@@ -145,7 +143,7 @@ fn coherent_gpus_have_cached_mapped_memory_that_is_copied_as_any_other() -> Resu
 
 #[test]
 fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
-    under("bar256", "kinds::a_pool_fills_the_bar_and_gives_it_back", || {
+    under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
         let mut chunks = Vec::new();
@@ -168,7 +166,7 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
 
 #[test]
 fn imported_memory_is_not_counted_twice() -> Result {
-    under("bar256", "kinds::imported_memory_is_not_counted_twice", || {
+    under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, 110 * MIB, MemoryKind::Mapped)?;
         let fd = memory.export_fd()?;
@@ -182,8 +180,7 @@ fn imported_memory_is_not_counted_twice() -> Result {
 
 #[test]
 fn without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to_do() -> Result {
-    let name = "kinds::without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to_do";
-    under("no-bar", name, || {
+    under("no-bar", || {
         let (_context, gpu) = support::open(NONE)?;
         assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [false, true, true]);
         let errors = [
@@ -206,7 +203,7 @@ fn without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to
 
 #[test]
 fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
-    under("bar256", "kinds::a_shortage_of_descriptors_is_not_taken_for_a_full_bar", || {
+    under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let Some(layer) = support::vklayer() else { return support::skip("needs the fault layer") };
         // What a driver that keeps memory in files returns without descriptors.
@@ -237,8 +234,7 @@ fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
 
 #[test]
 fn a_kind_that_a_driver_was_seen_to_refuse_is_not_named_as_one_that_would_work() -> Result {
-    let name = "kinds::a_kind_that_a_driver_was_seen_to_refuse_is_not_named_as_one_that_would_work";
-    under("bar256", name, || {
+    under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let Some(sim) = support::simcuda() else { return support::skip("needs the simulated CUDA driver") };
         support::refuse_imports(sim);

@@ -12,8 +12,8 @@ const ATOM: usize = 256;
 const LEN: usize = 4 * ATOM;
 
 /// Runs a check on memory of both kinds with a host view, zero in both views.
-fn each_kind(test: &str, check: impl Fn(&Memory) -> Result) -> Result {
-    under("non-coherent", &format!("non_coherent::{test}"), || {
+fn each_kind(check: impl Fn(&Memory) -> Result) -> Result {
+    under("non-coherent", || {
         let (_context, gpu) = support::open(NONE)?;
         for kind in HOST_VIEWS {
             let memory = Memory::allocate(&gpu, LEN, kind)?;
@@ -51,7 +51,7 @@ fn on_device(memory: &Memory, offset: usize) -> u8 {
 
 #[test]
 fn neither_kind_is_coherent_and_the_atom_is_256_bytes() -> Result {
-    each_kind("neither_kind_is_coherent_and_the_atom_is_256_bytes", |memory| {
+    each_kind(|memory| {
         assert!(!memory.is_coherent());
         assert_eq!(memory.non_coherent_atom_size(), ATOM);
         Ok(())
@@ -60,7 +60,7 @@ fn neither_kind_is_coherent_and_the_atom_is_256_bytes() -> Result {
 
 #[test]
 fn required_coherent_memory_is_refused_with_what_to_do() -> Result {
-    under("non-coherent", "non_coherent::required_coherent_memory_is_refused_with_what_to_do", || {
+    under("non-coherent", || {
         let error = refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT));
         assert_says(&error, &["no mapped memory", "HOST_COHERENT", "open without REQUIRE_COHERENT"]);
         assert!(!error.to_string().contains("BAR"), "{error}");
@@ -70,7 +70,7 @@ fn required_coherent_memory_is_refused_with_what_to_do() -> Result {
 
 #[test]
 fn a_write_that_is_not_flushed_never_reaches_the_device() -> Result {
-    each_kind("a_write_that_is_not_flushed_never_reaches_the_device", |memory| {
+    each_kind(|memory| {
         store(memory, 10, 7)?;
         memory.write(20, &[8_u8; 4])?;
         assert_eq!(device_read(memory.device_ptr(), LEN), [0; LEN]);
@@ -85,7 +85,7 @@ fn a_write_that_is_not_flushed_never_reaches_the_device() -> Result {
 
 #[test]
 fn what_the_device_writes_is_not_seen_before_an_invalidate() -> Result {
-    each_kind("what_the_device_writes_is_not_seen_before_an_invalidate", |memory| {
+    each_kind(|memory| {
         cuda::memset_d8(memory.device_ptr() + 10, 9, 1);
         cuda::synchronize();
         assert_eq!(load(memory, 10)?, 0);
@@ -97,7 +97,7 @@ fn what_the_device_writes_is_not_seen_before_an_invalidate() -> Result {
 
 #[test]
 fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
-    under("non-coherent", "non_coherent::fresh_memory_shows_the_host_nothing_of_the_device", || {
+    under("non-coherent", || {
         let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
         let before = on_device(&memory, 100);
@@ -110,7 +110,7 @@ fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
 
 #[test]
 fn whole_atoms_are_flushed_and_their_neighbours_are_not() -> Result {
-    each_kind("whole_atoms_are_flushed_and_their_neighbours_are_not", |memory| {
+    each_kind(|memory| {
         (0..LEN).try_for_each(|offset| store(memory, offset, 5))?;
         memory.flush(2 * ATOM - 1..2 * ATOM)?;
         let expected = [[0; ATOM], [5; ATOM], [0; ATOM], [0; ATOM]].concat();
@@ -123,7 +123,7 @@ fn whole_atoms_are_flushed_and_their_neighbours_are_not() -> Result {
 
 #[test]
 fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
-    each_kind("whole_atoms_are_invalidated_and_their_neighbours_are_not", |memory| {
+    each_kind(|memory| {
         cuda::memset_d8(memory.device_ptr(), 6, LEN);
         cuda::synchronize();
         memory.invalidate(2 * ATOM - 1..2 * ATOM + 1)?;
@@ -135,7 +135,7 @@ fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
 
 #[test]
 fn each_import_has_a_view_of_its_own() -> Result {
-    each_kind("each_import_has_a_view_of_its_own", |memory| {
+    each_kind(|memory| {
         let fd = memory.export_fd()?;
         // SAFETY: exported above from memory of this kind and length.
         let other = unsafe { Memory::import_fd(memory.owner(), fd, LEN, memory.kind()) }?;

@@ -20,7 +20,7 @@ fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {
     if validated() {
         return skip("the validation layer ends a process that attempts this");
     }
-    under("non-coherent", "rules::memory_that_the_cpu_cannot_see_is_not_mapped", || {
+    under("non-coherent", || {
         let raw = Raw::open()?;
         for (index, flags) in (0..).zip(raw.types()) {
             let memory = raw.allocate(index, SIZE)?;
@@ -33,7 +33,7 @@ fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {
 
 #[test]
 fn unflushed_writes_are_lost_when_the_memory_is_unmapped() -> Result {
-    under("non-coherent", "rules::unflushed_writes_are_lost_when_the_memory_is_unmapped", || {
+    under("non-coherent", || {
         let raw = Raw::open()?;
         let memory = raw.allocate(MAPPED, SIZE)?;
         for (flushed, offset) in [(false, 0), (true, 0), (false, 256), (true, 256)] {
@@ -57,7 +57,7 @@ fn unflushed_writes_are_lost_when_the_memory_is_unmapped() -> Result {
 
 #[test]
 fn a_buffer_may_lie_in_every_type() -> Result {
-    under("rebar", "rules::a_buffer_may_lie_in_every_type", || {
+    under("rebar", || {
         let raw = Raw::open()?;
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER;
         let info = vk::BufferCreateInfo::default().size(SIZE).usage(usage);
@@ -113,11 +113,10 @@ fn a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result 
     if let Some(role) = child::role() {
         return break_a_rule(&role);
     }
-    let name = "rules::a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
     // The validation layer is above this one and reports first.
     let speaker = if validated() { "validation: " } else { "vklayer: vkFlushMappedMemoryRanges: " };
     for (index, (_, _, rule)) in FORBIDDEN.iter().enumerate() {
-        let Some(mut command) = command("non-coherent", name, &index.to_string())? else { return Ok(()) };
+        let Some(mut command) = command("non-coherent", &index.to_string())? else { return Ok(()) };
         let output = command.output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");
@@ -147,8 +146,7 @@ fn a_size_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result {
         return break_a_rule_of_sizes(&role);
     }
     for rule in SIZES {
-        let name = "rules::a_size_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
-        let Some(mut command) = command("non-coherent", name, rule)? else { return Ok(()) };
+        let Some(mut command) = command("non-coherent", rule)? else { return Ok(()) };
         let output = command.output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");
@@ -160,8 +158,7 @@ fn a_size_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result {
 #[test]
 fn memory_of_the_program_is_imported_where_the_cpu_sees_it() -> Result {
     for (profile, types) in [("rebar", 0b01100), ("gb10", 0b10)] {
-        let name = "rules::memory_of_the_program_is_imported_where_the_cpu_sees_it";
-        under(profile, name, || {
+        under(profile, || {
             let raw = Raw::open()?;
             let page = vec![0_u8; 8192];
             let first = page.as_ptr().map_addr(|address| address.next_multiple_of(4096));

@@ -105,8 +105,7 @@ fn use_registered(gpu: &Vkgdr) -> Result {
 
 #[test]
 fn where_vulkans_host_memory_is_refused_it_is_registered_pages() -> Result {
-    let name = "second_ways::where_vulkans_host_memory_is_refused_it_is_registered_pages";
-    under("host-import-refused", name, || {
+    under("host-import-refused", || {
         let (_context, gpu) = support::open(NONE)?;
         assert!(!is_registered(&gpu)?);
         let first = Memory::allocate(&gpu, LEN, HOST)?;
@@ -127,8 +126,7 @@ fn where_vulkans_host_memory_is_refused_it_is_registered_pages() -> Result {
 
 #[test]
 fn a_question_for_host_memory_finds_out_that_vulkans_is_refused() -> Result {
-    let name = "second_ways::a_question_for_host_memory_finds_out_that_vulkans_is_refused";
-    under("host-import-refused", name, || {
+    under("host-import-refused", || {
         let gpu = Vkgdr::open(0, NONE)?;
         // With no context. The first trial makes the drivers create what they keep.
         assert!(gpu.supports(MAPPED) && !is_registered(&gpu)?);
@@ -147,7 +145,7 @@ fn a_question_for_host_memory_finds_out_that_vulkans_is_refused() -> Result {
 
 #[test]
 fn without_vulkan_there_are_host_and_device_memory() -> Result {
-    under("no-vulkan", "second_ways::without_vulkan_there_are_host_and_device_memory", || {
+    under("no-vulkan", || {
         let primary = Vkgdr::open_primary_context(0, NONE)?;
         let (_context, gpu) = support::open(NONE)?;
         for gpu in [&gpu, &primary] {
@@ -173,8 +171,7 @@ fn without_vulkan_there_are_host_and_device_memory() -> Result {
 
 #[test]
 fn registered_pages_are_shared_whatever_the_importers_host_memory_is() -> Result {
-    let name = "second_ways::registered_pages_are_shared_whatever_the_importers_host_memory_is";
-    under("rebar", name, || {
+    under("rebar", || {
         let (_context, gpu) = support::open(NONE)?;
         let vulkans = Memory::allocate(&gpu, LEN, HOST)?;
         if !support::register_host(&gpu)? {
@@ -198,8 +195,7 @@ fn registered_pages_are_shared_whatever_the_importers_host_memory_is() -> Result
 
 #[test]
 fn registered_pages_are_sent_to_processes_whose_host_memory_is_vulkans() -> Result {
-    let name = "second_ways::registered_pages_are_sent_to_processes_whose_host_memory_is_vulkans";
-    under("rebar", name, || {
+    under("rebar", || {
         // The handles of this process stand for those of two: what differs is where their host memory comes from.
         let (_context, gpu) = support::open(NONE)?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -236,7 +232,7 @@ fn registered_pages_are_sent_to_processes_whose_host_memory_is_vulkans() -> Resu
 
 #[test]
 fn registered_pages_outlive_their_context() -> Result {
-    under("no-vulkan", "second_ways::registered_pages_outlive_their_context", || {
+    under("no-vulkan", || {
         let gpu = Vkgdr::open(0, NONE)?;
         let before = Snapshot::take();
         let _context = PrimaryContext::retain_and_push(0);
@@ -290,9 +286,8 @@ fn use_dedicated() -> Result {
 
 #[test]
 fn memory_is_a_dedicated_allocation_where_cuda_takes_no_other() -> Result {
-    let name = "second_ways::memory_is_a_dedicated_allocation_where_cuda_takes_no_other";
-    under("needs-dedicated", name, use_dedicated)?;
-    under("dedicated-only", name, use_dedicated)
+    under("needs-dedicated", use_dedicated)?;
+    under("dedicated-only", use_dedicated)
 }
 
 /// Imported memory is exported again.
@@ -312,15 +307,13 @@ fn export_again() -> Result {
 
 #[test]
 fn imported_memory_is_exported_again_whether_the_driver_does_that_or_not() -> Result {
-    let name = "second_ways::imported_memory_is_exported_again_whether_the_driver_does_that_or_not";
-    under("rebar", name, export_again)?;
-    under("no-export-of-imports", name, export_again)
+    under("rebar", export_again)?;
+    under("no-export-of-imports", export_again)
 }
 
 #[test]
 fn memory_is_known_by_its_address_whatever_the_driver_says() -> Result {
-    let name = "second_ways::memory_is_known_by_its_address_whatever_the_driver_says";
-    under("pointer-type-host", name, || {
+    under("pointer-type-host", || {
         let (_context, gpu) = support::open(NONE)?;
         for kind in MemoryKind::ALL {
             let memory = Memory::allocate(&gpu, LEN, kind)?;
@@ -338,7 +331,7 @@ fn memory_is_known_by_its_address_whatever_the_driver_says() -> Result {
 
 #[test]
 fn without_vulkan_mapped_memory_falls_back_on_host_memory() -> Result {
-    under("no-vulkan", "second_ways::without_vulkan_mapped_memory_falls_back_on_host_memory", || {
+    under("no-vulkan", || {
         let _context = Context::create(0);
         let gpu = Vkgdr::open(0, NONE)?;
         let options = AllocateOptions::new(MAPPED).fallback([HOST, MemoryKind::Device]);

@@ -32,10 +32,10 @@ fn send_from_here(device: i32, flags: OpenFlags) -> Result {
     Ok(())
 }
 
-/// The socket over which another process, started as `test` of this binary in the sender's role, has sent memory.
-fn sent_by_another(test: &str) -> Result<UnixStream> {
+/// The socket over which another process, which is this test in the sender's role, has sent memory.
+fn sent_by_another() -> Result<UnixStream> {
     let (ours, theirs) = UnixStream::pair()?;
-    let mut command = child::command(test, SENDER)?;
+    let mut command = child::command(SENDER)?;
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
     assert_eq!(child::run(command)?, ["sent"]);
     Ok(ours)
@@ -43,16 +43,15 @@ fn sent_by_another(test: &str) -> Result<UnixStream> {
 
 #[test]
 fn memory_of_another_gpu_is_an_error_not_wrong_bytes() -> Result {
-    let name = "sharing::memory_of_another_gpu_is_an_error_not_wrong_bytes";
     if child::role().as_deref() == Some(SENDER) {
         return send_from_here(1, NONE);
     }
-    under("two-gpus", name, || {
+    under("two-gpus", || {
         let gpus = [Vkgdr::open_primary_context(0, NONE)?, Vkgdr::open_primary_context(1, NONE)?];
         // Opens what the drivers keep open.
         Memory::allocate(&gpus[0], 1, MemoryKind::Mapped)?.free()?;
         let (before, live) = (Snapshot::take(), Live::now());
-        let socket = sent_by_another(name)?;
+        let socket = sent_by_another()?;
         for _ in MemoryKind::ALL {
             let error = refused(ipc::recv(&socket, &gpus[0]));
             assert!(matches!(error, Error::Refused { .. }), "{error}");
@@ -62,7 +61,7 @@ fn memory_of_another_gpu_is_an_error_not_wrong_bytes() -> Result {
         Snapshot::assert_unchanged(&before);
         assert_eq!(Live::now(), live);
         // The same messages fit the other GPU's handle.
-        let socket = sent_by_another(name)?;
+        let socket = sent_by_another()?;
         for kind in MemoryKind::ALL {
             let memory = ipc::recv(&socket, &gpus[1])?;
             assert_eq!(memory.kind(), kind);
@@ -74,13 +73,12 @@ fn memory_of_another_gpu_is_an_error_not_wrong_bytes() -> Result {
 
 #[test]
 fn memory_that_is_not_coherent_is_shared_by_flushes_and_invalidations() -> Result {
-    let name = "sharing::memory_that_is_not_coherent_is_shared_by_flushes_and_invalidations";
     if child::role().as_deref() == Some(SENDER) {
         return send_from_here(0, NONE);
     }
-    under("non-coherent", name, || {
+    under("non-coherent", || {
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
-        let socket = sent_by_another(name)?;
+        let socket = sent_by_another()?;
         for kind in supported(&gpu, &HOST_VIEWS) {
             let memory = ipc::recv(&socket, &gpu)?;
             assert!(!memory.is_coherent() && host_read(&memory, 0, 5000)? == pattern(5000, 1), "{kind}");
@@ -92,13 +90,12 @@ fn memory_that_is_not_coherent_is_shared_by_flushes_and_invalidations() -> Resul
 /// A handle that requires coherent memory has another memory type for some kinds.
 #[test]
 fn memory_of_another_type_is_refused() -> Result {
-    let name = "sharing::memory_of_another_type_is_refused";
     if child::role().as_deref() == Some(SENDER) {
         return send_from_here(0, NONE);
     }
-    under("rebar", name, || {
+    under("rebar", || {
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
-        let socket = sent_by_another(name)?;
+        let socket = sent_by_another()?;
         let mapped = ipc::recv(&socket, &gpu)?;
         let (mut bytes, fd) = {
             let (ours, theirs) = UnixStream::pair()?;

@@ -270,7 +270,6 @@ fn a_forked_child_neither_uses_nor_ends_the_ring() -> Result {
 /// A process that was killed leaves nothing that the next one sees.
 #[test]
 fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
-    const TEST: &str = "ends::a_process_killed_in_the_middle_does_not_disturb_another";
     if child::role().is_some() {
         let setup = Setup::new()?;
         let ring = Ring::new(&setup.gpu, 4096, 4096)?;
@@ -287,7 +286,7 @@ fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 4096, 4096)?;
     setup.echo(&ring, 32)?;
-    let mut killed = child::command(TEST, "killed")?.stderr(Stdio::piped()).spawn()?;
+    let mut killed = child::command("killed")?.stderr(Stdio::piped()).spawn()?;
     let lines = std::io::BufRead::lines(std::io::BufReader::new(killed.stderr.take().ok_or("no stderr")?));
     let running = lines.map_while(std::result::Result::ok).any(|line| child::said(&line) == Some("running"));
     killed.kill()?;

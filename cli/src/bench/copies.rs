@@ -10,7 +10,7 @@ use std::time::Instant;
 use vkgdr::{CopyPolicy, Memory, MemoryKind};
 
 use super::timing::{self, Times};
-use super::{Point, Run, sizes};
+use super::{Point, Run};
 use crate::options::{CopyBench, Direction};
 use crate::text::size;
 use crate::{Failure, Result};
@@ -21,18 +21,8 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
         .checked_next_multiple_of(4096)
         .and_then(|part| part.checked_mul(threads))
         .ok_or_else(|| Failure::boxed("the sizes are too large", "choose a smaller --to, or fewer --threads"))?;
-    let mut failures = Vec::new();
-    for kind in kinds {
-        // A kind that the GPU does not have keeps no other from being measured.
-        if let Err(error) = run.gpu.memory_info(*kind) {
-            run.skip(&format!("{kind} memory"), &error.to_string())?;
-            continue;
-        }
-        if let Err(error) = sizes::check_room(run.gpu, *kind, whole, 1) {
-            failures.push(error);
-            continue;
-        }
-        let memory = Memory::allocate(run.gpu, whole, *kind)?;
+    run.for_each_kind(kinds, whole, 1, |run, kind| {
+        let memory = Memory::allocate(run.gpu, whole, kind)?;
         // Unwritten pages of a simulated or a host memory are not there yet.
         if kind.has_host_view() {
             memory.fill(.., 0_u8)?;
@@ -46,20 +36,12 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
                 let count = format!("{} of {}", index + 1, sizes.len());
                 run.progress.show(&format!("{kind} {direction} {}, {count}", size(*len as u64)));
                 let (times, rate) = measure_size(&parts, &mut private, direction, *len)?;
-                let by = Some(if kind.has_host_view() { "cpu" } else { "engine" });
-                run.add(Point {
-                    kind: *kind,
-                    operation: direction.name(),
-                    by,
-                    threads,
-                    bytes: Some(*len),
-                    times,
-                    rate: Some(rate),
-                })?;
+                let (by, operation) = (Some(if kind.has_host_view() { "cpu" } else { "engine" }), direction.name());
+                run.add(Point { kind, operation, by, threads, bytes: Some(*len), times, rate: Some(rate) })?;
             }
         }
-    }
-    failures.into_iter().next().map_or(Ok(()), Err)
+        Ok(())
+    })
 }
 
 /// The times of all threads, and bytes per second: by the median time of one thread, or by the time that several took

@@ -2,33 +2,28 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `sizes` | the sizes to measure, and whether they fit |
 //! | `timing` | times of an operation, and their percentiles |
-//! | `copies`, `ping_pong`, `allocation` | the measurements |
+//! | `copies`, `ping_pong` | the measurements, but that of allocation |
 //! | `report` | the table and JSON |
-//! | `axis`, `chart` | scales, and the plot on a terminal |
-//! | `figure`, `svg`, `png` | the plot as a file |
+//! | `plot` | the plot |
 
-mod allocation;
-mod axis;
-mod chart;
 mod copies;
-mod figure;
 mod ping_pong;
-mod png;
+mod plot;
 mod report;
-mod sizes;
-mod svg;
 mod timing;
 
 use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
 
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::diagnosis::System;
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::options::{Bench, Plot};
+use crate::info::is_simulated;
+use crate::options::Bench;
 use crate::screen::{Screen, is_broken_pipe};
-use crate::{Failure, Result, SUCCESS};
-use figure::Figure;
+use crate::text::size;
+use crate::{Failure, Result, SUCCESS, linux};
 use report::Report;
 use timing::Times;
 
@@ -84,6 +79,30 @@ impl Run<'_> {
     }
 }
 
+impl Run<'_> {
+    /// Measures each kind of memory of which there is room: a kind that the GPU does not have keeps no other from being measured.
+    /// Returns the first failure.
+    fn for_each_kind(
+        &mut self,
+        kinds: &[MemoryKind],
+        bytes: usize,
+        private: u64,
+        mut measure: impl FnMut(&mut Self, MemoryKind) -> Result,
+    ) -> Result {
+        let mut failures = Vec::new();
+        for kind in kinds {
+            if let Err(error) = self.gpu.memory_info(*kind) {
+                self.skip(&format!("{kind} memory"), &error.to_string())?;
+            } else if let Err(error) = check_room(self.gpu, *kind, bytes, private) {
+                failures.push(error);
+            } else {
+                measure(self, *kind)?;
+            }
+        }
+        failures.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
 /// A line on a terminal about what is being measured.
 struct Progress {
     shown: bool,
@@ -117,15 +136,11 @@ impl Progress {
 }
 
 pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> {
-    let plot = bench.plot();
-    if json && plot == Some(&Plot::Terminal) {
-        return Err(Failure::usage("a plot on the terminal is no JSON", "name a file: --plot FILE.svg or FILE.png"));
-    }
-    if let Some(Plot::Svg(file) | Plot::Png(file)) = plot {
-        figure::check_writable(file)?;
+    if let Some(file) = bench.plot() {
+        plot::check_writable(file)?;
     }
     let (from, to) = bench.sizes();
-    let sizes = sizes::between(from, to)?;
+    let sizes = between(from, to)?;
     let kinds = distinct(&bench.common().kinds);
     let gpu = Vkgdr::open_primary_context(bench.common().device, OpenFlags::empty())
         .map_err(|error| Failure::boxed(error.to_string(), "`vkgdr doctor` looks for the reason"))?;
@@ -138,7 +153,7 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     let measured = match bench {
         Bench::Bw(options) | Bench::Latency(options) => copies::measure(&mut run, options, &sizes, &kinds),
         Bench::Pingpong(_) => ping_pong::measure(&mut run, &kinds),
-        Bench::Alloc(_) => allocation::measure(&mut run, &sizes, &kinds),
+        Bench::Alloc(_) => allocation(&mut run, &sizes, &kinds),
     };
     run.progress.clear();
     // What was measured is printed and drawn, also if a kind could not be. The first failure is reported.
@@ -150,18 +165,10 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     // The measurement ends early when the reader of the table closes the pipe. That is no failure, but a plot would be
     // incomplete without saying so.
     let cut_short = measured.as_ref().is_err_and(|error| is_broken_pipe(&**error));
-    let drawn = plot.filter(|_| !cut_short).map_or(Ok(()), |plot| draw(screen, &report, plot));
+    let draw = |file: &PathBuf| plot::save(file, &plot::draw(&report)?);
+    let drawn = bench.plot().filter(|_| !cut_short).map_or(Ok(()), draw);
     measured.and(printed).and(drawn)?;
     Ok(SUCCESS)
-}
-
-fn draw(screen: &mut Screen, report: &Report, plot: &Plot) -> Result {
-    let figure = Figure::of(report);
-    match plot {
-        Plot::Terminal => screen.print(&chart::draw(&figure, screen.width())),
-        Plot::Svg(file) => figure::save(file, svg::of(&figure).as_bytes()),
-        Plot::Png(file) => figure::save(file, &png::of(&figure)?),
-    }
 }
 
 /// The kinds without repetitions.
@@ -169,4 +176,74 @@ fn distinct(kinds: &[MemoryKind]) -> Vec<MemoryKind> {
     let mut found = Vec::new();
     kinds.iter().for_each(|kind| found.extend((!found.contains(kind)).then_some(*kind)));
     found
+}
+
+/// Sizes from one to another, each four times the one before.
+fn between(from: usize, to: usize) -> Result<Vec<usize>> {
+    if from > to {
+        let remedy = "--from is the smallest size, --to the largest";
+        return Err(Failure::usage(format!("{} is more than {}", size(from as u64), size(to as u64)), remedy));
+    }
+    let mut sizes: Vec<_> =
+        std::iter::successors(Some(from), |size| size.checked_mul(4)).take_while(|size| *size < to).collect();
+    sizes.push(to);
+    Ok(sizes)
+}
+
+/// Fails unless that much memory of a kind, and as much private memory `private` times, is free. Drivers may take long
+/// to refuse it, and Linux may end the process instead.
+fn check_room(gpu: &Vkgdr, kind: MemoryKind, bytes: usize, private: u64) -> Result {
+    let info = gpu.memory_info(kind)?;
+    let asked = bytes as u64;
+    let choose = "choose a smaller --to, or fewer --threads";
+    if asked > info.available {
+        let problem = format!("{} of {kind} memory are needed, {} are free", size(asked), size(info.available));
+        return Err(Failure::boxed(problem, choose));
+    }
+    let in_system = u64::from(kind == MemoryKind::Host || is_simulated(gpu.name()));
+    let needed = asked.saturating_mul(private + in_system);
+    match linux::available_memory(&System::here()) {
+        Some(free) if needed > free => {
+            let problem = format!("{} of the system's memory are needed, {} are free", size(needed), size(free));
+            Err(Failure::boxed(problem, choose))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Pairs of an allocation and its free: of memory by itself, and from a pool.
+fn allocation(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) -> Result {
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    run.for_each_kind(kinds, largest, 0, |run, kind| {
+        let gpu = run.gpu;
+        let pool = Pool::new(gpu, PoolOptions::new(kind))?;
+        let mut measure = |operation, len: usize, pair: &mut dyn FnMut() -> vkgdr::Result<()>| {
+            run.progress.show(&format!("{kind} {operation}, {}", size(len as u64)));
+            let batch = timing::batch(&mut *pair)?;
+            let times = timing::measure(batch, pair)?;
+            run.add(Point { kind, operation, by: None, threads: 1, bytes: Some(len), times, rate: None })
+        };
+        for len in sizes {
+            measure("memory", *len, &mut || Memory::allocate(gpu, *len, kind)?.free())?;
+        }
+        for len in sizes.iter().filter(|len| **len <= pool.block_len()) {
+            measure("pool", *len, &mut || pool.allocate(*len)?.free())?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_go_up_to_the_last_by_four() {
+        assert_eq!(between(1, 100).ok(), Some(vec![1, 4, 16, 64, 100]));
+        assert_eq!(between(64, 64).ok(), Some(vec![64]));
+        assert_eq!(between(1 << 10, 4 << 10).ok(), Some(vec![1 << 10, 4 << 10]));
+        let all = between(1, usize::MAX).unwrap_or_default();
+        assert_eq!((all.len(), all.last()), (33, Some(&usize::MAX)));
+        assert!(between(2, 1).is_err());
+    }
 }

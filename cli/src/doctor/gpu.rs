@@ -4,7 +4,7 @@ use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::diagnosis::{Evidence, System};
 use vkgdr::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
 
-use super::check::{Check, Group, Level};
+use super::{Check, Group, Level};
 use crate::info::is_simulated;
 use crate::linux;
 use crate::text::size;

@@ -237,7 +237,7 @@ fn a_panic_of_the_logger_while_frees_are_collected_changes_nothing() {
 fn a_panic_of_the_logger_in_the_first_alloc_changes_nothing() -> support::Result {
     let Some(sim) = simcuda() else { return skip("faults are injected into the simulated driver") };
     if child::role().is_none() {
-        let mut command = child::command("a_panic_of_the_logger_in_the_first_alloc_changes_nothing", "complaint")?;
+        let mut command = child::command("complaint")?;
         let output = command.env("VKGDR_COPY", "nonsense").output()?;
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && errors.lines().any(|line| child::said(line) == Some("done")), "{errors}");

@@ -14,8 +14,7 @@ use crate::under;
 
 #[test]
 fn mappings_of_one_allocation_share_its_pages_and_leave_nothing() -> Result {
-    const TEST: &str = "existing::life::mappings_of_one_allocation_share_its_pages_and_leave_nothing";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let exports = Calls::of("cuMemGetHandleForAddressRange");
         let memory = CudaMemory::device(8 * PAGE);
@@ -53,8 +52,7 @@ fn mappings_of_one_allocation_share_its_pages_and_leave_nothing() -> Result {
 
 #[test]
 fn a_mapping_knows_that_its_memory_was_freed_and_its_address_reused() -> Result {
-    const TEST: &str = "existing::life::a_mapping_knows_that_its_memory_was_freed_and_its_address_reused";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let len = 2 * PAGE;
         let memory = CudaMemory::device(len);
@@ -86,8 +84,7 @@ fn a_mapping_knows_that_its_memory_was_freed_and_its_address_reused() -> Result 
 
 #[test]
 fn a_mapping_outlives_the_context_and_the_handle() -> Result {
-    const TEST: &str = "existing::life::a_mapping_outlives_the_context_and_the_handle";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         support::logs::capture();
         let _context = PrimaryContext::retain_and_push(0);
         let gpu = Vkgdr::open(0, NONE)?;
@@ -108,8 +105,7 @@ fn a_mapping_outlives_the_context_and_the_handle() -> Result {
 
 #[test]
 fn mappings_come_and_go_on_many_threads() -> Result {
-    const TEST: &str = "existing::life::mappings_come_and_go_on_many_threads";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         const THREADS: usize = 8;
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
         let _context = PrimaryContext::retain_and_push(0);
@@ -141,8 +137,7 @@ fn mappings_come_and_go_on_many_threads() -> Result {
 
 #[test]
 fn a_process_without_descriptors_gets_an_error_and_can_try_again() -> Result {
-    const TEST: &str = "existing::life::a_process_without_descriptors_gets_an_error_and_can_try_again";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let memory = CudaMemory::device(PAGE);
         let full: Vec<_> = {
@@ -175,8 +170,7 @@ fn set_descriptor_limit(soft: u64) {
 
 #[test]
 fn a_forked_child_leaves_mappings_to_its_parent() -> Result {
-    const TEST: &str = "existing::life::a_forked_child_leaves_mappings_to_its_parent";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let memory = CudaMemory::device(PAGE);
         let view = of(&gpu, &memory)?;

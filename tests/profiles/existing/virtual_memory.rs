@@ -67,8 +67,7 @@ impl Drop for Reserved {
 
 #[test]
 fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
-    const TEST: &str = "existing::virtual_memory::a_part_of_the_addresses_that_has_memory_has_a_view";
-    under("dma-buf", TEST, || {
+    under("dma-buf", || {
         let (_context, gpu) = open()?;
         let reserved = Reserved::new();
         let reason = |address, len| match refused(support::map_existing(&gpu, address, len, MappingFlags::empty())) {

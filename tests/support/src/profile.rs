@@ -9,7 +9,7 @@ use crate::{Result, child};
 /// The message of a child that succeeded.
 const DONE: &str = "done";
 
-/// Runs a check under a profile: in a child that runs `test` of this binary, or here if this is the child.
+/// Runs a check under a profile: in a child that runs this test, or here if this is the child.
 ///
 /// # Errors
 /// Those of `check`, and of starting the child.
@@ -17,7 +17,7 @@ const DONE: &str = "done";
 /// # Panics
 /// When the child failed.
 #[track_caller]
-pub fn under(profile: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
+pub fn under(profile: &str, check: impl FnOnce() -> Result) -> Result {
     match child::role() {
         Some(role) if role == profile => {
             check()?;
@@ -28,18 +28,18 @@ pub fn under(profile: &str, test: &str, check: impl FnOnce() -> Result) -> Resul
         Some(_) => return Ok(()),
         None => {}
     }
-    let Some(command) = command(profile, test, profile)? else { return Ok(()) };
+    let Some(command) = command(profile, profile)? else { return Ok(()) };
     assert_eq!(child::run(command)?, [DONE]);
     Ok(())
 }
 
-/// The command that runs `test` in `role` under a profile; none, with a message, without the simulated driver.
+/// The command that runs this test in `role` under a profile; none, with a message, without the simulated driver.
 ///
 /// # Errors
 /// When the path of this binary is not known.
-pub fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>> {
+pub fn command(profile: &str, role: &str) -> Result<Option<Command>> {
     let Some(run) = run() else { return Ok(None) };
-    let child = child::command(test, role)?;
+    let child = child::command(role)?;
     let mut command = Command::new(run);
     command.arg(child.get_program()).args(child.get_args());
     command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));

@@ -20,7 +20,7 @@ use crate::fixture::{NO_HANDLE, PAGE};
 const ROLE: &str = "existing";
 
 /// Runs a check in a child that has `gpus` simulated GPUs whose memory the CPU can map.
-fn with_gpus(gpus: u32, test: &str, check: impl FnOnce() -> Result) -> Result {
+fn with_gpus(gpus: u32, check: impl FnOnce() -> Result) -> Result {
     if child::role().is_some() {
         check()?;
         child::say("done");
@@ -31,7 +31,7 @@ fn with_gpus(gpus: u32, test: &str, check: impl FnOnce() -> Result) -> Result {
         return Ok(());
     }
     let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");
-    let child = child::command(&format!("existing::{test}"), ROLE)?;
+    let child = child::command(ROLE)?;
     let mut command = Command::new(simulator);
     // The profile sets the number itself.
     command.args(["--profile", "dma-buf-no-vulkan", "--", "env", &format!("SIMCUDA_DEVICES={gpus}")]);
@@ -92,7 +92,7 @@ fn pages_are_copied() -> Result {
 
 #[test]
 fn all_of_a_pinned_page_of_cudas_memory_is_copied() -> Result {
-    with_gpus(1, "all_of_a_pinned_page_of_cudas_memory_is_copied", pages_are_copied)
+    with_gpus(1, pages_are_copied)
 }
 
 /// How often a primary context was retained.
@@ -132,12 +132,12 @@ fn no_gpu_is_retained_for_a_host_address() -> Result {
 
 #[test]
 fn an_address_that_is_not_of_cuda_retains_no_context() -> Result {
-    with_gpus(2, "an_address_that_is_not_of_cuda_retains_no_context", no_gpu_is_retained_for_a_host_address)
+    with_gpus(2, no_gpu_is_retained_for_a_host_address)
 }
 
 #[test]
 fn pinning_retains_the_context_of_the_memorys_gpu_alone() -> Result {
-    with_gpus(2, "pinning_retains_the_context_of_the_memorys_gpu_alone", the_other_gpu_is_left_alone)
+    with_gpus(2, the_other_gpu_is_left_alone)
 }
 
 /// Also where the memory's GPU is not known at once.
@@ -161,8 +161,7 @@ fn a_gpu_that_fails_is_passed_over() -> Result {
 
 #[test]
 fn a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned() -> Result {
-    let test = "a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned";
-    with_gpus(2, test, a_gpu_that_fails_is_passed_over)
+    with_gpus(2, a_gpu_that_fails_is_passed_over)
 }
 
 /// The handle of the GPU that pins share is of the primary context, which a program may reset.
@@ -184,5 +183,5 @@ fn memory_is_pinned_after_a_reset() -> Result {
 
 #[test]
 fn memory_is_pinned_after_the_device_was_reset() -> Result {
-    with_gpus(1, "memory_is_pinned_after_the_device_was_reset", memory_is_pinned_after_a_reset)
+    with_gpus(1, memory_is_pinned_after_a_reset)
 }

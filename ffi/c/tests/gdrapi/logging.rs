@@ -15,8 +15,6 @@ use vkgdr_c::gdr_info_v2_t;
 
 use crate::api::{API, call};
 use crate::fixture::{Fixture, NO_HANDLE, PAGE};
-
-const TEST: &str = "logging::each_error_is_explained";
 /// The time for a call that waits for nothing, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -57,7 +55,7 @@ fn each_error_is_explained() -> Result {
     if child::role().is_some() {
         return errors();
     }
-    let output = child::command(TEST, "errors")?.env("GDRCOPY_ENABLE_LOGGING", "1").output()?;
+    let output = child::command("errors")?.env("GDRCOPY_ENABLE_LOGGING", "1").output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let calls: Vec<_> = text.split("\nCALL ").skip(1).collect();
@@ -135,11 +133,10 @@ fn print_to_a_full_pipe() -> Result {
 
 #[test]
 fn an_error_that_cannot_be_printed_keeps_no_other_thread_waiting() -> Result {
-    const TEST: &str = "logging::an_error_that_cannot_be_printed_keeps_no_other_thread_waiting";
     if child::role().is_some() {
         return print_to_a_full_pipe();
     }
-    let mut command = child::command(TEST, "full pipe")?;
+    let mut command = child::command("full pipe")?;
     command.env("GDRCOPY_ENABLE_LOGGING", "1");
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
@@ -156,11 +153,10 @@ fn explain_after_the_variable_is_gone() -> Result {
 
 #[test]
 fn the_variable_for_logging_is_read_once() -> Result {
-    const TEST: &str = "logging::the_variable_for_logging_is_read_once";
     if child::role().is_some() {
         return explain_after_the_variable_is_gone();
     }
-    let output = child::command(TEST, "remove")?.env("GDRCOPY_ENABLE_LOGGING", "1").output()?;
+    let output = child::command("remove")?.env("GDRCOPY_ENABLE_LOGGING", "1").output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     assert_eq!(text.matches("ERR:  libgdrapi of vkgdr: ").count(), 2, "{text}");

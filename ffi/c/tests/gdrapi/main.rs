@@ -26,7 +26,7 @@ const EOPNOTSUPP: c_int = 95;
 #[test]
 fn gdr_open() -> Result {
     // The first function of a program.
-    child::afresh("gdr_open", || {
+    child::afresh(|| {
         let (one, other) = (call!(open()), call!(open()));
         assert!(!one.is_null() && !other.is_null() && one != other);
         assert_eq!((call!(close(one)), call!(close(other))), (0, 0));

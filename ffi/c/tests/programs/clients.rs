@@ -40,13 +40,6 @@ const CLIENT_AS_CPP: Build<'_> = Build { name: "client-as-cpp", standard: "c++17
 const CPP_CLIENT: Build<'_> =
     Build { name: "cpp-client", standard: "c++11", sources: &[COMMON[0], COMMON[1], "client.cpp"], ..CLIENT };
 
-/// Random sequences of memory, pools and streams.
-const SEQUENCES: Build<'_> = Build {
-    name: "sequences",
-    sources: &[COMMON[0], COMMON[1], "sequences/main.c", "sequences/life.c", "sequences/uses.c"],
-    ..CLIENT
-};
-
 /// Every method of the C++ layer.
 const LAYER: Build<'_> = Build { name: "layer", standard: "c++17", sources: &["layer.cpp"], ..CLIENT };
 
@@ -63,21 +56,6 @@ fn build_and_run(name: &str, compilers: &[Compiler], builds: &[Build<'_>]) -> Re
 #[test]
 fn a_c_client_of_every_function_runs_with_the_shared_library() -> Result {
     build_and_run("c", &[GCC, CLANG], &[CLIENT])
-}
-
-/// `VKGDR_STEPS` and `VKGDR_SEED` are as for the sequences of the Rust library.
-#[test]
-fn random_sequences_of_memory_pools_and_streams_agree_with_a_model() -> Result {
-    let Some(shop) = Workshop::open("sequences")? else { return Ok(()) };
-    let number = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let (steps, seed) = (number("VKGDR_STEPS", amount("500", "10000")), number("VKGDR_SEED", "1"));
-    for compiler in installed(&[GCC]) {
-        let program = shop.program(compiler, &SEQUENCES)?;
-        shop.run(&program, &[&steps, &seed])?;
-        let Some(mut command) = shop.profiled("non-coherent", program)? else { return Ok(()) };
-        done(command.args([&steps, &seed]))?;
-    }
-    Ok(())
 }
 
 /// On a GPU whose mapped memory the CPU does not cache, so that the thresholds apply.
@@ -166,7 +144,7 @@ fn the_clients_have_no_error_and_no_leak_under_address_sanitizer() -> Result {
     }
     let Some(shop) = Workshop::open("asan")? else { return Ok(()) };
     let flags = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
-    for (compiler, build) in [(GCC, CLIENT), (GCC, SEQUENCES), (CLANGXX, CPP_CLIENT)] {
+    for (compiler, build) in [(GCC, CLIENT), (CLANGXX, CPP_CLIENT)] {
         for compiler in installed(&[compiler]) {
             let program = shop.program(compiler, &Build { flags, ..build })?;
             done(&mut sanitized(&shop, &program))?;

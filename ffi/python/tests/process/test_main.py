@@ -247,7 +247,7 @@ def test_an_interrupt_ends_the_command_at_once():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     # A program that calls main keeps its own handler.
     assert done.stdout.splitlines()[-1] == "False 0", done.stderr
-    command = [sys.executable, "-m", "vkgdr", "bench", "bw", "--plot", "-"]
+    command = [sys.executable, "-m", "vkgdr", "bench", "bw"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         # The table has begun.
         assert child.stdout.readline()

@@ -1,0 +1,270 @@
+//! `vkgdr info`: every CUDA device with the memory that can be allocated on it, as facts for `--json` (docs/command.md describes
+//! the fields), and as text for a terminal.
+
+use serde_json::{Map, Value, json};
+use vkgdr::ash::vk::MemoryPropertyFlags as Property;
+use vkgdr::diagnosis::System;
+use vkgdr::{CopyRoutine, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
+
+use crate::screen::{Screen, unless_closed, wrap};
+use crate::text::size;
+use crate::{FAILURE, Result, SUCCESS, linux, text};
+
+/// The names of a memory type's properties.
+const PROPERTIES: [(Property, &str); 6] = [
+    (Property::DEVICE_LOCAL, "DEVICE_LOCAL"),
+    (Property::HOST_VISIBLE, "HOST_VISIBLE"),
+    (Property::HOST_COHERENT, "HOST_COHERENT"),
+    (Property::HOST_CACHED, "HOST_CACHED"),
+    (Property::LAZILY_ALLOCATED, "LAZILY_ALLOCATED"),
+    (Property::PROTECTED, "PROTECTED"),
+];
+
+/// Whether a GPU of this name is the simulated driver's.
+pub(crate) fn is_simulated(name: &str) -> bool {
+    name.starts_with("Simulated CUDA device")
+}
+
+pub(crate) fn run(screen: &mut Screen, system: &System, json: bool) -> Result<u8> {
+    let facts = gather(system);
+    let printed = if json { screen.print_json(&facts) } else { screen.print(&page(&facts, screen.width())) };
+    unless_closed(printed)?;
+    let has_error = |value: &Value| value.get("error").is_some();
+    let failed = has_error(&facts) || facts["devices"].as_array().is_some_and(|devices| devices.iter().any(has_error));
+    Ok(if failed { FAILURE } else { SUCCESS })
+}
+
+fn gather(system: &System) -> Value {
+    let mut facts = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "cuda_version": vkgdr::driver_version().ok().map(text::cuda_version),
+        "nvidia_driver": linux::nvidia_version(system),
+        "copy_routine": CopyRoutine::chosen().name(),
+        "devices": [],
+    });
+    match vkgdr::device_count() {
+        Ok(0) => facts["error"] = "the CUDA driver has no device".into(),
+        Ok(count) => facts["devices"] = (0..count).map(|number| device(system, number)).collect(),
+        Err(error) => facts["error"] = error.to_string().into(),
+    }
+    facts
+}
+
+fn device(system: &System, number: i32) -> Value {
+    facts_of_device(system, number).unwrap_or_else(|error| json!({ "device": number, "error": error.to_string() }))
+}
+
+fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
+    let gpu = Vkgdr::open(number, OpenFlags::empty())?;
+    // Trials decide how host memory is made.
+    let kinds: Map<_, _> = MemoryKind::ALL.iter().map(|kind| (kind.to_string(), facts_of_kind(&gpu, *kind))).collect();
+    let bus_id = gpu.pci_bus_id()?;
+    let thresholds = gpu.copy_thresholds();
+    Ok(json!({
+        "device": number,
+        "name": gpu.name(),
+        "simulated": is_simulated(gpu.name()),
+        "uuid": text::uuid(gpu.uuid()),
+        "pci_bus_id": bus_id,
+        "bar_size": kinds["mapped"].get("total"),
+        "bar_free": kinds["mapped"].get("free"),
+        "pci_bar1_size": linux::bar_size(system, &bus_id),
+        "kinds": kinds,
+        "memory_types": gpu.memory_types().iter().map(|found| json!({
+            "memory_type": found.index,
+            "heap": found.heap,
+            "heap_size": found.heap_size,
+            "flags": names(found.flags),
+        })).collect::<Vec<_>>(),
+        "maps_existing": gpu.supports_existing().ok(),
+        "copy_thresholds": { "read": thresholds.read, "write": thresholds.write },
+    }))
+}
+
+fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
+    // The first may change the answer of the second.
+    let found = gpu.memory_info(kind).and_then(|info| Ok((info, gpu.memory_type_of(kind)?)));
+    let (info, memory_type) = match found {
+        Ok(found) => found,
+        Err(error) => return json!({ "error": error.to_string() }),
+    };
+    let by_vulkan = memory_type.index != MemoryTypeInfo::OUTSIDE_VULKAN;
+    let coherent = kind.has_host_view().then(|| memory_type.flags.contains(Property::HOST_COHERENT));
+    json!({
+        "made_by": match kind {
+            _ if by_vulkan => "Vulkan",
+            MemoryKind::Host => "registered pages",
+            _ => "cuMemAlloc",
+        },
+        "memory_type": by_vulkan.then_some(memory_type.index),
+        "flags": names(memory_type.flags),
+        "coherent": coherent,
+        "heap": by_vulkan.then_some(memory_type.heap),
+        "heap_size": memory_type.heap_size,
+        "free": info.available,
+        "total": info.total,
+        "source": info.source.to_string(),
+    })
+}
+
+fn names(properties: Property) -> Vec<&'static str> {
+    PROPERTIES.iter().filter(|(property, _)| properties.contains(*property)).map(|(_, name)| *name).collect()
+}
+
+/// In terminals with fewer columns each value is below its label.
+const NARROW: usize = 60;
+/// The columns of the labels.
+const LABEL: usize = 9;
+
+/// A label with its lines.
+type Row = (&'static str, Vec<String>);
+
+fn page(facts: &Value, width: usize) -> String {
+    let mut lines = wrap(&heading(facts), width, "", "  ");
+    for device in facts["devices"].as_array().into_iter().flatten() {
+        let name = device["name"].as_str().map_or_else(String::new, |name| format!(": {name}"));
+        lines.push(String::new());
+        lines.extend(wrap(&format!("CUDA device {}{name}", device["device"]), width, "", "  "));
+        let failed = device.get("error").is_some();
+        for (label, texts) in rows(device, text_of(facts, "copy_routine")) {
+            let indent = if width < NARROW || failed { 4 } else { LABEL + 2 };
+            let rest = " ".repeat(indent);
+            let mut first = format!("  {label:<LABEL$}");
+            if indent == 4 {
+                lines.push(format!("  {label}"));
+                first = rest.clone();
+            }
+            for text in texts {
+                lines.extend(wrap(&text, width, &first, &rest));
+                first.clone_from(&rest);
+            }
+        }
+    }
+    if let Some(error) = facts["error"].as_str() {
+        lines.push(String::new());
+        lines.extend(wrap(&format!("There is no GPU to use: {error}"), width, "", "  "));
+        lines.extend(wrap("`vkgdr doctor` looks for the reason.", width, "", "  "));
+    }
+    lines.join("\n")
+}
+
+fn heading(facts: &Value) -> String {
+    let mut text = format!("vkgdr {}", text_of(facts, "version"));
+    if let Some(version) = facts["cuda_version"].as_str() {
+        text += &format!(", the driver has CUDA {version}");
+    }
+    if let Some(version) = facts["nvidia_driver"].as_str() {
+        text += &format!(", NVIDIA {version}");
+    }
+    text
+}
+
+fn text_of<'a>(facts: &'a Value, key: &str) -> &'a str {
+    facts[key].as_str().unwrap_or_default()
+}
+
+fn size_of(facts: &Value, key: &str) -> String {
+    facts[key].as_u64().map_or_else(|| "?".to_owned(), size)
+}
+
+fn rows(device: &Value, routine: &str) -> Vec<Row> {
+    if let Some(error) = device["error"].as_str() {
+        return vec![("cannot be opened", vec![error.to_owned()])];
+    }
+    let kinds = &device["kinds"];
+    vec![
+        ("UUID", vec![text_of(device, "uuid").to_owned()]),
+        ("PCI bus", vec![text_of(device, "pci_bus_id").to_owned()]),
+        ("BAR", bar(device)),
+        ("mapped", kind(&kinds["mapped"])),
+        ("host", kind(&kinds["host"])),
+        ("device", kind(&kinds["device"])),
+        ("existing", existing(&device["maps_existing"])),
+        ("types", types(&device["memory_types"])),
+        ("copies", copies(&device["copy_thresholds"], routine)),
+    ]
+}
+
+fn bar(device: &Value) -> Vec<String> {
+    let (mapped, device_kind) = (&device["kinds"]["mapped"], &device["kinds"]["device"]);
+    if device["bar_size"].is_null() {
+        return vec!["none that Vulkan can map".to_owned()];
+    }
+    let all = if mapped["heap"] == device_kind["heap"] { ": all of the GPU's memory" } else { "" };
+    let mut lines = vec![format!("{}, the heap of mapped memory{all}", size_of(device, "bar_size"))];
+    if !device["pci_bar1_size"].is_null() {
+        lines.push(format!("{}, PCI's BAR 1 as Linux has it", size_of(device, "pci_bar1_size")));
+    }
+    lines
+}
+
+fn kind(facts: &Value) -> Vec<String> {
+    if let Some(error) = facts["error"].as_str() {
+        return vec![format!("none: {error}")];
+    }
+    let total = size_of(facts, "total");
+    let source = match text_of(facts, "source") {
+        "budget" => "by Vulkan's live budget",
+        "system" => "by the system",
+        "cuMemGetInfo" => "by cuMemGetInfo",
+        _ => "",
+    };
+    let amount = match source {
+        "" => format!("{total}, no live budget"),
+        source => format!("{} free of {total}, {source}", size_of(facts, "free")),
+    };
+    let place = match text_of(facts, "made_by") {
+        "Vulkan" => format!("made by Vulkan, memory type {}, heap {}", facts["memory_type"], facts["heap"]),
+        "cuMemAlloc" => "made by cuMemAlloc, not from Vulkan".to_owned(),
+        _ => "pages registered with CUDA, not from Vulkan".to_owned(),
+    };
+    let coherence = match facts["coherent"].as_bool() {
+        Some(true) => ", coherent",
+        Some(false) => ", not coherent: flush and invalidate",
+        None => "",
+    };
+    vec![amount, format!("{place}{coherence}"), flags(facts)]
+}
+
+/// Memory that other libraries allocated.
+fn existing(maps: &Value) -> Vec<String> {
+    let text = match maps.as_bool() {
+        Some(true) => "the CPU can map CUDA memory of other libraries",
+        Some(false) => "the CPU cannot map CUDA memory of other libraries",
+        None => "not known",
+    };
+    vec![text.to_owned()]
+}
+
+fn flags(facts: &Value) -> String {
+    let names: Vec<_> = facts["flags"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if names.is_empty() { "no property flags".to_owned() } else { names.join(", ") }
+}
+
+fn types(list: &Value) -> Vec<String> {
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() {
+        return vec!["none, without Vulkan".to_owned()];
+    }
+    let line = |found: &Value| {
+        format!(
+            "{} in heap {} of {}: {}",
+            found["memory_type"],
+            found["heap"],
+            size_of(found, "heap_size"),
+            flags(found)
+        )
+    };
+    list.iter().map(line).collect()
+}
+
+fn copies(thresholds: &Value, routine: &str) -> Vec<String> {
+    let from = |key: &str| match thresholds[key].as_u64() {
+        Some(bytes) if bytes < usize::MAX as u64 => format!("from {}", size(bytes)),
+        _ => "never".to_owned(),
+    };
+    vec![
+        format!("by the CPU with the routine {routine}"),
+        format!("by the copy engine, once prepared: reads {}, writes {}", from("read"), from("write")),
+    ]
+}

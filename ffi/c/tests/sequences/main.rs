@@ -1,0 +1,42 @@
+//! Random sequences of the C library's calls, by the engine that the fuzz target `c_abi` runs, too. `VKGDR_STEPS` and `VKGDR_SEED`
+//! are as for the sequences of the Rust library.
+#![expect(unsafe_code, reason = "calls C functions")]
+#![expect(clippy::multiple_unsafe_ops_per_block, reason = "one fact serves all calls of a block")]
+
+mod world;
+
+use std::thread;
+
+use support::cuda::Context;
+use support::profile::under;
+use support::{Random, Result, amount};
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Runs sequences in a context of their own.
+fn sequences(seed: usize, is_alone: bool) {
+    let _context = Context::create(0);
+    let mut random = Random::new(number("VKGDR_SEED", 1) as u64 + ((seed as u64) << 32));
+    let mut steps = 0;
+    while steps < number("VKGDR_STEPS", amount(30_000, 300_000)) {
+        let len = 1 + random.below(1500);
+        steps += world::run(&random.bytes(len), is_alone);
+    }
+}
+
+#[test]
+fn random_calls_return_what_the_header_says_and_agree_with_a_model() -> Result {
+    sequences(0, true);
+    under("non-coherent", || {
+        sequences(0, true);
+        Ok(())
+    })
+}
+
+#[test]
+fn threads_of_random_calls_disturb_no_other() {
+    thread::scope(|scope| (1..5).for_each(|seed| drop(scope.spawn(move || sequences(seed, false)))));
+    world::assert_nothing_lives();
+}

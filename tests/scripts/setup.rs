@@ -1,0 +1,189 @@
+//! `scripts/setup.sh` on machines that lack Rust: the programs that they call are stand-ins, which write
+//! their arguments to a log.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::{Result, folder, root};
+
+/// Programs of the system that the scripts use as they are.
+const PLAIN: [&str; 8] = ["bash", "cat", "cut", "dirname", "grep", "head", "sed", "sort"];
+
+/// A machine: a folder with its only programs.
+struct Machine {
+    folder: PathBuf,
+}
+
+impl Machine {
+    fn new(name: &str) -> Result<Self> {
+        let folder = folder(name)?;
+        fs::create_dir_all(folder.join("bin"))?;
+        let path = std::env::var_os("PATH").ok_or("no PATH")?;
+        for program in PLAIN {
+            let mut found = std::env::split_paths(&path).map(|bin| bin.join(program));
+            symlink(found.find(|path| path.is_file()).ok_or(program)?, folder.join("bin").join(program))?;
+        }
+        let machine = Self { folder };
+        machine.program("cc", "")?;
+        machine.user(1000)?;
+        Ok(machine)
+    }
+
+    fn user(&self, id: u32) -> Result {
+        self.program("id", &format!("echo {id}"))
+    }
+
+    /// A program that logs its arguments, then runs `script`, in which `$HERE` is the machine's folder.
+    fn program(&self, name: &str, script: &str) -> Result {
+        let path = self.folder.join("bin").join(name);
+        let here = self.folder.display();
+        let text = format!("#!/bin/sh\nHERE='{here}'\necho \"{name} $*\" >>\"$HERE/log\"\n{script}\n");
+        fs::write(&path, text)?;
+        Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
+    }
+
+    /// rustup, and the cargo of Debian's package, which fails as long as there is no toolchain.
+    fn rustup_without_toolchain(&self) -> Result {
+        self.program("cargo", "[ -e \"$HERE/default\" ] || exit 1\necho cargo 1.99.0")?;
+        self.program(
+            "rustup",
+            "case \"$*\" in
+             default) [ -e \"$HERE/default\" ] ;;
+             'toolchain install stable --profile minimal') : >\"$HERE/toolchain\" ;;
+             'default stable') [ -e \"$HERE/toolchain\" ] && : >\"$HERE/default\" ;;
+             *) exit 2 ;;
+             esac",
+        )
+    }
+
+    /// A package manager that knows these packages only.
+    fn packages(&self, known: &str) -> Result {
+        self.program("apt-get", "")?;
+        self.program("apt-cache", &format!("case ' {known} ' in *\" $2 \"*) echo '  Candidate: 1' ;; esac"))
+    }
+
+    fn run(&self, command: &[&str], variables: &[(&str, &str)]) -> Result<Output> {
+        let (program, arguments) = command.split_first().ok_or("no command")?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .current_dir(root())
+            .env_clear()
+            .env("PATH", self.folder.join("bin"))
+            .env("HOME", &self.folder)
+            .env("CARGO_TARGET_DIR", self.folder.join("target"))
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null());
+        Ok(command.output()?)
+    }
+
+    fn setup(&self) -> Result<Output> {
+        self.run(&["scripts/setup.sh", "rust"], &[])
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this system's release has a package `rustup`, which the script knows without package lists.
+fn release_has_rustup() -> bool {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let has = |line: &str| release.lines().any(|other| other.replace('"', "").starts_with(line));
+    has("ID=debian") && has("VERSION_ID=1") && !has("VERSION_ID=12") && !has("VERSION_ID=11")
+        || has("ID=ubuntu") && has("VERSION_ID=2") && !has("VERSION_ID=20") && !has("VERSION_ID=22")
+}
+
+#[test]
+fn debians_rustup_gets_a_toolchain() -> Result {
+    let machine = Machine::new("debians-rustup")?;
+    machine.rustup_without_toolchain()?;
+    let output = machine.setup()?;
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(machine.log().contains("rustup toolchain install stable --profile minimal\nrustup default stable\n"));
+    Ok(())
+}
+
+#[test]
+fn a_rust_that_works_is_left_alone() -> Result {
+    let machine = Machine::new("works")?;
+    machine.program("cargo", "echo cargo 1.88.0")?;
+    machine.program("rustup", "exit 1")?;
+    let output = machine.setup()?;
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(!machine.log().contains("rustup"), "{}", machine.log());
+    Ok(())
+}
+
+#[test]
+fn a_rust_that_is_too_old_is_refused() -> Result {
+    let machine = Machine::new("old")?;
+    machine.program("cargo", "echo cargo 1.85.0")?;
+    let output = machine.setup()?;
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("cargo 1.85.0 is older than 1.88"), "{}", errors(&output));
+    Ok(())
+}
+
+#[test]
+fn one_command_installs_all_packages() -> Result {
+    let machine = Machine::new("one-command")?;
+    fs::remove_file(machine.folder.join("bin/cc"))?;
+    machine.packages("rustup")?;
+    let output = machine.setup()?;
+    let command = "sudo apt-get update && sudo apt-get install gcc libc6-dev rustup\n";
+    assert!(errors(&output).contains(command), "{}", errors(&output));
+    assert!(!machine.log().contains("apt-get"), "an ordinary user does not install: {}", machine.log());
+    Ok(())
+}
+
+#[test]
+fn the_official_installer_needs_curl() -> Result {
+    if release_has_rustup() {
+        eprintln!("skipped: this system's release has a package rustup");
+        return Ok(());
+    }
+    let machine = Machine::new("curl")?;
+    machine.packages("")?;
+    let output = machine.setup()?;
+    assert!(errors(&output).contains("sudo apt-get install curl ca-certificates\n"), "{}", errors(&output));
+    // root installs it, and the installer is run on request only.
+    machine.user(0)?;
+    machine.program("apt-get", "printf '#!/bin/sh\\n' >\"$HERE/bin/curl\"; /bin/chmod +x \"$HERE/bin/curl\"")?;
+    let output = machine.setup()?;
+    assert!(machine.log().contains("install --yes --no-install-recommends curl ca-certificates"), "{}", machine.log());
+    assert!(errors(&output).contains("let INSTALL_RUST=1 do so"), "{}", errors(&output));
+    Ok(())
+}
+
+#[test]
+fn the_official_installer_runs_on_request() -> Result {
+    if release_has_rustup() {
+        eprintln!("skipped: this system's release has a package rustup");
+        return Ok(());
+    }
+    let machine = Machine::new("installer")?;
+    machine.packages("")?;
+    machine.program(
+        "rustup-init",
+        "printf '#!/bin/sh\\necho cargo 1.99.0' >\"$HERE/bin/cargo\"; /bin/chmod +x \"$HERE/bin/cargo\"",
+    )?;
+    machine.program("curl", "echo rustup-init")?;
+    symlink("/bin/sh", machine.folder.join("bin/sh"))?;
+    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
+    assert!(output.status.success(), "{}", errors(&output));
+
+    let machine = Machine::new("installer-fails")?;
+    machine.packages("")?;
+    machine.program("curl", "exit 6")?;
+    symlink("/bin/sh", machine.folder.join("bin/sh"))?;
+    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
+    assert!(errors(&output).contains("the installer of Rust failed"), "{}", errors(&output));
+    Ok(())
+}
