@@ -1,7 +1,7 @@
 # One target per task; `make` alone lists them. The longer ones are parts of scripts/checks.py, scripts beside it and sessions of
 # noxfile.py.
 #
-# Variables: FILE (demo), PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
+# Variables: PARTS (test, nightly: names of `scripts/checks.py --list`), BUNDLE (gpu-bundle), PREFIX, LIBDIR,
 # INCLUDEDIR, DESTDIR and GDRAPI (install, uninstall), QUICK, STRICT, ONLY, FROM and TO (bench, see benches/main.rs), INTO (python:
 # another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real
 # or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
@@ -12,7 +12,7 @@ SHELL = bash
 .PHONY: help demo test nightly bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs guide sim lint clean
 MAKEFLAGS += --no-print-directory
 
-export FILE BUNDLE PREFIX LIBDIR INCLUDEDIR DESTDIR GDRAPI
+export BUNDLE PREFIX LIBDIR INCLUDEDIR DESTDIR GDRAPI
 # Where rustup installs programs; a shell that was open before does not know the folder.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
@@ -26,8 +26,10 @@ nox = "$(target)"/python/tools/bin/nox
 with_guide = "$(target)"/python/tools/bin/uv run --quiet --no-project --with-requirements scripts/requirements/guide.txt
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
-simulator = case $$(sim/run --driver) in sim) $(MAKE) -C sim build ;; esac
-demos = --package examples --example share_file --example vector_add
+simulator = [ $$(sim/run --driver) = real ] || $(MAKE) -C sim build
+# Without optimisation: it is built as the tests are, and its simulated GPU in half the time, unless there is one.
+quick = PROFILE=$(if $(wildcard $(or $(CARGO_TARGET_DIR),sim/target)/release/libsimcuda.so),release,dev)
+demos = --package examples --no-default-features --example vector_add
 # An empty PREFIX on the command line is a shell's variable that is not set, rather than a wish for the default; make would
 # expand a dollar sign.
 folders = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX is empty: name a folder, or leave it out \
@@ -38,14 +40,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
 	| while IFS=$$'\t' read -r verb text; do printf 'make %-13s %s\n' "$$verb" "$$text"; done
 
-demo: ## share a file (FILE=path) with the GPU, run a kernel
+demo: ## run a kernel on memory that the CPU writes
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
-	@$(simulator)
-	@cargo build --locked --release $(demos)
-	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
-	@echo
-	@cargo run --quiet --locked --release --example vector_add
+	@$(simulator) $(quick)
+	@cargo build --locked $(demos)
+	@cargo run --quiet --locked $(demos)
 
 test: ## run the tests that each commit must pass (PARTS=names)
 	@sim/run --driver >/dev/null
@@ -99,7 +99,7 @@ gpu-bundle: ## pack the tests for a GPU machine
 docs: ## build the guide and the references
 	@scripts/setup.sh rust python
 	@echo '==> documentation (a minute the first time)'
-	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
+	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --package vkgdr --no-deps --locked
 	@$(MAKE) guide
 
 # Without rustdoc's pages where there are none. A dead link fails (under --quiet mkdocs would not count warnings), and so does a

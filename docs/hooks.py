@@ -15,8 +15,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 log = logging.getLogger("mkdocs.hooks")
 
 
-def on_files(_files, config):
-    """Return the pages and what they link to, in place of the files of one folder."""
+def on_files(files, config):
+    """Return the theme's files, the pages and what they link to, in place of the files of one folder."""
+    theme = [file for file in files if file.src_dir != config.docs_dir]
     root = Path(config.config_file_path).parent
     pages = [page for folder in FOLDERS for page in sorted((root / folder).glob("*.md"))]
     linked = {page.parent.joinpath(link).resolve() for page in pages for link in LINK.findall(page.read_text())}
@@ -31,7 +32,7 @@ def on_files(_files, config):
         HtmlFormatter(style=style).get_style_defs(f"[data-bs-theme={theme}] .codehilite")
         for theme, style in styles.items()
     ]
-    return Files([*found, File.generated(config, "docs/code.css", content="\n".join(sheets))])
+    return Files([*theme, *found, File.generated(config, "docs/code.css", content="\n".join(sheets))])
 
 
 def on_page_markdown(markdown, **_):

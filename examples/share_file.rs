@@ -35,13 +35,12 @@
 use std::error::Error;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write, stderr, stdout};
+use std::io::{self, Read, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, result};
-use indicatif::{ProgressBar, ProgressStyle};
 use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -50,8 +49,6 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const FILL: u8 = 0xa5;
 /// Bytes that the CPU copies at a time.
 const CHUNK: usize = 1 << 20;
-/// Below this a progress bar would only flicker.
-const LARGE: usize = 256 << 20;
 
 fn main() -> ExitCode {
     match run() {
@@ -93,8 +90,8 @@ fn run() -> Result<()> {
         unsafe { result::memset_d8_async(filled.device_ptr(), FILL, len, stream.cu_stream()) }?;
         Ok(stream.synchronize()?)
     })?;
-    let copied = steps.time("CPU: read the second", len, || checksum("reading the copy", &copy))?;
-    let fill = steps.time("CPU: read the third", len, || checksum("reading the fill", &filled))?;
+    let copied = steps.time("CPU: read the second", len, || checksum(&copy))?;
+    let fill = steps.time("CPU: read the third", len, || checksum(&filled))?;
 
     steps.print()?;
     if gpu.name().starts_with("Simulated") {
@@ -164,29 +161,25 @@ fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
 /// Copies the file to the memory through its host pointer. Returns its checksum.
 fn write_file(file: &mut File, memory: &Memory) -> Result<u32> {
     let mut guard = memory.map(MapMode::Discard, ..)?;
-    let progress = Progress::new("writing the file", memory.len());
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);
     for offset in (0..memory.len()).step_by(CHUNK) {
         let chunk = &mut buffer[..CHUNK.min(memory.len() - offset)];
         file.read_exact(chunk).map_err(|error| format!("the file shrank while it was read: {error}"))?;
         hasher.update(chunk);
         guard.write(offset, chunk)?;
-        progress.advance(chunk.len());
     }
     guard.finish()?;
     Ok(hasher.finalize())
 }
 
 /// Reads memory through its host pointer. Returns its checksum.
-fn checksum(what: &'static str, memory: &Memory) -> Result<u32> {
+fn checksum(memory: &Memory) -> Result<u32> {
     let guard = memory.map(MapMode::Read, ..)?;
-    let progress = Progress::new(what, memory.len());
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);
     for offset in (0..memory.len()).step_by(CHUNK) {
         let chunk = &mut buffer[..CHUNK.min(memory.len() - offset)];
         guard.read(offset, chunk)?;
         hasher.update(chunk);
-        progress.advance(chunk.len());
     }
     Ok(hasher.finalize())
 }
@@ -204,30 +197,6 @@ fn compare(what: &str, expected: u32, seen: u32) -> Result<()> {
         Ok(writeln!(stdout(), "{what}: checksum {seen:08x}, as it should be")?)
     } else {
         Err(format!("{what}: checksum {seen:08x}, but {expected:08x} was expected").into())
-    }
-}
-
-/// A progress bar for large files, on a terminal.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new(what: &'static str, len: usize) -> Self {
-        if len < LARGE || !stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new(len as u64).with_message(what);
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
-        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
-    }
-
-    fn advance(&self, bytes: usize) {
-        self.0.inc(bytes as u64);
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }
 
@@ -265,6 +234,12 @@ struct Size(u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", indicatif::BinaryBytes(self.0))
+        let power = self.0.checked_ilog2().unwrap_or(0) / 10;
+        let Some(unit) = power.checked_sub(1).map(|index| &"KMGTPE"[index as usize..=index as usize]) else {
+            return write!(f, "{} B", self.0);
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a size to two digits")]
+        let amount = self.0 as f64 / (1_u64 << (10 * power)) as f64;
+        write!(f, "{amount:.2} {unit}iB")
     }
 }

@@ -14,6 +14,7 @@ A block within a comment is run, and not shown: it makes what the page takes for
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -64,7 +65,7 @@ def blocks(page: Path) -> list[Block]:
 def faults(page: Path, found: list[Block]) -> list[str]:
     """Return what keeps code of a page from being checked."""
     wrong = []
-    if page == ROOT / "README.md" and page.read_text().count("\n") > 120:
+    if page == ROOT / "README.md" and page.read_text().count("\n") > 110:
         wrong.append("README.md is longer than a page")
     # Within a list, four spaces continue an item.
     rest = BLOCK.sub("", page.read_text())
@@ -143,6 +144,13 @@ class Reader:
         elif block.language == "cmake":
             (self.work / "CMakeLists.txt").write_text(PROJECT + code)
             self.shell("cmake -DCMAKE_PREFIX_PATH=$HOME/.local -S . -B build\ncmake --build build\nbuild/program\n")
+        elif block.language == "cuda" and "int main(" in code:
+            # Without NVIDIA's compiler nothing can build it.
+            if shutil.which("nvcc") is None:
+                print(f"skipped: {block} needs nvcc")
+                return
+            (self.work / "a.cu").write_text(code)
+            self.shell("nvcc --cudart shared a.cu $(pkg-config --cflags --libs vkgdr)\n./a.out\n")
         elif block.language == "cuda" and os.environ.get("VKGDR_TEST_ALL") == "1":
             (self.work / "kernel.cu").write_text(code)
             self.shell(f"{CLANG} -D__forceinline__=inline -I$HOME/.local/include kernel.cu\n")

@@ -2,8 +2,8 @@
 # Installs the requirements of a make target: scripts/setup.sh NEED...
 #
 # Looks for files and programs, so that a Vulkan SDK or another distribution will do. Missing packages are installed if
-# this is root on Debian or Ubuntu; otherwise the command to do so is printed. Rust comes from the distribution's package
-# rustup, else from the official installer: run at a terminal or with INSTALL_RUST=1, printed otherwise.
+# this is root on Debian or Ubuntu. Rust comes from the distribution's package rustup, else from the official installer, run
+# at a terminal or with INSTALL_RUST=1. All that this may not install itself is printed in one message, before anything is.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin
@@ -70,10 +70,19 @@ check() { # NEED...
     [ ${#absent[@]} -eq 0 ] || printf 'missing: %s\n' "${absent[@]}" >&2
 }
 check "$@"
+commands=() hint=
+if [ ${#absent[@]} -gt 0 ] && { ! has apt-get || [ "$(id -u)" -ne 0 ]; }; then
+    if has apt-get; then commands=("sudo apt-get update && sudo apt-get install ${packages[*]}"); else
+        commands=("# install these by your package manager")
+    fi
+fi
+if [[ " $* " == *' rust '* ]] && ! has cargo && ! has_rustup_package && [ ! -t 0 ] && [ "${INSTALL_RUST:-}" != 1 ]; then
+    echo 'missing: Rust (cargo)' >&2
+    [ ${#absent[@]} -eq 0 ] || [ ${#commands[@]} -gt 0 ] || commands=("apt-get update && apt-get install ${packages[*]}")
+    commands+=("$installer") hint=', or set INSTALL_RUST=1 for the last'
+fi
+[ ${#commands[@]} -eq 0 ] || die "run this, then try again$hint:$(printf '\n    %s' '' "${commands[@]}")"
 if [ ${#absent[@]} -gt 0 ]; then
-    has apt-get || die 'install these with your package manager, then run this again'
-    [ "$(id -u)" -eq 0 ] ||
-        die "run this, then try again:"$'\n\n'"    sudo apt-get update && sudo apt-get install ${packages[*]}"
     say "installing Debian packages: ${packages[*]}"
     install=(install --yes --no-install-recommends "${packages[@]}")
     # The first attempt fails without package lists, or with stale ones.
@@ -83,7 +92,6 @@ if [ ${#absent[@]} -gt 0 ]; then
 fi
 if [[ " $* " == *' rust '* ]]; then
     if ! has cargo; then
-        [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ] || die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
         say 'installing Rust into the home folder by its official installer, https://sh.rustup.rs (a minute)'
         bash -o pipefail -c "$installer" || die 'the installer of Rust failed'
     elif ! { cargo --version || rustup default; } >/dev/null 2>&1; then

@@ -1,16 +1,12 @@
-//! `share_file`: its report, its progress on a terminal, and wrong arguments.
-#![expect(unsafe_code, reason = "creates a pseudo-terminal")]
+//! `share_file`: its report, and wrong arguments.
+#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::ptr::null_mut;
+use std::process::{Command, Stdio};
 
-use support::{Result, pattern, simcuda, skip, test_all};
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use support::{Result, pattern, simcuda, skip};
 
 use crate::{Folder, assert_failure, assert_success, example, find, lines, run};
 
@@ -125,103 +121,6 @@ fn share_file_without_a_driver_says_so_in_one_line() -> Result {
         return skip("there is a libcuda besides the simulated one");
     }
     assert_failure(&output, &["share_file: libcuda.so.1", "install the NVIDIA driver"]);
-    Ok(())
-}
-
-/// Both ends of a pseudo-terminal of `columns` columns.
-fn terminal(columns: u16) -> Option<(File, OwnedFd)> {
-    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    let (mut user, mut program) = (-1, -1);
-    // SAFETY: the descriptors are valid outputs, the size is a live local, and null asks for the defaults.
-    let code = unsafe { libc::openpty(&raw mut user, &raw mut program, null_mut(), null_mut(), &raw const size) };
-    if code != 0 {
-        return None;
-    }
-    // SAFETY: the call created the descriptor for its caller.
-    let user = unsafe { OwnedFd::from_raw_fd(user) };
-    // SAFETY: as above.
-    let program = unsafe { OwnedFd::from_raw_fd(program) };
-    Some((File::from(user), program))
-}
-
-/// The program's output on a terminal as stderr; its stdout is a pipe. None if no pseudo-terminal can be created.
-fn run_on_terminal(program: &Path, file: &Path, columns: u16) -> Result<Option<(Output, String)>> {
-    let Some((mut user, stderr)) = terminal(columns) else { return Ok(None) };
-    let child = Command::new(program)
-        .arg(file)
-        .env("TERM", "xterm")
-        .env_remove("COLUMNS")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()?;
-    let reader = std::thread::spawn(move || {
-        let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
-        // Reading a terminal fails once the other end is closed.
-        while let Ok(n @ 1..) = user.read(&mut buffer) {
-            text.extend_from_slice(&buffer[..n]);
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let output = child.wait_with_output()?;
-    Ok(Some((output, reader.join().map_err(|_| "the reader panicked")?)))
-}
-
-/// The text of each drawn line, without control sequences (`ESC [ … letter`).
-fn drawn(text: &str) -> Vec<String> {
-    let mut plain = String::new();
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        if c == '\u{1b}' {
-            plain.push('\n');
-            let _ = rest.by_ref().find(char::is_ascii_alphabetic);
-        } else {
-            plain.push(if c == '\r' { '\n' } else { c });
-        }
-    }
-    plain.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
-}
-
-#[test]
-fn share_file_draws_its_progress_within_a_narrow_terminal() -> Result {
-    let program = example!("share_file");
-    if simcuda().is_none() {
-        return skip("reading 512 MiB back through a BAR takes a minute and covers nothing new");
-    }
-    if !test_all() {
-        return skip("copies of 256 MiB are slow (set VKGDR_TEST_ALL=1)");
-    }
-    let folder = Folder::create("narrow")?;
-    let file = folder.sparse("zeros", (256 << 20) + 1)?;
-    let available = Vkgdr::open(0, OpenFlags::empty())?.memory_info(MemoryKind::Mapped)?.available;
-    if available < 1 << 30 {
-        return skip("a progress bar needs a file of 256 MiB, three of which do not fit into mapped memory");
-    }
-    // The width of the table of steps.
-    let columns = 48;
-    let Some((output, text)) = run_on_terminal(&program, &file, columns)? else {
-        return skip("no terminal can be made here (is /dev/pts mounted?)");
-    };
-    assert!(output.status.success(), "{text}");
-    let drawn = drawn(&text);
-    assert!(drawn.iter().any(|line| line.contains("writing the file")), "no progress: {text:?}");
-    for line in drawn {
-        assert!(line.chars().count() <= usize::from(columns), "{columns} columns: {line:?}");
-    }
-    assert!(lines(&output.stdout).iter().any(|line| line.starts_with("copied by the GPU")));
-    Ok(())
-}
-
-#[test]
-fn share_file_draws_no_progress_for_a_small_file() -> Result {
-    let program = example!("share_file");
-    let folder = Folder::create("small")?;
-    let file = folder.file("small", &pattern(1000, 1))?;
-    let Some((output, text)) = run_on_terminal(&program, &file, 80)? else {
-        return skip("no terminal can be made here (is /dev/pts mounted?)");
-    };
-    assert!(output.status.success(), "{text}");
-    assert_eq!(text, "");
     Ok(())
 }
 

@@ -63,22 +63,22 @@ typedef enum vkgdr_open_flags {
   /**
    * Ignore the device number and use the device of the current CUDA context.
    */
-  VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
+  VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1 << 0,
   /**
    * Treat memory as non-coherent even where it is coherent, for testing.
    */
-  VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
+  VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 1 << 1,
   /**
    * Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running
    * needs.
    */
-  VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
+  VKGDR_OPEN_REQUIRE_COHERENT_BIT = 1 << 2,
   /**
    * Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
    * ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
    * vkgdr_open_primary_context(), which needs no mapped memory.
    */
-  VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 16777216,
+  VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 1 << 24,
 } vkgdr_open_flags;
 
 /**
@@ -103,17 +103,17 @@ typedef enum vkgdr_memory_flags {
    * For vkgdr_memory_alloc(), by bitwise or: host memory if there is no memory of the kind, or not enough. Then
    * vkgdr_memory_get_kind() tells which it is. Not in vkgdr 0.1, and far from the bits that its successors may use.
    */
-  VKGDR_MEMORY_OR_HOST_BIT = 16777216,
+  VKGDR_MEMORY_OR_HOST_BIT = 1 << 24,
   /**
    * The same with device memory, after host memory if both bits are set.
    */
-  VKGDR_MEMORY_OR_DEVICE_BIT = 33554432,
+  VKGDR_MEMORY_OR_DEVICE_BIT = 1 << 25,
   /**
    * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
    * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
    * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer.
    */
-  VKGDR_MEMORY_DMA_BUF_BIT = 67108864,
+  VKGDR_MEMORY_DMA_BUF_BIT = 1 << 26,
 } vkgdr_memory_flags;
 
 /**
@@ -147,7 +147,7 @@ typedef enum vkgdr_receive_flags {
    * Receive from a process of any user. It must be trusted: the drivers' behaviour is undefined with a descriptor
    * that its message describes wrongly.
    */
-  VKGDR_RECEIVE_ANY_USER_BIT = 1,
+  VKGDR_RECEIVE_ANY_USER_BIT = 1 << 0,
 } vkgdr_receive_flags;
 
 /**
@@ -157,7 +157,7 @@ typedef enum vkgdr_map_flags {
   /**
    * Map through the PCIe BAR, write-combined, also on platforms where the CPU could cache the memory.
    */
-  VKGDR_MAP_FORCE_PCIE_BIT = 1,
+  VKGDR_MAP_FORCE_PCIE_BIT = 1 << 0,
 } vkgdr_map_flags;
 
 /**
@@ -209,7 +209,7 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_INTERNAL = 9,
   /**
-   * A system call failed. Functions that set vkgdr_last_error() leave the reason in `errno`.
+   * A system call failed. The reason is in `errno`.
    */
   VKGDR_ERROR_SYSTEM = 10,
   /**
@@ -640,8 +640,10 @@ VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_t
 VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
 
 /**
- * The error of this thread's last call of a function that opens, allocates, creates a pool or a ring, sends, receives, maps
- * existing memory or creates a dma-buf, or NULL if that succeeded. No other function changes it.
+ * The text of this thread's last error: what failed, with its numbers and, where there is one, the remedy.
+ *
+ * A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before, and
+ * once such an opening, creation or allocation, vkgdr_memory_send() or vkgdr_memory_receive() has succeeded.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
@@ -686,7 +688,7 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  *                    of an allocation up to 32 MiB all.
  * @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
  * @param out         Where the result is written; for vkgdr_memory_free().
- * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED where
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED where
  *         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
  *         host and managed memory, which need no view; VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
  *         VKGDR_ERROR_NO_DEVICE for another GPU's memory.
@@ -715,7 +717,7 @@ VKGDR_API int32_t vkgdr_memory_is_current(vkgdr_memory_t mem, bool *out);
  *
  * @param mem  The memory, or a region of it.
  * @param out  Where the descriptor and the place of the memory in it are written.
- * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED for other memory.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED for other memory.
  *
  * `mem` must be NULL or live, `out` NULL or good for writing.
  */
@@ -744,7 +746,7 @@ VKGDR_API vkgdr_t vkgdr_open(CUdevice device, uint32_t flags);
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
  * @param out     Where the handle is written.
- * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does.
+ * @return A `vkgdr_status`.
  *
  * `out` must be NULL or good for writing.
  */
@@ -1021,7 +1023,7 @@ VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
  * @param g        The GPU. It may be closed before the pool.
  * @param options  The options; NULL for the defaults.
  * @param out      Where the pool is written; for vkgdr_pool_close().
- * @return A `vkgdr_status`; vkgdr_last_error() says more.
+ * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `options` NULL or good for reading the bytes that its `size` says, `out` NULL or
  * good for writing.
@@ -1126,7 +1128,7 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  *                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
  * @param answers   The same for answers.
  * @param out       Where the ring is written; for vkgdr_ring_free().
- * @return A `vkgdr_status`; vkgdr_last_error() says more.
+ * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */
@@ -1252,7 +1254,7 @@ VKGDR_API int32_t vkgdr_ring_get_stats(vkgdr_ring_t ring, struct vkgdr_ring_stat
  *
  * @param socket  A connected socket of family AF_UNIX, of type SOCK_STREAM or SOCK_SEQPACKET.
  * @param mem     The memory, not a region and not of a pool.
- * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_SYSTEM if the socket refused, with
+ * @return A `vkgdr_status`; VKGDR_ERROR_SYSTEM if the socket refused, with
  *         `errno`: EAGAIN from one that is full and does not block, EPIPE from one whose other end is closed. Nothing was
  *         sent then.
  *
@@ -1273,7 +1275,7 @@ VKGDR_API int32_t vkgdr_memory_send(int socket, vkgdr_memory_t mem);
  * @param g       The same GPU as the sender's, opened with the same flags.
  * @param flags   Of `enum vkgdr_receive_flags`; 0 for none. Unknown bits are an error.
  * @param out     Where the memory is written; for vkgdr_memory_free().
- * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_REFUSED for what does not fit,
+ * @return A `vkgdr_status`; VKGDR_ERROR_REFUSED for what does not fit,
  *         VKGDR_ERROR_DISCONNECTED at the end of the connection, VKGDR_ERROR_SYSTEM if the socket failed, with `errno`:
  *         EAGAIN from one that is empty and does not block.
  *
@@ -1309,7 +1311,7 @@ VKGDR_API const char *vkgdr_version(void);
  *                 vkgdr_device_finish_deferred_frees() before they are destroyed.
  * @param flags    Of `enum vkgdr_open_flags`. Unknown bits are an error.
  * @param out      Where the handle is written.
- * @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU. Sets vkgdr_last_error() as vkgdr_open() does.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU.
  *
  * `handles` must be NULL or handles that are live and belong together, `out` NULL or good for writing.
  */

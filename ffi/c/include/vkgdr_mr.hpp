@@ -13,56 +13,39 @@
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <new>
-#include <string>
-#include <utility>
 
 /// The error for a shortage of memory, as of operator new, with the library's text.
 class vkgdr_bad_alloc : public std::bad_alloc {
 public:
-    /// @param what  The text.
-    explicit vkgdr_bad_alloc(const std::string &what) : what_(std::make_shared<const std::string>(what)) {}
-    /// Shares the text, also with what it is moved from.
-    vkgdr_bad_alloc(const vkgdr_bad_alloc &) = default;
-    vkgdr_bad_alloc &operator=(const vkgdr_bad_alloc &) = default;
+    /// With a text.
+    explicit vkgdr_bad_alloc(const std::string &what) : text_(what) {}
     /// The text.
-    const char *what() const noexcept override { return what_->c_str(); }
+    const char *what() const noexcept override { return text_.what(); }
 
 private:
-    // Copies of an exception must not throw.
-    std::shared_ptr<const std::string> what_;
+    std::runtime_error text_;  // its copies do not throw
 };
 
-/**
- * Allocates memory that the CPU sees too, and frees it by its device address.
- *
- * Its pointers are device addresses: its property is `cuda::mr::device_accessible`, and it is not `host_accessible`, since the
- * CPU has an address of its own: that of host_ptr() or vkgdr_find(). Copies share the GPU's handle and the pool, which live as
- * long as the last copy; memory in use must be freed before. All functions may be called from any thread.
- */
+/// Allocates memory that the CPU sees too, and frees it by its device address.
+///
+/// Its pointers are device addresses: its property is `cuda::mr::device_accessible`, and it is not `host_accessible`, since the
+/// CPU has an address of its own: that of host_ptr() or vkgdr_find(). Copies share the GPU's handle and the pool, which live as
+/// long as the last copy; memory in use must be freed before. All functions may be called from any thread.
 class vkgdr_memory_resource {
 public:
     /// The alignment of addresses in bytes, where no other is asked for: that of cudaMalloc().
     static constexpr std::size_t default_alignment = 256;
 
-    /// Each allocation is one of the drivers'.
-    ///
-    /// @param gpu   A handle with a primary context, as of vkgdr::device::open_primary_context().
-    /// @param kind  The kind of memory.
+    /// Each allocation is one of the drivers'. The handle has a primary context, as of vkgdr::device::open_primary_context().
     explicit vkgdr_memory_resource(vkgdr::device gpu, vkgdr::memory_kind kind = vkgdr::memory_kind::mapped)
-        : state_(std::make_shared<state>(std::move(gpu), kind)) {}
+        : state_(std::make_shared<state>(state{std::move(gpu), kind, {}})) {}
 
     /// Shares the handle and the pool. There is no move, which would leave a resource that can do nothing: std::move copies.
     vkgdr_memory_resource(const vkgdr_memory_resource &) = default;
     vkgdr_memory_resource &operator=(const vkgdr_memory_resource &) = default;
 
-    /// Small allocations are lent by a pool, without a call of a driver.
-    ///
-    /// @param gpu   As for the constructor.
-    /// @param kind  The kind of memory.
+    /// Small allocations are lent by a pool, without a call of a driver; otherwise as the constructor.
     static vkgdr_memory_resource pooled(vkgdr::device gpu, vkgdr::memory_kind kind = vkgdr::memory_kind::mapped) {
         vkgdr_memory_resource resource(std::move(gpu), kind);
         vkgdr_pool_options options{};
@@ -72,53 +55,39 @@ public:
         return resource;
     }
 
-    /// Allocates memory that any stream may use at once; a request for 0 bytes returns nullptr.
-    ///
-    /// @throw vkgdr_bad_alloc  Memory is exhausted, or no address has the alignment.
-    /// @throw vkgdr::error     Any other failure.
+    /// Allocates memory that any stream may use at once; as allocate_sync().
     [[nodiscard]] void *allocate(::cuda::stream_ref, std::size_t bytes, std::size_t alignment = default_alignment) {
         return allocate_sync(bytes, alignment);
     }
 
-    /// Frees memory after the work that was submitted to a stream before. Does not wait, except for the per-thread default
-    /// stream, to which memory cannot be bound. A nullptr is allowed.
-    ///
-    /// @param stream  A stream of the GPU's primary context. Where vkgdr_find() gave references to the memory, it must live
-    ///                until they are freed.
-    /// @param ptr     From allocate() or allocate_sync() of this resource or of its copies.
+    /// Frees memory of this resource or of its copies after the work that was submitted to a stream of the primary context
+    /// before. Does not wait, except for the per-thread default stream, to which memory cannot be bound. A nullptr is allowed.
+    /// Where vkgdr_find() gave references to the memory, the stream must live until they are freed.
     void deallocate(::cuda::stream_ref stream, void *ptr, std::size_t, std::size_t = default_alignment) noexcept {
-        if (ptr == nullptr) return;
-        vkgdr_memory_t found = nullptr;
-        if (vkgdr_find(ptr, &found, nullptr) != VKGDR_SUCCESS) return;
-        const auto address = reinterpret_cast<CUdeviceptr>(ptr);
-        if (vkgdr_memory_bind_stream(found, reinterpret_cast<CUstream>(stream.get())) == VKGDR_SUCCESS) {
-            vkgdr_memory_free_at(address);
-            vkgdr_memory_free(found);
-            return;
-        }
-        const bool is_done = is_synchronized(stream);
+        auto found = vkgdr::memory::find(ptr);
+        if (!found) return;
+        const bool follows = vkgdr_memory_bind_stream(found.get(), reinterpret_cast<CUstream>(stream.get())) == VKGDR_SUCCESS;
+        const bool may_free = follows || is_synchronized(stream);
         // First: as the last reference it would wait for all work of the context.
-        vkgdr_memory_free(found);
+        if (!follows) found.reset();
         // Where the stream cannot be waited for, the device may still use the memory, which then stays.
-        if (is_done) vkgdr_memory_free_at(address);
+        if (may_free) vkgdr_memory_free_at(reinterpret_cast<CUdeviceptr>(ptr));
     }
 
-    /// Allocates memory; 0 bytes are at address 0.
-    ///
-    /// @throw vkgdr_bad_alloc  Memory is exhausted, or no address has the alignment.
-    /// @throw vkgdr::error     Any other failure.
+    /// Allocates memory; 0 bytes are a nullptr. Throws vkgdr_bad_alloc if memory is exhausted or no address has the alignment,
+    /// and vkgdr::error for any other failure.
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = default_alignment) {
         if (bytes == 0) return nullptr;
         try {
             vkgdr::memory memory = state_->pool && alignment <= default_alignment
                                        ? state_->pool.allocate(bytes)
                                        : vkgdr::memory::allocate(state_->gpu, bytes, state_->kind);
-            const CUdeviceptr address = memory.device_ptr();
-            if (alignment == 0 || address % alignment != 0) {
+            void *address = memory.device_ptr<void>();
+            if (alignment == 0 || memory.device_ptr() % alignment != 0) {
                 throw vkgdr_bad_alloc("vkgdr: no memory is aligned to " + std::to_string(alignment) + " bytes");
             }
             static_cast<void>(memory.release());
-            return reinterpret_cast<void *>(address);
+            return address;
         } catch (const vkgdr::error &failure) {
             if (failure.status() != VKGDR_ERROR_OUT_OF_MEMORY) throw;
             throw vkgdr_bad_alloc(failure.what());
@@ -133,11 +102,9 @@ public:
     /// The CPU's address of a byte, given its device address; nullptr for device memory, and for an address in no memory of
     /// this library. Valid until the memory is freed. Synchronize the stream before the CPU uses the bytes.
     static void *host_ptr(const void *ptr) noexcept {
-        vkgdr_memory_t found = nullptr;
         std::size_t offset = 0;
-        if (vkgdr_find(ptr, &found, &offset) != VKGDR_SUCCESS) return nullptr;
-        auto *first = static_cast<std::byte *>(vkgdr_memory_get_host_ptr(found));
-        vkgdr_memory_free(found);
+        const auto found = vkgdr::memory::find(ptr, &offset);
+        auto *first = found.host_ptr<std::byte>();
         return first == nullptr ? nullptr : first + offset;
     }
 
@@ -153,7 +120,6 @@ public:
 
 private:
     struct state {
-        state(vkgdr::device gpu, vkgdr::memory_kind kind) noexcept : gpu(std::move(gpu)), kind(kind) {}
         vkgdr::device gpu;
         vkgdr::memory_kind kind;
         /// Closed before the GPU; empty without a pool.
@@ -171,7 +137,5 @@ private:
 
     std::shared_ptr<state> state_;
 };
-
-static_assert(::cuda::mr::resource_with<vkgdr_memory_resource, ::cuda::mr::device_accessible>);
 
 #endif  // VKGDR_MR_HPP

@@ -18,11 +18,10 @@ fn catch<T>(body: impl FnOnce() -> T, after_panic: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| after_panic())
 }
 
-/// For exports that return a status.
+/// For exports that return a status. A failure becomes this thread's last error, a success leaves that as it is.
 #[inline]
 pub(crate) fn status(body: impl FnOnce() -> Outcome) -> i32 {
-    let told = || body().map_err(|failure| failure.status());
-    code(catch(told, || Err(Failure::Panic.status())))
+    code(catch(|| body().map_err(remember), || Err(remember(Failure::Panic))))
 }
 
 /// For exports of vkgdr 0.1 that return a value; on failure it is `otherwise`.
@@ -31,17 +30,20 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports with a last error, such as those that open, create or allocate: sets or clears this thread's, and leaves the
-/// error number of a system call in `errno`.
+/// For exports that open, create or allocate: a success also clears this thread's last error.
 #[inline]
 pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
-    let tell = |failure: Failure| {
-        let status = last_error::set(&failure);
-        failure.errno().inspect(|&code| set_errno(code));
-        status
-    };
-    let told = || body().inspect(|_| last_error::clear()).map_err(tell);
-    catch(told, || Err(last_error::set(&Failure::Panic)))
+    let told = || body().inspect(|_| last_error::clear()).map_err(remember);
+    catch(told, || Err(remember(Failure::Panic)))
+}
+
+/// Makes a failure this thread's last error, and leaves the error number of a system call in `errno`.
+#[cold]
+fn remember(failure: Failure) -> Status {
+    let errno = failure.errno();
+    let status = last_error::set(failure);
+    errno.inspect(|&code| set_errno(code));
+    status
 }
 
 pub(crate) fn set_errno(code: i32) {
@@ -93,11 +95,13 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_in_every_form_of_export() {
-        assert_eq!(status(|| panic!("defect")), Status::VKGDR_ERROR_INTERNAL as i32);
         assert_eq!(value(7, || panic!("defect")), 7);
+        assert_eq!(status(|| panic!("defect")), Status::VKGDR_ERROR_INTERNAL as i32);
+        assert!(last_error::with(|_| ()).is_some());
+        assert!(remembered(|| Ok(())).is_ok() && last_error::with(|_| ()).is_none());
         let outcome: Result<(), _> = remembered(|| panic!("defect"));
         assert_eq!(outcome.map_err(|status| status as i32), Err(Status::VKGDR_ERROR_INTERNAL as i32));
-        let text = last_error::with(|last| last.text().to_string_lossy().into_owned());
+        let text = last_error::with(|last| last.to_string());
         assert!(text.is_some_and(|text| text.contains("internal error")));
     }
 

@@ -1,22 +1,25 @@
 //! Exports that return this thread's last error.
 #![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
 
 use crate::boundary;
-use crate::last_error::{self, LastError};
+use crate::failure::Failure;
+use crate::last_error;
 
-/// The error of this thread's last call of a function that opens, allocates, creates a pool or a ring, sends, receives, maps
-/// existing memory or creates a dma-buf, or NULL if that succeeded. No other function changes it.
+/// The text of this thread's last error: what failed, with its numbers and, where there is one, the remedy.
+///
+/// A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before, and
+/// once such an opening, creation or allocation, vkgdr_memory_send() or vkgdr_memory_receive() has succeeded.
 ///
 /// @return A string that the caller frees with `free()`. Calling this again gives another copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_last_error() -> *mut c_char {
     boundary::value(null_mut(), || {
+        let text = last_error::with(|last| CString::new(last.to_string().replace('\0', "")).unwrap_or_default());
         // SAFETY: the string ends with a zero byte; the copy comes from libc's own malloc.
-        let copy = last_error::with(|last| unsafe { libc::strdup(last.text().as_ptr()) });
-        Ok(copy.unwrap_or(null_mut()))
+        Ok(text.map_or(null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) }))
     })
 }
 
@@ -33,7 +36,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32, vulkan: *mut i32) -> i32 {
     boundary::status(|| {
-        let values = last_error::with(LastError::codes).unwrap_or_default();
+        let values = last_error::with(Failure::codes).unwrap_or_default();
         for (pointer, value) in [status, cuda, vulkan].into_iter().zip(values) {
             if !pointer.is_null() {
                 // SAFETY: not null, so good for writing by this function's contract.

@@ -66,7 +66,7 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 ///                    of an allocation up to 32 MiB all.
 /// @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
 /// @param out         Where the result is written; for vkgdr_memory_free().
-/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED where
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED where
 ///         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
 ///         host and managed memory, which need no view; VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
 ///         VKGDR_ERROR_NO_DEVICE for another GPU's memory.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn vkgdr_memory_is_current(mem: vkgdr_memory_t, out: *mut 
 ///
 /// @param mem  The memory, or a region of it.
 /// @param out  Where the descriptor and the place of the memory in it are written.
-/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED for other memory.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED for other memory.
 ///
 /// # Safety
 ///

@@ -102,7 +102,7 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
 /// @param out     Where the handle is written.
-/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does.
+/// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///

@@ -114,7 +114,7 @@ unsafe fn pool_of<'a>(pool: vkgdr_pool_t) -> Outcome<&'a Pool> {
 /// @param g        The GPU. It may be closed before the pool.
 /// @param options  The options; NULL for the defaults.
 /// @param out      Where the pool is written; for vkgdr_pool_close().
-/// @return A `vkgdr_status`; vkgdr_last_error() says more.
+/// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///

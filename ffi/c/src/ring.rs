@@ -70,7 +70,7 @@ unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
 ///                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
 /// @param answers   The same for answers.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
-/// @return A `vkgdr_status`; vkgdr_last_error() says more.
+/// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///

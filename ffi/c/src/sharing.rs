@@ -29,7 +29,7 @@ pub enum vkgdr_receive_flags {
 ///
 /// @param socket  A connected socket of family AF_UNIX, of type SOCK_STREAM or SOCK_SEQPACKET.
 /// @param mem     The memory, not a region and not of a pool.
-/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_SYSTEM if the socket refused, with
+/// @return A `vkgdr_status`; VKGDR_ERROR_SYSTEM if the socket refused, with
 ///         `errno`: EAGAIN from one that is full and does not block, EPIPE from one whose other end is closed. Nothing was
 ///         sent then.
 ///
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -
 /// @param g       The same GPU as the sender's, opened with the same flags.
 /// @param flags   Of `enum vkgdr_receive_flags`; 0 for none. Unknown bits are an error.
 /// @param out     Where the memory is written; for vkgdr_memory_free().
-/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_REFUSED for what does not fit,
+/// @return A `vkgdr_status`; VKGDR_ERROR_REFUSED for what does not fit,
 ///         VKGDR_ERROR_DISCONNECTED at the end of the connection, VKGDR_ERROR_SYSTEM if the socket failed, with `errno`:
 ///         EAGAIN from one that is empty and does not block.
 ///

@@ -34,7 +34,7 @@ pub enum vkgdr_status {
     VKGDR_ERROR_VULKAN = 8,
     /// A bug in this library, or a ring whose words no correct kernel has written.
     VKGDR_ERROR_INTERNAL = 9,
-    /// A system call failed. Functions that set vkgdr_last_error() leave the reason in `errno`.
+    /// A system call failed. The reason is in `errno`.
     VKGDR_ERROR_SYSTEM = 10,
     /// The process at the other end of a socket closed it.
     VKGDR_ERROR_DISCONNECTED = 11,

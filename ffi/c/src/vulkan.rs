@@ -52,7 +52,7 @@ pub struct vkgdr_vulkan_memory {
 ///                 vkgdr_device_finish_deferred_frees() before they are destroyed.
 /// @param flags    Of `enum vkgdr_open_flags`. Unknown bits are an error.
 /// @param out      Where the handle is written.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU. Sets vkgdr_last_error() as vkgdr_open() does.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU.
 ///
 /// # Safety
 ///

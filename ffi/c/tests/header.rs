@@ -14,6 +14,10 @@ fn generate(crate_folder: &Path) -> Result<String> {
     let header = String::from_utf8(header)?;
     // Rust's heading for the caller's obligations.
     let header = header.replace(" * # Safety\n *\n", "");
+    // Flags as shifts.
+    let shift =
+        |header: String, bit: u32| header.replace(&format!("_BIT = {},", 1_u32 << bit), &format!("_BIT = 1 << {bit},"));
+    let header = (0..31).fold(header, shift);
     // vkgdr 0.1 left such names to programs, which may have variables of these names.
     Ok(["vkgdr", "vkgdr_memory", "vkgdr_pool"].iter().fold(header, |header, name| {
         header.replace(&format!("typedef struct {name} {name};"), &format!("struct {name};"))

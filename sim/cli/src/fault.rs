@@ -1,6 +1,12 @@
 //! Faults to inject: `FUNCTION[:NTH]:CODE`.
 
+use std::collections::BTreeMap;
+
+use simcommon::FALLIBLE;
+
 use crate::driver::Driver;
+use crate::profile::nearest;
+use crate::supported::base_name;
 
 /// The `nth` call of a function returns `code`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +30,20 @@ impl Fault {
         let nth = nth.parse().ok().filter(|nth| *nth > 0);
         let nth = nth.ok_or_else(|| format!("in '{text}', the number of the call must be 1 or more"))?;
         Ok(Self { driver, function: function.to_owned(), nth, code: driver.code(code)? })
+    }
+
+    /// Refuses a function that the driver does not have, or Vulkan's layer cannot make fail; a driver would end the program.
+    pub(crate) fn check(&self, cuda: &BTreeMap<String, bool>) -> Result<(), String> {
+        let Self { driver, function, .. } = self;
+        let (name, known): (_, Vec<&str>) = match driver {
+            Driver::Cuda => (base_name(function), cuda.keys().map(String::as_str).collect()),
+            Driver::Vulkan => (function.as_str(), FALLIBLE.to_vec()),
+        };
+        if known.contains(&name) {
+            return Ok(());
+        }
+        let near = nearest(name, known.into_iter());
+        Err(format!("no call of '{function}' can fail, since the simulator does not have it{near}"))
     }
 
     /// The syntax of `SIMCUDA_FAIL` and `VKLAYER_FAIL`.
@@ -52,6 +72,20 @@ mod tests {
         assert_eq!(entry("cuInit:CUDA_ERROR_NO_DEVICE").as_deref(), Ok("cuInit:1:100"));
         let out_of_memory = entry("vkAllocateMemory:3:VK_ERROR_OUT_OF_DEVICE_MEMORY");
         assert_eq!(out_of_memory.as_deref(), Ok("vkAllocateMemory:3:-2"));
+    }
+
+    #[test]
+    fn functions_that_there_are_not_are_refused_and_the_nearest_named() {
+        let cuda = BTreeMap::from(["cuMemAlloc", "cuInit"].map(|name| (name.to_owned(), true)));
+        let checked = |text| Fault::parse(text)?.check(&cuda);
+        assert_eq!(checked("cuMemAlloc_v2:2"), Ok(()));
+        assert_eq!(checked("vkMapMemory:-5"), Ok(()));
+        for (text, near) in [("cuMemAllok:1:2", "cuMemAlloc?"), ("vkAlocateMemory:-2", "vkAllocateMemory?")] {
+            match checked(text) {
+                Err(complaint) => assert!(complaint.contains(near), "{complaint}"),
+                Ok(()) => panic!("{text} is taken"),
+            }
+        }
     }
 
     #[test]

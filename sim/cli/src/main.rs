@@ -34,9 +34,13 @@ fn main() -> ExitCode {
         Ok(Request::Help) => print(options::HELP),
         Ok(Request::Version) => print(concat!("vkgdr-sim ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Request::Profiles) => print(&profile::list()),
-        Ok(Request::Supported) => {
-            match Installation::find(false, &set).and_then(|found| supported::page(&found.folder)) {
-                Ok(page) => print(&page),
+        Ok(Request::Supported(name)) => {
+            let text = Installation::find(false, &set).and_then(|found| match name {
+                Some(name) => supported::answer(&found.folder, &name),
+                None => supported::page(&found.folder),
+            });
+            match text {
+                Ok(text) => print(&text),
                 Err(complaint) => fail(FAILED, &complaint),
             }
         }
@@ -72,6 +76,13 @@ fn run(options: &Options) -> ExitCode {
         Ok(installation) => installation,
         Err(complaint) => return fail(FAILED, &complaint),
     };
+    if !options.faults.is_empty() {
+        let functions = supported::driver(&installation.folder);
+        let checked = functions.and_then(|cuda| options.faults.iter().try_for_each(|fault| fault.check(&cuda)));
+        if let Err(complaint) = checked {
+            return fail(FAILED, &complaint);
+        }
+    }
     let environment = match Environment::new(options, &installation, &set) {
         Ok(environment) => environment,
         Err(complaint) => return fail(FAILED, &complaint),

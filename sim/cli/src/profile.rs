@@ -39,11 +39,11 @@ impl Profile {
 
     /// The profile of that name.
     pub(crate) fn find(name: &str) -> Result<&'static Self, String> {
-        let known = || PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
-        PROFILES
-            .iter()
-            .find(|profile| profile.name == name)
-            .ok_or_else(|| format!("there is no profile '{name}', only {}", known()))
+        let names = || PROFILES.iter().map(|profile| profile.name);
+        PROFILES.iter().find(|profile| profile.name == name).ok_or_else(|| {
+            let known = names().collect::<Vec<_>>().join(", ");
+            format!("there is no profile '{name}'{}\nThe profiles are {known}.", nearest(name, names()))
+        })
     }
 }
 
@@ -74,6 +74,29 @@ const PROFILES: &[Profile] = &[
     Profile::late("late", "no work is done before the program waits or asks"),
 ];
 
+/// ": did you mean KNOWN?" of the nearest name, or nothing where none is near.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|known| (distance(name, known), known)).min();
+    match near {
+        Some((steps, known)) if steps <= 1 + name.len() / 4 => format!(": did you mean {known}?"),
+        _ => String::new(),
+    }
+}
+
+/// The letters to insert, remove or replace (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
 /// The text of `--profiles`.
 pub(crate) fn list() -> String {
     let mut text = String::from("Without a profile, the GPU has lavapipe's memory, all of which can be mapped.\n\n");
@@ -87,6 +110,15 @@ pub(crate) fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_name_is_suggested() {
+        let known = || ["rebar", "non-coherent", "cuMemAlloc", "cuMemFree"].into_iter();
+        assert_eq!(nearest("rebr", known()), ": did you mean rebar?");
+        assert_eq!(nearest("cuMemAllok", known()), ": did you mean cuMemAlloc?");
+        assert_eq!(nearest("gtx", known()), "");
+        assert_eq!(["", "abc"].map(|text| distance(text, "abd")), [3, 1]);
+    }
 
     #[test]
     fn the_list_of_profiles_fits_a_narrow_terminal() {

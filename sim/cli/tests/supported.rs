@@ -14,7 +14,8 @@ fn the_page_names_functions_and_instructions() -> Result {
         return Ok(());
     }
     let folder = env::var_os("VKGDR_SIM_DIR").ok_or("not started by sim/run, as cargo does")?;
-    let output = Command::new(PathBuf::from(folder).join("vkgdr-sim")).arg("--supported").output()?;
+    let program = PathBuf::from(folder).join("vkgdr-sim");
+    let output = Command::new(&program).arg("--supported").output()?;
     let printed = String::from_utf8(output.stdout)?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for known in [
@@ -26,5 +27,18 @@ fn the_page_names_functions_and_instructions() -> Result {
     ] {
         assert!(printed.contains(known), "{known} is missing");
     }
+    for (name, said) in [
+        ("cuMemAlloc_v2", "cuMemAlloc_v2: simulated (CUDA driver)"),
+        ("cudaMallocArray", "refused as not supported (CUDA runtime 13)"),
+        ("mul.wide", "mul.wide: .u16 .u32 .s16 .s32"),
+        ("tex", "tex: no"),
+    ] {
+        let output = Command::new(&program).args(["--supported", name]).output()?;
+        let printed = String::from_utf8(output.stdout)?;
+        assert!(output.status.success() && printed.contains(said), "{name}: {printed}");
+    }
+    let output = Command::new(&program).args(["--supported", "cuMemAllok"]).output()?;
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8(output.stderr)?.contains("did you mean cuMemAlloc?"));
     Ok(())
 }

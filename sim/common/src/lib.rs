@@ -9,3 +9,25 @@
 pub mod label;
 pub mod payload;
 pub mod trace;
+
+/// Vulkan's functions that the fault layer can make fail: those that it intercepts and that return a `VkResult`.
+pub const FALLIBLE: [&str; 18] = [
+    "vkCreateInstance",
+    "vkEnumeratePhysicalDevices",
+    "vkEnumerateDeviceExtensionProperties",
+    "vkCreateDevice",
+    "vkCreateBuffer",
+    "vkCreateImage",
+    "vkBindBufferMemory",
+    "vkBindImageMemory",
+    "vkAllocateMemory",
+    "vkMapMemory",
+    "vkFlushMappedMemoryRanges",
+    "vkInvalidateMappedMemoryRanges",
+    "vkGetMemoryFdKHR",
+    "vkCreateSemaphore",
+    "vkGetSemaphoreFdKHR",
+    "vkImportSemaphoreFdKHR",
+    "vkSignalSemaphore",
+    "vkWaitSemaphores",
+];

@@ -25,13 +25,8 @@ bin/vkgdr
 include/gdrapi.h
 include/vkgdr.h
 include/vkgdr.hpp
-include/vkgdr_base.hpp
-include/vkgdr_device.hpp
-include/vkgdr_memory.hpp
 include/vkgdr_mr.hpp
-include/vkgdr_pool.hpp
 include/vkgdr_ring.cuh
-include/vkgdr_ring.hpp
 lib/cmake/vkgdr/vkgdrConfig.cmake
 lib/cmake/vkgdr/vkgdrConfigVersion.cmake
 lib/libgdrapi.so

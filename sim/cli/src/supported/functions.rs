@@ -6,7 +6,7 @@ use std::path::Path;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 /// A function by its name without version, and whether it is simulated.
-pub(super) type Functions = BTreeMap<String, bool>;
+pub(crate) type Functions = BTreeMap<String, bool>;
 
 /// The functions of a library whose names begin with one of these. Its symbol `list` has the names of those that are not
 /// simulated, separated by spaces and ended by a zero.
@@ -32,7 +32,7 @@ pub(super) fn of(library: &Path, prefixes: &[&str], list: &str) -> Result<Functi
 }
 
 /// A name without the suffixes of versions and of default streams.
-fn base_name(name: &str) -> &str {
+pub(crate) fn base_name(name: &str) -> &str {
     let name = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
     let base = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     base.strip_suffix("_v").unwrap_or(name)

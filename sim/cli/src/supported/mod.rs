@@ -8,6 +8,9 @@ mod instructions;
 use std::path::Path;
 
 use functions::Functions;
+pub(crate) use functions::base_name;
+
+use crate::profile::nearest;
 
 const HEAD: &str = "\
 # What vkgdr-sim supports
@@ -19,11 +22,8 @@ supported if any of its versions is; the README of vkgdr-sim says what of its op
 /// The page, in Markdown, of the libraries in a folder.
 pub(crate) fn page(folder: &Path) -> Result<String, String> {
     let mut text = HEAD.to_owned();
-    let driver = functions::of(&folder.join("libcuda.so.1"), &["cu"], "simcuda_not_simulated")?;
-    list(&mut text, "The CUDA driver", &driver);
-    for major in ["12", "13"] {
-        let library = folder.join(format!("libcudart.so.{major}"));
-        let runtime = functions::of(&library, &["cuda", "__cuda"], "simcudart_not_simulated")?;
+    list(&mut text, "The CUDA driver", &driver(folder)?);
+    for (major, runtime) in runtimes(folder)? {
         list(&mut text, &format!("The CUDA runtime, version {major}"), &runtime);
     }
     text.push_str(
@@ -35,6 +35,53 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
     );
     text.push_str(&instructions::tables());
     Ok(text.trim_end().to_owned() + "\n")
+}
+
+/// The functions of the CUDA driver.
+pub(crate) fn driver(folder: &Path) -> Result<Functions, String> {
+    functions::of(&folder.join("libcuda.so.1"), &["cu"], "simcuda_not_simulated")
+}
+
+/// The functions of the CUDA runtime by its version.
+fn runtimes(folder: &Path) -> Result<Vec<(&'static str, Functions)>, String> {
+    let of = |major| {
+        let library = folder.join(format!("libcudart.so.{major}"));
+        Ok((major, functions::of(&library, &["cuda", "__cuda"], "simcudart_not_simulated")?))
+    };
+    ["12", "13"].into_iter().map(of).collect()
+}
+
+/// What the simulator says of one function, or of the instructions of PTX that begin with a name; the error has the nearest.
+pub(crate) fn answer(folder: &Path, name: &str) -> Result<String, String> {
+    let libraries = [("driver", driver(folder)?)].into_iter().chain(runtimes(folder)?).collect::<Vec<_>>();
+    let mut text = String::new();
+    for (library, functions) in &libraries {
+        if let Some(is) = functions.get(base_name(name)) {
+            let library = if *library == "driver" { "driver".to_owned() } else { format!("runtime {library}") };
+            let is = if *is { "simulated" } else { "refused as not supported" };
+            text.push_str(&format!("{name}: {is} (CUDA {library})\n"));
+        }
+    }
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    let tables = instructions::tables();
+    let rows: Vec<(&str, &str)> =
+        tables.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once(" | ")).collect();
+    let names = |row: &str| row.replace(['`', ','], " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (row, types) in &rows {
+        let is = |part: &String| part == name || part.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        if names(row).iter().any(is) {
+            text.push_str(&format!("{}: {}\n", row.replace('`', ""), types.replace('`', "")));
+        }
+    }
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    let instructions: Vec<String> = rows.iter().flat_map(|(row, _)| names(row)).collect();
+    let functions = libraries.iter().flat_map(|(_, functions)| functions.keys());
+    let known = functions.chain(&instructions).map(String::as_str);
+    Err(format!("'{name}' is no function of CUDA's and no instruction of PTX that is known{}", nearest(name, known)))
 }
 
 fn list(text: &mut String, title: &str, functions: &Functions) {

@@ -5,27 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 18] = [
-    "vkCreateInstance",
-    "vkEnumeratePhysicalDevices",
-    "vkEnumerateDeviceExtensionProperties",
-    "vkCreateDevice",
-    "vkCreateBuffer",
-    "vkCreateImage",
-    "vkBindBufferMemory",
-    "vkBindImageMemory",
-    "vkAllocateMemory",
-    "vkMapMemory",
-    "vkFlushMappedMemoryRanges",
-    "vkInvalidateMappedMemoryRanges",
-    "vkGetMemoryFdKHR",
-    "vkCreateSemaphore",
-    "vkGetSemaphoreFdKHR",
-    "vkImportSemaphoreFdKHR",
-    "vkSignalSemaphore",
-    "vkWaitSemaphores",
-];
+use simcommon::FALLIBLE;
+
 /// Any of [`FALLIBLE`].
 const ANY: &str = "*";
 /// `VKLAYER_FAIL=function:nth:code,…`: faults that are pending from the start.
