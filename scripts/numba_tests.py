@@ -10,11 +10,10 @@ import importlib
 import json
 import os
 import pkgutil
+import subprocess
 import sys
 import unittest
 from pathlib import Path
-
-from pass_rates.processes import timed
 
 SUITES = ("numba.cuda.tests.cudadrv", "numba.cuda.tests.cudapy.test_ipc")
 MANAGERS = ("default", "vkgdr.numba")
@@ -64,11 +63,11 @@ def states(manager: str) -> dict[str, str]:
     """Run the tests with a manager in a process of its own; return the state of each."""
     environment = os.environ | {"NUMBA_CUDA_MEMORY_MANAGER": manager}
     command = [sys.executable, __file__, "--suites"]
-    printed, code = timed(command, limit=3600, env=environment)
-    if code != 0:
-        sys.exit(f"{manager}: " + ("time-out" if code is None else f"exit code {code}"))
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=3600, check=False)
+    if done.returncode:
+        sys.exit(f"{manager}: exit code {done.returncode}")
     found: dict[str, str] = {}
-    for line in printed.splitlines():
+    for line in done.stdout.splitlines():
         if line.startswith("TEST "):
             _, state, test, reason = line.split(" ", 3)
             state = "external" if reason == EXTERNAL else state
