@@ -73,12 +73,6 @@ impl<'a> MapGuard<'a> {
         self.len == 0
     }
 
-    /// The mode that the guard was made with.
-    #[must_use]
-    pub fn mode(&self) -> MapMode {
-        self.mode
-    }
-
     /// The host address of the first byte. Always `Some`: a guard exists only for memory with a host mapping.
     ///
     /// Valid while the guard lives; the device may change the bytes at any time. Writes through it in mode

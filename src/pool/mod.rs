@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use self::arena::{Arena, Evicted, Fenced, Taken, Waiting};
 use self::options::Classes;
@@ -234,20 +234,26 @@ impl Pool {
     }
 
     /// The size of a block in bytes. When memory runs out, the pool allocates smaller blocks.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn block_len(&self) -> usize {
         self.open.0.block_len
     }
 
     /// The handle that the blocks are allocated from.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
         &self.open.0.owner
     }
 
     /// The CUDA context that the memory belongs to.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
-    pub fn context(&self) -> CUcontext {
+    pub fn context(&self) -> cudarc::driver::sys::CUcontext {
         self.open.0.context.raw()
     }
 }
@@ -256,7 +262,7 @@ impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("kind", &self.kind())
-            .field("block_len", &self.block_len())
+            .field("block_len", &self.open.0.block_len)
             .field("managed_bytes", &self.managed_bytes())
             .field("active_bytes", &self.active_bytes())
             .finish_non_exhaustive()

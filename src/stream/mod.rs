@@ -117,7 +117,7 @@ impl StreamRef {
 
 impl fmt::Debug for StreamRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamRef").field("raw", &self.raw()).field("context", &self.context()).finish()
+        f.debug_struct("StreamRef").field("raw", &self.raw()).field("context", &self.context.raw()).finish()
     }
 }
 
@@ -148,6 +148,7 @@ impl Event {
 
     /// Whether the event is complete or never will be: its context was destroyed or is broken, or this process is a
     /// forked child. False for temporary errors, such as those during a stream capture.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_complete().unwrap_or_else(|error| error.ends_all_work() || matches!(error, Error::Forked))
@@ -177,6 +178,8 @@ impl Event {
     }
 
     /// The context that the event belongs to.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn context(&self) -> CUcontext {
         self.context.raw()
@@ -204,6 +207,6 @@ impl Drop for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("raw", &self.raw()).field("context", &self.context()).finish()
+        f.debug_struct("Event").field("raw", &self.raw()).field("context", &self.context.raw()).finish()
     }
 }

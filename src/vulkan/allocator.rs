@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use ash::vk;
-use cudarc::driver::sys::{CUcontext, CUdeviceptr};
+use cudarc::driver::sys::CUdeviceptr;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
@@ -281,20 +281,26 @@ impl Allocator {
     }
 
     /// The bytes of all blocks, whether in use or free.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.report().total_capacity_bytes
     }
 
     /// The handle that the blocks are allocated from.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
         &self.inner().owner
     }
 
     /// The CUDA context that the memory belongs to.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
-    pub fn context(&self) -> CUcontext {
+    pub fn context(&self) -> cudarc::driver::sys::CUcontext {
         self.inner().context.raw()
     }
 }

@@ -155,6 +155,8 @@ impl Semaphore {
     }
 
     /// The handle that the semaphore was made with.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
     #[must_use]
     pub const fn owner(&self) -> &Vkgdr {
         &self.external.owner
