@@ -23,7 +23,7 @@ import zlib
 
 import numpy as np
 import vkgdr
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Network:
 class Slot:
     """A buffer for a batch of packets in mapped memory, and its destination in the stream's copy."""
 
-    def __init__(self, ring: vkgdr.Region, taken: vkgdr.Memory, size: int) -> None:
+    def __init__(self, ring: vkgdr.Memory, taken: vkgdr.Memory, size: int) -> None:
         self.ring = ring
         self.taken = taken
         self.size = size

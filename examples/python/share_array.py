@@ -20,7 +20,7 @@ import sys
 
 import numpy as np
 import vkgdr
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ pointer address the same bytes.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.
-* `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
+* `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl.
 * The command ``vkgdr``, also ``python -m vkgdr``, prints the GPUs; ``vkgdr doctor`` what keeps one from being used.
 """
 
@@ -27,9 +27,7 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import Memory, RawMemory
-from vkgdr._memory_of import memory_of
-from vkgdr._object import MemoryObject, Region
+from vkgdr._memory import Map, Memory, MemoryObject, RawMemory, device_view, memory_of
 from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
@@ -39,9 +37,7 @@ if TYPE_CHECKING:
     from vkgdr import cuda_core as cuda_core
     from vkgdr import cupy as cupy
     from vkgdr import ipc as ipc
-    from vkgdr import memory as memory
     from vkgdr import numba as numba
-    from vkgdr import ops as ops
     from vkgdr import pool as pool
     from vkgdr import pycuda as pycuda
     from vkgdr import ring as ring
@@ -51,13 +47,10 @@ if TYPE_CHECKING:
     from vkgdr import typing as typing
     from vkgdr import vulkan as vulkan
     from vkgdr import warp as warp
-    from vkgdr._map import Map
-    from vkgdr.arrays import device_view, host_view
-    from vkgdr.compat.rmm import Buffer
+    from vkgdr.arrays import host_view
 
 __all__ = [
     "AllocationError",
-    "Buffer",
     "FreedError",
     "HostView",
     "InvalidArgumentError",
@@ -71,7 +64,6 @@ __all__ = [
     "OpenFlags",
     "OutOfRangeError",
     "RawMemory",
-    "Region",
     "Vkgdr",
     "VkgdrError",
     "__version__",
@@ -80,21 +72,10 @@ __all__ = [
     "memory_of",
 ]
 
-# Messages show the public name, not that of the private module.
-_class: type
-for _class in (AllocationError, FreedError, InvalidArgumentError, NoHostViewError, OutOfRangeError, VkgdrError):
-    _class.__module__ = "vkgdr"
-for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
-    _class.__module__ = "vkgdr"
-del _class
-
-# Loaded on first use: importing this package imports no other library.
-_SUBMODULES = frozenset(
-    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing", "vulkan"}
-    # The adaptors of other libraries, which need these.
-    | {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
+# Loaded on first use: importing this package imports no other library. The second line are adaptors, which need one.
+_SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"}) | frozenset(
+    {"cuda_core", "cupy", "numba", "pycuda", "rmm", "torch", "warp"}
 )
-_LAZY = {"Buffer": "compat.rmm", "Map": "_map", "device_view": "arrays", "host_view": "arrays"}
 
 
 # Hidden from type checkers, for which any name would exist.
@@ -105,8 +86,8 @@ if not TYPE_CHECKING:
 
         if name in _SUBMODULES:
             return import_module(f"vkgdr.{name}")
-        if name in _LAZY:
-            value: object = getattr(import_module(f"vkgdr.{_LAZY[name]}"), name)
+        if name == "host_view":
+            value: object = import_module("vkgdr.arrays").host_view
             globals()[name] = value
             return value
         raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")

@@ -187,13 +187,6 @@ def device_view_of(
 
     Bytes in memory of this package give a view of that memory, with its host view. Other addresses are looked up in
     the context of `within`, or in the current context. `consumer` is the stream that uses the bytes, if it is known.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The object has no device memory, or is not in C order.
-    TypeError
-        Its array interface is malformed.
     """
     if isinstance(obj, _vkgdr.Base):
         return obj._view, bound_streams(obj._view)

@@ -11,15 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable
-    from types import TracebackType
     from typing import NoReturn, Self, SupportsIndex, TypeVar
 
-    from vkgdr._vulkan_handles import Handles
-    from vkgdr.typing import Kind
+    from vkgdr.typing import Handles, Kind
 
     T = TypeVar("T")
 
-__all__ = ["OpenFlags", "Vkgdr", "default_owner"]
+__all__ = ["OpenFlags", "Vkgdr", "default_owner", "owner_of_device"]
 
 
 class OpenFlags(enum.IntFlag):
@@ -230,7 +228,7 @@ class Vkgdr:
         VkgdrError
             The GPU was opened without Vulkan; the message says what is missing.
         """
-        from vkgdr._vulkan_handles import Handles
+        from vkgdr.typing import Handles
 
         return Handles(*self._handle.vulkan_handles())
 
@@ -270,9 +268,7 @@ class Vkgdr:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -285,30 +281,21 @@ class Vkgdr:
         return f"<{name}: CUDA device {self.device}, {self.name}>"
 
 
+# Messages show the public name, not that of the private module.
+OpenFlags.__module__ = Vkgdr.__module__ = "vkgdr"
+
 _CUDA_ERROR_INVALID_CONTEXT = 201
 
 _primary: dict[int, Vkgdr] = {}
 
 
 def default_owner() -> Vkgdr:
-    """Return a handle of the current context or, if there is none, of device 0's primary context.
-
-    Raises
-    ------
-    VkgdrError
-        As for `Vkgdr`.
-    """
+    """Return a handle of the current context or, if there is none, of device 0's primary context."""
     return _current_owner() or _primary_owner(0)
 
 
 def owner_of_device(device: int) -> Vkgdr:
-    """Return a handle of the current context if it is of this device, else of the device's primary context.
-
-    Raises
-    ------
-    VkgdrError
-        As for `Vkgdr`.
-    """
+    """Return a handle of the current context if it is of this device, else of the device's primary context."""
     current = _current_owner()
     return current if current is not None and current.device == device else _primary_owner(device)
 

@@ -11,6 +11,7 @@ __all__ = [
     "VkgdrError",
     "beyond",
     "in_bytes",
+    "missing",
 ]
 
 
@@ -49,8 +50,19 @@ class FreedError(VkgdrError, ValueError):
     """Use of freed memory, a closed handle or a released mapping."""
 
 
-class NoHostViewError(VkgdrError, BufferError):
+class NoHostViewError(VkgdrError, BufferError, TypeError):
     """The kind of memory has no host view."""
+
+
+# Messages show the public name, not that of the private module.
+for _error in (AllocationError, FreedError, InvalidArgumentError, NoHostViewError, OutOfRangeError, VkgdrError):
+    _error.__module__ = "vkgdr"
+del _error
+
+
+def missing(module: str, package: str, error: ImportError) -> ImportError:
+    """Return the error of an adaptor whose library cannot be imported."""
+    return ImportError(f"{module} needs the package {package}, which cannot be imported: {error}", name=error.name)
 
 
 def in_bytes(count: int) -> str:

@@ -1,23 +1,719 @@
-"""``Memory``, which frees itself, and ``RawMemory``, which is freed by hand."""
+"""``Memory``, ``RawMemory`` and their base class, the scopes of `Map`, and the way from an address to its memory."""
 
 from __future__ import annotations
 
+import numbers
 import operator
 
-from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._object import MemoryObject, Region
-from vkgdr._shapes import whole
-from vkgdr._vkgdr import MemoryView, dlpack_import, find_id
+from vkgdr import _copies, _vkgdr
+from vkgdr._copies import device_view_of, found_of
+from vkgdr._device import Vkgdr, default_owner
+from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._shapes import (
+    ADDRESSES,
+    check_order,
+    described,
+    fitted,
+    fortran_strides,
+    read_interface,
+    strided_size,
+    whole,
+    wholes,
+)
+from vkgdr._stream_handle import handle_of, number_of, wait_for_all
+from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self, SupportsIndex
+    import pickle
+    from collections.abc import Iterable
+    from typing import Any, NoReturn, Self, SupportsIndex
 
-    from vkgdr._device import Vkgdr
-    from vkgdr.typing import Kind, StreamLike
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Buffer, CapsuleType
 
-__all__ = ["Memory", "RawMemory"]
+    from vkgdr.stream import Event
+    from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory, Waitable
+
+__all__ = ["Map", "Memory", "MemoryObject", "RawMemory", "device_view", "memory_of"]
+
+# dpctl's names of the kinds.
+_USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
+
+_INFO = (
+    "kind",
+    "flags",
+    "size",
+    "map_count",
+    "reference_count",
+    "context",
+    "parent",
+    "offset",
+    "memory_type_index",
+    "property_flags",
+    "heap_index",
+)
+
+
+class MemoryObject(_vkgdr.Base):
+    """Bytes that the CPU and a GPU share; the base class of all memory objects.
+
+    Not created directly: see `Memory`, `RawMemory` and the classes of `vkgdr.pool`, `vkgdr.pycuda` and `vkgdr.compat`.
+
+    The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
+    PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
+    freed, its methods raise `FreedError`, and the pages are released with the last view.
+
+    ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
+    memory that it was cut from is freed, and its own `free` ends this use alone. ``with memory:`` frees at the end.
+    Pickling and copying allocate memory of the same kind with the same bytes on the default GPU: that of the current
+    context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle; those of "host"
+    memory are not copied, so they must not change until they were sent.
+
+    CPU and GPU may write at any time. On memory that is not coherent, `flush` after the CPU writes and `invalidate`
+    before it reads, or use `map`. Copies and fills do both for the bytes that they touch. They start from the device's
+    bytes, in whole atoms of `non_coherent_atom_size`: flush the CPU's earlier writes before, and do not write to the
+    same atoms concurrently.
+
+    All methods may be called from any thread, and enter the memory's context themselves. Sizes and offsets are in
+    bytes. ``int(memory)`` is the device address; ``np.uintp(memory)`` and ``np.intp(memory)`` are arrays of the bytes,
+    since NumPy asks for an array first.
+    """
+
+    # Class defaults: an object whose `__init__` did not run counts as freed.
+    _view: MemoryView = MemoryView.never()
+    _maps: frozenset[int] = frozenset()
+    # Whether `release_raw` gave the bytes to a `RawMemory`, from which a forced free must not take them.
+    _given = False
+    _parent: MemoryObject | None = None
+    name: str | None = None
+    # The words for host bytes that do not fit, with the number that is copied and the room.
+    _TOO_SMALL = "Destination object is too small: {} are needed, there are {}"
+    _TOO_LARGE = "Source object is too large: {}, there is room for {}"
+
+    @property
+    def owner(self) -> Vkgdr | None:
+        """The GPU's handle; None for freed memory and for memory of another library.
+
+        Memory that was found by its address or its `handle` has a new handle of the same GPU.
+        """
+        owner = self._view.owner
+        if owner is not None or self._view.freed:
+            return owner
+        handle = self._view.handle()
+        return None if handle is None else Vkgdr._of(handle)
+
+    @property
+    def context(self) -> int | None:
+        """The CUDA context as a number; None for memory of another library."""
+        return self._view.context
+
+    @property
+    def stream(self) -> int | None:
+        """The bound stream as a number, which does not keep it alive; None if there is none."""
+        bound = self._view.bound_stream
+        return None if bound is None else int(bound)
+
+    @property
+    def freed(self) -> bool:
+        """Whether the memory was freed."""
+        return self._view.freed
+
+    @property
+    def pending_views(self) -> int:
+        """The number of other views of the allocation: arrays, tensors, regions."""
+        return self._view.pending_views
+
+    @property
+    def map_count(self) -> int:
+        """The number of open mappings of this object."""
+        return len(self._maps)
+
+    @property
+    def reference_count(self) -> int:
+        """The number of objects and views that keep the allocation alive, including this one."""
+        return self._view.pending_views + (not self._view.freed)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first byte in its allocation, in bytes."""
+        return self._view.offset
+
+    @property
+    def flags(self) -> int:
+        """The flags of the allocation: always 0, as in vkgdr 0.1."""
+        return 0
+
+    @property
+    def memory_type_index(self) -> int | None:
+        """The index of the Vulkan memory type; None for memory that does not come from Vulkan."""
+        return self._view.memory_type.index
+
+    @property
+    def property_flags(self) -> list[str]:
+        """The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``."""
+        return self._view.memory_type.flags
+
+    @property
+    def heap_index(self) -> int | None:
+        """The index of the Vulkan memory heap; None for memory that does not come from Vulkan."""
+        return self._view.memory_type.heap
+
+    @property
+    def vulkan_memory(self) -> VulkanMemory | None:
+        """The Vulkan memory object, and the offset of the first byte in it; None if Vulkan did not allocate the memory.
+
+        For buffers and images of your own on the device of `Vkgdr.vulkan_handles`, while the memory lives. They
+        must be created for export as ``VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT``.
+        """
+        from vkgdr.typing import VulkanMemory
+
+        place = self._view.vulkan_memory
+        return None if place is None else VulkanMemory(*place)
+
+    def get_info(self, name: str) -> object:
+        """Return an attribute by name, as in pyopencl.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The name is unknown. The message lists the valid ones.
+        """
+        if name not in _INFO:
+            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO)}")
+        value: object = getattr(self, name)
+        return value
+
+    def get_mem_type(self) -> str:
+        """Return the kind under dpctl's name: "shared", "host" or "device"."""
+        return _USM_TYPES[self.kind]
+
+    get_usm_type = get_mem_type
+
+    @property
+    def handle(self) -> int:
+        """The allocation's id, unique in the process and never reused; see `from_handle`."""
+        if self._view.freed:
+            raise FreedError("the memory was freed")
+        return self._view.key[0]
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        # The CPU has no streams, and its bytes are ready whichever one a consumer names.
+        queue = None if dl_device == (1, 0) else stream
+        return super().__dlpack__(stream=queue, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    @property
+    def __vkgdr_memory__(self) -> tuple[int, int, int]:
+        """Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`."""
+        return self.handle, self.offset, self.nbytes
+
+    @classmethod
+    def _over(cls, view: MemoryView) -> Self:
+        """Wrap a view in an object."""
+        self = cls.__new__(cls)
+        self._view = view
+        return self
+
+    def _visible_address(self) -> int:
+        """Return the host address; raise if the memory has no host view."""
+        address: int = self.__array_interface__["data"][0]
+        return address
+
+    # Copies
+
+    def _size_from(self, offset: int, size: int | None = None) -> int:
+        """Check a range and return its size in bytes; by default to the end of the memory."""
+        return self._view.part(offset, size, False, False).nbytes
+
+    def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
+        """Copy the bytes to the host and wait.
+
+        The GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of
+        device memory. Others are the CPU's.
+
+        Parameters
+        ----------
+        obj : object, optional
+            A contiguous, writable object with the buffer protocol, with room for the bytes from `offset` to the end.
+            A new array by default.
+        offset : int, optional
+            The first byte to copy.
+        stream : object, optional
+            A stream to wait for, beside the bound stream.
+
+        Returns
+        -------
+        object
+            `obj`, or the new array: one-dimensional, ``uint8``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `obj` is too small, not contiguous or read-only.
+        TypeError
+            `obj` has no buffer protocol.
+        """
+        size = self._size_from(offset)
+        if obj is None:
+            import numpy as np
+
+            obj = np.empty(size, np.uint8)
+        target = _vkgdr.HostBuffer(obj, True)
+        if target.nbytes < size:
+            raise InvalidArgumentError(self._TOO_SMALL.format(in_bytes(size), in_bytes(target.nbytes)))
+        if size:
+            _copies.to_host(self, offset, target, size, stream)
+        return obj
+
+    def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
+        """Copy bytes from the host, wait and flush.
+
+        Parameters
+        ----------
+        obj : object
+            A contiguous object with the buffer protocol, possibly smaller than the memory.
+        offset : int, optional
+            The destination of the first byte.
+        stream : object, optional
+            A stream to wait for first, beside the bound stream.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `obj` is too large or not contiguous, or the memory is read-only.
+        TypeError
+            `obj` has no buffer protocol.
+        """
+        source = _vkgdr.HostBuffer(obj, False)
+        room = self._size_from(offset)
+        if source.nbytes > room:
+            raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
+        if source.nbytes:
+            _copies.from_host(self, offset, source, stream)
+
+    def copy_from_device(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
+        """Copy bytes from device memory, wait and invalidate: CPU and GPU see them.
+
+        Parameters
+        ----------
+        obj : object
+            A memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device. The
+            copy is ordered after the work of the interface's stream.
+        offset : int, optional
+            The destination of the first byte.
+        stream : object, optional
+            The stream that copies, after the work of the bound stream; by default the bound stream itself.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `obj` has none of these protocols, is too large, is not in C order, or overlaps the destination.
+        TypeError
+            Its array interface is malformed.
+        """
+        queue = _copies.stream_of(self._view, stream)
+        source, ready = _copies.device_view_of(obj, self._view, queue)
+        room = self._size_from(offset)
+        if source.nbytes > room:
+            raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
+        if source.nbytes:
+            _copies.between(self, offset, source, queue, after=ready)
+
+    def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
+        """Set bytes to a value, wait and flush.
+
+        Parameters
+        ----------
+        val : int, optional
+            The value, 0 to 255.
+        offset, nbytes : int, optional
+            The range; by default to the end of the memory.
+        """
+        value = operator.index(val)
+        if not 0 <= value <= 255:
+            raise InvalidArgumentError(f"{value} is not a byte value from 0 to 255")
+        size = self._size_from(offset, nbytes)
+        if size:
+            _copies.fill(self, offset, size, bytes([value]), None)
+
+    def tobytes(self) -> bytes:
+        """Copy the bytes to the host and wait."""
+        return bytes(self.copy_to_host(bytearray(len(self))))
+
+    def __bytes__(self) -> bytes:
+        return self.tobytes()
+
+    # Host views
+
+    @property
+    def buf(self) -> memoryview:
+        """The host view as a memoryview.
+
+        Raises
+        ------
+        NoHostViewError
+            The kind of memory has no host view.
+        """
+        return memoryview(self)
+
+    def get_host_array(
+        self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
+    ) -> np.ndarray[Any, Any]:
+        """Return the host view as an array, without a copy.
+
+        Neither waits nor invalidates: see `map`. The array keeps the memory alive.
+
+        Parameters
+        ----------
+        shape : int or tuple of int, optional
+            By default one dimension of all bytes from `offset` to the end.
+        dtype : optional
+            Any data type without Python objects, structured types included.
+        order : {"C", "F"}, optional
+            The memory layout: C (last index fastest) or Fortran (first index fastest).
+        offset : int, optional
+            The array's first byte.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The array exceeds the memory, or its data type has Python objects or size 0.
+        NoHostViewError
+            The kind of memory has no host view.
+        """
+        import numpy as np
+
+        check_order(order)
+        # A Python int: sums of NumPy integers may overflow.
+        offset = operator.index(offset)
+        extents, kind, size = fitted(shape, dtype, self._size_from(offset))
+        # Through a memoryview, which counts as a view while the array lives.
+        flat = np.asarray(memoryview(self))[offset : offset + size]
+        return flat.view(kind).reshape(extents, order=order)
+
+    def map(
+        self,
+        mode: MapMode = "rw",
+        *,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike = "u1",
+        order: Order = "C",
+        offset: int = 0,
+        size: int | None = None,
+        stream: StreamLike | None = None,
+        blocking: bool = True,
+    ) -> Map:
+        """Open a mapping, a scope in which the CPU uses the memory: ``with memory.map() as array``.
+
+        Waits for `stream` and for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
+        memory both act on whole atoms, so mappings that share an atom must not be open at the same time. The array
+        stays valid after the end, but later writes to it are not flushed.
+
+        Parameters
+        ----------
+        mode : {"rw", "r", "w", "discard"}, optional
+            The CPU's access. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
+        shape, dtype, order : optional
+            As for `get_host_array`.
+        offset, size : int, optional
+            The range; by default to the end of the memory.
+        stream : object, optional
+            A stream to wait for, beside the bound stream. Without either, synchronize before the call.
+        blocking : bool, optional
+            False returns at once; ``with`` or `Map.wait` then waits.
+
+        Raises
+        ------
+        OutOfRangeError, InvalidArgumentError
+            The range or the array exceeds the memory, or the mode is invalid.
+        NoHostViewError
+            The kind of memory has no host view.
+        """
+        layout: dict[str, Any] = {"shape": shape, "dtype": dtype, "order": order, "offset": offset, "size": size}
+        return Map(self, mode, **layout, stream=stream, blocking=blocking)
+
+    def map_ro(self, **arguments: Any) -> Map:
+        """Call `map` with mode "r" and these keywords: the array is read-only, and nothing is flushed."""
+        return self.map("r", **arguments)
+
+    def map_rw(self, **arguments: Any) -> Map:
+        """Call `map` with mode "rw" and these keywords."""
+        return self.map("rw", **arguments)
+
+    def map_discard(self, **arguments: Any) -> Map:
+        """Call `map` with mode "discard" and these keywords: every byte must be written, the old contents are lost."""
+        return self.map("discard", **arguments)
+
+    # Streams and release
+
+    def dma_buf(self) -> DmaBuf:
+        """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
+
+        For memory allocated with ``dma_buf=True``, and mapped and device memory of a GPU that was opened without
+        Vulkan. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory what
+        `Vkgdr.supports_existing` tells. End the registration before the memory is freed.
+
+        Returns
+        -------
+        DmaBuf
+            Its ``fd`` is the caller's to close; the memory begins at ``offset`` in it, and has ``nbytes``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The memory was allocated in another way.
+        """
+        from vkgdr.typing import DmaBuf
+
+        return DmaBuf(*self._view.dma_buf())
+
+    def bind_to_stream(self, stream: StreamLike) -> None:
+        """Bind the memory to a stream.
+
+        `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
+        earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
+        While it is bound, the memory keeps the stream object alive. A stream given as a number is kept by the caller,
+        until the memory was freed and its views were dropped, or it was bound to another stream, and until calls on
+        other threads that began before have returned.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The stream belongs to another context, or is the per-thread default stream.
+        """
+        handle, bound = number_of(stream), self._view.bound_stream
+        if bound is not None and bound != handle:
+            # Order the new stream after the work of the old one.
+            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound))
+        self._view.bind_stream(handle)
+
+    def unbind_stream(self) -> None:
+        """Wait for the bound stream and remove the binding."""
+        self._view.unbind_stream()
+
+    def record_stream(self, stream: StreamLike) -> None:
+        """Record that another stream uses the memory: its release waits for that use.
+
+        The memory keeps the stream object alive until it is freed. A stream given as a number is kept by the caller.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The memory is another library's, which releases it itself.
+        """
+        self._view.record_stream(number_of(stream))
+
+    def free(self, *, force: bool = False) -> None:
+        """Free the memory. A second call does nothing.
+
+        Every method and attribute then raises `FreedError`. While arrays or other views exist (`pending_views`), the
+        pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
+        a stream, does not wait, and the pages are released after that stream's work.
+
+        Parameters
+        ----------
+        force : bool, optional
+            Release the pages although views exist, as vkgdr 0.1 does: using a view then crashes.
+
+        Raises
+        ------
+        VkgdrError
+            The first error of the drivers. The remaining steps are still done.
+        """
+        self._view.free(force and not self._given)
+        if self._parent is not None:
+            self._parent = None
+
+    def free_async(self, stream: StreamLike | None = None) -> Event:
+        """Free the memory in stream order: after the work submitted to a stream before this call.
+
+        Parameters
+        ----------
+        stream : object, optional
+            The bound stream by default.
+
+        Returns
+        -------
+        vkgdr.stream.Event
+            Complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the pages.
+            While other views exist (`pending_views`), they keep the pages and the bound stream, and the release waits
+            for that work, too.
+
+        Raises
+        ------
+        InvalidArgumentError
+            No stream was passed, and none is bound.
+        """
+        last = stream
+        if stream is None:
+            last = self._view.bound_stream
+        elif self._view.pending_views:
+            # The binding is also that of the other views.
+            self.record_stream(stream)
+        else:
+            self.bind_to_stream(stream)
+        if last is None:
+            raise InvalidArgumentError("no implicit stream available: bind the memory to one, or pass one")
+        event = self._view.free_async(handle_of(last))
+        self.free()
+        return event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.free()
+
+    # Slices, and what every object has
+
+    @property
+    def parent(self) -> MemoryObject | None:
+        """The memory object that this one is a slice of; None if it is none."""
+        return self._parent
+
+    @property
+    def reference_obj(self) -> object:
+        """The object that this one shares its memory with; None if there is none."""
+        return self._parent
+
+    def _part(self, offset: SupportsIndex, size: SupportsIndex | None) -> Memory:
+        """Return a slice, possibly empty."""
+        part = Memory._over(self._view.part(offset, size, False, False))
+        part._parent = self
+        return part
+
+    def get_sub_region(self, origin: int, size: int) -> Memory:
+        """Return a slice that is not empty, by its first byte and its size.
+
+        Parameters
+        ----------
+        origin, size : int
+            The first byte and the number of bytes, at least 1. No alignment is needed.
+
+        Raises
+        ------
+        OutOfRangeError
+            The range exceeds the memory.
+        InvalidArgumentError
+            The range is empty.
+        OverflowError
+            A number is negative.
+        """
+        part = self._part(origin, operator.index(size))
+        if not len(part):
+            raise InvalidArgumentError(f"the region of 0 bytes at {origin} is empty")
+        return part
+
+    def __getitem__(self, part: slice) -> Memory:
+        if not isinstance(part, slice):
+            raise TypeError(
+                f"memory is indexed with slices, not {type(part).__name__}; np.asarray(memory) has elements"
+            )
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise InvalidArgumentError(f"step must be 1, not {step}")
+        return self._part(start, max(stop - start, 0))
+
+    # Not iterable: iteration would call __getitem__.
+    __iter__ = None
+
+    def migrate(self, kind: Kind, *, discard: bool = False) -> Memory:
+        """Move the bytes to new memory of another kind, and free this object.
+
+        Parameters
+        ----------
+        kind : {"mapped", "host", "device"}
+            The new kind.
+        discard : bool, optional
+            Do not copy the contents.
+
+        Returns
+        -------
+        Memory
+            In the handle's primary context, or in the current context if it has none.
+
+        Raises
+        ------
+        VkgdrError
+            As for `Memory`. Nothing has changed then.
+        """
+        new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
+        if not discard:
+            new.copy_from_device(self)
+        self.free()
+        return new
+
+    def _require_owner(self) -> Vkgdr:
+        if self._view.freed:
+            raise FreedError("the memory was freed")
+        owner = self.owner
+        if owner is None:
+            raise InvalidArgumentError("the memory was allocated by another library: it has no handle to allocate from")
+        return owner
+
+    def __int__(self) -> int:
+        """Return the device address, like pycuda's pointers."""
+        return self.device_ptr
+
+    def __float__(self) -> NoReturn:
+        # Without this, Python would parse the bytes as text.
+        raise TypeError(f"a {type(self).__name__} is not a number; its addresses are device_ptr and host_ptr")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MemoryObject):
+            return NotImplemented
+        key = self._view.key
+        # Objects without memory have the id 0.
+        return self is other or (key == other._view.key and key[0] != 0)
+
+    def __hash__(self) -> int:
+        return hash(self._view.key)
+
+    def __sizeof__(self) -> int:
+        return self._view.nbytes
+
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        """Return the function and the arguments that make memory with these contents, for pickle."""
+        return _unpickle, (contents, self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._rebuild(self.tobytes())
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        # A subclass may have a `__reduce__` of its own.
+        if operator.index(protocol) < 5 or type(self).__reduce__ is not MemoryObject.__reduce__:
+            return self.__reduce__()
+        import pickle
+
+        # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
+        if self.kind != "host":
+            return self._rebuild(pickle.PickleBuffer(self.copy_to_host(bytearray(len(self)))))
+        _copies.settle(self, None)
+        self.invalidate()
+        return self._rebuild(pickle.PickleBuffer(self.host))
+
+    def __repr__(self) -> str:
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        named = f" {self.name!r}" if self.name is not None else ""
+        if self._view.freed:
+            return f"<{name}{named}: freed>"
+        host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
+        notes = [in_bytes(len(self)), self.kind, f"device_ptr={self.device_ptr:#x}", host]
+        if not self.is_coherent:
+            notes.append("not coherent")
+        if self.readonly:
+            notes.append("read-only")
+        if self.stream is not None:
+            notes.append(f"stream={self.stream:#x}")
+        return f"<{name}{named}: {', '.join(notes)}>"
 
 
 class Memory(MemoryObject):
@@ -81,7 +777,7 @@ class Memory(MemoryObject):
         owner: Vkgdr,
         size: SupportsIndex,
         *,
-        kind: Kind | Sequence[Kind] = "mapped",
+        kind: Kinds = "mapped",
         alignment: SupportsIndex = 0,
         stream: StreamLike | None = None,
         readonly: bool = False,
@@ -131,9 +827,8 @@ class Memory(MemoryObject):
         """Transfer the memory to a `RawMemory`, which leaks unless it is freed by hand."""
         raw = RawMemory._over(self._view.part(0, None, False, True))
         raw.name = self.name
+        self._given = True
         self.free()
-        # A later forced free of this object must not free the raw memory.
-        self._view = MemoryView.never()
         return raw
 
     @classmethod
@@ -157,7 +852,7 @@ class Memory(MemoryObject):
         BufferError
             The tensor is on another device, or not in C order.
         """
-        return cls._over(dlpack_import(capsule))
+        return cls._over(_vkgdr.dlpack_import(capsule))
 
     def export_fd(self) -> int:
         """Export a file descriptor for `import_fd` in another process. The caller closes it.
@@ -190,9 +885,6 @@ class Memory(MemoryObject):
         return cls._over(MemoryView.import_fd(owner, fd, size, kind))
 
 
-MemoryObject._new = Memory
-
-
 class RawMemory(MemoryObject):
     """Memory that leaks unless it is freed by hand.
 
@@ -200,28 +892,10 @@ class RawMemory(MemoryObject):
 
     Parameters
     ----------
-    owner : Vkgdr
-        The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
-    size : int
-        The number of bytes, more than 0. The contents are undefined.
     flags : int, optional
         Must be 0.
-    kind : {"mapped", "host", "device"}, optional
-        GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
-        a host view.
-    alignment : int, optional
-        The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
-        they align to less than `alignment`.
-    name : str, optional
-        A name that ``repr`` shows.
-
-    Raises
-    ------
-    VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's
-        or CUDA's code, and other errors of the drivers.
-    InvalidArgumentError
-        The size is 0, or another argument is invalid.
+    owner, size, kind, alignment, name
+        As for `Memory`, with one kind; and so are the errors.
     """
 
     _by_hand = True
@@ -243,17 +917,325 @@ class RawMemory(MemoryObject):
             self.name = name
 
     @classmethod
-    def from_handle(cls, handle: int) -> Region:
+    def from_handle(cls, handle: int) -> Memory:
         """Return a view of an allocation of this process, by its `handle`.
 
-        Like a region, it keeps the memory alive and does not own it: the owner frees the memory.
+        Like a slice, it keeps the memory alive and does not own it: the owner frees the memory.
 
         Raises
         ------
         InvalidArgumentError
             There is no live allocation with this handle.
         """
-        view = find_id(handle)
+        view = _vkgdr.find_id(handle)
         if view is None:
             raise InvalidArgumentError(f"no live memory has the handle {handle}")
-        return Region._over(view)
+        return Memory._over(view)
+
+
+_MODES = ("r", "w", "rw", "discard")
+_RELEASED = "the mapping was released"
+
+
+class Map:
+    """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
+
+    Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
+    The array's base is this object, which keeps the memory alive even after the end.
+    """
+
+    _open = False
+    _waited = False
+    _used = False
+    # Class defaults: an object whose `__init__` did not run counts as released.
+    _event: Event | None = None
+    _mode: MapMode = "r"
+    _size = 0
+
+    def __init__(
+        self,
+        memory: MemoryObject,
+        mode: MapMode = "rw",
+        *,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike = "u1",
+        order: Order = "C",
+        strides: Shape | None = None,
+        offset: int = 0,
+        size: int | None = None,
+        stream: StreamLike | None = None,
+        blocking: bool = True,
+    ) -> None:
+        if mode not in _MODES:
+            raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+        if memory.readonly and mode != "r":
+            raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
+        check_order(order)
+        room = memory._part(offset, size)
+        extents, kind, used = fitted(shape, dtype, room.nbytes)
+        if strides is not None:
+            strides = wholes(strides)
+            used = strided_size(extents, kind.itemsize, strides)
+        elif order == "F":
+            strides = fortran_strides(extents, kind.itemsize)
+        # A use of its own: keeps the memory alive even when `memory` is freed.
+        self._region = room._over(room._view.part(0, used, False, False))
+        self._mode = mode
+        self._size = used
+        self._memory = memory
+        self._dtype = kind
+        self._interface: dict[str, object] = {
+            "shape": extents,
+            "typestr": kind.str,
+            "data": (self._region._visible_address(), mode == "r"),
+            "strides": strides,
+            "version": 3,
+        }
+        if kind.fields is not None:
+            self._interface["descr"] = described(kind)
+        view = self._region._view
+        if blocking:
+            _copies.settle(self._region, stream)
+            self._event = _vkgdr.complete()
+            self._invalidate()
+        else:
+            self._event = _vkgdr.record(view, _copies.queue_of(view, stream))
+        self._open = True
+        # In one step each, without a lock: the garbage collector ends mappings at any moment.
+        vars(memory).setdefault("_maps", set()).add(id(self))
+
+    @property
+    def event(self) -> Event:
+        """An event that is complete once the device's earlier work is done."""
+        if self._event is None:
+            raise FreedError(_RELEASED)
+        return self._event
+
+    @property
+    def released(self) -> bool:
+        """Whether the scope has ended."""
+        return not self._open
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        if not self._open:
+            raise FreedError(_RELEASED)
+        self._used = True
+        # Raises if the memory was freed with force=True.
+        self._region._visible_address()
+        # A copy: the one here was checked against the memory.
+        return self._interface.copy()
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The memory as an array.
+
+        Raises
+        ------
+        FreedError
+            The scope has ended.
+        """
+        import numpy as np
+
+        array = np.asarray(self)
+        # Padding is a field in the interface, and fields that overlap are none.
+        return array if array.dtype == self._dtype else array.view(self._dtype)
+
+    def _invalidate(self) -> None:
+        self._waited = True
+        if self._mode != "discard":
+            self._region.invalidate()
+        else:
+            _copies.invalidate_edges(self._region, 0, len(self._region))
+
+    def wait(self) -> None:
+        """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""
+        if not self._waited:
+            self.event.synchronize()
+            self._invalidate()
+
+    def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
+        """End the scope, and flush if the CPU may have written. A second call does nothing.
+
+        Parameters
+        ----------
+        stream : object, optional
+            Accepted for pyopencl's signature, and not used: later work on any stream sees the CPU's writes.
+        wait_for : iterable of events, optional
+            Events to wait for first.
+
+        Returns
+        -------
+        vkgdr.stream.Event
+            Complete.
+        """
+        if stream is not None:
+            handle_of(stream)
+        wait_for_all(wait_for)
+        self._end()
+        return _vkgdr.complete()
+
+    def _end(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        vars(self._memory)["_maps"].discard(id(self))
+        # Without a wait nothing was invalidated: a flush would write old bytes over the device's.
+        if self._mode != "r" and (self._waited or self._used):
+            self._region.flush()
+
+    def __enter__(self) -> np.ndarray[Any, Any]:
+        self.wait()
+        return self.array
+
+    def __exit__(self, *_exception: object) -> None:
+        self._end()
+
+    def __del__(self) -> None:
+        try:
+            self._end()
+        except VkgdrError as error:
+            # A destructor cannot raise.
+            import logging
+
+            logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a mapping cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        state = "mapped" if self._open else "released"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
+
+
+_PROTOCOLS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
+_DLPACK_CPU = 1
+
+
+def memory_of(obj: Any) -> Memory:
+    """Return the slice of this package's memory in which an array or an address lies.
+
+    Parameters
+    ----------
+    obj : object or int
+        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__`` or DLPack on the
+        host, contiguous or strided; an object with the buffer protocol, contiguous; one with DLPack on the device, in C
+        order. Or an address, of the device or of the host.
+
+    Returns
+    -------
+    Memory
+        From the array's first byte to its last, with those between that it skips; for an address, from there to the end
+        of its allocation. It has `flush`, `invalidate`, `map`, ``host`` and ``device_ptr``, and keeps the memory alive,
+        even when the library that allocated it frees it. ``offset`` is the place in the allocation. It is read-only if
+        the array or the memory is; an address carries no mark of its own, so that of a read-only array over writable
+        memory gives a writable slice.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The bytes do not lie in live memory of this package, or not in one allocation; or `obj` is strided, but has
+        neither of the array interfaces, or its interface is malformed.
+    TypeError
+        `obj` is neither an array nor an address.
+
+    Examples
+    --------
+    >>> import vkgdr
+    >>> from vkgdr.arrays import mapped_array
+    >>> samples = mapped_array(1024, "f4")
+    >>> samples[:] = 0.25
+    >>> vkgdr.memory_of(samples).flush()
+    """
+    if isinstance(obj, MemoryObject):
+        return Memory._over(obj._view.part(0, None, False, False))
+    # NumPy's integers have an array interface too, but are not the arrays that are meant.
+    is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
+    if hasattr(type(obj), "__index__") and not is_array:
+        return Memory._over(_at(operator.index(obj)))
+    found: MemoryView | None = None
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        array = read_interface(interface)
+        (first, size), found = array.span(), found_of(array)
+        where = "device"
+    elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
+        found, _ = device_view_of(obj)
+        first, size, where = found.key[1], found.nbytes, "device"
+        if found.is_foreign:
+            found = None
+    else:
+        first, size, readonly = _on_host(obj)
+        found = _vkgdr.find_host(first, size)
+        if found is not None and readonly:
+            found = found.part(0, None, True, False)
+        where = "host"
+    if found is None:
+        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at {where} address {first:#x}")
+    return Memory._over(found)
+
+
+def _at(address: int) -> MemoryView:
+    found = _vkgdr.find_address(address) if 0 <= address < ADDRESSES else None
+    if found is None:
+        raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
+    return found
+
+
+def _on_host(obj: Any) -> tuple[int, int, bool]:
+    """Return the first address and the size of a host array, and whether it is read-only."""
+    interface = getattr(obj, "__array_interface__", None)
+    if interface is None and hasattr(obj, "__dlpack__"):
+        import numpy as np
+
+        try:
+            interface = np.from_dlpack(obj).__array_interface__
+        except BufferError as error:
+            text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
+            raise InvalidArgumentError(text) from error
+    if interface is not None:
+        array = read_interface(interface, "__array_interface__")
+        return *array.span(), array.readonly
+    buffer = _vkgdr.HostBuffer(obj, False, True)
+    return buffer.address, buffer.nbytes, buffer.readonly
+
+
+def device_view(array: Any) -> Memory:
+    """Return the device view of a host array that lies in this package's memory.
+
+    Parameters
+    ----------
+    array : object
+        A contiguous array, in C or Fortran order, or another contiguous object with the buffer protocol.
+
+    Returns
+    -------
+    Memory
+        The same bytes, read-only if the array or the memory is. It keeps the memory alive.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The bytes do not lie in live memory of this package, or are not contiguous.
+    """
+    buffer = _vkgdr.HostBuffer(array, False, True)
+    view = _vkgdr.find_host(buffer.address, buffer.nbytes)
+    if view is None:
+        text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
+        raise InvalidArgumentError(text)
+    return Memory._over(view.part(0, None, buffer.readonly, False))
+
+
+def _unpickle(contents: Buffer, kind: Kind) -> Memory:
+    """Allocate memory of the default handle with these contents, for pickle."""
+    owner, size = default_owner(), memoryview(contents).nbytes
+    if size == 0:
+        return Memory._over(MemoryView.empty(owner, kind))
+    memory = Memory(owner, size, kind=kind)
+    memory.copy_from_host(contents)
+    return memory
+
+
+# Messages show the public name, not that of the private module.
+MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Map.__module__ = "vkgdr"
+memory_of.__module__ = device_view.__module__ = "vkgdr"

@@ -1,4 +1,4 @@
-"""Checks of shapes, data types and strides, and the sizes and ranges that result."""
+"""Checks of shapes, data types, strides and array interfaces, and the sizes and ranges that result."""
 
 from __future__ import annotations
 
@@ -44,9 +44,12 @@ def whole(number: SupportsIndex) -> int:
     return int(operator.index(number))
 
 
-def wholes(numbers: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """Return integers as Python ints, as `whole` does."""
-    return tuple(map(whole, numbers))
+def wholes(numbers: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Return one integer, or those of a sequence, as Python ints."""
+    # A scalar of NumPy is iterable by its class, and so is an array without axes.
+    if hasattr(numbers, "__iter__") and getattr(numbers, "ndim", None) != 0:
+        return tuple(map(whole, numbers))  # type: ignore[arg-type]
+    return (whole(numbers),)  # type: ignore[arg-type]
 
 
 def element_alignment(element: np.dtype[Any]) -> int:
@@ -63,16 +66,14 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
     if kind.itemsize == 0:
         raise InvalidArgumentError(f"dtype {kind} has size 0")
-    extents = wholes(shape if isinstance(shape, tuple | list) else (shape,))
+    extents = wholes(shape)
     if kind.subdtype is not None:
         # As for NumPy: the element's own axes come last.
         kind, inner = kind.subdtype
         extents += inner
-    size = kind.itemsize
-    for extent in extents:
-        if extent < 0:
-            raise InvalidArgumentError(f"shape {extents} has a negative extent")
-        size *= extent
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
+    size = kind.itemsize * math.prod(extents)
     if not size and kind.itemsize * math.prod(max(extent, 1) for extent in extents) >= ADDRESSES // 2:
         # NumPy has no such array, although it is empty.
         raise InvalidArgumentError(f"shape {extents} of {kind} exceeds the address space")
@@ -108,16 +109,7 @@ def check_order(order: Order) -> None:
         raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
 
 
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in C order, in bytes."""
-    strides = []
-    for extent in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def fortran_strides(extents: Shape, itemsize: SupportsIndex) -> tuple[int, ...]:
     """Return the strides of an array in Fortran order, in bytes."""
     strides, itemsize = [], whole(itemsize)
     for extent in wholes(extents):
@@ -126,7 +118,12 @@ def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
+def c_strides(extents: Shape, itemsize: SupportsIndex) -> tuple[int, ...]:
+    """Return the strides of an array in C order, in bytes."""
+    return fortran_strides(wholes(extents)[::-1], itemsize)[::-1]
+
+
+def strided_size(extents: Shape, itemsize: SupportsIndex, strides: Shape) -> int:
     """Return the distance from the first byte of a strided array to the end of its last one."""
     extents, itemsize, strides = wholes(extents), whole(itemsize), wholes(strides)
     if len(strides) != len(extents):
@@ -142,23 +139,15 @@ def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ..
 
 # No `NamedTuple`: `typing` would double the time of `import vkgdr`.
 class Interface:
-    """NumPy's or CUDA's array interface, checked by `read_interface`."""
+    """NumPy's or CUDA's array interface, apart from the fields of its elements, which `element_of` checks."""
 
-    __slots__ = ("address", "extents", "itemsize", "readonly", "stream", "strides")
-
-    def __init__(
-        self,
-        *,
-        address: int,
-        readonly: bool,
-        extents: tuple[int, ...],
-        itemsize: int,
-        strides: tuple[int, ...] | None,
-        stream: int | None,
-    ) -> None:
-        self.address, self.readonly = address, readonly
-        self.extents, self.itemsize, self.strides = extents, itemsize, strides
-        self.stream = stream
+    def __init__(self, interface: Any) -> None:
+        address, readonly = interface["data"]
+        strides, stream = interface.get("strides"), interface.get("stream")
+        self.address, self.readonly = whole(address), bool(readonly)
+        self.extents, self.itemsize = tuple(map(whole, interface["shape"])), item_size(interface["typestr"])
+        self.strides = None if strides is None else tuple(map(whole, strides))
+        self.stream = None if stream is None else whole(stream)
 
     def span(self) -> tuple[int, int]:
         """Return the lowest address of the array, and the size to its highest byte."""
@@ -170,36 +159,19 @@ class Interface:
         return self.address + low, self.itemsize + sum(map(abs, reaches))
 
 
-def read_interface(interface: Any, name: str) -> Interface:
-    """Check an array interface, apart from the fields of its elements, which `element_of` checks.
-
-    Raises
-    ------
-    InvalidArgumentError, TypeError
-        The interface is malformed, or its array lies beyond the address space.
-    NotImplementedError
-        It is masked.
-    """
+def read_interface(interface: Any, name: str = "__cuda_array_interface__") -> Interface:
+    """Check an array interface."""
     if not isinstance(interface, dict):
         raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
     if interface.get("mask") is not None:
         raise NotImplementedError("masked arrays are not supported")
     try:
-        address, readonly = interface["data"]
-        shape, strides, stream = interface["shape"], interface.get("strides"), interface.get("stream")
-        read = Interface(
-            address=whole(address),
-            readonly=bool(readonly),
-            extents=wholes(shape),
-            itemsize=item_size(interface["typestr"]),
-            strides=None if strides is None else wholes(strides),
-            stream=None if stream is None else whole(stream),
-        )
+        read = Interface(interface)
+    except InvalidArgumentError:
+        raise
     except KeyError as error:
         raise InvalidArgumentError(f"{name} has no {error}") from None
     except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidArgumentError):
-            raise
         raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
     if read.strides is not None and len(read.strides) != len(read.extents):
         raise InvalidArgumentError(f"{name} has {len(read.strides)} strides for {len(read.extents)} dimensions")
@@ -217,18 +189,11 @@ def read_interface(interface: Any, name: str) -> Interface:
     return read
 
 
-def item_size(typestr: str) -> int:
+def item_size(typestr: Any) -> int:
     """Return the bytes of an element of an array interface.
 
     The number is that of characters of 4 bytes for "U", and has a unit behind it for "m" and "M" (NumPy's manual, "The
     array interface protocol").
-
-    Raises
-    ------
-    InvalidArgumentError
-        The elements are Python objects.
-    TypeError, ValueError
-        `typestr` is malformed.
     """
     if not isinstance(typestr, str):
         raise TypeError(f"typestr must be a str, not {type(typestr).__name__}")
@@ -253,30 +218,24 @@ def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]
 
     Where the interface says no more than the size of an element, the array's own data type counts: numba's interface
     has no fields.
-
-    Raises
-    ------
-    InvalidArgumentError
-        It has Python objects, or another size than the interface says, or is malformed.
     """
     import numpy as np
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
+    text = f"typestr {typestr!r}, descr {fields!r}"
     try:
         size = item_size(typestr)
         has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
         description: Any = fields if has_fields else typestr
         # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
         element: np.dtype[Any] = descr_to_dtype(description)
+    except InvalidArgumentError:
+        raise
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError, SyntaxError) as error:
         # NumPy's errors for what is no description are of many classes.
-        if isinstance(error, InvalidArgumentError):
-            raise
-        text = f"typestr {typestr!r}, descr {fields!r}"
         raise InvalidArgumentError(f"an array interface is malformed ({error}): {text}") from None
     if element.hasobject or element.itemsize != size:
-        text = f"typestr {typestr!r}, descr {fields}"
         raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
     own = getattr(array, "dtype", None)
     is_opaque = element.kind == "V" and element.names is None

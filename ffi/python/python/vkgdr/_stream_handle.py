@@ -23,7 +23,7 @@ __all__ = [
     "handle_of",
     "number_of",
     "order_after",
-    "wait_for",
+    "wait_for_all",
 ]
 
 # The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
@@ -100,16 +100,12 @@ def _raw_handle(stream: Any) -> int:
     raise TypeError(f"{stream!r} is not a CUDA stream: neither an object with __cuda_stream__ nor a number")
 
 
-def wait_for(events: Iterable[Waitable] | None) -> None:
+def wait_for_all(events: Iterable[Waitable] | None) -> None:
     """Wait for events of any library."""
     for event in events or ():
-        _wait_on_this_thread(event)
-
-
-def _wait_on_this_thread(event: Waitable) -> None:
-    if not hasattr(event, "synchronize"):
-        raise TypeError(f"{event!r} is not an event: it has no method synchronize")
-    event.synchronize()
+        if not hasattr(event, "synchronize"):
+            raise TypeError(f"{event!r} is not an event: it has no method synchronize")
+        event.synchronize()
 
 
 def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None) -> None:
@@ -118,4 +114,4 @@ def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None
         if isinstance(event, _vkgdr.Event):
             _vkgdr.stream_wait(view, stream, event)
         else:
-            _wait_on_this_thread(event)
+            wait_for_all([event])

@@ -1,4 +1,4 @@
-"""Arrays in memory that the GPU can access, and the views of one side's array on the other.
+"""Arrays in memory that the GPU can access, and the host's view of arrays of the device.
 
 `mapped_array` and `host_array` are NumPy's arrays. `device_array` and `to_device` make an `Array`, which has numba's
 interface and lies on the device first, with a host view where its kind of memory has one.
@@ -9,59 +9,61 @@ such an array or of a contiguous part of it; on memory that is not coherent, cal
 
 from __future__ import annotations
 
-from vkgdr import _vkgdr
+import contextlib
+import math
+import operator
+from typing import TypeVar, overload
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
+
+from vkgdr import _copies, _vkgdr
 from vkgdr._copies import device_view_of, found_of
 from vkgdr._device import default_owner, owner_of_device
-from vkgdr._dma_buf import DmaBuf
-from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._memory import Memory
-from vkgdr._object import Region
+from vkgdr._errors import InvalidArgumentError, NoHostViewError
+from vkgdr._memory import Memory, device_view
 from vkgdr._shapes import (
     allocatable,
+    c_strides,
     check_order,
+    described,
     element_alignment,
     element_of,
-    fitted,
     fortran_strides,
     read_interface,
     shaped,
     strided_size,
+    wholes,
 )
+from vkgdr._stream_handle import LEGACY_STREAM, handle_of
+from vkgdr.typing import DmaBuf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from collections.abc import Iterator
+    from typing import Any, Literal, Self, SupportsIndex, TypeAlias
 
-    import numpy as np
     import numpy.typing as npt
+    from typing_extensions import CapsuleType
 
-    from vkgdr._array import Array as Array
     from vkgdr._device import Vkgdr
-    from vkgdr._device_arrays import as_cuda_array as as_cuda_array
-    from vkgdr._device_arrays import defer_cleanup as defer_cleanup
-    from vkgdr._device_arrays import device_array as device_array
-    from vkgdr._device_arrays import device_array_like as device_array_like
-    from vkgdr._device_arrays import from_cuda_array_interface as from_cuda_array_interface
-    from vkgdr._device_arrays import is_cuda_array as is_cuda_array
-    from vkgdr._device_arrays import pinned as pinned
-    from vkgdr._device_arrays import to_device as to_device
+    from vkgdr._memory import MemoryObject
     from vkgdr._vkgdr import Mapping
-    from vkgdr.typing import Order, Shape, StreamLike
+    from vkgdr.typing import Kinds, Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
+    # An array of NumPy's at an address without memory, by which shapes and strides are computed.
+    Layout: TypeAlias = np.ndarray[Any, Any]
 
 __all__ = [
     "Array",
     "DmaBuf",
     "as_cuda_array",
-    "check_order",
     "defer_cleanup",
     "device_array",
     "device_array_like",
     "device_view",
-    "element_of",
-    "fitted",
-    "fortran_strides",
     "from_cuda_array_interface",
     "host_array",
     "host_array_like",
@@ -70,34 +72,17 @@ __all__ = [
     "mapped_array",
     "mapped_array_like",
     "pinned",
-    "shaped",
-    "strided_size",
     "to_device",
 ]
 
-# Loaded on first use, since they need NumPy.
-_DEVICE_ARRAYS = frozenset(
-    {
-        "as_cuda_array",
-        "defer_cleanup",
-        "device_array",
-        "device_array_like",
-        "from_cuda_array_interface",
-        "is_cuda_array",
-        "pinned",
-        "to_device",
-    }
-)
+To = TypeVar("To")
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+def __dir__() -> list[str]:
+    return __all__
 
-    if name != "Array" and name not in _DEVICE_ARRAYS:
-        raise AttributeError(f"module 'vkgdr.arrays' has no attribute {name!r}")
-    value: object = getattr(import_module("vkgdr._array" if name == "Array" else "vkgdr._device_arrays"), name)
-    globals()[name] = value
-    return value
+
+# ---- NumPy's arrays -------------------------------------------------------------------------------------------------
 
 
 def mapped_array(
@@ -189,7 +174,7 @@ def mapped_array_like(
     InvalidArgumentError
         `array` is not contiguous; also as for `mapped_array`.
     """
-    return _array_like("mapped", array, alignment, stream, owner)
+    return _array("mapped", *_like(array), alignment, stream, owner)
 
 
 def host_array_like(
@@ -203,7 +188,7 @@ def host_array_like(
 
     The parameters and the errors are those of `mapped_array_like`.
     """
-    return _array_like("host", array, alignment, stream, owner)
+    return _array("host", *_like(array), alignment, stream, owner)
 
 
 def _array(
@@ -225,50 +210,12 @@ def _array(
     return memory.get_host_array(extents, element, order)
 
 
-def _array_like(
-    kind: Visible,
-    array: npt.ArrayLike,
-    alignment: int | None,
-    stream: StreamLike | None,
-    owner: Vkgdr | None,
-) -> np.ndarray[Any, Any]:
-    import numpy as np
-
+def _like(array: npt.ArrayLike) -> tuple[tuple[int, ...], np.dtype[Any], Order]:
+    """Return the shape, the data type and the order of a contiguous array."""
     like = np.asarray(array)
-    if like.flags.c_contiguous:
-        order: Order = "C"
-    elif like.flags.f_contiguous:
-        order = "F"
-    else:
-        text = f"the array is not contiguous: shape {like.shape}, strides {like.strides}"
-        raise InvalidArgumentError(text)
-    return _array(kind, like.shape, like.dtype, order, alignment, stream, owner)
-
-
-def device_view(array: Any) -> Region:
-    """Return the device view of a host array that lies in this package's memory.
-
-    Parameters
-    ----------
-    array : object
-        A contiguous array, in C or Fortran order, or another contiguous object with the buffer protocol.
-
-    Returns
-    -------
-    Region
-        The same bytes, read-only if the array or the memory is. It keeps the memory alive.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The bytes do not lie in live memory of this package, or are not contiguous.
-    """
-    buffer = _vkgdr.HostBuffer(array, False, True)
-    view = _vkgdr.find_host(buffer.address, buffer.nbytes)
-    if view is None:
-        text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
-        raise InvalidArgumentError(text)
-    return Region._over(view.part(0, None, buffer.readonly, False))
+    if not _is_dense(like):
+        raise InvalidArgumentError(f"the array is not contiguous: shape {like.shape}, strides {like.strides}")
+    return like.shape, like.dtype, "C" if like.flags.c_contiguous else "F"
 
 
 def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
@@ -315,11 +262,9 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     view, _ = device_view_of(obj)
     shape = None if interface is None else tuple(interface["shape"])
     dtype: npt.DTypeLike = "u1" if interface is None else _element(obj, interface)
-    region = Region._over(view)
+    region = Memory._over(view)
     if not view.is_foreign:
         return region.get_host_array(shape, dtype)
-    import numpy as np
-
     extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
     if not size:
         return np.empty(extents, element)
@@ -330,16 +275,12 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
 
 def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
     """Return the data type of an array: that of one of our own is more than its interface tells."""
-    from vkgdr._array import Array
-
     return obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
 
 
 def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
     """Return the host view of an array whose interface has strides."""
-    import numpy as np
-
-    read, element = read_interface(interface, "__cuda_array_interface__"), _element(obj, interface)
+    read, element = read_interface(interface), _element(obj, interface)
     first, size = read.span()
     if not size:
         return np.empty(read.extents, element)
@@ -347,7 +288,7 @@ def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.nda
     if found is None:
         memory = np.asarray(_map(obj, first, size, owner, readonly=read.readonly)).data
     else:
-        memory = memoryview(Region._over(found))
+        memory = memoryview(Memory._over(found))
     return np.ndarray(read.extents, element, memory, read.address - first, read.strides)
 
 
@@ -359,3 +300,782 @@ def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bo
         return _vkgdr.Mapping(owner, address, size, keep=obj, readonly=readonly)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
+
+
+# ---- device arrays --------------------------------------------------------------------------------------------------
+
+# DLPack's codes of the data types, by NumPy's letters.
+_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+# The types without a code: x86's long double has 80 bits, and only NumPy pads them to 128.
+_LONG_DOUBLES = ("g", "G")
+
+
+def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]) -> Layout:
+    """Return a layout; without strides, in C order."""
+    if strides is None:
+        strides = c_strides(shape, dtype.itemsize)
+    return as_strided(np.empty((), dtype), shape, strides)
+
+
+def _start(layout: Layout) -> int:
+    """Return the offset of the first element from the lowest byte."""
+    return int(layout.__array_interface__["data"][0]) - byte_bounds(layout)[0] if layout.size else 0
+
+
+def _is_dense(layout: Layout) -> bool:
+    """Return whether the elements are contiguous, in C or Fortran order."""
+    return layout.flags.c_contiguous or layout.flags.f_contiguous
+
+
+def _part(layout: Layout, key: Any) -> Layout:
+    """Return the layout of ``array[key]``, a view also of one element."""
+    keys = key if isinstance(key, tuple) else (key,)
+    # A bool is an int, but NumPy's index by one copies.
+    plain = (item is None or item is ... or isinstance(item, slice | int | np.integer) for item in keys)
+    if not all(plain) or any(isinstance(item, bool) for item in keys):
+        raise TypeError("an array is indexed with integers, slices, ... and None; NumPy's `host` takes other arrays")
+    view: Layout = layout[*keys, ...] if ... not in keys else layout[keys]
+    return view
+
+
+def _reshaped(layout: Layout, extents: tuple[int, ...], order: Order) -> Layout:
+    """Return the layout of a view with another shape, in which -1 stands for one missing extent."""
+    if order not in ("C", "F", "A"):
+        raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
+    known = math.prod(extent for extent in extents if extent >= 0)
+    if extents.count(-1) == 1 and known and layout.size % known == 0:
+        extents = tuple(layout.size // known if extent == -1 else extent for extent in extents)
+    if any(extent < 0 for extent in extents) or math.prod(extents) != layout.size:
+        raise ValueError(f"cannot reshape array of size {layout.size} into shape {extents}")
+    try:
+        return np.reshape(layout, extents, order=order, copy=False)
+    except ValueError:
+        raise NotImplementedError("operation requires copying") from None
+
+
+def _reinterpreted(layout: Layout, dtype: npt.DTypeLike) -> Layout:
+    """Return the layout of a view with another data type."""
+    element = np.dtype(dtype)
+    if element.hasobject or element.itemsize == 0:
+        raise InvalidArgumentError(f"dtype {element} has Python objects or size 0")
+    if element.itemsize != layout.itemsize:
+        if not layout.shape:
+            raise ValueError(f"the data type of an array without axes cannot change its size, {layout.itemsize} bytes")
+        if not layout.flags.c_contiguous:
+            raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
+        if layout.shape[-1] * layout.itemsize % element.itemsize:
+            text = "its size must be a divisor of the total size in bytes of the last axis of the array"
+            raise ValueError(f"When changing to a larger dtype, {text}")
+    return layout.view(element)
+
+
+def _dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
+    """Return DLPack's code and bits of the data type, and the strides in elements."""
+    code, size = _DLPACK_CODES.get(layout.dtype.kind), layout.itemsize
+    if code is None or layout.dtype.char in _LONG_DOUBLES or not layout.dtype.isnative:
+        raise BufferError(f"DLPack has no data type {layout.dtype}")
+    if any(stride % size for stride in layout.strides):
+        raise BufferError(f"DLPack counts strides in elements, got {layout.strides} bytes for {layout.dtype}")
+    return (code, 8 * size), [stride // size for stride in layout.strides]
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the bytes of a contiguous array, in C or Fortran order."""
+    rows = array if array.flags.c_contiguous else array.T
+    return rows.reshape(-1).view(np.uint8)
+
+
+def _check_alike(one: Any, other: Any) -> None:
+    """Check that two arrays have the same data type, shape and strides, apart from axes of extent 1."""
+    if one.dtype != other.dtype:
+        raise TypeError(f"incompatible dtype: {one.dtype} vs. {other.dtype}")
+    ours, others = (
+        [(extent, stride) for extent, stride in zip(array.shape, array.strides, strict=True) if extent != 1]
+        for array in (one, other)
+    )
+    if [extent for extent, _ in ours] != [extent for extent, _ in others]:
+        raise ValueError(f"incompatible shape: {one.shape} vs. {other.shape}")
+    if one.size and ours != others:
+        raise ValueError(f"incompatible strides: {one.strides} vs. {other.strides}")
+
+
+def _check_assignable(value: np.ndarray[Any, Any], shape: tuple[int, ...]) -> None:
+    """Check that a value can be broadcast to a shape."""
+    if value.ndim > len(shape):
+        raise ValueError(f"Can't assign {value.ndim}-D array to {len(shape)}-D self")
+    for axis, (there, here) in enumerate(zip(value.shape[::-1], shape[::-1], strict=False)):
+        if there not in (1, here):
+            axis = len(shape) - 1 - axis
+            text = f"Can't copy sequence with size {there} to array axis {axis} with dimension {here}"
+            raise ValueError(text)
+
+
+class Array:
+    """An array over memory of this package, or over device memory of another library.
+
+    Made by `device_array`, `to_device` and `as_cuda_array`. Slices, `reshape`, `ravel`, `view`, `squeeze`, `split` and
+    `transpose` are views of the same bytes. Arithmetic is left to NumPy (`host`) and to CuPy, PyTorch or numba, which
+    take the array itself. So is iteration, which would copy every element by itself: iterate over `host`, or over the
+    result of `copy_to_host`. ``copy.copy`` makes a view, ``copy.deepcopy`` and pickle copy the bytes.
+
+    Copies, elements and assignments come after the array's stream and wait, and flush and invalidate. ``stream=`` names
+    a stream to come after instead of the array's own, which is then not waited for; None and 0 stand for the array's
+    own, and for the default stream if it has none. The stream that the memory is bound to is always waited for.
+
+    Attributes
+    ----------
+    stream : object
+        The array's own stream; 0 if it has none, in which case the stream that the memory is bound to is used.
+    """
+
+    _layout: Layout
+    _memory: Memory | None
+    # Of an empty array: it has no memory. None is that of the default handle.
+    _device: int | None
+    stream: Any
+
+    def __init__(self, *_arguments: object) -> None:
+        raise TypeError("arrays are not created directly: use device_array, to_device or as_cuda_array")
+
+    @classmethod
+    def _over(cls, layout: Layout, memory: Memory | None, stream: StreamLike = 0, device: int | None = None) -> Self:
+        """Return the array of a layout whose bytes, from the lowest to the highest one, are all of the memory."""
+        self = cls.__new__(cls)
+        # Nothing checks again. So the attributes that follow from it cannot be assigned.
+        self._layout = layout
+        self._memory = memory
+        self._device = device
+        self.stream = stream
+        return self
+
+    def _like(self, layout: Layout, stream: StreamLike | None = None) -> Array:
+        """Return an array over a part of this one's bytes."""
+        memory, device = self.memory, self._device
+        if memory is not None:
+            device = memory.device
+            first, end = byte_bounds(layout)
+            memory = memory._part(first - byte_bounds(self._layout)[0], end - first) if layout.size else None
+        return Array._over(layout, memory, stream or self.stream, device)
+
+    # Attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        shape: tuple[int, ...] = self._layout.shape
+        return shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The distances of neighbours in bytes."""
+        return self._layout.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type."""
+        dtype: np.dtype[Any] = self._layout.dtype
+        return dtype
+
+    @property
+    def memory(self) -> Memory | None:
+        """The bytes from the lowest to the highest one of the array; None for an empty array."""
+        return self._memory
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def alloc_size(self) -> int:
+        """The bytes from the lowest to the highest one."""
+        return 0 if self.memory is None else len(self.memory)
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """``C_CONTIGUOUS`` and ``F_CONTIGUOUS``."""
+        flags = self._layout.flags
+        return {"C_CONTIGUOUS": flags.c_contiguous, "F_CONTIGUOUS": flags.f_contiguous}
+
+    @property
+    def T(self) -> Array:  # noqa: N802 - NumPy's name
+        """The transposed view."""
+        return self.transpose()
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of memory; None for an empty array."""
+        return None if self.memory is None else self.memory.kind
+
+    @property
+    def host(self) -> np.ndarray[Any, Any]:
+        """The host view as a NumPy array, without a copy. Neither waits nor invalidates.
+
+        Raises
+        ------
+        vkgdr.NoHostViewError
+            The kind of memory has no host view.
+        """
+        if self.memory is None:
+            return np.empty(self.shape, self.dtype)
+        return self._on_host(np.asarray(memoryview(self.memory)))
+
+    def _on_host(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the array over the host's bytes of its memory."""
+        return np.ndarray(self.shape, self.dtype, data.data, _start(self._layout), self.strides)
+
+    def is_c_contiguous(self) -> bool:
+        """Return whether the elements are contiguous in C order."""
+        return self._layout.flags.c_contiguous
+
+    def is_f_contiguous(self) -> bool:
+        """Return whether the elements are contiguous in Fortran order."""
+        return self._layout.flags.f_contiguous
+
+    # Protocols
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        memory = self.memory
+        stream = None if memory is None else memory._view.bound_stream
+        if self.stream:
+            own = handle_of(self.stream)
+            if memory is not None and stream is not None:
+                # The consumer waits for the stream that is named, and so for the work on both.
+                _copies.follow(memory._view, own, memory._view, (stream,))
+            stream = own
+        if stream is not None:
+            stream = stream or LEGACY_STREAM
+        address = 0 if memory is None else memory.device_ptr + _start(self._layout)
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "descr": described(self.dtype),
+            "data": (address, memory is not None and memory.readonly),
+            "strides": None if self.is_c_contiguous() else self.strides,
+            "stream": stream,
+            "version": 3,
+        }
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        try:
+            interface: dict[str, Any] = self.host.__array_interface__
+        except NoHostViewError as error:
+            # NumPy then calls `__array__`, which copies.
+            raise AttributeError(str(error)) from None
+        return interface
+
+    def __array__(
+        self,
+        dtype: npt.DTypeLike | None = None,
+        copy: bool | None = None,  # noqa: FBT001 - NumPy's signature
+    ) -> np.ndarray[Any, Any]:
+        has_view = self.memory is None or self.memory.host_ptr is not None
+        if not has_view and copy is False:
+            raise ValueError("memory without a host view cannot be an array of NumPy without a copy")
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            raise ValueError(f"an array of {self.dtype} cannot be one of {np.dtype(dtype)} without a copy")
+        array = self.host if has_view and not copy else self.copy_to_host()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        memory = self.memory
+        return (2, self._owner_of_empty().device) if memory is None else memory.__dlpack_device__()
+
+    def _owner_of_empty(self) -> Vkgdr:
+        return default_owner() if self._device is None else owner_of_device(self._device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        element, strides = _dlpack_type(self._layout)
+        memory = self.memory
+        view = _vkgdr.MemoryView.empty(self._owner_of_empty(), "mapped") if memory is None else memory._view
+        stream = None if stream is None else operator.index(stream)
+        if self.stream and memory is not None:
+            own = handle_of(self.stream)
+            if dl_device == (1, 0):
+                _vkgdr.stream_synchronize(view, own)
+            elif stream is None or stream > 0:
+                # The consumer's stream waits for the array's, and by the export for that of the memory.
+                _vkgdr.dlpack_order(view, LEGACY_STREAM if stream is None else stream, own)
+        if dl_device == (1, 0):
+            # The bytes are ready: whichever stream the consumer names has nothing to wait for.
+            stream = None
+        layout = (element, self.shape, strides, 0 if memory is None else _start(self._layout))
+        return _vkgdr.dlpack_export(view, *layout, stream, max_version, dl_device, copy)
+
+    # Copies
+
+    def _queue(self, stream: StreamLike | None) -> StreamLike | None:
+        """Return the stream to copy on: None, which is the memory's, for one of another context once that is done."""
+        queue, memory = stream or self.stream or None, self.memory
+        if queue is None or memory is None or memory._view.has_stream(handle_of(queue)):
+            return queue
+        _vkgdr.stream_synchronize(memory._view, handle_of(queue))
+        return None
+
+    def copy_to_host(
+        self, ary: np.ndarray[Any, Any] | None = None, stream: StreamLike | None = None
+    ) -> np.ndarray[Any, Any]:
+        """Copy to a host array, by default a new one with the same strides, and return it.
+
+        Raises
+        ------
+        TypeError
+            `ary` has another data type, or is no array of NumPy.
+        ValueError
+            `ary` has another shape or other strides.
+        """
+        if ary is not None:
+            if not isinstance(ary, np.ndarray):
+                raise TypeError(f"the destination must be an array of NumPy, not {type(ary).__name__}")
+            _check_alike(self, ary)
+        memory = self.memory
+        if memory is None:
+            return np.empty(self.shape, self.dtype) if ary is None else ary
+        if ary is not None and _is_dense(ary) and _is_dense(self._layout):
+            memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
+            return ary
+        copied = memory.copy_to_host(stream=self._queue(stream))
+        array = self._on_host(copied)
+        if ary is None:
+            return array
+        ary[...] = array
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: StreamLike | None = None) -> None:
+        """Copy a host array, or a device array of any library, into this one. Comes after the other's stream, too.
+
+        Raises
+        ------
+        ValueError
+            This array is not contiguous, or `ary` has another shape, or, on the device, other strides.
+        TypeError
+            `ary` has another data type.
+        """
+        memory = self.memory
+        if not _is_dense(self._layout):
+            raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
+        if hasattr(ary, "__cuda_array_interface__") and not isinstance(ary, np.ndarray):
+            source = _as_array(ary)
+            _check_alike(self, source)
+            if memory is not None and source.memory is not None:
+                # Of the same strides, and dense: its bytes are in the same order.
+                view = source.memory._view
+                queue = _copies.stream_of(memory._view, self._queue(stream))
+                own = (handle_of(source.stream),) if source.stream else ()
+                _copies.between(memory, 0, view, queue, after=own + _copies.bound_streams(view))
+            return
+        host = np.asarray(ary)
+        host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
+        _check_alike(self, host)
+        if memory is not None:
+            memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))
+
+    def bind(self, stream: StreamLike = 0) -> Array:
+        """Return a view whose stream is another one."""
+        return Array._over(self._layout, self.memory, stream, self._device)
+
+    # Views
+
+    def reshape(self, *newshape: Any, order: Order = "C") -> Array:
+        """Return a view with another shape.
+
+        Raises
+        ------
+        NotImplementedError
+            It needs a copy.
+        ValueError
+            The sizes differ.
+        """
+        shape = wholes(newshape[0] if len(newshape) == 1 else newshape)
+        return self._like(_reshaped(self._layout, shape, order))
+
+    def ravel(self, order: Order = "C", stream: StreamLike | None = None) -> Array:
+        """Return a one-dimensional view; `NotImplementedError` if it needs a copy."""
+        return self.reshape(self.size, order=order).bind(stream or self.stream)
+
+    def view(self, dtype: npt.DTypeLike) -> Array:
+        """Return a view with another data type.
+
+        Raises
+        ------
+        ValueError
+            The sizes of the data types differ and the array is not C-contiguous, or its last axis does not fit.
+        """
+        return self._like(_reinterpreted(self._layout, dtype))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None, stream: StreamLike | None = None) -> Array:
+        """Return a view without axes of extent 1; `ValueError` if a named axis has another extent."""
+        return self._like(np.squeeze(self._layout, axis), stream)
+
+    def transpose(self, axes: tuple[int, ...] | None = None) -> Array:
+        """Return a view with permuted axes; `ValueError` if `axes` is no permutation."""
+        if axes is not None and sorted(axes) != list(range(self.ndim)):
+            raise ValueError(f"invalid axes list {axes!r}")
+        return self._like(self._layout.transpose(axes))
+
+    def split(self, section: SupportsIndex, stream: StreamLike | None = None) -> Iterator[Array]:
+        """Yield views of `section` elements each; the last one may be shorter.
+
+        Raises
+        ------
+        ValueError
+            The array is not one-dimensional, or not contiguous.
+        """
+        size = operator.index(section)
+        if self.ndim != 1:
+            raise ValueError("only support 1d array")
+        if self.strides[0] != self.dtype.itemsize:
+            raise ValueError("only support unit stride")
+        if size < 1:
+            raise ValueError(f"a section has at least 1 element, not {size}")
+        return (self._like(self._layout[start : start + size], stream) for start in range(0, self.size, size))
+
+    # Copies of the object
+
+    def __copy__(self) -> Array:
+        return self.bind(self.stream)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # With its bytes, which `__deepcopy__` and pickle copy, and without its stream, which they cannot.
+        memory = self.memory
+        if memory is not None and self.stream:
+            _vkgdr.stream_synchronize(memory._view, handle_of(self.stream))
+        return _rebuilt, (memory, self.shape, self.strides, self.dtype)
+
+    # Elements
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def getitem(self, item: Any, stream: StreamLike | None = None) -> Any:
+        """Return ``self[item]``, after the work of a stream: a view, or the value of one element.
+
+        A record's fields cannot be assigned, since it is a copy: assign the whole element, or use `host`.
+        """
+        view = self._like(_part(self._layout, item))
+        keys = item if isinstance(item, tuple) else (item,)
+        if view.shape or any(key is None or key is ... for key in keys):
+            return view
+        copied = view.copy_to_host(stream=self._queue(stream))
+        # A record is a view of the copy: an assignment to its fields would be lost.
+        copied.flags.writeable = False
+        return copied[()]
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.getitem(item)
+
+    def setitem(self, key: Any, value: Any, stream: StreamLike | None = None) -> None:
+        """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side.
+
+        Raises
+        ------
+        ValueError
+            The value's shape does not fit.
+        """
+        to = self._like(_part(self._layout, key))
+        if hasattr(value, "__cuda_array_interface__") and not isinstance(value, np.ndarray):
+            value = _as_array(value).copy_to_host()
+        source = np.asarray(value, dtype=None if self.dtype.names is None else self.dtype)
+        _check_assignable(source, to.shape)
+        memory = to.memory
+        if memory is None:
+            return
+        queue = self._queue(stream)
+        if memory.host_ptr is not None:
+            with memory.map("rw", stream=queue) as data:
+                to._on_host(data)[...] = source
+            return
+        # The bytes between the elements are copied there and back.
+        data = memory.copy_to_host(stream=queue)
+        to._on_host(data)[...] = source
+        memory.copy_from_host(data, stream=queue)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.setitem(key, value)
+
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        return f"<vkgdr.arrays.Array: {self.shape} of {self.dtype}, {self.memory!r}>"
+
+
+Array.__module__ = "vkgdr.arrays"
+
+
+def _rebuilt(
+    memory: MemoryObject | None, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Return the array of a pickle."""
+    part = None if memory is None else memory._part(0, len(memory))
+    return Array._over(_layout_of(shape, strides, dtype), part)
+
+
+def _as_array(obj: Any) -> Array:
+    """Return an array over the device memory of an object with the CUDA Array Interface."""
+    if isinstance(obj, Array):
+        # The interface does not have every data type.
+        return obj.bind(obj.stream)
+    interface = obj.__cuda_array_interface__
+    array = read_interface(interface)
+    layout = _layout_of(array.extents, array.strides, element_of(interface, obj))
+    memory: Memory | None = None
+    if layout.size:
+        found = _copies.found_of(array, obj)
+        memory = Memory._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
+    stream = array.stream or 0
+    bound = None if memory is None else memory.stream
+    if bound is not None and stream == (bound or LEGACY_STREAM):
+        # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.
+        stream = 0
+    return Array._over(layout, memory, stream)
+
+
+def device_array(
+    shape: Shape,
+    dtype: npt.DTypeLike = np.float64,
+    strides: Shape | None = None,
+    order: Order = "C",
+    stream: StreamLike = 0,
+    *,
+    kind: Kinds = "device",
+    owner: Vkgdr | None = None,
+) -> Array:
+    """Allocate an array whose contents are undefined.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The extents, possibly 0.
+    dtype : optional
+        Any data type without Python objects, structured types included.
+    strides : tuple of int, optional
+        The strides in bytes, not negative; by default those of `order`.
+    order : {"C", "F"}, optional
+        The memory layout.
+    stream : object, optional
+        The array's stream; 0 is none.
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        As for `vkgdr.Memory`, but ``"device"`` by default: the array then has no host view.
+    owner : Vkgdr, optional
+        The GPU, as for `mapped_array`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        An argument is invalid.
+    VkgdrError
+        As for `vkgdr.Memory`.
+    """
+    extents, element, size = shaped(shape, dtype)
+    check_order(order)
+    if strides is not None:
+        strides = wholes(strides)
+        size = strided_size(extents, element.itemsize, strides)
+    elif order == "F":
+        strides = fortran_strides(extents, element.itemsize)
+    if not size:
+        return Array._over(_layout_of(extents, strides, element), None, stream, None if owner is None else owner.device)
+    alignment = element_alignment(element)
+    memory = Memory(owner or default_owner(), allocatable(size), kind=kind, alignment=alignment)
+    return Array._over(_layout_of(extents, strides, element), memory._part(0, size), stream)
+
+
+def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
+    """Allocate an array with the shape and the data type of another one, of the host or of the device.
+
+    It has the other array's order of axes, and is contiguous. Its kind of memory is ``"device"`` by default.
+    """
+    if isinstance(ary, Array):
+        layout = ary._layout
+    elif is_cuda_array(ary) and not isinstance(ary, np.ndarray):
+        interface = ary.__cuda_array_interface__
+        read = read_interface(interface)
+        layout = _layout_of(read.extents, read.strides, element_of(interface, ary))
+    else:
+        layout = np.asarray(ary)
+    _, element, _ = shaped(layout.shape, layout.dtype)
+    axes = sorted(range(layout.ndim), key=lambda axis: (-abs(layout.strides[axis]), axis))
+    strides, stride = [0] * layout.ndim, element.itemsize
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride *= max(layout.shape[axis], 1)
+    return device_array(layout.shape, element, tuple(strides), stream=stream, kind=kind, owner=owner)
+
+
+@overload
+def to_device(
+    obj: Any,
+    stream: StreamLike = 0,
+    copy: bool = True,  # noqa: FBT001, FBT002
+    to: None = None,
+    *,
+    kind: Kinds = "mapped",
+    owner: Vkgdr | None = None,
+) -> Array: ...
+
+
+@overload
+def to_device(obj: Any, stream: StreamLike = 0, copy: bool = True, *, to: To) -> To: ...  # noqa: FBT001, FBT002
+
+
+def to_device(
+    obj: Any,
+    stream: StreamLike = 0,
+    copy: bool = True,  # noqa: FBT001, FBT002 - numba's signature
+    to: Any = None,
+    *,
+    kind: Kinds = "mapped",
+    owner: Vkgdr | None = None,
+) -> Any:
+    """Copy a host array to the device, and return the device array.
+
+    Parameters
+    ----------
+    obj : array_like
+        A contiguous array; with `to`, also a device array. A device array is returned as it is.
+    stream : object, optional
+        The stream to come after, and that of a new array.
+    copy : bool, optional
+        False leaves the contents undefined.
+    to : Array, optional
+        The array to copy to, instead of a new one.
+    kind, owner : optional
+        As for `device_array`, but the kind is ``"mapped"`` by default, which the CPU writes itself.
+
+    Raises
+    ------
+    ValueError
+        `obj` is not contiguous.
+    """
+    if to is not None:
+        if copy:
+            to.copy_to_device(obj, stream=stream)
+        return to
+    if isinstance(obj, Array):
+        return obj
+    if is_cuda_array(obj) and not isinstance(obj, np.ndarray):
+        return as_cuda_array(obj)
+    host = np.asarray(obj)
+    if not (host.flags.c_contiguous or host.flags.f_contiguous):
+        raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
+    array = device_array_like(host, stream, kind=kind, owner=owner)
+    if copy:
+        array.copy_to_device(host, stream=stream)
+    return array
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002 - numba's signature
+    """Return an array over the device memory of any object with ``__cuda_array_interface__``, without a copy.
+
+    It has a host view if the memory is this package's.
+
+    Parameters
+    ----------
+    obj : object
+        The array of another library; it is kept alive.
+    sync : bool, optional
+        Wait for the interface's stream.
+
+    Raises
+    ------
+    TypeError
+        `obj` has no such interface.
+    NotImplementedError
+        It is masked.
+    InvalidArgumentError
+        It is malformed, or has no CUDA memory.
+    """
+    if not is_cuda_array(obj):
+        raise TypeError("*obj* doesn't implement the cuda array interface.")
+    array = _as_array(obj)
+    if sync and array.memory is not None:
+        array.memory._view.wait_for_stream()
+        if array.stream:
+            # By an event: the interface may name a stream of another context.
+            _vkgdr.record(array.memory._view, handle_of(array.stream)).synchronize()
+    return array
+
+
+def from_cuda_array_interface(
+    desc: dict[str, Any],
+    owner: Any = None,
+    sync: bool = True,  # noqa: FBT001, FBT002 - numba's signature
+) -> Array:
+    """Return an array by a dictionary of the CUDA Array Interface; `owner` is kept alive."""
+    return as_cuda_array(_Described(desc, owner), sync)
+
+
+class _Described:
+    """An interface, and the object that keeps its memory."""
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__cuda_array_interface__ = interface
+        self._owner = owner
+
+
+def is_cuda_array(obj: object) -> bool:
+    """Return whether an object has ``__cuda_array_interface__``."""
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+@contextlib.contextmanager
+def pinned(*arylist: Any) -> Iterator[None]:
+    """Page-lock host arrays within the block, so that CUDA copies them without staging.
+
+    Parameters
+    ----------
+    *arylist : numpy.ndarray
+        Contiguous, writable arrays.
+
+    Raises
+    ------
+    vkgdr.VkgdrError
+        ``CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`` if pages are page-locked already. No array is page-locked then.
+    """
+    import ctypes
+
+    from vkgdr.stream import call, current_context
+
+    buffers = [buffer for buffer in (_vkgdr.HostBuffer(ary, True, True) for ary in arylist) if buffer.nbytes]
+    with current_context(), contextlib.ExitStack() as stack:
+        for buffer in buffers:
+            address = ctypes.c_void_p(buffer.address)
+            call("cuMemHostRegister_v2", address, ctypes.c_size_t(buffer.nbytes), 0)
+            stack.callback(call, "cuMemHostUnregister", address)
+        yield
+
+
+@contextlib.contextmanager
+def defer_cleanup() -> Iterator[None]:
+    """Keep the memory that is freed within the block, on any thread, and release it at the end.
+
+    The release of memory waits for the device; within the block nothing waits. Blocks may be nested: the end of the
+    last one releases. Memory that runs out within the block is not released earlier. Memory bound to a stream is freed
+    as outside of a block, which does not wait either.
+    """
+    _vkgdr.deferral_begin()
+    try:
+        yield
+    finally:
+        _vkgdr.deferral_end()

@@ -6,12 +6,13 @@ device. `vkgdr.host_view` and `vkgdr.memory_of` take the buffers.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 
-from vkgdr import _offers
-from vkgdr._errors import InvalidArgumentError
-from vkgdr._memory_of import memory_of
-from vkgdr._source import Source, missing
+from vkgdr import ipc
+from vkgdr._errors import InvalidArgumentError, missing
+from vkgdr._memory import memory_of
+from vkgdr.pool import Source
 
 try:
     from cuda.core import Buffer, Device, MemoryResource
@@ -22,10 +23,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from vkgdr._source import Kinds
-    from vkgdr.typing import StreamLike
+    from vkgdr.typing import Kinds, StreamLike
 
 __all__ = ["MappedMemoryResource"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
@@ -61,7 +65,9 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         try:
             return Buffer.from_handle(address, size, self, stream=stream)
         except BaseException:
-            self._source.free(address)
+            # Its error is raised, and no other: it may have freed the memory already, and no driver is called here.
+            with contextlib.suppress(InvalidArgumentError):
+                self._source.retire(address)
             raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: StreamLike) -> None:  # noqa: ARG002 - cuda.core's signature
@@ -85,11 +91,11 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
             raise InvalidArgumentError(
                 f"the buffer begins {found.offset} bytes after its memory: export the whole buffer"
             )
-        return _offers.offer(found.handle)
+        return ipc.offer(found.handle)
 
     def open_handle(self, handle: bytes) -> Any:
         """Open memory of another process, from its `export_handle`, as a buffer that keeps it alive."""
-        memory = _offers.take(handle, self._source.handle(self._device))
+        memory = ipc.take(handle, self._source.handle(self._device))
         return Buffer.from_handle(memory.device_ptr, len(memory), owner=memory)
 
     @property

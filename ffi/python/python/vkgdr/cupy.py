@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from vkgdr._source import Source, missing
+from vkgdr._errors import missing
+from vkgdr.pool import Source
 
 try:
     from cupy.cuda import PythonFunctionAllocator, get_current_stream
@@ -17,9 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from vkgdr._source import Kinds
+    from vkgdr.typing import Kinds
 
 __all__ = ["allocator"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], Any]:

@@ -2,20 +2,29 @@
 
 The receiving process sees the same bytes, on the host and on the device. Programs in Rust (``vkgdr::ipc``) and C
 (``vkgdr_memory_send``, ``vkgdr_memory_receive``) have the same protocol.
+
+Adaptors offer memory instead: `offer` gives 64 bytes, the size of a CUDA IPC handle, and threads of that process send
+the memory to whoever takes it. An offer can be taken any number of times, by any process of the same user and network
+namespace, while the memory lives and its process runs.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import os
+import secrets
 import select
 import socket
+import struct
+import threading
 import time
 
+from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
+from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._memory import Memory
-from vkgdr._object import Region
 from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
@@ -26,6 +35,14 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __all__ = ["recv", "send"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+# Held while a message is sent or received. A logger that does so meanwhile is on the same thread.
+_turn = threading.RLock()
 
 
 def send(connection: socket.socket, memory: Memory) -> None:
@@ -39,7 +56,7 @@ def send(connection: socket.socket, memory: Memory) -> None:
         A connected socket of family ``AF_UNIX`` and type ``SOCK_STREAM`` or ``SOCK_SEQPACKET``; its timeout counts. For
         ``multiprocessing``, create a pair with ``socket.socketpair()``.
     memory : Memory
-        Whole memory, neither a region nor `Memory.from_capsule` of one. It may be freed here afterwards: the receiver
+        Whole memory, neither a slice nor `Memory.from_capsule` of one. It may be freed here afterwards: the receiver
         keeps the pages alive.
 
     Raises
@@ -115,36 +132,153 @@ def _number_of(connection: socket.socket) -> int:
 def _whole(memory: object) -> Memory:
     if isinstance(memory, Memory):
         return memory
-    if isinstance(memory, Region):
-        raise TypeError(f"a region cannot be sent: send the whole memory, and the offset {memory.offset}")
     raise TypeError(f"a {type(memory).__name__} cannot be sent: send a vkgdr.Memory")
 
 
 def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) -> T:
     """Return the result of `call` once the socket is ready for it, within the socket's timeout.
 
-    The wait runs signal handlers, unlike one in `call`. A socket with a timeout does not block.
+    The wait runs signal handlers, unlike one in `call`. That never blocks: a socket with a timeout is non-blocking, and
+    one without is still ready, since the threads of this process take turns.
     """
     timeout = connection.gettimeout()
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        if timeout != 0.0:
-            _wait(connection, event, deadline)
-        try:
-            return call()
-        except BlockingIOError:
-            # Another thread was faster.
-            if timeout == 0.0:
-                raise
+        if timeout != 0.0 and not _is_ready(connection, event, deadline):
+            raise TimeoutError("timed out")
+        with _turn:
+            if timeout == 0.0 or _is_ready(connection, event, 0):
+                try:
+                    return call()
+                except BlockingIOError:
+                    # Another process was faster.
+                    if timeout == 0.0:
+                        raise
 
 
-def _wait(connection: socket.socket, event: int, deadline: float | None) -> None:
+def _is_ready(connection: socket.socket, event: int, deadline: float | None) -> bool:
+    """Wait until the socket is ready, and return whether it is; a deadline in the past does not wait."""
     poll = select.poll()
     # Another thread may have closed it since the check.
     poll.register(_number_of(connection), event)
-    if deadline is None:
-        poll.poll()
-        return
-    left = max(0, math.ceil((deadline - time.monotonic()) * 1000))
-    if not poll.poll(left):
-        raise TimeoutError("timed out")
+    left = None if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+    return bool(poll.poll(left))
+
+
+# ---- offers ---------------------------------------------------------------------------------------------------------
+
+_SIZE = 64
+# A mark, the socket's name, and the allocation's id.
+_LAYOUT = struct.Struct("<16s16sQ")
+_MARK = b"vkgdr offer 1\0\0\0"
+# Seconds that a process waits for the other one.
+_TIMEOUT = 10.0
+# Seconds until a failed accept is tried again.
+_PAUSE = 0.5
+
+_lock = threading.Lock()
+# The process that listens, the name of its socket, and the socket.
+_listening: tuple[int, bytes, socket.socket] | None = None
+
+
+def offer(handle: int) -> bytes:
+    """Offer an allocation by its `MemoryObject.handle`, and return the bytes for `take`."""
+    view = _vkgdr.find_id(handle)
+    if view is None:
+        raise InvalidArgumentError(f"no live memory has the handle {handle}")
+    # An error of the drivers is raised here, and not in the other process.
+    os.close(view.export_fd())
+    return _LAYOUT.pack(_MARK, _name(), handle).ljust(_SIZE, b"\0")
+
+
+def is_offer(data: bytes) -> bool:
+    """Return whether these bytes are an offer."""
+    return len(data) == _SIZE and data.startswith(_MARK)
+
+
+def take(data: bytes, owner: Vkgdr) -> Memory:
+    """Import the memory of an offer of another process, on the same GPU."""
+    if not is_offer(data):
+        raise InvalidArgumentError("these bytes are no offer of memory of vkgdr")
+    _, name, handle = _LAYOUT.unpack_from(data)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_TIMEOUT)
+        try:
+            connection.connect(_address(name))
+            connection.sendall(struct.pack("<Q", handle))
+            return recv(connection, owner)
+        except (ConnectionError, EOFError) as error:
+            raise InvalidArgumentError("the offered memory was freed, or its process has ended") from error
+        except (TimeoutError, BlockingIOError) as error:
+            # A full queue of connections is a `BlockingIOError`.
+            raise InvalidArgumentError("the process that offered the memory does not answer") from error
+
+
+def _address(name: bytes) -> str:
+    # In the abstract namespace: no file is left behind.
+    return f"\0vkgdr-offers-{name.hex()}"
+
+
+def _name() -> bytes:
+    """Return the name of this process's socket; start to listen, once in each process."""
+    global _listening
+    with _lock:
+        if _listening is None or _listening[0] != os.getpid():
+            name = secrets.token_bytes(16)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(_address(name))
+            listener.listen()
+            threading.Thread(target=_serve, args=(listener,), name="vkgdr offers", daemon=True).start()
+            _listening = os.getpid(), name, listener
+        return _listening[1]
+
+
+def _leave_to_parent() -> None:
+    """Close the socket in a forked child, where no thread answers: connections to it would wait in vain."""
+    global _listening, _lock, _turn
+    # Another thread may have held them.
+    _lock, _turn = threading.Lock(), threading.RLock()
+    if _listening is not None:
+        _listening[2].close()
+        _listening = None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def _serve(listener: socket.socket) -> None:
+    while True:
+        connection = None
+        try:
+            connection, _ = listener.accept()
+            # On a thread of its own: a peer that asks for nothing must not keep the others waiting.
+            threading.Thread(target=_attend, args=(connection,), name="vkgdr offer", daemon=True).start()
+        except (OSError, RuntimeError) as error:
+            # Too many descriptors or threads: a passing state. A connection that was not accepted stays in the queue.
+            _report(error)
+            if connection is not None:
+                connection.close()
+            time.sleep(_PAUSE)
+
+
+def _attend(connection: socket.socket) -> None:
+    with connection:
+        try:
+            _answer(connection)
+        except (OSError, VkgdrError) as error:
+            _report(error)
+
+
+def _report(error: Exception) -> None:
+    logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)
+
+
+def _answer(connection: socket.socket) -> None:
+    connection.settimeout(_TIMEOUT)
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.geteuid():
+        raise PermissionError(f"user {user} asked for memory of user {os.geteuid()}")
+    request = connection.recv(8, socket.MSG_WAITALL)
+    view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
+    if view is not None:
+        view.send(connection)

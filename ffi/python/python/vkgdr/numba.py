@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import weakref
 
-from vkgdr import _offers, _vkgdr
+from vkgdr import _vkgdr, ipc
 from vkgdr._device import Vkgdr
-from vkgdr._errors import AllocationError, VkgdrError
-from vkgdr._memory_of import memory_of
+from vkgdr._errors import AllocationError, VkgdrError, missing
+from vkgdr._memory import memory_of
 from vkgdr._shapes import shaped
-from vkgdr._source import Source, missing
+from vkgdr.pool import Source
 
 try:
     # Without it `numba.cuda` is numba's own, which lacks what is used here.
@@ -31,9 +31,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from vkgdr._memory import Memory
-    from vkgdr._source import Kinds
+    from vkgdr.typing import Kinds
 
 __all__ = ["IpcHandle", "VkgdrNumbaManager", "manager", "open_ipc_array"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _RESULTS = driver.binding.CUresult
 # Memory opened from other processes, by its device address.
@@ -146,7 +151,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         if found is None:
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
         identity = self.context.device.get_device_identity()
-        return IpcHandle(memory, _Offer(_offers.offer(found.handle)), memory.size, identity, found.offset)
+        return IpcHandle(memory, _Offer(ipc.offer(found.handle)), memory.size, identity, found.offset)
 
     def reset(self) -> None:
         """Free all memory of the context."""
@@ -239,9 +244,9 @@ def _hook(context: Any) -> None:
 
     def open_ipc_handle(handle: Any, size: int) -> Any:
         data = bytes(getattr(handle, "reserved", b""))
-        if not _offers.is_offer(data):
+        if not ipc.is_offer(data):
             return open_other(handle, size)
-        memory = _offers.take(data, Vkgdr.open_primary_context(context.device.id))
+        memory = ipc.take(data, Vkgdr.open_primary_context(context.device.id))
         _opened[memory.device_ptr] = memory
         return driver.MemoryPointer(weakref.proxy(context), driver.binding.CUdeviceptr(memory.device_ptr), size)
 

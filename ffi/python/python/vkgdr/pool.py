@@ -9,6 +9,8 @@ them. It differs from pyopencl's in these points:
   pyopencl's does.
 * Size classes are numbered by their sizes in bytes, and memory larger than the largest chunk by its own size.
 * A second `PooledMemory.release` does nothing, where pyopencl's raises.
+
+Adaptors of other libraries allocate by address, from a `Source`.
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._memory import Memory
-from vkgdr._object import MemoryObject
-from vkgdr._stream_handle import number_of
+from vkgdr._device import Vkgdr
+from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._memory import Memory, MemoryObject
+from vkgdr._stream_handle import handle_of, number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import SupportsIndex
 
-    from vkgdr._device import Vkgdr
-    from vkgdr.typing import Kind, StreamLike
+    from vkgdr._vkgdr import MemoryInfo
+    from vkgdr.typing import Kind, Kinds, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _MIB = 1 << 20
 
@@ -150,9 +157,6 @@ class Pool(_vkgdr.Pool):
         # Invalid for `vkgdr.Memory` too; an alignment below 64 would not reach the native check.
         if allocator.alignment & (allocator.alignment - 1):
             raise InvalidArgumentError(f"alignment must be 0 or a power of two, not {allocator.alignment}")
-        # Blocks are aligned to pages of at least 4096 bytes, so chunks cannot be aligned to more.
-        if allocator.alignment > 4096:
-            raise InvalidArgumentError(f"a pool aligns to at most 4096 bytes, not {allocator.alignment}")
         alignment = max(allocator.alignment, 64)
         stream = None if allocator.stream is None else number_of(allocator.stream)
         self._open(
@@ -172,8 +176,9 @@ class Pool(_vkgdr.Pool):
 
     def bin_number(self, size: SupportsIndex) -> int:
         """Return the size class of a size; classes are numbered by their sizes, and larger memory by its own size."""
+        size = operator.index(size) or 1
         number = self._piece_size(size)
-        return operator.index(size) if number is None else number
+        return size if number is None else number
 
     def alloc_size(self, bin_number: int) -> int:
         """Return the bytes that memory of a size class occupies: as pyopencl's, at least 1."""
@@ -184,3 +189,59 @@ class Pool(_vkgdr.Pool):
             f"<vkgdr.pool.Pool: {self.active_blocks} chunks of {in_bytes(self.active_bytes)} in use, "
             f"{self.held_blocks} held, {in_bytes(self.managed_bytes)} managed>"
         )
+
+
+class Source:
+    """Allocates memory of one kind, or of the first of several that is available, and frees it by its address."""
+
+    def __init__(self, kind: Kinds = "mapped", *, pool: bool = False) -> None:
+        self.kind: Kinds = kind
+        self.pool = pool
+        self._native = _vkgdr.Source(kind, pool)
+
+    def allocate(self, size: SupportsIndex, device: int | None = None, stream: StreamLike | None = None) -> int:
+        """Allocate memory and return its device address."""
+        return self._native.allocate(size, device, None if stream is None else handle_of(stream))
+
+    def free(self, address: int, stream: StreamLike | None = None) -> None:
+        """Free memory by its device address, on any thread. Views keep it until the last one is dropped."""
+        self._native.free(address, None if stream is None else handle_of(stream))
+
+    def retire(self, address: int) -> None:
+        """Free memory by its device address without calling a driver, so also while a stream is captured.
+
+        It is released after all work of the context, by a later allocation: when there is much of it, or no other
+        memory.
+        """
+        self._native.retire(address)
+
+    def record_stream(self, address: int, stream: StreamLike) -> None:
+        """Record that another stream uses the memory: its release waits for that use."""
+        self._native.record_stream(address, handle_of(stream))
+
+    def memory_info(self, device: int | None = None) -> MemoryInfo:
+        """Return the free and the total memory of the first kind that the device has."""
+        handle = self.handle(device)
+        first, *others = [self.kind] if isinstance(self.kind, str) else self.kind
+        try:
+            return handle.memory_info(first)
+        except VkgdrError:
+            for kind in others:
+                if handle.supports(kind):
+                    return handle.memory_info(kind)
+            raise
+
+    def handle(self, device: int | None = None) -> Vkgdr:
+        """Return a handle of a device, of its primary context."""
+        return Vkgdr._of(self._native.handle(device))
+
+    def close(self) -> None:
+        """Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew."""
+        self._native.close()
+
+    def __len__(self) -> int:
+        """Return the number of live allocations."""
+        return len(self._native)
+
+    def __repr__(self) -> str:
+        return f"<vkgdr.pool.Source: {self.kind}, {len(self)} allocations>"

@@ -8,10 +8,9 @@ import functools
 import numpy as np
 
 from vkgdr._device import Vkgdr, default_owner
-from vkgdr._errors import VkgdrError
+from vkgdr._errors import VkgdrError, missing
 from vkgdr._memory import RawMemory
 from vkgdr._shapes import allocatable, shaped
-from vkgdr._source import missing
 
 try:
     import pycuda.driver
@@ -34,6 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["MappedArray", "Memory", "allocator"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def _current_context() -> Any:
     context = pycuda.driver.Context.get_current()
     if context is None:
@@ -48,7 +51,8 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     argument. It keeps the context alive, and may be used and dropped on any thread. Do not detach the context before.
 
     pycuda's `as_buffer` is a memoryview of the *device* address, for peer-to-peer libraries; the CPU cannot access it.
-    The host view is ``memoryview(memory)``.
+    The host view is ``memoryview(memory)``. The device address is ``int(memory)``, as in ``int(memory) + offset``:
+    ``np.intp(memory)`` is an array of the bytes, since NumPy asks for an array first.
 
     Parameters
     ----------

@@ -6,7 +6,8 @@ else: memory of this package with the shape of RMM's `DeviceBuffer`.
 
 from __future__ import annotations
 
-from vkgdr._source import Source, missing
+from vkgdr._errors import missing
+from vkgdr.pool import Source
 
 try:
     from rmm.mr import CallbackMemoryResource
@@ -17,10 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from vkgdr._source import Kinds
-    from vkgdr.typing import StreamLike
+    from vkgdr.typing import Kinds, StreamLike
 
 __all__ = ["memory_resource"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def memory_resource(kind: Kinds = "mapped", *, pool: bool = False, device: int | None = None) -> Any:

@@ -10,19 +10,25 @@ to which it is bound, and those of copies that do not block. A caller that passe
 
 from __future__ import annotations
 
-from vkgdr._stream_handle import handle_of
+import contextlib
+import ctypes
+import functools
+import threading
+
+from vkgdr import _vkgdr
+from vkgdr._device import default_owner
+from vkgdr._errors import VkgdrError
+from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 from vkgdr._vkgdr import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from vkgdr._streams import Stream as Stream
-    from vkgdr._streams import TimedEvent as TimedEvent
-    from vkgdr._streams import default_stream as default_stream
-    from vkgdr._streams import event as event
-    from vkgdr._streams import external_stream as external_stream
-    from vkgdr._streams import legacy_default_stream as legacy_default_stream
-    from vkgdr._streams import per_thread_default_stream as per_thread_default_stream
-    from vkgdr._streams import stream as stream
+    import asyncio
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn, Self
+
+    from vkgdr._device import Vkgdr
+    from vkgdr.typing import StreamLike
 
 __all__ = [
     "Event",
@@ -38,12 +44,298 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # Loaded on first use: most programs have streams of another library.
-    from importlib import import_module
+def __dir__() -> list[str]:
+    return __all__
 
-    if name in __all__:
-        value: object = getattr(import_module("vkgdr._streams"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'vkgdr.stream' has no attribute {name!r}")
+
+# ---- the driver's functions that the extension module lacks ---------------------------------------------------------
+
+_NOT_READY = 600
+_REMEDIES = {
+    3: "CUDA is not initialised",
+    201: "no CUDA context is current",
+    712: "the pages are page-locked already",
+}
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise VkgdrError(f"the CUDA driver cannot be loaded: {error}") from None
+    _check(library, "cuInit", library.cuInit(0))
+    # Loads the driver in the extension module too, which notices forks from then on.
+    _vkgdr.driver_version()
+    return library
+
+
+def _check(library: ctypes.CDLL, function: str, code: int) -> None:
+    if code == 0:
+        return
+    name = ctypes.c_char_p()
+    library.cuGetErrorName(code, ctypes.byref(name))
+    operation = function.removesuffix("_v2")
+    remedy = f": {_REMEDIES[code]}" if code in _REMEDIES else ""
+    error = VkgdrError(f"{operation}: {(name.value or b'error').decode()} ({code}){remedy}")
+    error.operation, error.cu_result = operation, code
+    raise error
+
+
+def call(function: str, *arguments: object, allowed: int = 0) -> int:
+    """Call a function of the driver; raise `VkgdrError` if its code is not `allowed`, and in a forked child."""
+    _vkgdr.check_process()
+    library = _library()
+    code: int = getattr(library, function)(*arguments)
+    if code != allowed:
+        _check(library, function, code)
+    return code
+
+
+@contextlib.contextmanager
+def current_context(device: int | None = None) -> Iterator[Vkgdr | None]:
+    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is.
+
+    Gives the default owner where it is used: it keeps the context alive for what is made in the block.
+    """
+    context = ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.byref(context))
+    if context.value:
+        yield None
+        return
+    owner = default_owner() if device is None else None
+    number = device if owner is None else owner.device
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+    try:
+        with _pushed(context):
+            yield owner
+    finally:
+        call("cuDevicePrimaryCtxRelease_v2", number)
+
+
+@contextlib.contextmanager
+def _pushed(context: ctypes.c_void_p) -> Iterator[None]:
+    call("cuCtxPushCurrent_v2", context)
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent_v2", ctypes.byref(context))
+
+
+@contextlib.contextmanager
+def _stream_context(stream: int) -> Iterator[None]:
+    """Make the context of a stream current within the block; for the default streams as `current_context`."""
+    if stream <= PER_THREAD_STREAM:
+        with current_context():
+            yield
+        return
+    context = ctypes.c_void_p()
+    call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
+    with _pushed(context):
+        yield
+
+
+# ---- streams and events ---------------------------------------------------------------------------------------------
+
+
+class Stream(_vkgdr.CudaHandle):
+    """A stream of the current CUDA context, from `stream` and its siblings; every ``stream=`` of this package takes it.
+
+    One that was created here is destroyed with its last reference: CUDA finishes its work first.
+    """
+
+    @classmethod
+    def _create(cls) -> Self:
+        handle = ctypes.c_void_p()
+        with current_context() as owner:
+            call("cuStreamCreate", ctypes.byref(handle), 0)
+            return cls(handle.value or 0, True, owner)
+
+    def __int__(self) -> int:
+        return self._handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the ``CUstream``."""
+        return 0, self._handle
+
+    @property
+    def _argument(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._handle)
+
+    def synchronize(self) -> None:
+        """Wait for the stream's work."""
+        with _stream_context(self._handle):
+            call("cuStreamSynchronize", self._argument)
+
+    @contextlib.contextmanager
+    def auto_synchronize(self) -> Iterator[Self]:
+        """Wait for the stream's work at the end of the ``with`` block, also when an exception leaves it."""
+        try:
+            yield self
+        finally:
+            self.synchronize()
+
+    def add_callback(self, callback: Callable[[Stream, int, Any], object], arg: Any = None) -> None:
+        """Call ``callback(stream, status, arg)`` on another thread once the stream's work so far is done.
+
+        The callback may use CUDA, and does not block the stream. `status` is 0, or CUDA's error code. What it raises
+        goes to ``threading.excepthook``.
+        """
+        if not callable(callback):
+            raise TypeError(f"the callback must be callable, not {type(callback).__name__}")
+
+        def then(error: VkgdrError | None) -> None:
+            callback(self, 0 if error is None else error.cu_result or -1, arg)
+
+        self._call_when_done(then)
+
+    def _call_when_done(self, then: Callable[[VkgdrError | None], object]) -> None:
+        """Call a function with the error of the stream's work, if any, on another thread once that is done."""
+        # Emptied before the callback, which may be what the context waits for before it is destroyed.
+        done = []
+        is_default = self._handle <= PER_THREAD_STREAM
+        # Without a current context, an event for a default stream keeps the one that it is made in alive.
+        with contextlib.nullcontext() if is_default else _stream_context(self._handle):
+            done.append(event(timing=False))
+        done[0].record(self)
+
+        def wait() -> None:
+            failure = None
+            try:
+                done.pop().synchronize()
+            except VkgdrError as error:
+                # The traceback has this function's variables: a cycle.
+                failure = error.with_traceback(None)
+            then(failure)
+
+        threading.Thread(target=wait, name="vkgdr stream callback", daemon=True).start()
+
+    def async_done(self) -> asyncio.Future[Self]:
+        """Return an awaitable of the running event loop, which is done once the stream's work so far is done.
+
+        Its result is the stream, or the error of its work.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Self] = loop.create_future()
+
+        def resolve(error: VkgdrError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(self)
+            else:
+                future.set_exception(error)
+
+        def tell(error: VkgdrError | None) -> None:
+            # The loop may have been closed meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(resolve, error)
+
+        self._call_when_done(tell)
+        return future
+
+    def __reduce__(self) -> tuple[type[Stream], tuple[int]]:
+        if self._handle > PER_THREAD_STREAM:
+            raise TypeError("a stream cannot be copied or pickled")
+        return type(self), (self._handle,)
+
+    def __repr__(self) -> str:
+        kinds = {NULL_STREAM: "default", LEGACY_STREAM: "legacy default", PER_THREAD_STREAM: "per-thread default"}
+        kind = kinds.get(self._handle, "created" if self._owned else "external")
+        return f"<vkgdr.stream.Stream: {kind}, {self._handle:#x}>"
+
+
+class TimedEvent(_vkgdr.CudaHandle):
+    """An event that the caller records, from `event`; with `timing`, two of them give the time between.
+
+    It is destroyed with its last reference.
+    """
+
+    def __new__(cls, *, timing: bool = True) -> Self:
+        """Create the event."""
+        handle = ctypes.c_void_p()
+        # CU_EVENT_DISABLE_TIMING
+        flags = 0 if timing else 2
+        with current_context() as owner:
+            call("cuEventCreate", ctypes.byref(handle), flags)
+            return super().__new__(cls, handle.value or 0, True, owner, True)
+
+    @property
+    def handle(self) -> int:
+        """The ``CUevent``."""
+        return self._handle
+
+    @property
+    def _argument(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.handle)
+
+    def record(self, stream: StreamLike = 0) -> None:
+        """Record the event on a stream, after its work so far; by default on the default stream."""
+        handle = handle_of(stream)
+        with _stream_context(handle):
+            call("cuEventRecord", self._argument, ctypes.c_void_p(handle))
+
+    def query(self) -> bool:
+        """Return whether the work before the event is done; True if it was never recorded."""
+        return call("cuEventQuery", self._argument, allowed=_NOT_READY) != _NOT_READY
+
+    def synchronize(self) -> None:
+        """Wait on this thread for the work before the event."""
+        call("cuEventSynchronize", self._argument)
+
+    def wait(self, stream: StreamLike = 0) -> None:
+        """Make a stream's later work wait for the event."""
+        handle = handle_of(stream)
+        with _stream_context(handle):
+            call("cuStreamWaitEvent", ctypes.c_void_p(handle), self._argument, 0)
+
+    def elapsed_time(self, end: TimedEvent) -> float:
+        """Return the milliseconds from this event to a later one; both must be complete."""
+        if not isinstance(end, TimedEvent):
+            raise TypeError(f"end must be a vkgdr.stream.TimedEvent, not {type(end).__name__}")
+        milliseconds = ctypes.c_float()
+        call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
+        return milliseconds.value
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an event cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        return f"<vkgdr.stream.TimedEvent: {self.handle:#x}>"
+
+
+def stream() -> Stream:
+    """Create a stream in the current context, or in the primary context of device 0 if none is current.
+
+    Like numba's, it waits for the legacy default stream's work, and that waits for its.
+    """
+    return Stream._create()
+
+
+def default_stream() -> Stream:
+    """Return the default stream: the legacy default stream, with the handle 0."""
+    return Stream(NULL_STREAM)
+
+
+def legacy_default_stream() -> Stream:
+    """Return the legacy default stream."""
+    return Stream(LEGACY_STREAM)
+
+
+def per_thread_default_stream() -> Stream:
+    """Return the per-thread default stream, to which memory cannot be bound."""
+    return Stream(PER_THREAD_STREAM)
+
+
+def external_stream(ptr: int) -> Stream:
+    """Return a stream of another library by its ``CUstream``; the caller keeps it alive."""
+    if not isinstance(ptr, int) or isinstance(ptr, bool):
+        raise TypeError("ptr for external stream must be an int")
+    return Stream(handle_of(ptr))
+
+
+def event(timing: bool = True) -> TimedEvent:  # noqa: FBT001, FBT002 - numba's signature
+    """Create an event in the current context, as `stream`; without `timing` it is cheaper, and has no times."""
+    return TimedEvent(timing=timing)

@@ -11,8 +11,7 @@ import contextlib
 import functools
 
 from vkgdr import _vkgdr
-from vkgdr._errors import InvalidArgumentError
-from vkgdr._source import missing
+from vkgdr._errors import InvalidArgumentError, missing
 
 try:
     import torch
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from vkgdr.typing import Kind
 
 __all__ = ["allocator", "mapped", "mem_pool"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def allocator(kind: Kind = "mapped") -> Any:

@@ -1,4 +1,4 @@
-"""The types in this package's signatures, for annotations.
+"""The types in this package's signatures and results, for annotations.
 
 A ``stream`` is an object with ``__cuda_stream__``, a stream of pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a
 number, see `vkgdr.stream`.
@@ -6,9 +6,28 @@ number, see `vkgdr.stream`.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, SupportsIndex, TypeAlias
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol, SupportsIndex, TypeAlias
 
-__all__ = ["HasCudaStream", "HasHandle", "HasPtr", "Kind", "MapMode", "Order", "Shape", "StreamLike", "Waitable"]
+__all__ = [
+    "DmaBuf",
+    "Handles",
+    "HasCudaStream",
+    "HasHandle",
+    "HasPtr",
+    "Kind",
+    "Kinds",
+    "MapMode",
+    "Order",
+    "Shape",
+    "StreamLike",
+    "VulkanMemory",
+    "Waitable",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class HasCudaStream(Protocol):
@@ -41,8 +60,43 @@ class Waitable(Protocol):
         """Wait for the event."""
 
 
+class Handles(NamedTuple):
+    """A Vulkan device as numbers, from `vkgdr.Vkgdr.vulkan_handles`.
+
+    It has Vulkan 1.1, ``VK_KHR_external_memory_fd`` and one queue, see `vkgdr.Vkgdr.with_vulkan_queue`; where the
+    driver has them, also ``VK_EXT_memory_budget``, ``VK_KHR_timeline_semaphore`` with its feature, and
+    ``VK_KHR_external_semaphore_fd``. Destroy what is made of it, but not the device and the instance: they live until
+    the process ends.
+    """
+
+    instance: int
+    physical_device: int
+    device: int
+    queue_family: int
+
+
+class VulkanMemory(NamedTuple):
+    """The ``VkDeviceMemory`` of a memory object and its first byte there, from `vkgdr.MemoryObject.vulkan_memory`."""
+
+    memory: int
+    offset: int
+
+
+class DmaBuf(NamedTuple):
+    """A descriptor of memory that a network card can register, from `vkgdr.MemoryObject.dma_buf`."""
+
+    fd: int
+    offset: int
+    nbytes: int
+
+
+# Messages show the names of the modules that the guide uses.
+Handles.__module__ = VulkanMemory.__module__ = "vkgdr.vulkan"
+DmaBuf.__module__ = "vkgdr.arrays"
+
 Kind: TypeAlias = Literal["mapped", "host", "device"]
+Kinds: TypeAlias = Kind | Sequence[Kind]
 MapMode: TypeAlias = Literal["r", "w", "rw", "discard"]
 Order: TypeAlias = Literal["C", "F"]
-Shape: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
+Shape: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 StreamLike: TypeAlias = int | SupportsIndex | HasCudaStream | HasHandle | HasPtr

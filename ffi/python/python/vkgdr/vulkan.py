@@ -7,9 +7,10 @@ the CPU between them, or share a `Semaphore`.
 
 from __future__ import annotations
 
-from vkgdr import _driver, _vkgdr
+from vkgdr import _vkgdr
 from vkgdr._stream_handle import handle_of
-from vkgdr._vulkan_handles import Handles, VulkanMemory
+from vkgdr.stream import current_context
+from vkgdr.typing import Handles, VulkanMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from vkgdr.typing import StreamLike
 
 __all__ = ["Handles", "Semaphore", "VulkanMemory"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class Semaphore:
@@ -90,12 +95,12 @@ class Semaphore:
 
     def signal_on(self, stream: StreamLike, value: int) -> None:
         """Raise the value after the earlier work of a stream, to more than any value that it has by then."""
-        with _driver.current_context(self._device):
+        with current_context(self._device):
             self._native.signal_on(handle_of(stream), value)
 
     def wait_on(self, stream: StreamLike, value: int) -> None:
         """Let the later work of a stream wait for a value or more. Every value that is waited for must be signalled."""
-        with _driver.current_context(self._device):
+        with current_context(self._device):
             self._native.wait_on(handle_of(stream), value)
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ one. `vkgdr.host_view` is the CPU's view of an array.
 
 from __future__ import annotations
 
-from vkgdr._source import Source, missing
+from vkgdr._errors import missing
+from vkgdr.pool import Source
 
 try:
     from warp import MemoryKind
@@ -15,9 +16,13 @@ except ImportError as error:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from vkgdr._source import Kinds
+    from vkgdr.typing import Kinds
 
 __all__ = ["Allocator"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class Allocator:

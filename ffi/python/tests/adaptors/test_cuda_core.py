@@ -58,6 +58,32 @@ def test_a_buffer_that_cannot_be_made_leaves_no_memory(run):
     run(code)
 
 
+def test_a_buffer_without_a_current_context_is_refused_by_cuda_core_itself(run):
+    code = """
+        import threading
+
+        errors = []
+
+        def allocate(stream):
+            try:
+                resource.allocate(100, stream=stream)
+            except Exception as error:
+                errors.append(error)
+
+        for default in (None, device.default_stream):
+            thread = threading.Thread(target=allocate, args=(default,))
+            thread.start()
+            thread.join()
+        assert len(errors) == 2
+        for error in errors:
+            assert "no CUDA context is current" in str(error), error
+            assert error.__context__ is None, error.__context__
+        errors.clear()
+        assert len(resource._source) == 0
+    """
+    run(code)
+
+
 def test_memory_is_not_allocated_or_freed_in_a_graph(run):
     code = """
         buffer, other = resource.allocate(100, stream=stream), resource.allocate(100, stream=stream)

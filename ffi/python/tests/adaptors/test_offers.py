@@ -10,15 +10,15 @@ import sys
 import numpy as np
 import pytest
 import vkgdr
-from vkgdr import _offers
-from vkgdr._source import Source
+from vkgdr import ipc
+from vkgdr.pool import Source
 
 TAKE = """
 import sys, vkgdr
-from vkgdr import _offers
+from vkgdr import ipc
 gpu = vkgdr.Vkgdr.open_primary_context(0)
 try:
-    memory = _offers.take(bytes.fromhex(sys.argv[1]), gpu)
+    memory = ipc.take(bytes.fromhex(sys.argv[1]), gpu)
 except vkgdr.VkgdrError as error:
     print(type(error).__name__, error)
 else:
@@ -39,9 +39,9 @@ def take_elsewhere(data):
 def test_another_process_takes_the_same_bytes_any_number_of_times(primary, kind):
     memory = vkgdr.Memory(primary, 5000, kind=kind)
     memory.memset(7)
-    data = _offers.offer(memory.handle)
-    assert len(data) == _offers.SIZE == 64
-    assert _offers.is_offer(data)
+    data = ipc.offer(memory.handle)
+    assert len(data) == ipc._SIZE == 64
+    assert ipc.is_offer(data)
     assert take_elsewhere(data) == f"070707 5000 {kind}"
     memory.invalidate()
     assert memory.tobytes() == b"\t" * 5000
@@ -50,48 +50,48 @@ def test_another_process_takes_the_same_bytes_any_number_of_times(primary, kind)
 
 def test_freed_memory_is_not_sent(primary):
     memory = vkgdr.Memory(primary, 5000)
-    data = _offers.offer(memory.handle)
+    data = ipc.offer(memory.handle)
     memory.free()
     assert take_elsewhere(data).startswith("InvalidArgumentError the offered memory was freed")
     with pytest.raises(vkgdr.InvalidArgumentError, match="no live memory"):
-        _offers.offer(12345678)
+        ipc.offer(12345678)
 
 
 def test_the_offer_of_a_process_that_ended_is_refused(primary):
     memory = vkgdr.Memory(primary, 5000)
-    data = _offers.offer(memory.handle)
+    data = ipc.offer(memory.handle)
     other = data[:16] + bytes(16) + data[32:]
     with pytest.raises(vkgdr.InvalidArgumentError, match="its process has ended"):
-        _offers.take(other, primary)
+        ipc.take(other, primary)
 
 
 @pytest.mark.parametrize("waiting", [0, 1], ids=["silent", "full"])
 def test_the_offer_of_a_process_that_does_not_answer_is_refused(primary, monkeypatch, waiting):
-    monkeypatch.setattr(_offers, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(ipc, "_TIMEOUT", 0.1)
     memory = vkgdr.Memory(primary, 5000)
-    data = _offers.offer(memory.handle)
+    data = ipc.offer(memory.handle)
     name = os.urandom(16)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
-        silent.bind(_offers._address(name))
+        silent.bind(ipc._address(name))
         # One connection may wait to be accepted.
         silent.listen(0)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first:
             if waiting:
-                first.connect(_offers._address(name))
+                first.connect(ipc._address(name))
             with pytest.raises(vkgdr.InvalidArgumentError, match="does not answer"):
-                _offers.take(data[:16] + name + data[32:], primary)
+                ipc.take(data[:16] + name + data[32:], primary)
 
 
 def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
     # The parent ends, and its child lives on.
     code = """
         import os, signal, vkgdr
-        from vkgdr import _offers
+        from vkgdr import ipc
         offers, offered = os.pipe()
         middle = os.fork()
         if middle == 0:
             memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 5000)
-            data = _offers.offer(memory.handle)
+            data = ipc.offer(memory.handle)
             child = os.fork()
             if child == 0:
                 signal.pause()
@@ -100,7 +100,7 @@ def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
         answer = os.read(offers, 100)
         os.waitpid(middle, 0)
         try:
-            _offers.take(answer[:64], vkgdr.Vkgdr.open_primary_context(0))
+            ipc.take(answer[:64], vkgdr.Vkgdr.open_primary_context(0))
         except vkgdr.InvalidArgumentError as error:
             print(error)
         finally:
@@ -111,16 +111,16 @@ def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
 
 def test_other_bytes_are_no_offer(primary):
     for data in (b"", bytes(64), b"vkgdr"):
-        assert not _offers.is_offer(data)
+        assert not ipc.is_offer(data)
         with pytest.raises(vkgdr.InvalidArgumentError, match="no offer"):
-            _offers.take(data, primary)
+            ipc.take(data, primary)
 
 
 def test_memory_of_a_pool_is_not_offered(primary):
     source = Source(pool=True)
     address = source.allocate(100, 0)
     with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
-        _offers.offer(vkgdr.memory_of(address).handle)
+        ipc.offer(vkgdr.memory_of(address).handle)
     source.free(address)
 
 
@@ -149,7 +149,7 @@ def test_offers_are_served_after_a_failure_to_accept(primary, caplog):
         ours.settimeout(20)
         ours.sendall(struct.pack("<Q", memory.handle))
         with pytest.raises(EndedError):
-            _offers._serve(Listener(theirs))
+            ipc._serve(Listener(theirs))
         assert vkgdr.ipc.recv(ours, primary).tobytes()[:3] == b"\7\7\7"
     assert "too many open files" in caplog.text
     # The record keeps the error, and so this function's variables.
@@ -159,9 +159,9 @@ def test_offers_are_served_after_a_failure_to_accept(primary, caplog):
 def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):
     memory = vkgdr.Memory(primary, 5000)
     memory.memset(7)
-    data = _offers.offer(memory.handle)
+    data = ipc.offer(memory.handle)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
-        idle.connect(_offers._address(data[16:32]))
+        idle.connect(ipc._address(data[16:32]))
         assert take_elsewhere(data).startswith("070707")
         idle.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -170,13 +170,49 @@ def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):
 
 def test_malformed_requests_do_no_harm(primary):
     memory = vkgdr.Memory(primary, 5000)
-    data = _offers.offer(memory.handle)
+    data = ipc.offer(memory.handle)
     for request in (b"", b"abc", struct.pack("<Q", 1 << 60), struct.pack("<Q", 0)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(_offers._address(data[16:32]))
+            connection.connect(ipc._address(data[16:32]))
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(100) == b""
     memory.memset(7)
     assert take_elsewhere(data).startswith("070707")
     assert np.asarray(memory).nbytes == 5000
+
+
+# Asks for memory as another user, and prints whether it was sent.
+ASK = """
+import os, socket, struct, sys
+user = int(sys.argv[1])
+os.setresuid(user, user, user)
+name, handle = sys.stdin.readline().split()
+with socket.socket(socket.AF_UNIX) as asking:
+    asking.settimeout(60)
+    asking.connect(chr(0) + name)
+    asking.sendall(struct.pack("<Q", int(handle)))
+    try:
+        print(len(socket.recv_fds(asking, 200, 4)[1]))
+    except ConnectionResetError:
+        print(0)
+"""
+
+
+def test_an_offer_is_for_the_effective_user(run_python):
+    if os.geteuid():
+        pytest.skip("becomes another user, as only root may")
+    code = f"""
+        import os, subprocess, sys, vkgdr
+        from vkgdr import ipc
+        users = 65534, 0
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        asking = [subprocess.Popen([sys.executable, "-c", {ASK!r}, str(user)], **pipes) for user in users]
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 4096)
+        # As a setuid program of root that user 65534 started.
+        os.setresuid(65534, 0, 0)
+        _, name, handle = ipc._LAYOUT.unpack_from(ipc.offer(memory.handle))
+        for process in asking:
+            print(process.communicate(f"{{ipc._address(name)[1:]}} {{handle}}\\n")[0].strip())
+    """
+    assert run_python(code).stdout == "0\n1\n"

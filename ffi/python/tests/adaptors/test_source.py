@@ -10,7 +10,7 @@ import vkgdr
 from everything import live
 from libcuda import NON_BLOCKING
 from neighbours import Stream, every_kind
-from vkgdr._source import Source
+from vkgdr.pool import Source
 
 LEGACY, PER_THREAD = 1, 2
 both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
@@ -90,14 +90,6 @@ def test_an_address_is_freed_once(primary):
             source.record_stream(wrong, 0)
 
 
-def test_another_source_does_not_free_it(primary):
-    source, other = Source(), Source()
-    address = source.allocate(100)
-    with pytest.raises(vkgdr.InvalidArgumentError):
-        other.free(address)
-    source.free(address)
-
-
 def test_invalid_arguments_are_refused(primary):
     with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
         Source("vram")
@@ -117,7 +109,7 @@ def test_invalid_arguments_are_refused(primary):
 def test_the_next_kind_is_taken_where_one_is_exhausted(run_python, pool):
     code = f"""
         import vkgdr
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         source = Source(("mapped", "host"), pool={pool})
         address = source.allocate(512 << 20)
         assert vkgdr.memory_of(address).kind == "host"
@@ -134,7 +126,7 @@ def test_the_next_kind_is_taken_where_one_is_exhausted(run_python, pool):
 def test_the_next_kind_is_taken_where_one_is_missing(run_python, pool):
     code = f"""
         import vkgdr
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         source = Source(("mapped", "host"), pool={pool})
         assert source.memory_info().total > 0
         for size in (100, 16 << 20):
@@ -158,7 +150,7 @@ def test_the_next_kind_is_taken_where_one_is_missing(run_python, pool):
 def test_the_next_kind_is_taken_where_cuda_has_no_memory(run_python, pool):
     code = f"""
         import vkgdr
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         source = Source(("device", "host"), pool={pool})
         address = source.allocate(16 << 20)
         assert vkgdr.memory_of(address).kind == "host"
@@ -173,15 +165,6 @@ def test_the_next_kind_is_taken_where_cuda_has_no_memory(run_python, pool):
     if simulator.available():
         every = ",".join(f"cuMemAlloc:{nth}:{simulator.OUT_OF_MEMORY}" for nth in range(1, 50))
         run_python(code, VKGDR_TEST_PROFILE="no-vulkan", SIMCUDA_FAIL=every)
-
-
-@both
-def test_a_shortage_of_memory_is_an_error_of_its_own(primary, pool):
-    source = Source("mapped", pool=pool)
-    with pytest.raises(vkgdr.AllocationError) as raised:
-        source.allocate(1 << 50)
-    assert isinstance(raised.value, MemoryError)
-    assert len(source) == 0
 
 
 def test_garbage_is_collected_before_memory_counts_as_exhausted(simulated, primary):
@@ -344,7 +327,7 @@ def live_of(primary):
 def test_the_device_is_that_of_the_current_context(run_python):
     code = """
         import ctypes, vkgdr
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         cuda = ctypes.CDLL("libcuda.so.1")
         cuda.cuInit(0)
         source = Source()
@@ -362,7 +345,7 @@ def test_the_device_is_that_of_the_current_context(run_python):
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
     code = """
         import os, vkgdr
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         source = Source()
         address = source.allocate(100)
         child = os.fork()

@@ -152,7 +152,12 @@ MALFORMED_ELEMENTS = {
 def test_a_malformed_interface_is_refused_everywhere(gpu, change):
     memory = vkgdr.Memory(gpu, SIZE)
     good = {"shape": (4,), "typestr": "<f4", "data": (memory.device_ptr, False), "version": 3}
-    for use in (*USES.values(), vkgdr.memory_of, as_cuda_array, vkgdr.Buffer(gpu, size=SIZE).copy_from_device):
+    for use in (
+        *USES.values(),
+        vkgdr.memory_of,
+        as_cuda_array,
+        vkgdr.compat.rmm.Buffer(gpu, size=SIZE).copy_from_device,
+    ):
         with pytest.raises(vkgdr.InvalidArgumentError):
             use(ByInterface(good | change))
     assert memory.pending_views == 0

@@ -1,10 +1,7 @@
 """The CUDA Array Interface: the device view."""
 
-import gc
-
 import numpy as np
 import pytest
-import simulator
 import vkgdr
 
 
@@ -49,26 +46,9 @@ def test_a_consumer_reads_and_writes_memory_of_every_kind(gpu, cuda, kind):
     assert memory.tobytes() == b"\7" * 100
 
 
-def test_the_interface_has_all_that_version_3_wants(memory):
-    assert memory.__cuda_array_interface__ == {
-        "shape": (4096,),
-        "typestr": "|u1",
-        "data": (memory.device_ptr, False),
-        "strides": None,
-        "version": 3,
-        "stream": None,
-    }
-
-
 def test_the_interface_of_read_only_memory_says_so(gpu, cuda):
     assert Consumer(cuda, vkgdr.Memory(gpu, 10, readonly=True)).readonly
     assert not Consumer(cuda, vkgdr.Memory(gpu, 10)).readonly
-
-
-def test_the_interface_of_a_region_is_the_part(memory, cuda):
-    memory.memset(0)
-    Consumer(cuda, memory[100:200]).fill(9)
-    assert memory.tobytes() == bytes(100) + b"\t" * 100 + bytes(3896)
 
 
 def test_a_consumer_that_waits_for_the_stream_sees_the_work_on_it(memory, cuda):
@@ -105,31 +85,6 @@ def test_the_legacy_default_stream_is_1_and_never_0(memory, cuda):
     assert memory.__cuda_array_interface__["stream"] == 1
     cuda.fill(memory.device_ptr, 5, 4096)
     assert Consumer(cuda, memory).read() == b"\5" * 4096
-
-
-def test_the_interface_after_free_raises_a_value_error_and_hasattr_does_too(memory):
-    memory.free()
-    with pytest.raises(vkgdr.FreedError, match="freed"):
-        _ = memory.__cuda_array_interface__
-    with pytest.raises(ValueError, match="freed"):
-        hasattr(memory, "__cuda_array_interface__")
-    with pytest.raises(ValueError, match="freed"):
-        getattr(memory, "__cuda_array_interface__", None)
-
-
-def test_the_interface_of_an_unfinished_object_is_no_attribute_error():
-    with pytest.raises(vkgdr.FreedError):
-        getattr(vkgdr.Memory.__new__(vkgdr.Memory), "__cuda_array_interface__", None)
-
-
-def test_the_interface_has_no_lifetime_so_that_the_object_is_kept(gpu, cuda, simulated):
-    before = simulator.ledger()
-    consumer = Consumer(cuda, vkgdr.Memory(gpu, 10))
-    gc.collect()
-    consumer.fill(1)
-    del consumer
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 # ---- this package as the consumer
@@ -171,33 +126,12 @@ def producer(cuda, context):
         made.free()
 
 
-@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
-def test_memory_is_copied_from_another_librarys(gpu, cuda, producer, kind):
-    other = producer(64)
-    cuda.write(other.pointer, bytes(range(64)))
-    cuda.synchronize()
-    memory = vkgdr.Memory(gpu, 100, kind=kind)
-    memory.memset(1)
-    memory.copy_from_device(other, offset=10)
-    assert memory.tobytes() == b"\1" * 10 + bytes(range(64)) + b"\1" * 26
-
-
 def test_the_shape_and_the_type_of_another_librarys_array_say_how_many_bytes(memory, cuda, producer):
     other = producer(64, shape=(2, 4), typestr="<f8", strides=(32, 8))
     cuda.write(other.pointer, bytes(range(64)))
     cuda.synchronize()
     memory.copy_from_device(other)
     assert memory.tobytes()[:64] == bytes(range(64))
-
-
-def test_a_copy_waits_for_the_producers_stream(memory, cuda, producer):
-    with cuda.stream() as stream:
-        other = producer(64, stream=stream)
-        with cuda.hold(stream) as gate:
-            cuda.fill(other.pointer, 6, 64, stream)
-            gate.open()
-            memory.copy_from_device(other)
-        assert memory.tobytes()[:64] == b"\6" * 64
 
 
 @pytest.mark.parametrize(
@@ -212,10 +146,3 @@ def test_a_copy_waits_for_the_producers_stream(memory, cuda, producer):
 def test_an_array_that_cannot_be_taken_is_refused(memory, producer, changes, text):
     with pytest.raises(vkgdr.InvalidArgumentError, match=text):
         memory.copy_from_device(producer(64, **changes))
-
-
-def test_a_gpuarray_is_taken_with_its_stream(pycuda_context):
-    gpuarray = pytest.importorskip("pycuda.gpuarray")
-    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 400)
-    memory.copy_from_device(gpuarray.to_gpu(np.arange(100, dtype=np.int32)))
-    assert (np.frombuffer(memory.tobytes(), np.int32) == np.arange(100)).all()

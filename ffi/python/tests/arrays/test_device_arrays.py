@@ -220,7 +220,7 @@ def test_attributes(gpu):
     assert array.T.flags == {"C_CONTIGUOUS": False, "F_CONTIGUOUS": True}
     assert array.stream == 0
     assert (array.is_c_contiguous(), array.is_f_contiguous()) == (True, False)
-    assert isinstance(array.memory, vkgdr.Region)
+    assert isinstance(array.memory, vkgdr.Memory)
     assert "(2, 3, 4) of int32" in repr(array)
 
 
@@ -374,3 +374,35 @@ def test_the_interface_of_a_map_is_a_copy(gpu):
     mapping = vkgdr.Memory(gpu, 16).map()
     mapping.__array_interface__["shape"] = (1 << 40,)
     assert mapping.array.shape == (16,)
+
+
+def test_an_array_cannot_be_made_by_hand(gpu):
+    memory = vkgdr.Memory(gpu, 4096)
+    for layout in (np.empty(5000), np.empty(2, object)):
+        with pytest.raises(TypeError, match="as_cuda_array"):
+            arrays.Array(layout, memory)
+
+
+SEQUENCES = [(2, 3), [2, 3], np.array([2, 3]), range(2, 4), (np.int8(2), np.uint64(3))]
+
+
+@pytest.mark.parametrize("shape", SEQUENCES, ids=repr)
+def test_a_shape_and_strides_are_any_sequence(gpu, shape):
+    memory = vkgdr.Memory(gpu, 4096)
+    assert memory.get_host_array(shape, "f4").shape == (2, 3)
+    with memory.map(shape=shape, dtype="f4") as array:
+        assert array.shape == (2, 3)
+    assert arrays.mapped_array(shape, "f4", owner=gpu).shape == (2, 3)
+    strides = type(shape)(s * 12 for s in shape) if isinstance(shape, tuple | list) else np.asarray(shape) * 12
+    assert arrays.device_array(shape, "f4", strides, owner=gpu).strides == (24, 36)
+    assert arrays.device_array((3, 2), "f4", owner=gpu).reshape(shape).shape == (2, 3)
+    assert arrays.device_array(np.array(6), "f4", owner=gpu).reshape(np.int8(3), np.int64(-1)).shape == (3, 2)
+
+
+def test_the_host_side_of_dlpack_takes_any_stream(gpu):
+    array = to_device(EXAMPLE, owner=gpu)
+    for stream in (None, -1, 1, 2, 77):
+        array.__dlpack__(stream=stream, dl_device=(1, 0))
+    for wrong in ("1", 1.5):
+        with pytest.raises(TypeError, match="integer"):
+            array.__dlpack__(stream=wrong)

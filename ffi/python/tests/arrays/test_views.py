@@ -33,19 +33,6 @@ def test_the_device_view_of_a_part_is_that_part(gpu, kind):
     assert len(vkgdr.device_view(memoryview(array))) == 80
 
 
-def test_the_device_view_keeps_the_memory(gpu, live):
-    array = mapped_array(10, "u1", owner=gpu)
-    array[:] = 7
-    view = vkgdr.device_view(array)
-    assert isinstance(view, vkgdr.Region)
-    del array
-    assert live() == 1
-    view.flush()
-    assert view.tobytes() == b"\7" * 10
-    del view
-    assert live() == 0
-
-
 def test_memory_itself_has_a_device_view(gpu):
     memory = vkgdr.Memory(gpu, 10)
     assert vkgdr.device_view(memory).device_ptr == memory.device_ptr
@@ -244,40 +231,4 @@ def test_an_interface_that_is_no_dict_is_a_type_error(interface):
             use(array)
 
 
-def test_the_two_views_lead_to_each_other(gpu):
-    array = mapped_array((2, 3), "f4", owner=gpu)
-    device = vkgdr.device_view(array)
-    again = vkgdr.host_view(OnDevice(device.device_ptr, (2, 3), "<f4"))
-    again[:] = 4
-    assert (array == 4).all()
-
-
 # ---- pycuda ---------------------------------------------------------------------------------------------------------
-
-
-def test_pycuda_takes_the_device_view(pycuda_context):
-    from pycuda import gpuarray
-
-    array = mapped_array((2, 3), "f4")
-    array[:] = 5
-    device = vkgdr.device_view(array)
-    device.flush()
-    on_device = gpuarray.GPUArray((2, 3), "f4", gpudata=device.device_ptr, base=device)
-    assert (on_device.get() == 5).all()
-    on_device.set(np.full((2, 3), 6, "f4"))
-    pycuda_context.synchronize()
-    device.invalidate()
-    assert (array == 6).all()
-    assert vkgdr.host_view(on_device).ctypes.data == array.ctypes.data
-
-
-def test_a_gpuarray_over_this_memory_has_a_host_view(pycuda_context):
-    import vkgdr.pycuda
-    from pycuda import gpuarray
-
-    gpu = vkgdr.Vkgdr(0)
-    array = gpuarray.to_gpu(np.arange(6, dtype="f4"), allocator=vkgdr.pycuda.allocator(gpu))
-    pycuda_context.synchronize()
-    array.gpudata.invalidate()
-    assert (vkgdr.host_view(array) == np.arange(6)).all()
-    assert (vkgdr.host_view(array[2:5]) == [2, 3, 4]).all()

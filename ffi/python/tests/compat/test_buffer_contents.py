@@ -1,12 +1,10 @@
-"""``vkgdr.Buffer``: the contents of a new one, from RMM's ``ptr`` or pyopencl's ``hostbuf``."""
-
-import ctypes
+"""``vkgdr.compat.rmm.Buffer``: the contents of a new one, from RMM's ``ptr`` or pyopencl's ``hostbuf``."""
 
 import numpy as np
 import pytest
 import vkgdr
 from neighbours import KINDS, Foreign, every_kind, wait_at
-from vkgdr import Buffer
+from vkgdr.compat.rmm import Buffer
 
 # ---- DeviceBuffer(ptr=0, size=0) ------------------------------------------------------------------------------------
 
@@ -90,11 +88,6 @@ def test_an_address_out_of_range_is_refused(gpu, ptr, size, live):
     with pytest.raises(ValueError, match=rf"{size} bytes? at address"):
         Buffer(gpu, ptr=ptr, size=size)
     assert live() == 0
-
-
-def test_a_ctypes_address_is_an_address(gpu):
-    source = ctypes.create_string_buffer(b"abc")
-    assert Buffer(gpu, ptr=ctypes.addressof(source), size=3).tobytes() == b"abc"
 
 
 # ---- pyopencl: Buffer(context, flags, size=0, hostbuf=None) ---------------------------------------------------------

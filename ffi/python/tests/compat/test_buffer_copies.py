@@ -1,13 +1,12 @@
-"""``vkgdr.Buffer``: the copies of RMM's ``DeviceBuffer``."""
+"""``vkgdr.compat.rmm.Buffer``: the copies of RMM's ``DeviceBuffer``."""
 
 import copy
-import sys
 
 import numpy as np
 import pytest
 import vkgdr
 from neighbours import Foreign, every_kind, wait_at
-from vkgdr import Buffer
+from vkgdr.compat.rmm import Buffer
 
 # ---- DeviceBuffer.to_device(b, stream) ------------------------------------------------------------------------------
 
@@ -30,13 +29,6 @@ def test_to_device_of_nothing_is_an_empty_buffer(gpu, kind, source, live):
     assert live() == 0
 
 
-def test_to_device_takes_the_bytes_of_any_contiguous_array(gpu):
-    array = np.arange(6, dtype="f8").reshape(2, 3)
-    assert Buffer.to_device(array, owner=gpu).tobytes() == array.tobytes()
-    pairs = np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])
-    assert Buffer.to_device(pairs, owner=gpu).tobytes() == pairs.tobytes()
-
-
 def test_to_device_refuses_what_is_no_contiguous_buffer(gpu):
     for source in (None, 5, "abc", [1, 2, 3]):
         with pytest.raises(TypeError, match=type(source).__name__ if source is not None else "None"):
@@ -45,14 +37,6 @@ def test_to_device_refuses_what_is_no_contiguous_buffer(gpu):
         Buffer.to_device(np.zeros(10, "u1")[::2], owner=gpu)
     with pytest.raises(ValueError, match="contiguous"):
         Buffer.to_device(np.zeros((2, 3)).T, owner=gpu)
-
-
-def test_to_device_binds_the_stream(cuda, gpu):
-    with cuda.stream() as stream:
-        buffer = Buffer.to_device(b"abc", stream, owner=gpu)
-        assert buffer.stream == stream
-        assert buffer.tobytes() == b"abc"
-        buffer.free()
 
 
 def test_to_device_of_a_subclass_gives_the_subclass(gpu):
@@ -66,40 +50,12 @@ def test_to_device_of_a_subclass_gives_the_subclass(gpu):
 
 
 @every_kind
-def test_copy_to_host_makes_an_array(gpu, kind):
-    array = Buffer.to_device(b"abc", owner=gpu, kind=kind).copy_to_host()
-    assert array.dtype == np.uint8
-    assert array.shape == (3,)
-    assert bytes(array) == b"abc"
-
-
-@every_kind
-def test_copy_to_host_fills_and_returns_what_it_is_given(gpu, kind):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    for target in (bytearray(3), np.zeros(3, "u1"), memoryview(bytearray(3))):
-        assert buffer.copy_to_host(target) is target
-        assert bytes(target) == b"abc"
-    assert buffer.copy_to_host(ary=bytearray(b"-----")) == b"abc--"
-    assert buffer.copy_to_host(bytearray(b"-----"), offset=1) == b"bc---"
-
-
-@every_kind
 def test_copy_to_host_refuses_a_smaller_array(gpu, kind):
     buffer = Buffer(gpu, size=10, kind=kind)
     with pytest.raises(ValueError, match=r"Argument `ary` is too small\. Need space for 10 bytes\."):
         buffer.copy_to_host(np.empty(9, "u1"))
     with pytest.raises(ValueError, match=r"Argument `ary` is too small\. Need space for 8 bytes\."):
         buffer.copy_to_host(bytearray(7), offset=2)
-
-
-def test_copy_to_host_refuses_what_cannot_be_written(gpu):
-    buffer = Buffer(gpu, size=3)
-    with pytest.raises(ValueError, match="writable"):
-        buffer.copy_to_host(b"abc")
-    with pytest.raises(TypeError, match="str"):
-        buffer.copy_to_host("abc")
-    with pytest.raises(TypeError, match="str"):
-        Buffer(gpu).copy_to_host("abc")
 
 
 @every_kind
@@ -120,14 +76,6 @@ def test_copies_are_finished_when_they_return_also_on_a_stream(cuda, gpu, kind):
 
 
 # ---- copy_from_host(ary, stream) ------------------------------------------------------------------------------------
-
-
-@every_kind
-def test_copy_from_host_takes_as_many_bytes_as_there_are(cuda, gpu, kind):
-    buffer = Buffer.to_device(b"-----", owner=gpu, kind=kind)
-    assert buffer.copy_from_host(b"ab") is None
-    buffer.copy_from_host(ary=np.frombuffer(b"c", "u1"), offset=4)
-    assert cuda.read(buffer.ptr, 5) == b"ab--c"
 
 
 @every_kind
@@ -176,47 +124,11 @@ def test_copy_from_device_refuses_what_rmm_refuses(cuda, gpu):
         buffer.copy_from_device(Foreign(cuda, b"abcdef", shape=(2, 3)))
     with pytest.raises(ValueError, match=r"strides \(2,\)"):
         buffer.copy_from_device(Foreign(cuda, b"abcdef", shape=(3,), strides=(2,)))
-    with pytest.raises(ValueError, match=r"too large: 7 bytes.*6"):
+    with pytest.raises(ValueError, match=r"too large.* 7 bytes.*6"):
         buffer.copy_from_device(Foreign(cuda, b"abcdefg"))
 
 
-def test_copy_from_device_comes_after_the_interfaces_stream(cuda, gpu):
-    buffer = Buffer(gpu, size=3)
-    source = Foreign(cuda, b"old")
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        source.__cuda_array_interface__ |= {"stream": stream}
-        cuda.fill(source.pointer, ord("n"), 3, stream)
-        wait_at(gate, lambda: buffer.copy_from_device(source))
-    assert buffer.tobytes() == b"nnn"
-
-
 # ---- tobytes(stream), bytes(); size, nbytes, len, ptr, __sizeof__ ---------------------------------------------------
-
-
-@every_kind
-def test_tobytes_is_a_copy(cuda, gpu, kind):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    with cuda.stream() as stream:
-        copied = buffer.tobytes(stream)
-    buffer.memset(0)
-    assert type(copied) is bytes
-    assert copied == b"abc"
-    assert bytes(buffer) == bytes(3)
-
-
-@every_kind
-def test_size_nbytes_len_and_sizeof_are_the_number_of_bytes(gpu, kind):
-    buffer = Buffer(gpu, size=4097, kind=kind)
-    buffer.resize(4096)
-    assert buffer.size == buffer.nbytes == len(buffer) == buffer.__sizeof__() == 4096
-    assert sys.getsizeof(buffer) >= 4096
-
-
-@every_kind
-def test_ptr_is_the_address_on_the_device(cuda, gpu, kind):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    assert buffer.ptr == buffer.device_ptr == buffer.__cuda_array_interface__["data"][0]
-    assert cuda.read(buffer.ptr, 3) == b"abc"
 
 
 # ---- copy(), __copy__ -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``vkgdr.Buffer``: the size and capacity of RMM's ``DeviceBuffer``."""
+"""``vkgdr.compat.rmm.Buffer``: the size and capacity of RMM's ``DeviceBuffer``."""
 
 import gc
 import sys
@@ -9,7 +9,7 @@ import pytest
 import simulator
 import vkgdr
 from neighbours import Stream, every_kind, every_visible_kind, wait_at
-from vkgdr import Buffer
+from vkgdr.compat.rmm import Buffer
 
 # ---- capacity(), reserve(n, stream), resize(n, stream) --------------------------------------------------------------
 
@@ -26,16 +26,6 @@ def test_reserve_makes_room_and_keeps_size_and_contents(gpu, kind, live):
     buffer.resize(5000)
     assert buffer.ptr == place
     assert buffer.tobytes()[:3] == b"abc"
-
-
-@every_kind
-@pytest.mark.parametrize("capacity", [0, 1, 3])
-def test_reserve_never_shrinks(gpu, kind, capacity):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    place = buffer.ptr
-    buffer.reserve(capacity)
-    assert buffer.capacity() == 3
-    assert buffer.ptr == place
 
 
 @every_kind
@@ -64,17 +54,6 @@ def test_resize_within_the_capacity_does_not_move(gpu, kind, live):
     buffer.resize(6)
     assert (buffer.ptr, buffer.tobytes()) == (place, b"abcdef")
     assert live() == 1
-
-
-@every_kind
-def test_resize_beyond_the_capacity_moves_the_contents(gpu, kind, live):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    buffer.resize(5000)
-    assert len(buffer) == buffer.capacity() == 5000
-    assert buffer.tobytes()[:3] == b"abc"
-    assert live() == 1
-    buffer.memset(1)
-    assert buffer.tobytes() == b"\1" * 5000
 
 
 @every_kind
@@ -162,7 +141,7 @@ VIEWS = {
     "a region": lambda buffer: buffer[1:3],
     "a mapping": lambda buffer: buffer.map(),
     "a host array": lambda buffer: buffer.get_host_array(),
-    "shared memory": lambda buffer: vkgdr.memory.MemoryShared(buffer),
+    "shared memory": lambda buffer: vkgdr.compat.dpctl.MemoryShared(buffer),
 }
 
 

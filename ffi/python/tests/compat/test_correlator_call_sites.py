@@ -43,13 +43,6 @@ def test_row_1_a_handle_is_opened_with_no_context_and_a_flag(context, cuda):
     assert cuda.current() == 0
 
 
-def test_row_2_the_class_is_there_for_annotations(run_python):
-    code = (
-        "import vkgdr\ndef f(handle: vkgdr.Vkgdr | None = None) -> vkgdr.Vkgdr: ...\nprint(f.__annotations__['return'])"
-    )
-    assert run_python(code).stdout == "<class 'vkgdr.Vkgdr'>\n"
-
-
 def test_row_3_memory_of_pycuda_is_reached_by_a_bare_import(run_python):
     code = """
         import sys
@@ -100,11 +93,6 @@ def test_row_5_a_padded_device_array_lies_over_raw_memory(handle, context):
         stream.synchronize()
     assert (array.host == 0).all()
     assert int(array.device.buffer.gpudata) == array.device.buffer.ptr
-
-
-def test_row_6_the_submodule_is_imported_by_name(run_python):
-    code = "import vkgdr.pycuda; print(vkgdr.pycuda.Memory.__name__, vkgdr.Vkgdr.__name__)"
-    assert run_python(code).stdout == "Memory Vkgdr\n"
 
 
 def test_rows_7_and_8_many_tiny_arrays(handle, context, simulated):

@@ -1,4 +1,4 @@
-"""``vkgdr.ops.copy``: copies of ranges, and their errors.
+"""``vkgdr.compat.pyopencl.copy``: copies of ranges, and their errors.
 
 Order is in test_ops_order.py, rectangles are in test_ops_rectangles.py, other functions in test_ops_fill_map.py.
 """
@@ -10,8 +10,7 @@ import pytest
 import simulator
 import vkgdr
 from neighbours import BorrowedBytes, device_bytes
-from vkgdr import ops
-from vkgdr.stream import Event
+from vkgdr.compat import pyopencl as ops
 
 KINDS = ("mapped", "host", "device")
 SIZE = 4096
@@ -48,13 +47,6 @@ def test_memory_goes_to_memory_of_every_kind(cuda, gpu, to, source):
     event = ops.copy(b, a)
     assert event.is_complete
     assert device_bytes(cuda, b) == DATA
-
-
-def test_a_copy_returns_an_event(memory):
-    event = ops.copy(memory, DATA)
-    assert isinstance(event, Event)
-    assert event.is_complete
-    assert isinstance(ops.copy(memory, DATA, is_blocking=False), Event)
 
 
 def test_the_host_says_how_much_is_copied(memory):
@@ -277,26 +269,6 @@ def test_a_read_only_destination_is_refused(gpu, foreign):
     with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
         ops.fill(readonly, b"a")
     ops.copy(bytearray(16), readonly)
-
-
-def test_arrays_with_gaps_are_refused(mapped):
-    with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
-        ops.copy(mapped, np.zeros((4, 4)).T)
-    with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
-        ops.copy(mapped, memoryview(DATA)[::2])
-
-
-def test_freed_memory_is_refused(mapped):
-    mapped.free()
-    for refused in (
-        lambda: ops.copy(mapped, DATA),
-        lambda: ops.copy(bytearray(4), mapped),
-        lambda: ops.fill(mapped, b"a"),
-        lambda: ops.map(mapped, "r", 0, 4, "u1"),
-        lambda: ops.migrate(mapped, "host"),
-    ):
-        with pytest.raises(vkgdr.FreedError):
-            refused()
 
 
 def test_a_failure_of_the_driver_is_reported(mapped, simulated):

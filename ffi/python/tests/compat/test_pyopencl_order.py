@@ -1,4 +1,4 @@
-"""``vkgdr.ops.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
+"""``vkgdr.compat.pyopencl.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
 
 import contextlib
 import gc
@@ -9,7 +9,7 @@ import pytest
 import simulator
 import vkgdr
 from neighbours import BorrowedBytes, Pinned, device_bytes
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 KINDS = ("mapped", "host", "device")
 SIZE = 4096
@@ -87,22 +87,6 @@ def test_the_bound_stream_copies_by_default(cuda, gpu, memory):
         source.unbind_stream()
 
 
-def test_a_copy_comes_after_the_work_of_both_sides_streams(cuda, gpu, context):
-    a, b = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
-    ops.fill(a, b"\0", is_blocking=True)
-    for bound in (a, b):
-        with cuda.stream() as stream, cuda.stream() as copying:
-            bound.bind_to_stream(stream)
-            with cuda.hold(stream) as gate:
-                cuda.fill(a.device_ptr, 7, SIZE, stream)
-                event = ops.copy(b, a, stream=copying, is_blocking=False)
-                assert not event.is_complete
-                gate.open()
-                event.synchronize()
-            bound.unbind_stream()
-        assert b.tobytes() == b"\7" * SIZE
-
-
 def test_no_stream_waits_for_itself(cuda, gpu, simulated):
     a, b = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
     for handle, name in ((0, 1), (0, 0)):
@@ -152,17 +136,6 @@ def test_a_copy_whose_event_fails_has_ended_when_the_error_comes(cuda, gpu, simu
         thread.join()
         assert cuda.is_done(stream), "the host bytes were let go of while the copy was pending"
     assert memory.tobytes() == DATA
-
-
-def test_a_copy_comes_after_the_stream_that_an_interface_names(cuda, memory, foreign):
-    pointer = foreign.__cuda_array_interface__["data"][0]
-    with cuda.stream() as stream, cuda.stream() as copying, cuda.hold(stream) as gate:
-        cuda.fill(pointer, 9, 16, stream)
-        event = ops.copy(memory, BorrowedBytes(pointer, 16, stream), stream=copying, is_blocking=False)
-        assert not event.is_complete
-        gate.open()
-        event.synchronize()
-        assert memory.tobytes()[:16] == b"\11" * 16
 
 
 def test_events_of_this_package_are_waited_for_on_the_device(cuda, gpu):
@@ -224,19 +197,6 @@ def opened_by_another_thread(gate):
         thread.join()
 
 
-@pytest.mark.parametrize("stream_is_given", [False, True])
-def test_a_blocking_copy_is_done_when_it_returns(cuda, memory, stream_is_given):
-    ops.fill(memory, b"\0", is_blocking=True)
-    back = bytearray(SIZE)
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        memory.bind_to_stream(stream)
-        ops.fill(memory, b"\5")
-        with opened_by_another_thread(gate):
-            ops.copy(back, memory, stream=stream if stream_is_given else None)
-        assert back == b"\5" * SIZE
-        memory.unbind_stream()
-
-
 def test_a_blocking_copy_comes_after_a_fill_on_the_same_default_stream(cuda, memory):
     legacy = 0
     back = bytearray(SIZE)
@@ -270,31 +230,6 @@ def test_a_host_copy_is_flushed_and_invalidated(cuda, context, simulated):
     invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
     ops.copy(bytearray(SIZE), memory)
     assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
-
-
-def test_memory_may_be_freed_while_a_copy_is_pending(cuda, gpu):
-    memory, other = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
-    ops.fill(memory, b"\6", is_blocking=True)
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        event = ops.copy(other, memory, stream=stream, is_blocking=False)
-        with opened_by_another_thread(gate):
-            memory.free()
-        event.synchronize()
-    assert other.tobytes() == b"\6" * SIZE
-
-
-def test_a_stream_of_another_context_is_refused(cuda, gpu, memory, context):
-    other = cuda.create_context()
-    try:
-        with cuda.stream() as stream:
-            cuda.push(context.handle)
-            with pytest.raises(vkgdr.InvalidArgumentError, match="context"):
-                ops.copy(memory, DATA, stream=stream)
-            with pytest.raises(vkgdr.InvalidArgumentError, match="context"):
-                ops.fill(memory, b"a", stream=stream)
-            cuda.pop()
-    finally:
-        other.destroy()
 
 
 def test_what_is_no_stream_is_refused(memory):

@@ -1,10 +1,10 @@
-"""Rectangles of ``vkgdr.ops.copy``, compared with NumPy slices."""
+"""Rectangles of ``vkgdr.compat.pyopencl.copy``, compared with NumPy slices."""
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 KINDS = ("mapped", "host", "device")
 

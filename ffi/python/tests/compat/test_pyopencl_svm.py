@@ -1,16 +1,13 @@
 """The methods of pyopencl's SVM allocations, which every memory object has: streams, lifetimes and mappings."""
 
-import gc
 import threading
-import weakref
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
 from everything import live
-from neighbours import open_with
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 KINDS = ("mapped", "host", "device")
 VISIBLE = ("mapped", "host")
@@ -86,34 +83,6 @@ def test_free_async_takes_the_bound_stream(cuda, gpu, memory):
     assert gpu.collect() == 1
 
 
-def test_free_async_without_a_stream_is_refused(memory):
-    with pytest.raises(ValueError, match="no implicit stream available"):
-        memory.free_async()
-    assert not memory.freed
-    with pytest.raises(TypeError, match="not a CUDA stream"):
-        memory.free_async("stream")
-
-
-def test_binding_keeps_the_stream_object(cuda, memory):
-    class Stream:
-        def __init__(self, handle):
-            self.handle = handle
-
-    with cuda.stream() as handle:
-        stream = Stream(handle)
-        alive = weakref.ref(stream)
-        memory.bind_to_stream(stream)
-        del stream
-        gc.collect()
-        assert alive() is not None
-        assert memory.stream == handle
-        assert memory.__cuda_array_interface__["stream"] == handle
-        memory.unbind_stream()
-        assert memory.stream is None
-        assert memory.__cuda_array_interface__["stream"] is None
-        memory.free()
-
-
 def test_the_work_of_another_stream_that_is_bound_comes_after_that_of_the_first(cuda, gpu):
     memory = vkgdr.Memory(gpu, SIZE, kind="device")
     with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
@@ -141,21 +110,6 @@ def test_unbinding_waits_for_the_stream(cuda, memory):
     assert memory.tobytes() == b"\x07" * SIZE
 
 
-def test_a_recorded_stream_is_waited_for_when_the_memory_goes(cuda, gpu):
-    memory = vkgdr.Memory(gpu, SIZE)
-    with cuda.stream() as bound, cuda.stream() as other, cuda.hold(other) as gate:
-        memory.bind_to_stream(bound)
-        memory.record_stream(other)
-        cuda.fill(memory.device_ptr, 1, SIZE, other)
-        memory.free()
-        gpu.collect()
-        assert gpu.stats()["deferred_frees"] == 1
-        gate.open()
-        cuda.synchronize()
-        gpu.collect()
-        assert gpu.stats()["deferred_frees"] == 0
-
-
 def test_migrate_gives_memory_of_another_kind_and_frees_the_old(gpu, memory):
     ops.fill(memory, b"abcd", is_blocking=True)
     before = live(gpu)
@@ -169,66 +123,6 @@ def test_migrate_gives_memory_of_another_kind_and_frees_the_old(gpu, memory):
 
 
 # ---- SVM ------------------------------------------------------------------------------------------------------------
-
-
-def test_coherent_memory_is_fine_grained(context):
-    fine = vkgdr.Memory(open_with(vkgdr.OpenFlags.REQUIRE_COHERENT_BIT), 16)
-    assert fine.is_coherent
-    assert fine.non_coherent_atom_size == 1
-
-
-def test_memory_that_is_not_coherent_is_coarse_grained(context):
-    coarse = vkgdr.Memory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT), 16)
-    assert not coarse.is_coherent
-    assert coarse.non_coherent_atom_size > 1
-
-
-def test_buf_is_the_hosts_bytes(visible):
-    with visible.buf as view:
-        assert (view.format, view.ndim, view.nbytes, view.readonly) == ("B", 1, SIZE, False)
-        view[:3] = b"abc"
-    visible.flush()
-    assert visible.tobytes()[:3] == b"abc"
-
-
-def test_when_there_is_no_room_garbage_is_collected_and_tried_again(gpu, simulated):
-    class Cycle:
-        pass
-
-    cycle = Cycle()
-    cycle.me, cycle.memory = cycle, vkgdr.Memory(gpu, 16)
-    gone = weakref.ref(cycle)
-    del cycle
-    with simulator.no_room(gpu):
-        vkgdr.Memory(gpu, 16).free()
-    assert gone() is None, "nothing was collected"
-
-
-def test_when_there_is_still_no_room_it_is_an_allocation_error(gpu):
-    with pytest.raises(vkgdr.AllocationError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY") as error:
-        vkgdr.Memory(gpu, 10**15)
-    assert isinstance(error.value, MemoryError)
-    with pytest.raises(vkgdr.InvalidArgumentError, match="0"):
-        vkgdr.Memory(gpu, 0)
-
-
-def test_an_alignment_holds_for_both_pointers_or_is_refused(gpu):
-    memory = vkgdr.Memory(gpu, 100, alignment=64)
-    assert memory.device_ptr % 64 == memory.host_ptr % 64 == 0
-    with pytest.raises(vkgdr.InvalidArgumentError, match="power of two, not 48"):
-        vkgdr.Memory(gpu, 100, alignment=48)
-
-
-def test_an_array_over_memory_leads_back_to_it(visible):
-    array = visible.get_host_array((16, 64), "u4")
-    assert vkgdr.device_view(array) == visible
-    row = vkgdr.device_view(array[3])
-    assert row.device_ptr == visible.device_ptr + 3 * 256
-    assert len(row) == 256
-    with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr"):
-        vkgdr.device_view(np.zeros(4))
-    with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
-        vkgdr.device_view(array[:, 0])
 
 
 def test_map_is_a_scope_that_gives_an_array(visible):
@@ -278,18 +172,6 @@ def test_map_discard_is_for_writing(visible):
     with visible.map_discard(offset=8, size=8) as array:
         array[:] = range(8)
     assert visible.tobytes()[8:16] == bytes(range(8))
-
-
-def test_map_waits_for_the_bound_stream(cuda, visible):
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        visible.bind_to_stream(stream)
-        ops.fill(visible, b"\x09")
-        thread = threading.Thread(target=gate.open)
-        thread.start()
-        with visible.map_ro() as array:
-            assert array.tobytes() == b"\x09" * SIZE
-        thread.join()
-        visible.unbind_stream()
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------

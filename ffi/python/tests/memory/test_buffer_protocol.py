@@ -13,7 +13,6 @@ import zlib
 
 import numpy as np
 import pytest
-import simulator
 import vkgdr
 
 
@@ -35,27 +34,6 @@ def invisible(gpu):
 
 
 # ---- Python buffer protocol
-
-
-def test_the_buffer_protocol_gives_writable_bytes_in_one_dimension(memory):
-    view = memoryview(memory)
-    assert (view.format, view.itemsize, view.ndim, view.shape, view.strides) == ("B", 1, 1, (4096,), (1,))
-    assert view.nbytes == 4096
-    assert not view.readonly
-    assert view.c_contiguous
-    assert view.obj is memory
-
-
-def test_the_buffer_protocol_gives_the_very_bytes_that_the_device_sees(memory, cuda):
-    view = memoryview(memory)
-    view[10:14] = b"abcd"
-    memory.flush()
-    assert cuda.read(memory.device_ptr + 10, 4) == b"abcd"
-    cuda.write(memory.device_ptr + 20, b"efgh")
-    cuda.synchronize()
-    memory.invalidate()
-    assert view[20:24] == b"efgh"
-    assert np.frombuffer(memory, np.uint8).ctypes.data == memory.host_ptr
 
 
 def test_the_buffer_protocol_counts_exports(memory):
@@ -159,13 +137,6 @@ def test_the_buffer_protocol_of_a_region_is_the_part(memory):
     assert memoryview(memory)[102] == 0
 
 
-def test_the_buffer_protocol_holds_after_the_memory_was_collected(gpu):
-    view = memoryview(vkgdr.Memory(gpu, 100))
-    gc.collect()
-    view[:] = b"x" * 100
-    assert view.tobytes() == b"x" * 100
-
-
 # ---- its consumers
 
 
@@ -234,14 +205,6 @@ def test_a_memoryview_is_cast_and_reshaped(memory):
     assert memory.pending_views == 1
 
 
-def test_copies_between_two_memories_go_by_memoryview(memory, gpu):
-    other = vkgdr.Memory(gpu, 4096)
-    memoryview(other)[:] = b"z" * 4096
-    memoryview(memory)[:] = memoryview(other)
-    memory.flush()
-    assert memory.tobytes() == b"z" * 4096
-
-
 # ---- NumPy's __array_interface__
 
 
@@ -272,27 +235,9 @@ def test_the_array_interface_alone_serves_numpy(memory):
         np.asarray(OnlyInterface(memory))
 
 
-def test_the_array_interface_of_read_only_memory_says_so(readonly):
-    assert readonly.__array_interface__["data"] == (readonly.host_ptr, True)
-
-
-def test_the_array_interface_after_free_raises_a_value_error(memory):
-    memory.free()
-    with pytest.raises(ValueError, match="freed"):
-        _ = memory.__array_interface__
-    with pytest.raises(ValueError, match="freed"):
-        np.asarray(memory)
-
-
 def test_the_array_interface_of_device_memory_says_that_there_is_no_host_view(invisible):
     with pytest.raises(vkgdr.NoHostViewError, match="device"):
         _ = invisible.__array_interface__
-
-
-def test_the_array_interface_of_an_unfinished_object_is_no_attribute_error():
-    unfinished = vkgdr.Memory.__new__(vkgdr.Memory)
-    with pytest.raises(vkgdr.FreedError):
-        np.asarray(unfinished)
 
 
 @pytest.mark.parametrize(
@@ -316,17 +261,6 @@ def test_numpy_copies_when_it_is_asked_to(memory):
     array[:] = 1
     assert memory.tobytes() == bytes(4096)
     assert memory.pending_views == 0
-
-
-def test_numpys_view_keeps_the_memory_through_its_bases(gpu, simulated):
-    before = simulator.ledger()
-    array = np.asarray(vkgdr.Memory(gpu, 4096)).view(np.float64).reshape(8, 64)[1::2].T
-    gc.collect()
-    array[:] = 5
-    assert array.sum() == 5 * array.size
-    del array
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<i8", "c16", "?", "S7", "M8[s]", [("a", "u1"), ("b", "<f8", (3,))]])

@@ -5,9 +5,9 @@ The tests pass on coherent memory too; only the profile ``non-coherent`` can mak
 
 import pytest
 import vkgdr
-import vkgdr.memory
+import vkgdr.compat.dpctl
 from neighbours import device_bytes
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
 # Ends within an atom, and on the boundary of the largest atom: 256 bytes.
@@ -80,17 +80,17 @@ def test_a_map_whose_array_was_taken_without_a_wait_is_flushed(cuda, memory):
 
 
 def copied_to_a_buffer(memory):
-    buffer = vkgdr.Buffer(memory.owner, size=SIZE)
+    buffer = vkgdr.compat.rmm.Buffer(memory.owner, size=SIZE)
     buffer.copy_from_device(memory)
     return buffer
 
 
 COPIES = {
-    "MemoryHost(copy=True)": lambda memory: vkgdr.memory.MemoryHost(memory[:], copy=True),
+    "MemoryHost(copy=True)": lambda memory: vkgdr.compat.dpctl.MemoryHost(memory[:], copy=True),
     "migrate": lambda memory: memory.migrate("host"),
     "ops.migrate": lambda memory: ops.migrate(memory, "host"),
     "copy_from_device": copied_to_a_buffer,
-    "a buffer of an address": lambda memory: vkgdr.Buffer(memory.owner, ptr=memory.device_ptr, size=SIZE),
+    "a buffer of an address": lambda memory: vkgdr.compat.rmm.Buffer(memory.owner, ptr=memory.device_ptr, size=SIZE),
 }
 
 
@@ -115,7 +115,7 @@ def test_the_cpu_sees_a_part_that_the_device_has_copied(cuda, gpu, memory, offse
 @pytest.mark.parametrize("kind", ["mapped", "host"])
 @pytest.mark.parametrize("change", ["resize", "reserve", "copy"])
 def test_a_buffer_moves_and_copies_what_the_device_wrote(cuda, gpu, kind, change):
-    buffer = vkgdr.Buffer(gpu, size=300, kind=kind)
+    buffer = vkgdr.compat.rmm.Buffer(gpu, size=300, kind=kind)
     buffer.copy_from_host(b"h" * 300)
     cuda.fill(buffer.ptr, ord("d"), 300)
     moved = buffer.copy() if change == "copy" else buffer
@@ -125,7 +125,7 @@ def test_a_buffer_moves_and_copies_what_the_device_wrote(cuda, gpu, kind, change
     assert moved.get_host_array()[:300].tobytes() == b"d" * 300
 
 
-# ---- host arrays over memory, given to vkgdr.ops --------------------------------------------------------------------
+# ---- host arrays over memory, given to vkgdr.compat.pyopencl -----------------------------------------------------
 
 
 @pytest.fixture

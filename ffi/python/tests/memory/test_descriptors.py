@@ -26,29 +26,11 @@ def test_a_descriptor_is_the_same_memory(gpu, kind):
     assert again.tobytes()[-5:] == b"world"
 
 
-def test_importing_leaves_the_descriptor_to_the_caller(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    vkgdr.Memory.import_fd(gpu, descriptor, 5).free()
-    vkgdr.Memory.import_fd(gpu, descriptor, 5).free()
-    os.close(descriptor)
-
-
 def test_exported_descriptors_do_not_reach_programs_that_are_started(gpu):
     memory = vkgdr.Memory(gpu, 5)
     descriptor = memory.export_fd()
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
-
-
-def test_a_descriptor_that_is_none_is_refused(gpu):
-    with open(os.devnull) as null:
-        closed = null.fileno()
-    for descriptor in (closed, -1):
-        with pytest.raises(ValueError, match=str(descriptor)):
-            vkgdr.Memory.import_fd(gpu, descriptor, 5)
-    with pytest.raises(TypeError, match="str"):
-        vkgdr.Memory.import_fd(gpu, "fd", 5)
 
 
 def test_a_size_and_a_kind_that_cannot_be_are_refused(gpu):
@@ -63,19 +45,12 @@ def test_a_size_and_a_kind_that_cannot_be_are_refused(gpu):
     os.close(descriptor)
 
 
-def test_freed_memory_is_not_exported(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    memory.free()
-    with pytest.raises(vkgdr.FreedError):
-        memory.export_fd()
-
-
 @pytest.mark.parametrize("allocate", ["vkgdr.Memory(gpu, 64)", "Held()"])
 def test_garbage_is_collected_before_descriptors_count_as_exhausted(run_python, simulated, allocate):
     code = """
 import gc, resource
 import vkgdr
-from vkgdr._source import Source
+from vkgdr.pool import Source
 
 gpu, source = vkgdr.Vkgdr.open_primary_context(), Source()
 

@@ -24,7 +24,7 @@ import faulthandler, gc, sys, threading, time
 sys.path.insert(0, SUPPORT)
 import libcuda
 import vkgdr
-from vkgdr._source import Source
+from vkgdr.pool import Source
 cuda = libcuda.Cuda()
 cuda.push(cuda.retain_primary())
 gpu = vkgdr.Vkgdr.open_primary_context()

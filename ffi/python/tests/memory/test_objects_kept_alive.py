@@ -11,8 +11,8 @@ import simulator
 import vkgdr
 from capsules import Taken
 from neighbours import BorrowedBytes
-from vkgdr import ops
 from vkgdr.arrays import as_cuda_array
+from vkgdr.compat import pyopencl as ops
 
 
 class Stream:
@@ -98,7 +98,7 @@ def test_a_resized_buffer_in_a_cycle_with_its_stream_is_collected(gpu, live):
 
     before, streams = live(), simulator.live().get("stream")
     stream = vkgdr.stream.stream()
-    buffer = vkgdr.Buffer(gpu, size=64, stream=stream)
+    buffer = vkgdr.compat.rmm.Buffer(gpu, size=64, stream=stream)
     stream.owner = buffer
     buffer.resize(32)
     del stream, buffer
@@ -120,13 +120,6 @@ def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
     tensor.end()
     gc.collect()
     assert seen() is None
-
-
-def test_free_async_works_with_a_stream_that_only_the_memory_keeps(cuda, gpu):
-    memory = vkgdr.Memory(gpu, 64, stream=Stream(cuda))
-    event = memory.free_async()
-    event.synchronize()
-    assert event.is_complete
 
 
 def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cuda, gpu, context):
@@ -172,15 +165,6 @@ def test_the_collector_does_not_free_what_is_freed_by_hand(gpu, simulated):
     del raw
     gc.collect()
     assert gpu.stats()["live_allocations"] == before + 1
-
-
-def test_a_forced_free_of_memory_that_was_given_up_leaves_the_raw_memory(gpu):
-    memory = vkgdr.Memory(gpu, 64)
-    raw = memory.release_raw()
-    memory.free(force=True)
-    raw.memset(1)
-    assert raw.tobytes() == b"\x01" * 64
-    raw.free()
 
 
 def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated):

@@ -34,16 +34,6 @@ def test_the_bytes_of_every_class_travel_beside_the_pickle(memory):
         again.free()
 
 
-def test_without_a_callback_the_bytes_are_in_the_pickle(memory):
-    memory.memset(7)
-    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-        pickled = pickle.dumps(memory, protocol)
-        assert len(pickled) > len(memory)
-        again = pickle.loads(pickled)
-        assert again.tobytes() == b"\7" * len(memory)
-        again.free()
-
-
 def test_host_memory_is_not_copied(gpu):
     memory = vkgdr.Memory(gpu, SIZE, kind="host")
     _, [buffer] = dumped(memory)
@@ -82,14 +72,6 @@ def test_a_subclass_keeps_its_own_reduce(gpu):
     for protocol in (2, 5):
         assert pickle.loads(pickle.dumps(Named(gpu, 8), protocol)) == "named"
     assert copy.copy(Named(gpu, 8)) == "named"
-
-
-def test_freed_memory_has_no_pickle(gpu):
-    memory = vkgdr.Memory(gpu, 8, kind="host")
-    memory.free()
-    for protocol in (2, 5):
-        with pytest.raises(vkgdr.FreedError):
-            pickle.dumps(memory, protocol)
 
 
 @pytest.mark.parametrize("kind", ["mapped", "host"])

@@ -130,48 +130,6 @@ def test_memory_of_another_process_comes_here(gpu, other, kind, live):
     assert live() == 1
 
 
-def test_memory_may_be_freed_once_it_is_sent(gpu, other, live):
-    memory = vkgdr.Memory(gpu, 5)
-    memory.copy_from_host(b"hello")
-    ours = other("""
-        assert peer.recv(1) == b"!"
-        memory = vkgdr.ipc.recv(peer, gpu)
-        peer.sendall(memory.tobytes())
-    """)
-    ours.sendall(b"!")
-    vkgdr.ipc.send(ours, memory)
-    memory.free()
-    assert live() == 0
-    assert ours.recv(5, socket.MSG_WAITALL) == b"hello"
-
-
-def test_several_memories_go_over_one_socket(gpu, other):
-    ours = other("""
-        memories = [vkgdr.ipc.recv(peer, gpu) for _ in range(5)]
-        peer.sendall(b"".join(memory.tobytes() for memory in memories))
-    """)
-    for number in range(5):
-        memory = vkgdr.Memory(gpu, 1 + number)
-        memory.memset(ord("a") + number)
-        vkgdr.ipc.send(ours, memory)
-    assert ours.recv(15, socket.MSG_WAITALL) == b"abbcccddddeeeee"
-
-
-def test_received_memory_can_be_sent_on(gpu, other, pair):
-    memory = vkgdr.Memory(gpu, 5)
-    vkgdr.ipc.send(pair[0], memory)
-    again = vkgdr.ipc.recv(pair[1], gpu)
-    ours = other("""
-        memory = vkgdr.ipc.recv(peer, gpu)
-        memory.copy_from_host(b"hello")
-        peer.sendall(b"!")
-    """)
-    vkgdr.ipc.send(ours, again)
-    assert ours.recv(1) == b"!"
-    memory.invalidate()
-    assert memory.tobytes() == again.tobytes() == b"hello"
-
-
 def test_memory_in_the_memory_of_a_process_spawned_by_multiprocessing(gpu, tmp_path, run_python):
     code = f"""
         import sys

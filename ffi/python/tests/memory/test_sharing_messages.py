@@ -13,7 +13,6 @@ import vkgdr.ipc
 from neighbours import descriptors
 
 LENGTH = 88
-OLD_MESSAGE = struct.pack("!8sQ8s", b"vkgdr\0\0\1", 5, b"mapped")
 
 
 @pytest.fixture
@@ -45,45 +44,8 @@ def test_a_message_that_is_none_is_refused(gpu, pair, message, count):
     assert descriptors() == before
 
 
-def test_a_message_of_version_1_is_refused_with_an_error_that_says_so(gpu, pair, genuine):
-    socket.send_fds(pair[1], [OLD_MESSAGE], [genuine[2]])
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match="version 1, this library has version 2: use the same vkgdr in both"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("timeout", [None, 600])
-@pytest.mark.parametrize("length", [8, LENGTH - 1])
-def test_a_message_that_ends_early_is_refused_without_a_wait_for_the_rest(gpu, pair, genuine, length, timeout):
-    pair[0].settimeout(timeout)
-    socket.send_fds(pair[1], [genuine[1][:length]], [genuine[2]])
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match=f"ends after {length} of 88 bytes"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("count", [0, 2, 4])
-def test_a_message_without_exactly_one_descriptor_is_refused(gpu, pair, genuine, count):
-    socket.send_fds(pair[1], [genuine[1]], [genuine[2]] * count)
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match="several descriptors" if count else "no descriptor"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
 @pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ((8, "16s", b"Z" * 16), "memory of the GPU 5a5a5a5a-"),
-        ((24, "16s", b"Z" * 16), "another Vulkan driver or version: 5a5a5a5a-"),
-        ((40, "<Q", 0), "0 bytes of mapped"),
-        ((40, "<Q", 1 << 63), "9223372036854775808 bytes of mapped"),
-        ((48, "<Q", 1 << 63), "in an allocation of 9223372036854775808 bytes"),
-        ((64, "<I", 3), "unknown kind 3"),
-        ((72, "<I", 99), "memory type 99"),
-    ],
+    ("change", "text"), [((8, "16s", b"Z" * 16), "memory of the GPU 5a5a5a5a-"), ((40, "<Q", 0), "0 bytes of mapped")]
 )
 def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, genuine, live, change, text):
     socket.send_fds(pair[1], [changed(genuine[1], *change)], [genuine[2]])

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 import vkgdr
-import vkgdr.memory
-import vkgdr.ops
+import vkgdr.compat.dpctl
+import vkgdr.compat.pyopencl
 from everything import MAKERS, make_one, members, refused
 
 SIZE = 4096
@@ -39,7 +39,7 @@ STILL = {
 }
 
 # Methods that do nothing once the memory is freed.
-QUIET = {"free"}
+QUIET = {"free", "release"}
 
 ARGUMENTS = {
     "as_buffer": (5,),
@@ -97,9 +97,9 @@ def test_every_protocol_of_freed_memory_raises(anything):
         "reduce": lambda m: m.__reduce__(),
         "map": vkgdr.Map,
         "source": lambda m: vkgdr.Memory(gpu, SIZE).copy_from_device(m),
-        "ops source": lambda m: vkgdr.ops.copy(vkgdr.Memory(gpu, SIZE), m),
-        "ops target": lambda m: vkgdr.ops.copy(m, vkgdr.Memory(gpu, SIZE)),
-        "ops fill": lambda m: vkgdr.ops.fill(m, b"x"),
+        "ops source": lambda m: vkgdr.compat.pyopencl.copy(vkgdr.Memory(gpu, SIZE), m),
+        "ops target": lambda m: vkgdr.compat.pyopencl.copy(m, vkgdr.Memory(gpu, SIZE)),
+        "ops fill": lambda m: vkgdr.compat.pyopencl.fill(m, b"x"),
         "host view": vkgdr.host_view,
     }
     for name, use in uses.items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import Stream
-from vkgdr import ops
+from vkgdr.compat import pyopencl as ops
 from vkgdr.pool import Allocator, Pool
 
 SIZE = 4096

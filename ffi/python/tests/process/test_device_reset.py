@@ -11,7 +11,7 @@ PRELUDE = f"""
 import sys
 sys.path.insert(0, {str(Path(simulator.__file__).parent)!r})
 import libcuda, vkgdr
-from vkgdr._source import Source
+from vkgdr.pool import Source
 cuda = libcuda.Cuda()
 
 def enter():

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import simulator
-from neighbours import first_of_path
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples" / "python"
 
@@ -35,25 +34,6 @@ def run(name, *arguments, expect=0, **environment):
     assert "Traceback" not in done.stderr, done.stderr
     assert expect != 0 or not strict or not done.stderr, done.stderr
     return done
-
-
-def test_the_program_of_the_readme_runs(capsys):
-    readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
-    code = readme.partition("```python\n")[2].partition("```")[0]
-    exec(compile(code, "README.md", "exec"), {})
-    assert capsys.readouterr().out.startswith("device pointer for kernels: 0x")
-
-
-def test_share_array_shows_both_addresses_and_that_cuda_sees_the_array():
-    output = run("share_array", "--elements", "5000").stdout
-    host, device = (int(re.search(rf"^{side} +(0x\w+)$", output, re.M)[1], 16) for side in ("host", "device"))
-    assert host != device
-    assert "NumPy     wrote 5000 numbers, sum 2497500.0" in output
-    assert "CUDA      sees the same bytes" in output
-    # The simulated driver has no kernels for them.
-    answer = r"\S" if simulator.available() else r"sum 2497500\.0|not installed|has no CUDA here"
-    assert re.search(f"^CuPy      ({answer})", output, re.M), output
-    assert re.search(f"^PyTorch   ({answer})", output, re.M), output
 
 
 def shape(line):
@@ -98,10 +78,6 @@ def test_packets_receives_every_packet_on_any_number_of_threads(threads, packets
     assert "checked   all are right" in output
 
 
-def test_packets_says_when_no_gpu_took_part(simulated):
-    assert "GB/s (simulated" in run("packets", "--packets", "10").stdout
-
-
 def test_packets_finds_a_wrong_byte():
     code = f"""
 import sys
@@ -141,55 +117,6 @@ def test_send_memory_shares_memory_with_a_program_in_rust(tmp_path):
 
 def test_send_memory_says_why_it_fails(tmp_path):
     assert "No such file" in run("send_memory", str(tmp_path / "nothing"), expect=1).stderr
-
-
-def test_pycuda_kernel_adds():
-    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    output = run("pycuda_kernel", "--elements", "1000").stdout
-    assert "NumPy     wrote 1000 pairs" in output
-    assert "pycuda    sees the same bytes" in output
-    assert "kernel    all sums are right, the last is 1498.5" in output
-
-
-@pytest.mark.parametrize(("packets", "size"), [(1, 8), (200, 2048), (300, 100)])
-def test_ring_packets_answers_every_packet(packets, size):
-    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    output = run("ring_packets", "--send", "--packets", str(packets), "--size", str(size)).stdout
-    assert f"received  {packets} packets, {packets * size} bytes, in " in output
-    assert "every answer is right" in output
-    assert re.search(r"^rate      \d+ packets/s, [\d.]+ MB/s", output, re.M)
-    assert re.search(r"^latency   [\d.]+ us at the median, [\d.]+ us at 99 of 100", output, re.M)
-
-
-def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
-    # Precedes the real one on the path.
-    (tmp_path / "pycuda").mkdir()
-    (tmp_path / "pycuda" / "__init__.py").write_text("raise ImportError('hidden')")
-    done = run("pycuda_kernel", expect=1, PYTHONPATH=first_of_path(tmp_path))
-    assert "pycuda cannot be imported (hidden): pip install pycuda" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel", "ring_packets"])
-def test_an_example_explains_itself(name):
-    output = run(name, "--help", COLUMNS="100").stdout
-    assert output.startswith(f"usage: {name}.py")
-    assert len(output.splitlines()) > 8
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("share_array", ["--elements", "0"]),
-        ("packets", ["--threads", "0"]),
-        ("packets", ["--size", "7"]),
-        ("packets", ["--packets", "x"]),
-        ("pycuda_kernel", ["--elements", "-1"]),
-        ("ring_packets", ["--size", "7"]),
-        ("share_array", ["--nonsense"]),
-    ],
-)
-def test_an_example_refuses_invalid_arguments(name, arguments):
-    assert arguments[0] in run(name, *arguments, expect=2).stderr
 
 
 @pytest.mark.parametrize("name", ["share_array", "packets"])

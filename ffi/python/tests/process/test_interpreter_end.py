@@ -97,11 +97,11 @@ AFTER_THE_CONTEXT = {
     """,
     "a pending release": """
         stream = streams.stream(); memory = vkgdr.Memory(gpu, 1 << 20, stream=stream)
-        vkgdr.ops.fill(memory, b"1", stream=stream); kept = memory.free_async(); del memory
+        vkgdr.compat.pyopencl.fill(memory, b"1", stream=stream); kept = memory.free_async(); del memory
     """,
     "a copy's event": """
         kept = vkgdr.Memory(gpu, 1 << 16)
-        event = vkgdr.ops.copy(kept, numpy.ones(1 << 16, "u1"), stream=0, is_blocking=False)
+        event = vkgdr.compat.pyopencl.copy(kept, numpy.ones(1 << 16, "u1"), stream=0, is_blocking=False)
     """,
     "a stream and an event": "kept = streams.stream(); event = streams.event(); event.record(kept)",
     "bound memory": "stream = streams.stream(); kept = vkgdr.Memory(gpu, 64, stream=stream)",
@@ -134,7 +134,7 @@ def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, ke
     code = """
         import numpy, pycuda.autoinit, vkgdr, vkgdr.pool, vkgdr.ring, vkgdr.vulkan
         from vkgdr import arrays, stream as streams
-        from vkgdr._source import Source
+        from vkgdr.pool import Source
         gpu = vkgdr.Vkgdr.open_current_context()
     """
     done = run_python("\n".join(map(textwrap.dedent, (code, AFTER_THE_CONTEXT[keep]))), SIMCUDA_LATE=late)

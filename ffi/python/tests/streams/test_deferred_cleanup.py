@@ -2,8 +2,8 @@
 
 import pytest
 import vkgdr
-from vkgdr._source import Source
 from vkgdr.arrays import defer_cleanup
+from vkgdr.pool import Source
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import BorrowedBytes, ByDlpack, Stream
-from vkgdr import _copies, _vkgdr, ops
+from vkgdr import _copies, _vkgdr
+from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
 

@@ -9,8 +9,7 @@ import pytest
 import simulator
 import vkgdr
 from neighbours import BorrowedBytes, Pinned
-from vkgdr import ops
-from vkgdr.compat import _operands
+from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
 STREAM_CAPTURE_UNSUPPORTED = 900
@@ -92,7 +91,7 @@ def test_what_a_finished_copy_was_lent_is_freed_before_memory_is_exhausted(cuda,
 def test_what_a_copy_was_lent_outlives_a_call_that_ends_early(
     cuda, memory, stream, lend, monkeypatch, early, direction, what
 ):
-    end = _operands.Queue.end
+    end = ops._Queue.end
 
     def end_early(*arguments, **keywords):
         if early == "an interrupt":
@@ -100,7 +99,7 @@ def test_what_a_copy_was_lent_outlives_a_call_that_ends_early(
         memory.free()
         return end(*arguments, **keywords)
 
-    monkeypatch.setattr(_operands.Queue, "end", end_early)
+    monkeypatch.setattr(ops._Queue, "end", end_early)
     lent = lend(what)
     seen = weakref.ref(lent)
     with cuda.hold(stream) as gate:
@@ -129,7 +128,7 @@ def test_the_pattern_of_a_fill_outlives_an_interrupt(cuda, memory, stream, monke
     native = vkgdr._vkgdr.HostBuffer
     with cuda.hold(stream) as gate, monkeypatch.context() as patched:
         patched.setattr(vkgdr._vkgdr, "HostBuffer", buffer)
-        patched.setattr(_operands.Queue, "end", interrupt)
+        patched.setattr(ops._Queue, "end", interrupt)
         with contextlib.suppress(KeyboardInterrupt):
             ops.fill(memory, bytes(range(64)), stream=stream)
         patched.undo()

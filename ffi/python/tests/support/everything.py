@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import vkgdr
-import vkgdr.memory
+from vkgdr.compat import dpctl, rmm
 
 SIZE = 4096
 
 MAKERS = {
     "Memory": lambda gpu: vkgdr.Memory(gpu, SIZE),
     "RawMemory": lambda gpu: vkgdr.RawMemory(gpu, SIZE),
-    "Region": lambda gpu: vkgdr.Memory(gpu, 2 * SIZE)[64 : 64 + SIZE],
-    "Buffer": lambda gpu: vkgdr.Buffer(size=SIZE, owner=gpu),
-    "MemoryShared": lambda gpu: vkgdr.memory.MemoryShared(SIZE, owner=gpu),
-    "MemoryHost": lambda gpu: vkgdr.memory.MemoryHost(SIZE, owner=gpu),
-    "MemoryDevice": lambda gpu: vkgdr.memory.MemoryDevice(SIZE, owner=gpu),
+    "slice": lambda gpu: vkgdr.Memory(gpu, 2 * SIZE)[64 : 64 + SIZE],
+    "Buffer": lambda gpu: rmm.Buffer(size=SIZE, owner=gpu),
+    "MemoryShared": lambda gpu: dpctl.MemoryShared(SIZE, owner=gpu),
+    "MemoryHost": lambda gpu: dpctl.MemoryHost(SIZE, owner=gpu),
+    "MemoryDevice": lambda gpu: dpctl.MemoryDevice(SIZE, owner=gpu),
+    "PooledMemory": lambda gpu: vkgdr.pool.Pool(gpu).allocate(SIZE),
     "pycuda.Memory": lambda gpu: vkgdr.pycuda.Memory(gpu, SIZE),
 }
 

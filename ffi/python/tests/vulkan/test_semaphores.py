@@ -37,7 +37,7 @@ def test_a_stream_waits_for_the_cpu_and_the_cpu_for_a_stream(cuda, shares):
     memory.memset(1)
     with Semaphore(shares) as semaphore, cuda.stream() as stream:
         semaphore.wait_on(stream, 1)
-        vkgdr.ops.fill(memory, b"\2", stream=stream)
+        vkgdr.compat.pyopencl.fill(memory, b"\2", stream=stream)
         semaphore.signal_on(stream, 2)
         assert not semaphore.wait(2, 0.02)
         assert (np.asarray(memory) == 1).all()

@@ -1,8 +1,4 @@
-"""The shapes of other libraries: `dpctl`, `rmm` and `pyopencl`.
-
-The names from before this package work, too: `vkgdr.memory` has what `dpctl` has, `vkgdr.Buffer` is in `rmm`, and
-`vkgdr.ops` has what `pyopencl` has.
-"""
+"""The shapes of other libraries: `dpctl`, `rmm` and `pyopencl`."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,3 +15,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return import_module(f"vkgdr.compat.{name}")
     raise AttributeError(f"module 'vkgdr.compat' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

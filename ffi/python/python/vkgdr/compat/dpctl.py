@@ -20,7 +20,7 @@ from __future__ import annotations
 from vkgdr._copies import device_view_of
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
-from vkgdr._object import MemoryObject, Region
+from vkgdr._memory import Memory, MemoryObject
 from vkgdr._vkgdr import MemoryView, find_id, record
 
 TYPE_CHECKING = False
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 _ENUM = {"device": 1, "shared": 2, "host": 3}
 
@@ -59,7 +64,7 @@ class _Memory(MemoryObject):
             self._allocate(size, alignment, owner)
         else:
             view, ready = _bytes_of(nbytes_or_obj)
-            found = Region._over(view)
+            found = Memory._over(view)
             if found.kind == self._kind:
                 self._share(nbytes_or_obj, view, ready)
             elif copy:
@@ -221,7 +226,7 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
         The object has no device memory, or its interface is malformed.
     """
     view, ready = _bytes_of(obj)
-    memory = _CLASSES[Region._over(view).kind]._shared(obj, view, ready)
+    memory = _CLASSES[Memory._over(view).kind]._shared(obj, view, ready)
     assert isinstance(memory, MemoryShared | MemoryHost | MemoryDevice)
     return memory
 

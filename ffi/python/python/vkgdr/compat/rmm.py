@@ -27,7 +27,7 @@ import threading
 from vkgdr import _copies, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._object import MemoryObject, Region
+from vkgdr._memory import Memory, MemoryObject
 from vkgdr._shapes import read_interface
 from vkgdr._stream_handle import handle_of, number_of
 
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Buffer"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 class Buffer(MemoryObject):
@@ -87,6 +91,8 @@ class Buffer(MemoryObject):
     # Guards the view, its capacity and the bound stream, which change together. Each buffer has its own.
     _changing = threading.RLock()
     _kind: Kind
+    _TOO_SMALL = "Argument `ary` is too small. Need space for {}. It has {}"
+    _TOO_LARGE = "Argument `ary` is too large. Need space for {}. There are {}"
 
     def __init__(
         self,
@@ -138,10 +144,10 @@ class Buffer(MemoryObject):
         if view is None:
             if host is not None:
                 host.wait_for_stream()
-                Region._over(host).invalidate()
+                Memory._over(host).invalidate()
             self._copy_from_address(address, size)
         else:
-            super().copy_from_device(Region._over(view))
+            super().copy_from_device(Memory._over(view))
 
     def _copy_from_address(self, address: int, size: int) -> None:
         import ctypes
@@ -275,7 +281,7 @@ class Buffer(MemoryObject):
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
             queue = _copies.stream_of(after, None)
-            _copies.between(Region._over(after), 0, before, queue, _copies.bound_streams(before))
+            _copies.between(Memory._over(after), 0, before, queue, _copies.bound_streams(before))
         self._view, self._capacity = after, capacity
         if size < capacity:
             self._show(size)
@@ -300,40 +306,11 @@ class Buffer(MemoryObject):
     # Copies
 
     def copy_to_host(self, ary: Any = None, stream: StreamLike | None = None, *, offset: int = 0) -> Any:
-        """Copy the bytes to the host and wait, like `MemoryObject.copy_to_host`.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `ary` is too small, not contiguous or read-only.
-        TypeError
-            `ary` has no buffer protocol.
-        """
-        size = self._size_from(offset)
-        if ary is None:
-            import numpy as np
-
-            ary = np.empty(size, np.uint8)
-        room = _vkgdr.HostBuffer(ary, True).nbytes
-        if room < size:
-            raise InvalidArgumentError(f"Argument `ary` is too small. Need space for {in_bytes(size)}. It has {room}")
-        return super().copy_to_host(ary, offset=offset, stream=stream) if size else ary
+        """Copy the bytes to the host and wait, like `MemoryObject.copy_to_host`."""
+        return super().copy_to_host(ary, offset=offset, stream=stream)
 
     def copy_from_host(self, ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy bytes from the host, wait and flush, like `MemoryObject.copy_from_host`.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `ary` is too large or not contiguous.
-        TypeError
-            `ary` has no buffer protocol.
-        """
-        room, size = self._size_from(offset), _vkgdr.HostBuffer(ary, False).nbytes
-        if size > room:
-            raise InvalidArgumentError(
-                f"Argument `ary` is too large. Need space for {in_bytes(size)}. There are {room}"
-            )
+        """Copy bytes from the host, wait and flush, like `MemoryObject.copy_from_host`."""
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
@@ -411,4 +388,4 @@ def _count(value: SupportsIndex) -> int:
 
 
 # Messages show the public name, not that of the private module.
-Buffer.__module__ = "vkgdr"
+Buffer.__module__ = "vkgdr.compat.rmm"

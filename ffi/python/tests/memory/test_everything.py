@@ -1,0 +1,227 @@
+"""What memory of every class does: facts, interfaces, copies and fills, and lifetimes."""
+
+import ctypes
+import gc
+import pickle
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import vkgdr
+from everything import MAKERS, SIZE, live, make_one
+from neighbours import KINDS, ByDlpack, Foreign, every_kind, wait_at
+
+
+@pytest.fixture(params=MAKERS)
+def anything(request):
+    yield from make_one(request)
+
+
+@pytest.fixture
+def visible(anything):
+    if anything.host_ptr is None:
+        pytest.skip("device memory")
+    return anything
+
+
+BYTES = bytes(range(256)) * (SIZE // 256)
+
+
+# ---- facts and interfaces -------------------------------------------------------------------------------------------
+
+
+def test_its_size_and_its_addresses(cuda, anything):
+    assert isinstance(anything, vkgdr.MemoryObject)
+    assert anything.nbytes == anything.size == len(anything) == anything.__sizeof__() == SIZE
+    assert sys.getsizeof(anything) >= SIZE
+    assert int(anything) == anything.device_ptr
+    assert anything.device_ptr % 64 == (anything.host_ptr or 0) % 64 == 0
+    assert anything.host_ptr != anything.device_ptr
+    assert (anything.device, anything.stream, anything.context) == (anything.owner.device, None, cuda.current())
+
+
+def test_the_cuda_array_interface_is_version_3(anything):
+    assert anything.__cuda_array_interface__ == {
+        "data": (anything.device_ptr, False),
+        "shape": (SIZE,),
+        "strides": None,
+        "typestr": "|u1",
+        "version": 3,
+        "stream": None,
+    }
+
+
+def test_both_sides_have_the_same_bytes(cuda, visible):
+    view = memoryview(visible)
+    assert (view.format, view.itemsize, view.shape, view.readonly) == ("B", 1, (SIZE,), False)
+    assert view.obj is visible
+    view[:3] = b"abc"
+    visible.flush()
+    assert cuda.read(visible.device_ptr, 3) == b"abc"
+    cuda.write(visible.device_ptr, b"1234")
+    visible.invalidate()
+    assert ctypes.string_at(visible.host_ptr, 4) == b"1234"
+    assert np.array(visible, copy=False).ctypes.data == visible.host_ptr
+    assert np.from_dlpack(visible, device="cpu").ctypes.data == visible.host_ptr
+
+
+def test_memory_without_a_host_view_says_so(gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device")
+    for error in (BufferError, TypeError, vkgdr.NoHostViewError):
+        for use in (memoryview, np.asarray, lambda m: m.buf, lambda m: m.get_host_array(), lambda m: m.map()):
+            with pytest.raises(error, match="device memory has no host view"):
+                use(memory)
+    assert memory.pending_views == memory.map_count == 0
+
+
+# ---- copies and fills -----------------------------------------------------------------------------------------------
+
+
+def test_bytes_go_to_the_host(anything):
+    anything.copy_from_host(BYTES)
+    array = anything.copy_to_host()
+    assert (array.dtype, array.shape, array.flags.owndata) == (np.uint8, (SIZE,), True)
+    assert array.tobytes() == anything.tobytes() == bytes(anything) == BYTES
+    targets = (bytearray(SIZE), memoryview(bytearray(SIZE)), np.zeros((8, SIZE // 8), "i1"), np.zeros(SIZE // 8, "f8"))
+    for target in targets:
+        assert anything.copy_to_host(target) is target
+        assert bytes(target) == BYTES
+    # A larger target keeps its rest.
+    assert anything.copy_to_host(bytearray(b"-" * 8), offset=SIZE - 5) == BYTES[-5:] + b"---"
+    copied = anything.tobytes()
+    anything.memset(0)
+    assert copied == BYTES
+
+
+def test_bytes_come_from_the_host(cuda, anything):
+    anything.memset(ord("-"))
+    for source in (b"abcde", bytearray(b"abcde"), np.frombuffer(b"abcde", "u1"), memoryview(b"abcde")):
+        assert anything.copy_from_host(source) is None
+        assert cuda.read(anything.device_ptr, 7) == b"abcde--"
+    anything.copy_from_host(np.array([1.5]), offset=SIZE - 8)
+    assert np.frombuffer(anything.tobytes()[-8:]) == 1.5
+
+
+def test_bytes_come_from_the_device(cuda, anything):
+    anything.memset(ord("-"))
+    source = vkgdr.Memory(anything.owner, 3)
+    source.copy_from_host(b"abc")
+    assert anything.copy_from_device(source) is None
+    anything.copy_from_device(source, offset=SIZE - 3)
+    assert anything.tobytes() == b"abc" + b"-" * (SIZE - 6) + b"abc"
+    anything.copy_from_device(Foreign(cuda, b"xyz"))
+    anything.copy_from_device(ByDlpack(source), offset=3)
+    assert anything.tobytes()[:7] == b"xyzabc-"
+
+
+@every_kind
+@pytest.mark.parametrize("other", KINDS)
+def test_bytes_go_between_all_kinds_and_contexts(cuda, gpu, kind, other):
+    memory = vkgdr.Memory(gpu, 5, kind=kind)
+    memory.memset(ord("-"))
+    elsewhere = cuda.create_context()
+    for owner in (gpu, vkgdr.Vkgdr(0)):
+        source = vkgdr.Memory(owner, 3, kind=other)
+        source.copy_from_host(b"abc")
+        memory.copy_from_device(source, offset=1)
+        assert memory.tobytes() == b"-abc-"
+        source.free()
+    elsewhere.destroy()
+
+
+def test_bytes_that_do_not_fit_are_refused_in_dpctls_or_rmms_words(anything):
+    with pytest.raises(vkgdr.InvalidArgumentError, match=r"(Destination object|Argument `ary`) is too small"):
+        anything.copy_to_host(bytearray(SIZE - 1))
+    for copy, larger in (
+        (anything.copy_from_host, bytes(SIZE + 1)),
+        (anything.copy_from_device, vkgdr.Memory(anything.owner, SIZE + 1)),
+    ):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=r"(Source object|Argument `ary`) is too large"):
+            copy(larger)
+
+
+def test_bytes_are_set(cuda, anything):
+    anything.memset(255)
+    assert cuda.read(anything.device_ptr, SIZE) == b"\xff" * SIZE
+    anything.memset()
+    anything.memset(ord("a"), offset=SIZE - 3)
+    anything.memset(val=ord("b"), offset=1, nbytes=2)
+    anything.memset(ord("c"), offset=3, nbytes=0)
+    assert anything.tobytes() == b"\0bb" + bytes(SIZE - 6) + b"aaa"
+    for value in (-1, 256, 10**30):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=str(value)):
+            anything.memset(value)
+
+
+ASYNCHRONOUS = {
+    "copy_to_host": lambda memory: bytes(memory.copy_to_host()),
+    "copy_from_host": lambda memory: memory.copy_from_host(b"x") or memory.tobytes(),
+    "memset": lambda memory: memory.memset(ord("x"), nbytes=1) or memory.tobytes(),
+}
+
+
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
+def test_an_operation_comes_after_the_bound_stream(cuda, anything, name):
+    with cuda.stream() as stream:
+        anything.bind_to_stream(stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(anything.device_ptr, ord("n"), SIZE, stream)
+            seen = []
+            wait_at(gate, lambda: seen.append(ASYNCHRONOUS[name](anything)), anything.context)
+        first = b"n" if name == "copy_to_host" else b"x"
+        assert seen == [first + b"n" * (SIZE - 1)]
+        anything.free()
+
+
+def test_a_copy_comes_after_the_stream_of_the_others_interface(cuda, anything):
+    with cuda.stream() as stream:
+        foreign = Foreign(cuda, b"old", stream=stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(foreign.pointer, ord("n"), 3, stream)
+            wait_at(gate, lambda: anything.copy_from_device(foreign), anything.context)
+    assert anything.tobytes()[:3] == b"nnn"
+
+
+# ---- lifetimes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_keeps_the_allocation_and_no_python_object(gpu, live):
+    for make in (np.asarray, lambda memory: np.from_dlpack(memory, device="cpu")):
+        memory = vkgdr.Memory(gpu, SIZE)
+        gone = weakref.ref(memory)
+        memory.memset(9)
+        array = make(memory)
+        assert memory.pending_views == 1
+        del memory
+        gc.collect()
+        assert live() == 1
+        assert (gone() is None) == (make is not np.asarray)
+        assert bytes(array) == b"\t" * SIZE
+        del array
+        gc.collect()
+        assert live() == 0
+
+
+def test_memory_may_go_on_another_thread(gpu):
+    before = live(gpu)
+    for name in MAKERS:
+        if name in ("RawMemory", "pycuda.Memory"):
+            continue
+        held = [MAKERS[name](gpu)]
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        assert live(gpu) == before, name
+
+
+def test_a_pickle_has_the_kind_and_the_bytes(anything):
+    anything.copy_from_host(BYTES)
+    again = pickle.loads(pickle.dumps(anything))
+    assert again.kind == anything.kind
+    assert again.device_ptr != anything.device_ptr
+    assert again.reference_obj is None
+    anything.memset(0)
+    assert again.tobytes() == BYTES
+    again.free()
