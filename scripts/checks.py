@@ -104,7 +104,8 @@ PROFILES = {
     "rebar": "memory::access memory::conformance memory::map memory::memory copy::routines copy::engine copy::policy",
     "bar256": "memory::cycles failures pool",
     "host-import-refused": "memory device failures pool stream copy::engine copy::policy interop vulkan sequences",
-    "needs-dedicated": "failures::allocate failures::release memory::conformance memory::export memory::memory vulkan sequences",
+    "needs-dedicated": """failures::allocate failures::release
+        memory::conformance memory::export memory::memory vulkan sequences""",
     "two-gpus-swapped": "device stream interop memory::contexts copy::engine pool::pool",
     "types-11": "sequences",
     "gb10": "copy memory::access memory::conformance memory::map sequences ring",
