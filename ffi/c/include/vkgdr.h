@@ -839,6 +839,18 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
 VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 
 /**
+ * Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1000 by
+ * default. Pools wait as long for memory of theirs. Holds for this handle.
+ *
+ * @param g             The GPU.
+ * @param milliseconds  The longest wait; 0 where the calling thread feeds a kernel that does not end by itself.
+ * @return A `vkgdr_status`.
+ *
+ * `g` must be NULL or a live handle.
+ */
+VKGDR_API int32_t vkgdr_device_set_shortage_timeout(vkgdr_t g, uint64_t milliseconds);
+
+/**
  * Finds the memory that contains an address.
  *
  * The memory found is one more reference to all of the memory: it keeps the memory alive, every function takes it, and freeing

@@ -5,6 +5,7 @@
 use std::ffi::c_char;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
@@ -267,6 +268,25 @@ pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> 
         let freed = unsafe { gpu(g) }?.collect();
         // SAFETY: by this function's contract.
         if count.is_null() { Ok(()) } else { unsafe { put(count, freed) } }
+    })
+}
+
+/// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1000 by
+/// default. Pools wait as long for memory of theirs. Holds for this handle.
+///
+/// @param g             The GPU.
+/// @param milliseconds  The longest wait; 0 where the calling thread feeds a kernel that does not end by itself.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_set_shortage_timeout(g: vkgdr_t, milliseconds: u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        unsafe { gpu(g) }?.set_shortage_timeout(Duration::from_millis(milliseconds));
+        Ok(())
     })
 }
 
