@@ -65,6 +65,41 @@ pub(super) trait Accesses {
     }
 }
 
+/// Methods of [`Accesses`], each a piece of assembly that moves bytes from `s` to `t`: its lines, and its other operands.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! moves {
+    ($($name:ident($($line:literal),+; $($operands:tt)+);)+) => {$(
+        #[inline(always)]
+        unsafe fn $name(target: *mut u8, source: *const u8) {
+            // SAFETY: by the trait's contract.
+            unsafe {
+                asm!($($line,)+ s = in(reg) source, t = in(reg) target, $($operands)+, options(nostack, preserves_flags));
+            }
+        }
+    )+};
+}
+/// [`Accesses::STORE`] of 16 bytes, and [`Accesses::store`]: the class of a register for each width, a load to it and a store from it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! stores {
+    ($($width:pat => $class:ident, $load:literal, $store:literal;)+) => {
+        const STORE: usize = 16;
+
+        #[inline(always)]
+        unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
+            debug_assert!(width.is_power_of_two() && width <= 16);
+            match width {$(
+                // SAFETY: by the trait's contract.
+                $width => unsafe {
+                    asm!($load, $store, v = out($class) _, s = in(reg) source, t = in(reg) target,
+                        options(nostack, preserves_flags));
+                },
+            )+}
+        }
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use {moves, stores};
+
 /// The accesses of every architecture: byte atomics, the only ones in Rust that may race with accesses of any width.
 pub(super) struct Portable;
 
@@ -96,43 +131,22 @@ impl Accesses for Portable {
 #[inline(never)]
 pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
     const { assert!(A::STORE.is_power_of_two() && A::STORE < LINE) };
-    let (len, mut done) = (source.len(), 0);
-    let address = |done| target.addr() + done;
-    /// Stores the next bytes: a number that is left and to which the place is aligned, or a line.
-    macro_rules! store {
-        ($store:ident($($width:expr)?), $len:expr) => {
-            // SAFETY: within the bytes on both sides, and aligned, as each use of this macro says.
-            unsafe { A::$store($($width,)? target.wrapping_add(done), source.as_ptr().wrapping_add(done)) };
-            done += $len;
-        };
-    }
-    /// One store of each width less than `STORE` of which the number has the bit.
-    macro_rules! stores {
-        ($($width:literal)*, $number:expr) => {$(
-            if $width < A::STORE && $number & $width != 0 && len - done >= $width {
-                store!(store($width), $width);
-            }
-        )*};
-    }
-    if !address(done).is_multiple_of(LINE) {
-        // Aligned: the smaller bits of the address are stored.
-        stores!(1 2 4 8 16, address(done));
-        while !address(done).is_multiple_of(LINE) && len - done >= A::STORE {
-            // Aligned: so much would not be left otherwise.
-            store!(store(A::STORE), A::STORE);
+    let (mut to, mut from, mut left) = (target, source.as_ptr(), source.len());
+    loop {
+        while left >= LINE && to.addr().is_multiple_of(LINE) {
+            // SAFETY: a line begins here, and is left.
+            unsafe { A::store_line(to, from) };
+            (to, from, left) = (to.wrapping_add(LINE), from.wrapping_add(LINE), left - LINE);
         }
+        if left == 0 {
+            return;
+        }
+        // The widest store to which the place is aligned and for which bytes are left.
+        let width = (1 << (to.addr() | A::STORE).trailing_zeros()).min(1 << left.ilog2());
+        // SAFETY: aligned and within the bytes on both sides, as chosen above.
+        unsafe { A::store(width, to, from) };
+        (to, from, left) = (to.wrapping_add(width), from.wrapping_add(width), left - width);
     }
-    while len - done >= LINE {
-        // Aligned: the loop above has ended although `STORE` bytes are left.
-        store!(store_line(), LINE);
-    }
-    while len - done >= A::STORE {
-        // Aligned as above, or by the lines.
-        store!(store(A::STORE), A::STORE);
-    }
-    // Aligned: the widths fall by powers of two.
-    stores!(16 8 4 2 1, len - done);
-    debug_assert_eq!(done, len);
 }
 
 /// Copies the shared bytes at `source` to `target`, in any order, and orders nothing.

@@ -3,74 +3,29 @@
 
 use std::arch::asm;
 
-use super::accesses::Accesses;
+use super::accesses::{Accesses, moves, stores};
 
 pub(super) struct Neon;
 
 impl Accesses for Neon {
     const LOAD: usize = 16;
-    const STORE: usize = 16;
-
-    #[inline(always)]
-    unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        macro_rules! moved {
-            ($class:ident, $load:literal, $store:literal) => {
-                // SAFETY: by the trait's contract.
-                unsafe {
-                    asm!($load, $store, v = out($class) _, s = in(reg) source, t = in(reg) target,
-                        options(nostack, preserves_flags));
-                }
-            };
-        }
-        debug_assert!(width.is_power_of_two() && width <= 16);
-        match width {
-            1 => moved!(reg, "ldrb {v:w}, [{s}]", "strb {v:w}, [{t}]"),
-            2 => moved!(reg, "ldrh {v:w}, [{s}]", "strh {v:w}, [{t}]"),
-            4 => moved!(reg, "ldr {v:w}, [{s}]", "str {v:w}, [{t}]"),
-            8 => moved!(reg, "ldr {v}, [{s}]", "str {v}, [{t}]"),
-            _ => moved!(vreg, "ldr {v:q}, [{s}]", "str {v:q}, [{t}]"),
-        }
+    stores! {
+        1 => reg, "ldrb {v:w}, [{s}]", "strb {v:w}, [{t}]";
+        2 => reg, "ldrh {v:w}, [{s}]", "strh {v:w}, [{t}]";
+        4 => reg, "ldr {v:w}, [{s}]", "str {v:w}, [{t}]";
+        8 => reg, "ldr {v}, [{s}]", "str {v}, [{t}]";
+        _ => vreg, "ldr {v:q}, [{s}]", "str {v:q}, [{t}]";
     }
-
-    #[inline(always)]
-    unsafe fn store_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!(
-                "ldp {a:q}, {b:q}, [{s}]",
-                "ldp {c:q}, {d:q}, [{s}, 32]",
-                "stnp {a:q}, {b:q}, [{t}]",
-                "stnp {c:q}, {d:q}, [{t}, 32]",
-                s = in(reg) source, t = in(reg) target,
-                a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!("ldr {v:q}, [{s}]", "str {v:q}, [{t}]", v = out(vreg) _, s = in(reg) source, t = in(reg) target,
-                options(nostack, preserves_flags));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!(
-                "ldnp {a:q}, {b:q}, [{s}]",
-                "ldnp {c:q}, {d:q}, [{s}, 32]",
-                "stp {a:q}, {b:q}, [{t}]",
-                "stp {c:q}, {d:q}, [{t}, 32]",
-                s = in(reg) source, t = in(reg) target,
-                a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _,
-                options(nostack, preserves_flags),
-            );
-        }
+    moves! {
+        store_line(
+            "ldp {a:q}, {b:q}, [{s}]", "ldp {c:q}, {d:q}, [{s}, 32]", "stnp {a:q}, {b:q}, [{t}]", "stnp {c:q}, {d:q}, [{t}, 32]";
+            a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _
+        );
+        load("ldr {v:q}, [{s}]", "str {v:q}, [{t}]"; v = out(vreg) _);
+        load_line(
+            "ldnp {a:q}, {b:q}, [{s}]", "ldnp {c:q}, {d:q}, [{s}, 32]", "stp {a:q}, {b:q}, [{t}]", "stp {c:q}, {d:q}, [{t}, 32]";
+            a = out(vreg) _, b = out(vreg) _, c = out(vreg) _, d = out(vreg) _
+        );
     }
 }
 

@@ -6,33 +6,20 @@
 
 use std::arch::asm;
 
-use super::accesses::Accesses;
+use super::accesses::{Accesses, moves, stores};
 use crate::allocation::LINE;
 
-/// Stores 1, 2, 4, 8 or 16 bytes, for every x86-64 CPU.
-///
-/// # Safety
-///
-/// The bytes must be mapped on both sides, and `target` be aligned to `width`.
-#[inline(always)]
-unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-    macro_rules! moved {
-        ($class:ident, $load:literal, $store:literal) => {
-            // SAFETY: by this function's contract.
-            unsafe {
-                asm!($load, $store, v = out($class) _, s = in(reg) source, t = in(reg) target,
-                    options(nostack, preserves_flags));
-            }
-        };
-    }
-    debug_assert!(width.is_power_of_two() && width <= 16);
-    match width {
-        1 => moved!(reg_byte, "mov {v}, byte ptr [{s}]", "mov byte ptr [{t}], {v}"),
-        2 => moved!(reg, "mov {v:x}, word ptr [{s}]", "mov word ptr [{t}], {v:x}"),
-        4 => moved!(reg, "mov {v:e}, dword ptr [{s}]", "mov dword ptr [{t}], {v:e}"),
-        8 => moved!(reg, "mov {v}, qword ptr [{s}]", "mov qword ptr [{t}], {v}"),
-        _ => moved!(xmm_reg, "movups {v}, [{s}]", "movaps [{t}], {v}"),
-    }
+/// The stores of every x86-64 CPU.
+macro_rules! narrow_stores {
+    () => {
+        stores! {
+            1 => reg_byte, "mov {v}, byte ptr [{s}]", "mov byte ptr [{t}], {v}";
+            2 => reg, "mov {v:x}, word ptr [{s}]", "mov word ptr [{t}], {v:x}";
+            4 => reg, "mov {v:e}, dword ptr [{s}]", "mov dword ptr [{t}], {v:e}";
+            8 => reg, "mov {v}, qword ptr [{s}]", "mov qword ptr [{t}], {v}";
+            _ => xmm_reg, "movups {v}, [{s}]", "movaps [{t}], {v}";
+        }
+    };
 }
 
 /// SSE4.1: 16 bytes at a time.
@@ -40,111 +27,46 @@ pub(super) struct Sse41;
 
 impl Accesses for Sse41 {
     const LOAD: usize = 16;
-    const STORE: usize = 16;
-
-    #[inline(always)]
-    unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe { store(width, target, source) };
+    narrow_stores!();
+    moves! {
+        load("movdqa {v}, [{s}]", "movups [{t}], {v}"; v = out(xmm_reg) _);
+        load_line(
+            "movntdqa {a}, [{s}]", "movntdqa {b}, [{s} + 16]", "movntdqa {c}, [{s} + 32]", "movntdqa {d}, [{s} + 48]",
+            "movups [{t}], {a}", "movups [{t} + 16], {b}", "movups [{t} + 32], {c}", "movups [{t} + 48], {d}";
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _
+        );
     }
+}
 
-    #[inline(always)]
-    unsafe fn load(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!("movdqa {v}, [{s}]", "movups [{t}], {v}", v = out(xmm_reg) _, s = in(reg) source,
-                t = in(reg) target, options(nostack, preserves_flags));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!(
-                "movntdqa {a}, [{s}]",
-                "movntdqa {b}, [{s} + 16]",
-                "movntdqa {c}, [{s} + 32]",
-                "movntdqa {d}, [{s} + 48]",
-                "movups [{t}], {a}",
-                "movups [{t} + 16], {b}",
-                "movups [{t} + 32], {c}",
-                "movups [{t} + 48], {d}",
-                s = in(reg) source, t = in(reg) target,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack, preserves_flags),
+/// [`moves!`] by YMM registers. Each ends with VZEROUPPER, which spares the SSE code after it a transition penalty, and names
+/// the registers that it clears as overwritten.
+macro_rules! ymm_moves {
+    ($($name:ident($($line:literal),+);)+) => {
+        moves! {$(
+            $name(
+                $($line,)+ "vzeroupper";
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _
             );
-        }
-    }
+        )+}
+    };
 }
 
 /// AVX2: 32 bytes at a time.
 pub(super) struct Avx2;
 
-/// Each piece of assembly ends with VZEROUPPER, which spares the SSE code after it a transition penalty, and names the
-/// registers that it clears as overwritten.
-macro_rules! avx {
-    ($($line:literal,)* ; $($operands:tt)*) => {
-        asm!(
-            $($line,)*
-            "vzeroupper",
-            $($operands)*
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-            options(nostack, preserves_flags),
-        )
-    };
-}
-
 impl Accesses for Avx2 {
     const LOAD: usize = 32;
-    const STORE: usize = 16;
-
-    #[inline(always)]
-    unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe { store(width, target, source) };
-    }
-
-    #[inline(always)]
-    unsafe fn store_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            avx!(
-                "vmovups ymm0, [{s}]",
-                "vmovups ymm1, [{s} + 32]",
-                "vmovntdq [{t}], ymm0",
-                "vmovntdq [{t} + 32], ymm1",
-                ; s = in(reg) source, t = in(reg) target,
-            );
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            avx!(
-                "vmovdqa ymm0, [{s}]",
-                "vmovups [{t}], ymm0",
-                ; s = in(reg) source, t = in(reg) target,
-            );
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            avx!(
-                "vmovntdqa ymm0, [{s}]",
-                "vmovntdqa ymm1, [{s} + 32]",
-                "vmovups [{t}], ymm0",
-                "vmovups [{t} + 32], ymm1",
-                ; s = in(reg) source, t = in(reg) target,
-            );
-        }
+    narrow_stores!();
+    ymm_moves! {
+        store_line(
+            "vmovups ymm0, [{s}]", "vmovups ymm1, [{s} + 32]", "vmovntdq [{t}], ymm0", "vmovntdq [{t} + 32], ymm1"
+        );
+        load("vmovdqa ymm0, [{s}]", "vmovups [{t}], ymm0");
+        load_line(
+            "vmovntdqa ymm0, [{s}]", "vmovntdqa ymm1, [{s} + 32]", "vmovups [{t}], ymm0", "vmovups [{t} + 32], ymm1"
+        );
     }
 }
 
@@ -155,39 +77,11 @@ pub(super) struct Avx512;
 
 impl Accesses for Avx512 {
     const LOAD: usize = 64;
-    const STORE: usize = 16;
-
-    #[inline(always)]
-    unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe { store(width, target, source) };
-    }
-
-    #[inline(always)]
-    unsafe fn store_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!("vmovups zmm16, [{s}]", "vmovntdq [{t}], zmm16", s = in(reg) source, t = in(reg) target,
-                out("zmm16") _, options(nostack, preserves_flags));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!("vmovdqa64 zmm16, [{s}]", "vmovups [{t}], zmm16", s = in(reg) source, t = in(reg) target,
-                out("zmm16") _, options(nostack, preserves_flags));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_line(target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract.
-        unsafe {
-            asm!("vmovntdqa zmm16, [{s}]", "vmovups [{t}], zmm16", s = in(reg) source, t = in(reg) target,
-                out("zmm16") _, options(nostack, preserves_flags));
-        }
+    narrow_stores!();
+    moves! {
+        store_line("vmovups zmm16, [{s}]", "vmovntdq [{t}], zmm16"; out("zmm16") _);
+        load("vmovdqa64 zmm16, [{s}]", "vmovups [{t}], zmm16"; out("zmm16") _);
+        load_line("vmovntdqa zmm16, [{s}]", "vmovups [{t}], zmm16"; out("zmm16") _);
     }
 
     /// One load, and one store under a mask of the wanted bytes. The bytes around them may be unmapped: masked bytes cause
