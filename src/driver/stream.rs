@@ -119,9 +119,12 @@ impl Drop for OwnedStream {
 
 /// A value that a fill repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FillPattern {
+pub enum FillPattern {
+    /// A byte.
     One(u8),
+    /// Two bytes.
     Two(u16),
+    /// Four bytes.
     Four(u32),
 }
 

@@ -207,22 +207,7 @@ impl StreamRef {
         self.unless_empty(len, |c| unsafe { c.copy_between_contexts(to, (from, from_context), len, self.raw()) })
     }
 
-    /// Writes a byte `count` times. A count of 0 writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// The driver's errors, and [`Error::Forked`].
-    ///
-    /// # Safety
-    ///
-    /// The stream must be alive. Until the stream has finished the fill, `count` values must be valid at `to` in the
-    /// stream's context, and nothing else may use them.
-    pub unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize) -> Result<()> {
-        // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::One(value), count, self.raw()) })
-    }
-
-    /// Writes a 2-byte value `count` times, starting at an address that is a multiple of 2.
+    /// Writes a value `count` times, starting at an address that is a multiple of its size. A count of 0 writes nothing.
     ///
     /// # Errors
     ///
@@ -230,24 +215,11 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// See [`fill_u8`](Self::fill_u8).
-    pub unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize) -> Result<()> {
+    /// The stream must be alive. Until the stream has finished the fill, `count` values must be valid at `to` in the
+    /// stream's context, and nothing else may use them.
+    pub unsafe fn fill(&self, to: CUdeviceptr, value: FillPattern, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::Two(value), count, self.raw()) })
-    }
-
-    /// Writes a 4-byte value `count` times, starting at an address that is a multiple of 4.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`fill_u16`](Self::fill_u16).
-    ///
-    /// # Safety
-    ///
-    /// See [`fill_u8`](Self::fill_u8).
-    pub unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize) -> Result<()> {
-        // SAFETY: by this method's contract.
-        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, FillPattern::Four(value), count, self.raw()) })
+        self.unless_empty(count, |cuda| unsafe { cuda.fill(to, value, count, self.raw()) })
     }
 
     /// Runs `work` with the stream's context current.

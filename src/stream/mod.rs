@@ -16,7 +16,10 @@ use crate::driver::stream::RawEvent;
 use crate::report::report;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]
-pub use copy::{CopyPtr, Extent, PitchedPtr};
+pub use {
+    crate::driver::stream::FillPattern,
+    copy::{CopyPtr, Extent, PitchedPtr},
+};
 
 /// A CUDA stream that the caller owns and keeps alive.
 ///
@@ -109,7 +112,10 @@ impl StreamRef {
     ///
     /// The driver's errors, `CUDA_ERROR_CONTEXT_IS_DESTROYED` for either context, and [`Error::Forked`].
     pub fn wait(&self, event: &Event) -> Result<()> {
-        event.check_alive_from(self.context)?;
+        if event.context != self.context {
+            // Fails if it was destroyed.
+            event.context.run(|| Ok(()))?;
+        }
         // SAFETY: the event lives, since its context does; the stream lives by the constructors' contract.
         self.context.run(|| unsafe { cuda()?.stream_wait_event(self.raw(), event.raw()) })
     }
@@ -147,14 +153,7 @@ impl Event {
     }
 
     /// Whether the event is complete or never will be: its context was destroyed or is broken, or this process is a
-    /// forked child. False for temporary errors, such as those during a stream capture.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.is_complete().unwrap_or_else(|error| error.ends_all_work() || matches!(error, Error::Forked))
-    }
-
-    /// As [`is_over`](Self::is_over), for what waits for the event: logs a temporary error.
+    /// forked child. False for temporary errors, such as those during a stream capture, which it logs.
     pub(crate) fn releases(&self) -> bool {
         self.is_complete().unwrap_or_else(|error| {
             report!(Debug, "a deferred free: {error}");
@@ -175,19 +174,6 @@ impl Event {
     #[must_use]
     pub fn raw(&self) -> CUevent {
         self.event.raw()
-    }
-
-    /// The context that the event belongs to.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn context(&self) -> CUcontext {
-        self.context.raw()
-    }
-
-    /// Fails if the event's context was destroyed. `here` is not checked: the caller enters it next.
-    fn check_alive_from(&self, here: Context) -> Result<()> {
-        if self.context == here { Ok(()) } else { self.context.run(|| Ok(())) }
     }
 }
 

@@ -13,7 +13,7 @@ use support::cuda::Stream;
 use support::driver::rounds;
 use support::state::State;
 use support::{Random, Result, child, device_read, host_write, pattern, simcuda};
-use vkgdr::{CopyPolicy, CopyPtr, Extent, Memory, MemoryKind, OpenFlags, PitchedPtr, Pool, PoolOptions};
+use vkgdr::{CopyPolicy, CopyPtr, Extent, FillPattern, Memory, MemoryKind, OpenFlags, PitchedPtr, Pool, PoolOptions};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
@@ -83,7 +83,7 @@ fn work_for_ever() -> Result {
         // SAFETY: as above.
         let work = unsafe { memory.stream(stream.raw()) }?;
         // SAFETY: within the memory, whose release waits.
-        unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
+        unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
         let chunks: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
         drop((memory.export_fd()?, chunks, memory));
     }
@@ -136,7 +136,7 @@ fn copy_for_ever(way: &str) -> Result {
                 // SAFETY: both have the bytes, and the stream is waited for.
                 unsafe { work.copy(PitchedPtr::linear(to), PitchedPtr::linear(from), Extent::linear(LARGE)) }?;
                 // SAFETY: as above.
-                unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
+                unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
                 work.synchronize()?;
             }
         }

@@ -10,8 +10,8 @@ use support::ledger::Live;
 use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
-    CopyPolicy, CopyPtr, DropPolicy, Error, Extent, MapMode, Memory, MemoryKind, OpenFlags, PitchedPtr, RawMemory,
-    StreamRef, Vkgdr,
+    CopyPolicy, CopyPtr, DropPolicy, Error, Extent, FillPattern, MapMode, Memory, MemoryKind, OpenFlags, PitchedPtr,
+    RawMemory, StreamRef, Vkgdr,
 };
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -90,11 +90,11 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
             // SAFETY: refused.
             assert_forked(unsafe { stream_ref.copy(side, side, Extent::linear(len)) }, "copy");
             // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill_u8(memory.device_ptr(), 0, len) }, "fill_u8");
+            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::One(0), len) }, "fill_u8");
             // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill_u16(memory.device_ptr(), 0, len) }, "fill_u16");
+            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::Two(0), len) }, "fill_u16");
             // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill_u32(memory.device_ptr(), 0, len) }, "fill_u32");
+            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::Four(0), len) }, "fill_u32");
             let (to, from) = (memory.device_ptr(), coherent.device_ptr());
             // SAFETY: refused.
             let copied = unsafe { stream_ref.copy_between_contexts(to, from, coherent.context(), len) };

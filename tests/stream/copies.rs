@@ -7,7 +7,7 @@ use support::cuda::{Context, Stream, no_context};
 use support::ledger::Calls;
 use support::{Random, Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::{CopyPtr, Error, Extent, Memory, MemoryKind, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
+use vkgdr::{CopyPtr, Error, Extent, FillPattern, Memory, MemoryKind, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -133,11 +133,11 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
     // SAFETY: nothing is copied.
     unsafe { stream.copy_between_contexts(1, 1, memory.context(), 0) }?;
     // SAFETY: nothing is filled.
-    unsafe { stream.fill_u8(1, 0, 0) }?;
+    unsafe { stream.fill(1, FillPattern::One(0), 0) }?;
     // SAFETY: as above.
-    unsafe { stream.fill_u16(1, 0, 0) }?;
+    unsafe { stream.fill(1, FillPattern::Two(0), 0) }?;
     // SAFETY: as above.
-    unsafe { stream.fill_u32(1, 0, 0) }?;
+    unsafe { stream.fill(1, FillPattern::Four(0), 0) }?;
     calls.into_iter().for_each(|calls| calls.assert(0, "nothing to do"));
     Ok(())
 }
@@ -179,11 +179,11 @@ fn fills_repeat_values_of_every_width() -> Result {
     memory.flush(..)?;
     let at = |offset: u64| memory.device_ptr() + offset;
     // SAFETY: within the memory, which is otherwise unused.
-    unsafe { stream.fill_u8(at(1), 0x22, 5) }?;
+    unsafe { stream.fill(at(1), FillPattern::One(0x22), 5) }?;
     // SAFETY: as above.
-    unsafe { stream.fill_u16(at(8), 0x3344, 3) }?;
+    unsafe { stream.fill(at(8), FillPattern::Two(0x3344), 3) }?;
     // SAFETY: as above.
-    unsafe { stream.fill_u32(at(16), 0x5566_7788, 2) }?;
+    unsafe { stream.fill(at(16), FillPattern::Four(0x5566_7788), 2) }?;
     stream.synchronize()?;
     let expected = [
         &[0x11, 0x22, 0x22, 0x22, 0x22, 0x22, 0x11, 0x11][..],

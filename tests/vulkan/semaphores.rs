@@ -8,7 +8,7 @@ use support::state::State;
 use support::{Result, assert_says, host_read, refused, simcuda, skip};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::Semaphore;
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
+use vkgdr::{Error, FillPattern, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
 use crate::open;
 
@@ -65,7 +65,7 @@ fn a_stream_waits_for_the_cpu_and_the_cpu_for_a_stream() -> Result {
     let semaphore = Semaphore::new(&gpu, 3)?;
     semaphore.wait_on(&on, 4)?;
     // SAFETY: within the memory.
-    unsafe { on.fill_u8(memory.device_ptr(), 2, 64) }?;
+    unsafe { on.fill(memory.device_ptr(), FillPattern::One(2), 64) }?;
     // SAFETY: more than any value before.
     unsafe { semaphore.signal_on(&on, 5) }?;
     std::thread::sleep(MOMENT);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use vkgdr::{CopyPtr, Extent, Memory, PitchedPtr, StreamRef};
+use vkgdr::{CopyPtr, Extent, FillPattern, Memory, PitchedPtr, StreamRef};
 
 use crate::allocation::{Allocation, Bytes};
 use crate::error::{Failure, Result, in_bytes};
@@ -296,11 +296,11 @@ pub(crate) fn fill(
     }
     submit(py, &[view], stream, Vec::new(), wait, |queue| match *pattern {
         // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
-        [a] => Ok(unsafe { queue.fill_u8(to, a, count) }?),
+        [a] => Ok(unsafe { queue.fill(to, FillPattern::One(a), count) }?),
         // SAFETY: as above, and aligned.
-        [a, b] => Ok(unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) }?),
+        [a, b] => Ok(unsafe { queue.fill(to, FillPattern::Two(u16::from_ne_bytes([a, b])), count) }?),
         // SAFETY: as above.
-        [a, b, c, d] => Ok(unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) }?),
+        [a, b, c, d] => Ok(unsafe { queue.fill(to, FillPattern::Four(u32::from_ne_bytes([a, b, c, d])), count) }?),
         _ => Err(Failure::Invalid(format!("the pattern has {width}: CUDA fills with 1, 2 or 4"))),
     })
 }

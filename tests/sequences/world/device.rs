@@ -10,7 +10,7 @@ use support::{Result, device_read, pattern};
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{CopyPtr, Extent, PitchedPtr, StreamRef};
+use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use super::World;
 use super::item::{Item, Site};
@@ -192,7 +192,6 @@ impl World {
         match step.choice % 4 {
             0 => event.synchronize()?,
             1 => drop(event.is_complete()?),
-            2 => drop(event.is_over()),
             _ => {}
         }
         Ok(true)
@@ -255,11 +254,11 @@ impl World {
         let value = [step.choice, step.second, 7, 9];
         match unit {
             // SAFETY: as for an upload.
-            1 => unsafe { stream.fill_u8(to, value[0], count) }?,
+            1 => unsafe { stream.fill(to, FillPattern::One(value[0]), count) }?,
             // SAFETY: as for an upload.
-            2 => unsafe { stream.fill_u16(to, u16::from_ne_bytes([value[0], value[1]]), count) }?,
+            2 => unsafe { stream.fill(to, FillPattern::Two(u16::from_ne_bytes([value[0], value[1]])), count) }?,
             // SAFETY: as for an upload.
-            _ => unsafe { stream.fill_u32(to, u32::from_ne_bytes(value), count) }?,
+            _ => unsafe { stream.fill(to, FillPattern::Four(u32::from_ne_bytes(value)), count) }?,
         }
         self.items[index].note(&range, &value[..unit].repeat(count));
         self.began(number, index)?;
