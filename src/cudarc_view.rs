@@ -10,6 +10,7 @@ use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, D
 use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
+use crate::memory::UsedStream;
 use crate::{Error, Memory, Result};
 
 /// The slice behind a memory's views, made with the first of them.
@@ -100,7 +101,8 @@ impl Memory {
     /// The number of elements of a view on `stream`.
     fn count_for_view<T>(&self, stream: &Arc<CudaStream>) -> Result<usize> {
         fork::check()?;
-        self.inner().record_view(stream)?;
+        let used = UsedStream::shared(stream, self.inner().context())?;
+        self.inner().uses.lock().record_view(used);
         let (address, unit) = (self.device_ptr(), align_of::<T>());
         if !address.is_multiple_of(unit as u64) {
             let value = usize::try_from(address).expect("usize has 64 bits");

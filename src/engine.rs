@@ -78,23 +78,15 @@ pub(crate) struct SharedThresholds {
 }
 
 impl SharedThresholds {
+    #[inline]
     pub(crate) fn get(&self) -> CopyThresholds {
-        CopyThresholds { read: self.read(), write: self.write() }
+        let [read, write] = [&self.read, &self.write].map(|value| value.load(Ordering::Relaxed));
+        CopyThresholds { read, write }
     }
 
     pub(crate) fn set(&self, thresholds: CopyThresholds) {
         self.read.store(thresholds.read, Ordering::Relaxed);
         self.write.store(thresholds.write, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn read(&self) -> usize {
-        self.read.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn write(&self) -> usize {
-        self.write.load(Ordering::Relaxed)
     }
 }
 
@@ -114,9 +106,6 @@ pub(crate) struct CopyEngines {
 
 type Shared = Arc<Lock<ContextEngine>>;
 
-/// The end of a copy.
-pub(crate) type Copied = std::result::Result<(), Failure>;
-
 /// Why a copy failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -131,7 +120,11 @@ pub(crate) enum Failure {
 impl CopyEngines {
     /// Runs `copy` with the context's engine, in that context. After an `Unfinished` failure the device may use the copy's bytes
     /// until the context has been waited for.
-    pub(crate) fn run(&self, context: Context, copy: impl FnOnce(&mut ContextEngine) -> Result<()>) -> Copied {
+    pub(crate) fn run(
+        &self,
+        context: Context,
+        copy: impl FnOnce(&mut ContextEngine) -> Result<()>,
+    ) -> std::result::Result<(), Failure> {
         let mut failed = Failure::Unavailable as fn(_) -> _;
         let result = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
@@ -199,14 +192,10 @@ impl Drop for CopyEngines {
         for (context, engine) in self.engines.get_mut().drain(..) {
             // A context of `cuCtxCreate` may be gone: its owner need not keep it for the handle, whose memory in it is gone.
             let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
-            if may_be_gone {
-                engine.lock().leave();
-                continue;
-            }
-            match context.try_enter() {
-                Ok(Entered::Current(_)) => drop(engine),
-                Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => engine.lock().abandon(),
-                Err(_) => engine.lock().leave(),
+            match (!may_be_gone).then(|| context.try_enter()) {
+                Some(Ok(Entered::Current(_))) => drop(engine),
+                Some(Ok(Entered::Destroyed(_) | Entered::ShutDown(_))) => engine.lock().leave(true),
+                Some(Err(_)) | None => engine.lock().leave(false),
             }
         }
     }
@@ -286,8 +275,14 @@ impl ContextEngine {
         if is_pinned(source) && self.copy_directly(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })? {
             return Ok(());
         }
-        // SAFETY: by this method's contract.
-        let written = unsafe { self.write_through_buffers(to, source) };
+        let written = segments(source.len()).try_for_each(|(buffer, bytes)| {
+            self.wait(buffer)?;
+            let (to, from) = (to + bytes.start as u64, &source[bytes]);
+            // SAFETY: the buffer has room, and is not busy.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.page(buffer).as_ptr(), from.len()) };
+            // SAFETY: the buffer stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
+            self.start(buffer, |queue, page| unsafe { queue.copy_to_device(to, page, from.len()) })
+        });
         let waited = self.wait_for_all();
         written.and(waited)
     }
@@ -307,21 +302,6 @@ impl ContextEngine {
         finished.map(|()| started.is_ok())
     }
 
-    /// # Safety
-    ///
-    /// The contract of [`write`](Self::write), until [`wait_for_all`](Self::wait_for_all).
-    unsafe fn write_through_buffers(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
-        for (buffer, bytes) in segments(source.len()) {
-            self.wait(buffer)?;
-            let (to, from) = (to + bytes.start as u64, &source[bytes]);
-            // SAFETY: the buffer has room, and is not busy.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.page(buffer).as_ptr(), from.len()) };
-            // SAFETY: the buffer stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
-            self.start(buffer, |queue, page| unsafe { queue.copy_to_device(to, page, from.len()) })?;
-        }
-        Ok(())
-    }
-
     /// Copies from the device to `target`, and waits.
     ///
     /// # Safety
@@ -334,33 +314,26 @@ impl ContextEngine {
         if is_pinned(target) && self.copy_directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
             return Ok(());
         }
-        // SAFETY: by this method's contract.
-        let copied = unsafe { self.read_through_buffers(from, target) };
-        let waited = self.wait_for_all();
-        copied.and(waited)
-    }
-
-    /// # Safety
-    ///
-    /// The contract of [`read`](Self::read), until [`wait_for_all`](Self::wait_for_all).
-    unsafe fn read_through_buffers(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
         let start = |engine: &mut Self, (buffer, bytes): (usize, Range<usize>)| {
             let from = from + bytes.start as u64;
             // SAFETY: the buffer has room, and the bytes at `from` are valid by this method's contract.
             engine.start(buffer, |queue, page| unsafe { queue.copy_to_host(page, from, bytes.len()) })
         };
-        let mut ahead = segments(target.len());
+        let mut ahead = segments(len);
         // A copy to each buffer is under way before the first is emptied.
-        ahead.by_ref().take(BUFFERS).try_for_each(|segment| start(self, segment))?;
-        for (buffer, bytes) in segments(target.len()) {
-            self.wait(buffer)?;
-            let (page, to) = (self.page(buffer), &mut target[bytes]);
-            // SAFETY: the buffer has the bytes, and is not busy.
-            unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), to.len()) };
-            // The next segment goes to the buffer that was just emptied.
-            ahead.next().map_or(Ok(()), |segment| start(self, segment))?;
-        }
-        Ok(())
+        let begun = ahead.by_ref().take(BUFFERS).try_for_each(|segment| start(self, segment));
+        let copied = begun.and_then(|()| {
+            segments(len).try_for_each(|(buffer, bytes)| {
+                self.wait(buffer)?;
+                let (page, to) = (self.page(buffer), &mut target[bytes]);
+                // SAFETY: the buffer has the bytes, and is not busy.
+                unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), to.len()) };
+                // The next segment goes to the buffer that was just emptied.
+                ahead.next().map_or(Ok(()), |segment| start(self, segment))
+            })
+        });
+        let waited = self.wait_for_all();
+        copied.and(waited)
     }
 
     /// Fills `len` bytes on the device, and waits.
@@ -409,22 +382,11 @@ impl ContextEngine {
         self.buffers.iter().any(|buffer| buffer.busy)
     }
 
-    /// Leaves everything to the context and the process.
-    fn leave(&mut self) {
-        self.forget_streams();
-        self.pages.leave();
-    }
-
-    /// Forgets the CUDA objects that were destroyed with the context.
-    fn abandon(&mut self) {
-        self.forget_streams();
-        self.pages.abandon();
-    }
-
-    fn forget_streams(&mut self) {
-        self.buffers.drain(..).for_each(|buffer| {
-            let _ = ManuallyDrop::new(buffer);
-        });
+    /// Leaves everything to the context and the process, but for the pages of a context that was destroyed, and with it the
+    /// CUDA objects.
+    fn leave(&mut self, is_destroyed: bool) {
+        self.buffers.drain(..).for_each(|buffer| _ = ManuallyDrop::new(buffer));
+        if is_destroyed { self.pages.abandon() } else { self.pages.leave() }
     }
 }
 

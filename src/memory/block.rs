@@ -5,21 +5,18 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::{Memory, UsedStream, Uses};
 use crate::access::copy::CopyRoutine;
 use crate::allocation::Allocation;
-#[cfg(feature = "vulkan")]
-use crate::allocation::ResourceBlock;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
 use crate::engine::SharedThresholds;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::Fence;
-use crate::{Error, MemoryKind, Result, Vkgdr};
+use crate::{Error, Result, Vkgdr};
 
 /// What all references to a memory share.
 pub(crate) struct Inner {
@@ -31,7 +28,7 @@ pub(crate) struct Inner {
     pub(super) thresholds: &'static SharedThresholds,
     /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
     pub(super) exposed: AtomicBool,
-    pub(super) uses: Lock<Uses>,
+    pub(crate) uses: Lock<Uses>,
     pub(super) part_of: Option<Part>,
 }
 
@@ -109,18 +106,6 @@ impl Inner {
         self.block().context()
     }
 
-    /// Records that a view is for a stream, which must be of the memory's context.
-    pub(crate) fn record_view(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        let stream = UsedStream::shared(stream, self.context())?;
-        self.uses.lock().record_view(stream);
-        Ok(())
-    }
-
-    /// Records that work of an earlier holder of the memory goes on, on the stream that it is about to be bound to.
-    pub(crate) fn record_earlier_work(&self) {
-        self.uses.lock().record_earlier_work();
-    }
-
     /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
     pub(super) fn uses(&self) -> Uses {
         if fork::is_forked() {
@@ -194,7 +179,8 @@ impl Block {
         }
     }
 
-    fn in_context(context: Context, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
+    /// Memory made by `allocate` in `context`, which need not be current.
+    pub(crate) fn in_context(context: Context, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         context.run(allocate).map(|allocation| Self::of(allocation, context))
     }
 
@@ -204,20 +190,15 @@ impl Block {
         Self { allocation: Some(allocation), context, access }
     }
 
-    /// Allocates `len` bytes in `context`, which need not be current.
-    pub(crate) fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind, context: Context) -> Result<Self> {
-        Self::in_context(context, || Allocation::new(owner, len, kind))
-    }
-
-    /// Allocates memory for buffers and images in `context`, which need not be current.
-    #[cfg(feature = "vulkan")]
-    pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock, context: Context) -> Result<Self> {
-        Self::in_context(context, || Allocation::allocate_resources(owner, block))
-    }
-
     #[inline]
     pub(crate) fn allocation(&self) -> &Allocation {
-        self.allocation.as_ref().expect("only the release takes the allocation")
+        self.live().expect("only the release takes the allocation")
+    }
+
+    /// The allocation, until the release.
+    #[inline]
+    pub(super) const fn live(&self) -> Option<&Allocation> {
+        self.allocation.as_ref()
     }
 
     pub(crate) const fn context(&self) -> Context {
@@ -239,11 +220,11 @@ impl Block {
         blocks.into_iter().map(Self::release).fold(Ok(()), Result::and)
     }
 
-    fn release_once(&mut self) -> Result<()> {
+    pub(super) fn release_once(&mut self) -> Result<()> {
         let Some(allocation) = self.allocation.take() else { return Ok(()) };
         if fork::is_forked() {
             // The memory is the parent's.
-            leave_to_the_system(allocation);
+            let _ = ManuallyDrop::new(allocation);
             return Ok(());
         }
         release(allocation, self.context)
@@ -260,7 +241,7 @@ impl Drop for Block {
 }
 
 /// Releases an allocation in its context. One that the driver does not make current for now is released later.
-pub(super) fn release(mut allocation: Allocation, context: Context) -> Result<()> {
+fn release(mut allocation: Allocation, context: Context) -> Result<()> {
     if allocation.existing().is_some() {
         // The device keeps the memory: only the host's view ends.
         return Ok(());
@@ -274,11 +255,18 @@ pub(super) fn release(mut allocation: Allocation, context: Context) -> Result<()
             released.and(left)
         }
         Ok(Entered::Destroyed(_)) => {
-            release_orphan(allocation);
+            let (len, kind) = (allocation.len(), allocation.kind());
+            // CUDA's side went with the context, a primary one that was reset.
+            allocation.release_without_cuda();
+            report!(
+                Warn,
+                "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
+            );
             Ok(())
         }
         Ok(Entered::ShutDown(_)) => {
-            leave_to_the_system(allocation);
+            // Left to the end of the process: the Vulkan driver may have shut down, too.
+            let _ = ManuallyDrop::new(allocation);
             Ok(())
         }
         Err(error) => {
@@ -287,21 +275,4 @@ pub(super) fn release(mut allocation: Allocation, context: Context) -> Result<()
             Err(error)
         }
     }
-}
-
-/// Releases an allocation whose primary context was reset, and CUDA's side with it.
-#[cold]
-fn release_orphan(allocation: Allocation) {
-    let (len, kind) = (allocation.len(), allocation.kind());
-    allocation.release_without_cuda();
-    report!(
-        Warn,
-        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
-    );
-}
-
-/// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
-#[cold]
-fn leave_to_the_system(allocation: Allocation) {
-    let _ = ManuallyDrop::new(allocation);
 }

@@ -1,21 +1,134 @@
-//! [`Memory`]'s methods that write, read and fill: short copies at once, others by the CPU or the GPU's copy engine.
-#![expect(unsafe_code, reason = "copies bytes that the memory keeps alive")]
+//! [`Memory`]'s methods for the CPU: flush and invalidate, map guards and slices; writes, reads and fills, short ones at once, others
+//! by the CPU or the GPU's copy engine.
+#![expect(
+    unsafe_code,
+    reason = "copies bytes that the memory keeps alive, and offers slices that the device may change"
+)]
 
 use std::ops::RangeBounds;
+use std::ptr::NonNull;
+use std::slice;
 
-use bytemuck::{NoUninit, Pod};
+use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::Memory;
 use crate::access::copy::{self, CopyRoutine};
-use crate::access::range;
+use crate::access::{self, range};
 use crate::driver::fork;
 use crate::driver::stream::FillPattern;
-use crate::engine::{ContextEngine, Copied, CopyEngines, Failure};
+use crate::engine::{ContextEngine, Failure};
 use crate::report::report;
-use crate::{CopyPolicy, Error, Result, Writer};
+use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
 
 impl Memory {
+    /// Makes the CPU's writes to a range visible to the device.
+    ///
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
+    /// these atoms may be lost, unless they were invalidated before the CPU wrote, as [`map`](Self::map) does.
+    ///
+    /// For coherent memory this only orders write-combined stores: a kernel that is already running sees them before
+    /// this thread's later stores. For device memory it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and for non-coherent memory [`Error::Forked`] and the errors of
+    /// `vkFlushMappedMemoryRanges`.
+    #[inline]
+    pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let (offset, len) = range::resolve(&range, self.len())?;
+        access::flush(self.block().allocation(), self.access, self.offset() + offset, len)
+    }
+
+    /// Makes the device's writes to a range visible to the CPU.
+    ///
+    /// The device's work must have finished: synchronise its stream first, or use [`map`](Self::map). The range
+    /// is rounded outwards to whole atoms, and CPU writes to those atoms that were not flushed may be lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and for non-coherent memory [`Error::Forked`] and the errors of
+    /// `vkInvalidateMappedMemoryRanges`.
+    #[inline]
+    pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let (offset, len) = range::resolve(&range, self.len())?;
+        access::invalidate(self.block().allocation(), self.access, self.offset() + offset, len)
+    }
+
+    /// The CPU's routine for copies between private memory and this memory.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copy_routine(&self) -> crate::CopyRoutine {
+        self.access
+    }
+
+    /// Begins a scope in which the CPU uses a range.
+    ///
+    /// Waits for the bound stream and invalidates; dropping the guard flushes. If the memory is not bound, wait for the
+    /// device's work first. The mode determines which of the bytes are invalidated and flushed. Non-coherent memory is
+    /// invalidated and flushed by whole atoms: guards whose ranges share an atom must not be alive at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], [`Error::NoHostView`], [`Error::Forked`], and the errors of
+    /// `cuStreamSynchronize` and `vkInvalidateMappedMemoryRanges`.
+    pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
+        let (offset, len) = range::resolve(&range, self.len())?;
+        if !self.kind().has_host_view() {
+            return Err(Error::NoHostView { kind: self.kind() });
+        }
+        self.wait_for_stream()?;
+        MapGuard::new(self, (offset, len), mode)
+    }
+
+    /// The bytes as elements of `T`, as pointer and count.
+    pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
+        let pointer = self.host_range(0, self.len)?;
+        let (size, align) = (size_of::<T>().max(1), align_of::<T>());
+        let address = pointer.addr().get();
+        if !address.is_multiple_of(align) {
+            return Err(Error::Misaligned { what: "the host address", value: address, unit: align });
+        }
+        if !self.len.is_multiple_of(size) {
+            return Err(Error::Misaligned { what: "the length", value: self.len, unit: size });
+        }
+        Ok((pointer.cast(), self.len / size))
+    }
+
+    /// The bytes as a slice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
+    ///
+    /// # Safety
+    ///
+    /// While the slice lives, neither the device nor the CPU may write to the bytes, on any thread, through this or any
+    /// other reference.
+    pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
+        let (pointer, count) = self.elements::<T>()?;
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing writes, by this method's contract.
+        Ok(unsafe { slice::from_raw_parts(pointer.as_ptr(), count) })
+    }
+
+    /// The bytes as a mutable slice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
+    ///
+    /// # Safety
+    ///
+    /// While the slice lives, neither the device nor the CPU may access the bytes except through it, on any thread,
+    /// through this or any other reference.
+    pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
+        let (pointer, count) = self.elements::<T>()?;
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's
+        // contract.
+        Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
+    }
+
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
     ///
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
@@ -43,7 +156,7 @@ impl Memory {
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
-        if self.access != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.write() {
+        if self.access != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.get().write {
             return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
@@ -97,7 +210,7 @@ impl Memory {
         // First: the fence would wait for the loads below.
         copy::order_reads(self.access);
         let from = self.host_range(offset, target.len())?;
-        if self.access != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.read() {
+        if self.access != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.get().read {
             return self.read_bytes(CopyPolicy::Auto, offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
@@ -145,13 +258,12 @@ impl Memory {
             return Err(Error::Misaligned { what: "the length to fill", value: len, unit });
         }
         let to = self.host_range(offset, len)?;
-        if self.takes_engine(CopyPolicy::Auto, len, self.inner.thresholds.write())
-            && let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64)
-        {
+        if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
+            let threshold = self.inner.thresholds.get().write;
             // SAFETY: as in `write_bytes`.
-            let filled = self.change_by_engine(offset, len, |engine, to| unsafe { engine.fill(to, value, len) });
-            if self.is_made(CopyPolicy::Auto, filled)? {
-                return Ok(());
+            let fill = |engine: &mut ContextEngine, to| unsafe { engine.fill(to, value, len) };
+            if self.by_engine(CopyPolicy::Auto, threshold, (offset, len), fill)? {
+                return self.invalidate(offset..offset + len);
             }
         }
         // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
@@ -215,104 +327,70 @@ impl Memory {
 
     #[cold]
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
-        let len = source.len();
+        let (len, threshold) = (source.len(), self.inner.thresholds.get().write);
         range::check(offset, len, self.len)?;
-        if self.takes_engine(policy, len, self.inner.thresholds.write()) {
-            // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the context.
-            let written = self.change_by_engine(offset, len, |engine, to| unsafe { engine.write(to, source) });
-            if self.is_made(policy, written)? {
-                return Ok(());
-            }
+        // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the context.
+        let write = |engine: &mut ContextEngine, to| unsafe { engine.write(to, source) };
+        if self.by_engine(policy, threshold, (offset, len), write)? {
+            return self.invalidate(offset..offset + len);
         }
-        self.write_by_cpu(offset, source)
+        self.write_unfenced(offset, source)?;
+        copy::order_writes(self.access);
+        Ok(())
     }
 
     #[cold]
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
-        let len = target.len();
+        let (len, threshold) = (target.len(), self.inner.thresholds.get().read);
         range::check(offset, len, self.len)?;
-        if self.takes_engine(policy, len, self.inner.thresholds.read()) {
-            // SAFETY: as in `write_bytes`.
-            let read = self.by_engine(offset, len, |engine, from| unsafe { engine.read(from, target) });
-            if self.is_made(policy, read)? {
-                return Ok(());
-            }
+        // SAFETY: as in `write_bytes`.
+        let read = |engine: &mut ContextEngine, from| unsafe { engine.read(from, target) };
+        if self.by_engine(policy, threshold, (offset, len), read)? {
+            return Ok(());
         }
-        self.read_by_cpu(offset, target)
-    }
-
-    #[inline]
-    pub(super) fn write_by_cpu(&self, offset: usize, source: &[u8]) -> Result<()> {
-        let to = self.host_range(offset, source.len())?;
-        // SAFETY: as in `write`.
-        unsafe { copy::write(self.access, to, source) };
-        Ok(())
-    }
-
-    #[inline]
-    pub(super) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         copy::order_reads(self.access);
-        let from = self.host_range(offset, target.len())?;
+        let from = self.host_range(offset, len)?;
         // SAFETY: as in `read`.
         unsafe { copy::read_unordered(self.access, from, target) };
         Ok(())
     }
 
-    /// Whether the copy engine is to make a copy of `len` bytes.
-    fn takes_engine(&self, policy: CopyPolicy, len: usize, threshold: usize) -> bool {
-        match policy {
+    /// Makes a copy of `len` bytes by the copy engine, which is given their device address. False if the CPU is to make it: by the
+    /// policy, or because the engine is unavailable. After a failure of which the device may still be copying, the release of
+    /// the memory waits for the context.
+    fn by_engine(
+        &self,
+        policy: CopyPolicy,
+        threshold: usize,
+        (offset, len): (usize, usize),
+        copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
+    ) -> Result<bool> {
+        let (engines, context, has_view) =
+            (self.owner().copy_engines(), self.inner.context(), self.kind().has_host_view());
+        let takes_engine = match policy {
             CopyPolicy::Cpu => false,
             CopyPolicy::Dma => true,
-            CopyPolicy::Auto if !self.kind().has_host_view() => true,
+            CopyPolicy::Auto if !has_view => true,
             // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of
             // the engine's write. Whether that can happen must not depend on the length. And not before the engine is made on
             // purpose: that may wait for a kernel that waits for this copy.
             CopyPolicy::Auto => {
-                len >= threshold
-                    && self.is_coherent()
-                    && !self.block().allocation().memory_type().cached
-                    && self.engines().is_prepared(self.inner.context())
+                let memory_type = self.block().allocation().memory_type();
+                len >= threshold && memory_type.coherent && !memory_type.cached && engines.is_prepared(context)
             }
+        };
+        if !takes_engine {
+            return Ok(false);
         }
-    }
-
-    fn engines(&self) -> &CopyEngines {
-        self.owner().copy_engines()
-    }
-
-    /// Runs a copy of `len` bytes by the copy engine, which is given their device address.
-    fn by_engine(
-        &self,
-        offset: usize,
-        len: usize,
-        copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
-    ) -> Copied {
         if len == 0 {
-            return fork::check().map_err(Failure::Unavailable);
+            return fork::check().map(|()| true);
         }
         // This thread's earlier writes come first.
-        self.flush(offset..offset + len).map_err(Failure::Copy)?;
+        self.flush(offset..offset + len)?;
         let address = self.device_ptr + offset as u64;
-        self.engines().run(self.inner.context(), |engine| copy(engine, address))
-    }
-
-    /// [`by_engine`](Self::by_engine) for what changes the bytes.
-    fn change_by_engine(
-        &self,
-        offset: usize,
-        len: usize,
-        change: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
-    ) -> Copied {
-        self.by_engine(offset, len, change)?;
-        self.invalidate(offset..offset + len).map_err(Failure::Copy)
-    }
-
-    /// Whether the copy engine made a copy; false if it was unavailable and the CPU makes it. After a failure of which the
-    /// device may still be copying, the release of the memory waits for the context.
-    fn is_made(&self, policy: CopyPolicy, copied: Copied) -> Result<bool> {
-        match copied {
+        match engines.run(context, |engine| copy(engine, address)) {
             Ok(()) => Ok(true),
-            Err(Failure::Unavailable(error)) if policy == CopyPolicy::Auto && self.kind().has_host_view() => {
+            Err(Failure::Unavailable(error)) if policy == CopyPolicy::Auto && has_view => {
                 report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
                 Ok(false)
             }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use bytemuck::{NoUninit, Pod};
@@ -11,7 +12,7 @@ use bytemuck::{NoUninit, Pod};
 use super::Memory;
 use crate::access::{copy, range};
 use crate::report::report;
-use crate::{Error, Result};
+use crate::{CopyPolicy, Error, Result};
 
 /// How the CPU uses mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +40,6 @@ pub struct MapGuard<'a> {
     offset: usize,
     len: usize,
     mode: MapMode,
-    finished: bool,
 }
 
 impl<'a> MapGuard<'a> {
@@ -58,7 +58,7 @@ impl<'a> MapGuard<'a> {
                 memory.invalidate(end - 1..end)?;
             }
         }
-        Ok(Self { memory, offset, len, mode, finished: false })
+        Ok(Self { memory, offset, len, mode })
     }
 
     /// The number of bytes.
@@ -93,7 +93,7 @@ impl<'a> MapGuard<'a> {
             return Err(Error::ReadOnly);
         }
         range::check(offset, size_of_val(source), self.len)?;
-        self.memory.write_by_cpu(self.offset + offset, bytemuck::cast_slice(source))
+        self.memory.write_with(CopyPolicy::Cpu, self.offset + offset, source)
     }
 
     /// Copies from `offset` to `target` by the CPU, see [`Memory::read`].
@@ -103,7 +103,7 @@ impl<'a> MapGuard<'a> {
     /// [`Error::OutOfRange`].
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         range::check(offset, size_of_val(target), self.len)?;
-        self.memory.read_by_cpu(self.offset + offset, bytemuck::cast_slice_mut(target))
+        self.memory.read_with(CopyPolicy::Cpu, self.offset + offset, target)
     }
 
     /// Ends the guard: flushes, if the mode says so.
@@ -111,15 +111,15 @@ impl<'a> MapGuard<'a> {
     /// # Errors
     ///
     /// The errors of `vkFlushMappedMemoryRanges`.
-    pub fn finish(mut self) -> Result<()> {
-        self.end()
+    pub fn finish(self) -> Result<()> {
+        ManuallyDrop::new(self).end()
     }
 
-    fn end(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.finished, true) || self.mode == MapMode::Read {
-            return Ok(());
+    fn end(&self) -> Result<()> {
+        match self.mode {
+            MapMode::Read => Ok(()),
+            _ => self.memory.flush(self.offset..self.offset + self.len),
         }
-        self.memory.flush(self.offset..self.offset + self.len)
     }
 }
 
@@ -155,14 +155,13 @@ impl Drop for MapGuard<'_> {
 #[must_use = "the fence comes when the writer is dropped; dropped at once it orders nothing"]
 pub struct Writer<'a> {
     memory: &'a Memory,
-    unordered: bool,
     /// Not `Send`: a fence orders the stores of the thread that executes it.
     _same_thread: PhantomData<*const ()>,
 }
 
 impl<'a> Writer<'a> {
     pub(super) const fn new(memory: &'a Memory) -> Self {
-        Self { memory, unordered: false, _same_thread: PhantomData }
+        Self { memory, _same_thread: PhantomData }
     }
 
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
@@ -172,9 +171,7 @@ impl<'a> Writer<'a> {
     /// [`Error::OutOfRange`], [`Error::NoHostView`].
     #[inline]
     pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
-        self.memory.write_unfenced(offset, bytemuck::cast_slice(source))?;
-        self.unordered = true;
-        Ok(())
+        self.memory.write_unfenced(offset, bytemuck::cast_slice(source))
     }
 
     /// Ends the writer: orders its writes before this thread's later stores. A drop does the same.
@@ -183,14 +180,12 @@ impl<'a> Writer<'a> {
 
 impl fmt::Debug for Writer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("len", &self.memory.len()).field("unordered", &self.unordered).finish()
+        f.debug_struct("Writer").field("memory", self.memory).finish()
     }
 }
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        if self.unordered {
-            copy::order_writes(self.memory.access);
-        }
+        copy::order_writes(self.memory.access);
     }
 }

@@ -1,12 +1,11 @@
 //! [`Memory`]: bytes that the CPU and the device share, counted by reference and freed with the last reference.
 //!
-//! [`block`] has what the references share and its release, [`uses`] what that waits for, [`access`] and [`copy`] the CPU's
-//! methods, [`sharing`] those for others' memory and other processes.
+//! [`block`] has what the references share and its release, [`uses`] what that waits for, [`cpu`] the CPU's methods, [`sharing`]
+//! those for others' memory and other processes.
 #![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
-mod access;
 mod block;
-mod copy;
+mod cpu;
 mod map;
 mod raw;
 mod sharing;

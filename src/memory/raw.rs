@@ -7,26 +7,22 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::block::release;
-use crate::access::copy::CopyRoutine;
+use super::Block;
 use crate::access::{self, range};
 use crate::allocation::Allocation;
-use crate::driver::fork;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
-/// Memory that is freed by hand, in the current CUDA context.
+/// Memory that is freed by hand, in the CUDA context that it was allocated in.
 ///
-/// This is vkgdr 0.1's memory: it does not remember a context, does not wait for the device, and **is not freed
-/// when it is dropped** (that leaks it). [`Memory`](crate::Memory) does all three; use it unless you manage
-/// contexts and lifetimes yourself. It may be used from any thread.
+/// This is vkgdr 0.1's memory: it does not wait for the device, and **is not freed when it is dropped** (that leaks it, and
+/// its handle). [`Memory`](crate::Memory) does both; use it unless you manage lifetimes yourself. It may be used from any
+/// thread.
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
-    /// None once freed.
-    allocation: Option<ManuallyDrop<Allocation>>,
+    /// Without an allocation once freed.
+    block: ManuallyDrop<Block>,
     len: usize,
     kind: MemoryKind,
-    /// How the CPU copies the memory, looked up once: a flush takes less time than the lookup.
-    access: CopyRoutine,
 }
 
 impl RawMemory {
@@ -42,15 +38,8 @@ impl RawMemory {
     /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        let allocation = match owner.primary_context() {
-            Some(context) => context.run(|| Allocation::new(owner, len, kind))?,
-            None => {
-                owner.check_current_context()?;
-                Allocation::new(owner, len, kind)?
-            }
-        };
-        let access = CopyRoutine::of(allocation.memory_type().cached);
-        Ok(Self { allocation: Some(ManuallyDrop::new(allocation)), len, kind, access })
+        let block = Block::new(owner, || Allocation::new(owner, len, kind))?;
+        Ok(Self { block: ManuallyDrop::new(block), len, kind })
     }
 
     /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
@@ -68,21 +57,13 @@ impl RawMemory {
     ///
     /// Neither the CPU nor the device may use the memory during or after this call.
     pub unsafe fn free(&mut self) -> Result<()> {
-        let Some(allocation) = self.allocation.take() else { return Ok(()) };
-        if fork::is_forked() {
-            return Ok(());
-        }
-        let mut allocation = ManuallyDrop::into_inner(allocation);
-        match allocation.owner().primary_context() {
-            Some(context) => release(allocation, context),
-            None => allocation.release(),
-        }
+        self.block.release_once()
     }
 
     /// The device address of the first byte; 0 once the memory was freed.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
-        self.allocation.as_ref().map_or(0, |allocation| allocation.device_ptr())
+        self.block.live().map_or(0, |allocation| allocation.device_ptr())
     }
 
     /// The host address of the first byte; `None` for device memory, and once the memory was freed.
@@ -91,7 +72,7 @@ impl RawMemory {
     /// accesses, and make references to the bytes only while the device does not write them.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.allocation.as_ref().and_then(|allocation| allocation.host_ptr())
+        self.block.live().and_then(|allocation| allocation.host_ptr())
     }
 
     /// The number of bytes requested.
@@ -117,14 +98,14 @@ impl RawMemory {
     /// running. True once the memory was freed.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.allocation.as_ref().is_none_or(|allocation| allocation.memory_type().coherent)
+        self.block.live().is_none_or(|allocation| allocation.memory_type().coherent)
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed, otherwise Vulkan's
     /// `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.allocation.as_ref().map_or(1, |allocation| allocation.memory_type().atom)
+        self.block.live().map_or(1, |allocation| allocation.memory_type().atom)
     }
 
     /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.
@@ -138,7 +119,7 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        access::flush(self.checked(offset, len)?, self.access, offset, len)
+        access::flush(self.checked(offset, len)?, self.block.access(), offset, len)
     }
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
@@ -151,13 +132,13 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        access::invalidate(self.checked(offset, len)?, self.access, offset, len)
+        access::invalidate(self.checked(offset, len)?, self.block.access(), offset, len)
     }
 
     /// The allocation, if it is not freed and has the range.
     #[inline]
     fn checked(&self, offset: usize, len: usize) -> Result<&Allocation> {
-        let allocation = self.allocation.as_ref().ok_or(Error::Freed)?;
+        let allocation = self.block.live().ok_or(Error::Freed)?;
         range::check(offset, len, self.len)?;
         Ok(allocation)
     }

@@ -19,6 +19,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use self::arena::{Arena, Evicted, Fenced, Taken, Waiting};
 use self::options::Classes;
+use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
@@ -384,7 +385,7 @@ impl PoolInner {
     }
 
     fn make_block(&self, len: usize) -> Result<Block> {
-        Block::allocate(&self.owner, len, self.kind, self.context)
+        Block::in_context(self.context, || Allocation::new(&self.owner, len, self.kind))
     }
 
     /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on; else
@@ -415,7 +416,7 @@ impl PoolInner {
         let memory = self.allocated(&mut self.arena(), taken, len);
         // The earlier user's work goes on.
         memory.expose();
-        memory.inner().record_earlier_work();
+        memory.inner().uses.lock().record_earlier_work();
         Ok(memory)
     }
 

@@ -12,7 +12,7 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Al
 use super::Handles;
 use super::resources::{Buffer, Image, Resource};
 use super::suballocator::{BlockRequest, Place, Scope, Suballocator, key_of, memory_of, no_report};
-use crate::allocation::{LINE, ResourceBlock};
+use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
 use crate::driver::fork;
@@ -408,7 +408,7 @@ impl AllocatorInner {
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let block = Block::allocate_resources(&self.owner, &resources, self.context)?;
+        let block = Block::in_context(self.context, || Allocation::allocate_resources(&self.owner, &resources))?;
         let home: Weak<Self> = Arc::downgrade(self);
         block.allocation().set_home(home);
         Ok(Arc::new(block))

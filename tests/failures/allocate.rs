@@ -46,8 +46,8 @@ fn a_failed_allocation_of_raw_memory_names_the_call_and_leaves_nothing() -> Resu
         unsafe { memory.free() }?;
         Ok(())
     };
-    let allocate = |place: &Place, kind| RawMemory::allocate(&place.gpu, LEN, kind);
-    sweep_kinds("RawMemory::allocate", &["cuCtxGetDevice"], allocate, free)
+    let allocate = |place: &Place, kind| RawMemory::allocate(&unused(place)?, LEN, kind);
+    sweep_kinds("RawMemory::allocate", &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"], allocate, free)
 }
 
 /// A fresh handle, which queries the current context; a used one caches the context of its last allocation.

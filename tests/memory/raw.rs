@@ -70,7 +70,8 @@ fn a_drop_does_not_free() -> Result {
     if simcuda().is_none() && vklayer().is_none() {
         return skip("this needs a ledger: the simulated driver, or VKGDR_TEST_LAYERS=faults");
     }
-    let (_context, gpu) = support::open(NONE)?;
+    // In a context of its own: the leaked memory keeps its handle, which would retain the primary one.
+    let (_context, gpu) = (Context::create(0), Vkgdr::open(0, NONE)?);
     let before = Live::now();
     {
         let _memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
