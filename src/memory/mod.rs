@@ -37,7 +37,8 @@ pub(crate) use uses::{UsedStream, Uses};
 ///
 /// Like [`bytes::Bytes`](https://docs.rs/bytes), it is a reference: [`clone`](Clone::clone) and [`slice`](Self::slice) make others
 /// to the same bytes, and the last to be dropped frees them. It remembers the CUDA context that it was allocated in, so that it
-/// may be used and dropped on any thread, with any context current. Freeing it first waits for the device, see [`DropPolicy`].
+/// may be used and dropped on any thread, with any context current. **It is not freed while the device may still use it**: see
+/// [`DropPolicy`] for what that waits for.
 ///
 /// Both sides may write at any time, and slices may overlap. The methods that copy are safe nevertheless: a race affects only
 /// which bytes are seen. Slices of elements and pointers are `unsafe` to use. Offsets and ranges are in bytes from the start of the
@@ -105,9 +106,8 @@ pub struct Memory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct AllocateOptions {
-    kind: MemoryKind,
     /// In the order in which they are tried.
-    others: [Option<MemoryKind>; MemoryKind::ALL.len() - 1],
+    kinds: [Option<MemoryKind>; MemoryKind::ALL.len()],
     dma_buf: bool,
 }
 
@@ -121,19 +121,19 @@ impl Default for AllocateOptions {
 impl AllocateOptions {
     /// Memory of one kind.
     pub const fn new(kind: MemoryKind) -> Self {
-        Self { kind, others: [None; MemoryKind::ALL.len() - 1], dma_buf: false }
+        let mut kinds = [None; MemoryKind::ALL.len()];
+        kinds[0] = Some(kind);
+        Self { kinds, dma_buf: false }
     }
 
     /// Other kinds, to be tried in this order where the kinds before them are missing or exhausted. Replaces those of an
     /// earlier call; a kind counts once.
     pub fn fallback(mut self, kinds: impl IntoIterator<Item = MemoryKind>) -> Self {
-        self.others = Self::new(self.kind).others;
+        self.kinds[1..].fill(None);
         for kind in kinds {
-            if kind != self.kind
-                && !self.others.contains(&Some(kind))
-                && let Some(free) = self.others.iter_mut().find(|other| other.is_none())
-            {
-                *free = Some(kind);
+            if !self.kinds.contains(&Some(kind)) {
+                let free = self.kinds.iter_mut().find(|kind| kind.is_none());
+                *free.expect("each kind has a place") = Some(kind);
             }
         }
         self
@@ -185,7 +185,7 @@ impl Memory {
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         let make = if options.dma_buf { Allocation::allocate_exportable } else { Allocation::new };
         let mut refusal = None;
-        for kind in [options.kind].into_iter().chain(options.others.into_iter().flatten()) {
+        for kind in options.kinds.into_iter().flatten() {
             match Self::make(owner, || make(owner, len, kind)) {
                 Err(error) if owner.lacks(kind, &error) => _ = refusal.get_or_insert(error),
                 result => return result,

@@ -45,9 +45,8 @@ impl RawMemory {
     /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
     /// parent's.
     ///
-    /// The context of the allocation must be current, unless the handle retains the primary context. Does not
-    /// wait for the device. Everything is released even when a driver reports an error, which is often one of
-    /// earlier, asynchronous work.
+    /// Any context may be current; that of the allocation must exist, unless it is a primary one. Does not wait for the
+    /// device. Everything is released even when a driver reports an error, which is often one of earlier, asynchronous work.
     ///
     /// # Errors
     ///

@@ -132,21 +132,38 @@ impl Accesses for Portable {
 pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
     const { assert!(A::STORE.is_power_of_two() && A::STORE < LINE) };
     let (mut to, mut from, mut left) = (target, source.as_ptr(), source.len());
-    loop {
-        while left >= LINE && to.addr().is_multiple_of(LINE) {
-            // SAFETY: a line begins here, and is left.
-            unsafe { A::store_line(to, from) };
-            (to, from, left) = (to.wrapping_add(LINE), from.wrapping_add(LINE), left - LINE);
-        }
-        if left == 0 {
-            return;
-        }
-        // The widest store to which the place is aligned and for which bytes are left.
-        let width = (1 << (to.addr() | A::STORE).trailing_zeros()).min(1 << left.ilog2());
-        // SAFETY: aligned and within the bytes on both sides, as chosen above.
-        unsafe { A::store(width, to, from) };
-        (to, from, left) = (to.wrapping_add(width), from.wrapping_add(width), left - width);
+    macro_rules! put {
+        ($store:ident($($width:expr)?), $len:expr) => {
+            // SAFETY: within the bytes on both sides, and aligned, as each use of this macro says.
+            unsafe { A::$store($($width,)? to, from) };
+            (to, from, left) = (to.wrapping_add($len), from.wrapping_add($len), left - $len);
+        };
     }
+    for width in [1, 2, 4, 8, 16] {
+        if width < A::STORE && to.addr() & width != 0 && left >= width {
+            // Aligned: the smaller bits of the address are stored.
+            put!(store(width), width);
+        }
+    }
+    while left >= A::STORE && !to.addr().is_multiple_of(LINE) {
+        // Aligned: so much would not be left otherwise.
+        put!(store(A::STORE), A::STORE);
+    }
+    while left >= LINE {
+        // Aligned: the loop above has ended although `STORE` bytes are left.
+        put!(store_line(), LINE);
+    }
+    while left >= A::STORE {
+        // Aligned as above, or by the lines.
+        put!(store(A::STORE), A::STORE);
+    }
+    for width in [16, 8, 4, 2, 1] {
+        if width < A::STORE && left & width != 0 {
+            // Aligned: the widths fall by powers of two.
+            put!(store(width), width);
+        }
+    }
+    debug_assert_eq!(left, 0);
 }
 
 /// Copies the shared bytes at `source` to `target`, in any order, and orders nothing.

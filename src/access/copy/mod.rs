@@ -38,7 +38,6 @@ mod tests;
 mod x86_64;
 
 use std::arch::asm;
-use std::borrow::Cow;
 use std::env;
 use std::ffi::c_void;
 use std::fmt;
@@ -47,7 +46,6 @@ use std::is_x86_feature_detected as has;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use crate::allocation::LINE;
 use crate::report::report;
 
 #[cfg(target_arch = "aarch64")]
@@ -286,27 +284,17 @@ pub(crate) unsafe fn read_unordered(routine: CopyRoutine, source: NonNull<u8>, t
 /// `len` bytes at `target` must be mapped, no Rust reference to them exist, and the CPU support `routine`.
 pub(crate) unsafe fn fill(routine: CopyRoutine, target: NonNull<u8>, len: usize, pattern: &[u8]) {
     /// Large enough that the repetition costs nothing, small enough to stay in the first-level cache.
-    const STEP: usize = 4096;
-    if pattern.is_empty() {
+    const STEP: usize = 16 << 10;
+    if pattern.is_empty() || len == 0 {
         return;
     }
-    // A short pattern is repeated: long enough that a whole step can start at any offset in the first repetition.
-    let block = match pattern.len() < STEP {
-        true => Cow::Owned(pattern.repeat(1 + STEP.min(len).div_ceil(pattern.len()))),
-        false => Cow::Borrowed(pattern),
-    };
-    let mut done = 0;
-    while done < len {
-        let phase = done % pattern.len();
-        // All steps of a short pattern but the first begin with a line.
-        let step = STEP - (target.addr().get() + done) % LINE;
-        let rest = &block[phase..];
-        let part = &rest[..step.min(len - done).min(rest.len())];
-        // SAFETY: `done` is within the bytes at `target`.
-        let to = unsafe { target.add(done) };
+    let block = pattern.repeat(STEP.min(len).div_ceil(pattern.len()));
+    for start in (0..len).step_by(block.len()) {
+        // SAFETY: `start` is within the bytes at `target`.
+        let to = unsafe { target.add(start) };
+        let part = &block[..block.len().min(len - start)];
         // SAFETY: `part` ends within the bytes at `target`.
         unsafe { write_unordered(routine, to, part) };
-        done += part.len();
     }
     order_writes(routine);
 }

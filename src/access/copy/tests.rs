@@ -6,6 +6,7 @@ use std::slice;
 
 use super::accesses::Accesses;
 use super::*;
+use crate::allocation::LINE;
 
 const GUARD: u8 = 0xee;
 const PAGE: usize = 4096;
@@ -87,7 +88,8 @@ fn every_routine_reaches_its_bytes_and_no_others() {
 #[test]
 fn fills_repeat_the_pattern_across_steps() {
     for routine in [CopyRoutine::Ordinary, CopyRoutine::of(false)] {
-        for (len, unit) in [(0, 1), (1, 1), (9, 3), (4096, 8), (12_288, 12), (12_300, 12), (5000, 5000), (15_000, 5000)]
+        for (len, unit) in
+            [(0, 1), (1, 1), (9, 3), (40_000, 8), (32_784, 12), (32_796, 12), (20_000, 20_000), (60_000, 20_000)]
         {
             for offset in [0, 1, 60, 64] {
                 let pattern = pattern(unit);
