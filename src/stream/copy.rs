@@ -29,14 +29,6 @@ pub struct PitchedPtr {
     pub slice_pitch: usize,
 }
 
-impl PitchedPtr {
-    /// One side of a copy of a single row, for [`Extent::linear`]; the pitches are 0.
-    #[must_use]
-    pub const fn linear(ptr: CopyPtr) -> Self {
-        Self { ptr, row_pitch: 0, slice_pitch: 0 }
-    }
-}
-
 /// The number of bytes, rows and slices of a copy, like `cudaExtent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -46,14 +38,6 @@ pub struct Extent {
     pub height: usize,
     /// The number of slices.
     pub depth: usize,
-}
-
-impl Extent {
-    /// `len` bytes in one row.
-    #[must_use]
-    pub const fn linear(len: usize) -> Self {
-        Self { width: len, height: 1, depth: 1 }
-    }
 }
 
 /// CUDA's description of a copy of rows and slices.

@@ -68,9 +68,9 @@ fn copying_and_filling_name_the_call_that_failed() -> Result {
     let host = CopyPtr::Host(bytes.as_mut_ptr());
     let rows = Extent { width: 4, height: 2, depth: 2 };
     for (function, to, from, extent) in [
-        ("cuMemcpyHtoDAsync", device, host, Extent::linear(64)),
-        ("cuMemcpyDtoHAsync", host, device, Extent::linear(64)),
-        ("cuMemcpyDtoDAsync", CopyPtr::Device(streams.memory.device_ptr() + 64), device, Extent::linear(64)),
+        ("cuMemcpyHtoDAsync", device, host, support::row(64)),
+        ("cuMemcpyDtoHAsync", host, device, support::row(64)),
+        ("cuMemcpyDtoDAsync", CopyPtr::Device(streams.memory.device_ptr() + 64), device, support::row(64)),
         ("cuMemcpy3DAsync", device, host, rows),
     ] {
         let side = |ptr| PitchedPtr { ptr, row_pitch: 8, slice_pitch: 16 };

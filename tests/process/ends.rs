@@ -13,7 +13,7 @@ use support::cuda::Stream;
 use support::driver::rounds;
 use support::state::State;
 use support::{Random, Result, child, device_read, host_write, pattern, simcuda};
-use vkgdr::{CopyPolicy, CopyPtr, Extent, FillPattern, Memory, MemoryKind, OpenFlags, PitchedPtr, Pool, PoolOptions};
+use vkgdr::{CopyPolicy, CopyPtr, FillPattern, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
@@ -134,7 +134,7 @@ fn copy_for_ever(way: &str) -> Result {
             _ => {
                 let (to, from) = (CopyPtr::Device(memory.device_ptr()), CopyPtr::Host(bytes.as_mut_ptr()));
                 // SAFETY: both have the bytes, and the stream is waited for.
-                unsafe { work.copy(PitchedPtr::linear(to), PitchedPtr::linear(from), Extent::linear(LARGE)) }?;
+                unsafe { work.copy(support::linear(to), support::linear(from), support::row(LARGE)) }?;
                 // SAFETY: as above.
                 unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
                 work.synchronize()?;

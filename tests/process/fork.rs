@@ -10,8 +10,8 @@ use support::ledger::Live;
 use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
-    CopyPolicy, CopyPtr, DropPolicy, Error, Extent, FillPattern, MapMode, Memory, MemoryKind, OpenFlags, PitchedPtr,
-    RawMemory, StreamRef, Vkgdr,
+    CopyPolicy, CopyPtr, DropPolicy, Error, FillPattern, MapMode, Memory, MemoryKind, OpenFlags, RawMemory, StreamRef,
+    Vkgdr,
 };
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -85,10 +85,10 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
         assert_forked(stream_ref.pointer_device(memory.device_ptr()), "StreamRef::pointer_device");
         assert_forked(stream_ref.record(), "record");
         assert_forked(stream_ref.wait(&event), "wait");
-        let side = PitchedPtr::linear(CopyPtr::Device(memory.device_ptr()));
+        let side = support::linear(CopyPtr::Device(memory.device_ptr()));
         for len in [0, 1] {
             // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.copy(side, side, Extent::linear(len)) }, "copy");
+            assert_forked(unsafe { stream_ref.copy(side, side, support::row(len)) }, "copy");
             // SAFETY: refused.
             assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::One(0), len) }, "fill_u8");
             // SAFETY: refused.

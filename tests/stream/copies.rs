@@ -54,8 +54,8 @@ fn a_linear_copy_takes_the_bytes_there_and_nothing_else() -> Result {
     host_write(&one, 0, &[7; SIZE])?;
     host_write(&two, 0, &[7; SIZE])?;
     let expected = [&[7; 3], &bytes[5..1000], &[7; SIZE - 998]].concat();
-    let linear = |ptr| PitchedPtr::linear(ptr);
-    let extent = Extent::linear(995);
+    let linear = |ptr| support::linear(ptr);
+    let extent = support::row(995);
 
     copy(stream, linear(on_device(&one, 3)), linear(on_host(&mut bytes, 5)), extent)?;
     assert!(device_read(one.device_ptr(), SIZE) == expected, "host to device");
@@ -127,7 +127,7 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
     for (width, height, depth) in [(0, 1, 1), (0, 2, 2), (2, 0, 2), (2, 2, 0)] {
         let extent = Extent { width, height, depth };
         for (to, from) in [(device, host), (host, device), (device, device)] {
-            copy(stream, PitchedPtr::linear(to), PitchedPtr::linear(from), extent)?;
+            copy(stream, support::linear(to), support::linear(from), extent)?;
         }
     }
     // SAFETY: nothing is copied.
@@ -146,7 +146,7 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
 fn a_copy_from_host_to_host_is_refused() -> Result {
     let (_context, _gpu) = support::open(NONE)?;
     let (mut from, mut to) = ([1_u8; 16], [2_u8; 16]);
-    for extent in [Extent::linear(16), Extent { width: 2, height: 2, depth: 2 }] {
+    for extent in [support::row(16), Extent { width: 2, height: 2, depth: 2 }] {
         let side = |bytes: &mut [u8]| PitchedPtr { ptr: on_host(bytes, 0), row_pitch: 4, slice_pitch: 8 };
         let error = refused(copy(here(null_mut())?, side(&mut to), side(&mut from), extent));
         assert!(matches!(error, Error::HostToHost), "{error}");

@@ -9,7 +9,7 @@ use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context, 
 use support::ledger::Live;
 use support::{Result, assert_says, host_read, host_write, logs, refused};
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::{CopyPtr, Error, Event, Extent, FillPattern, Memory, MemoryKind, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
+use vkgdr::{CopyPtr, Error, Event, FillPattern, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -90,10 +90,10 @@ fn a_stream_that_waits_for_an_event_goes_on_after_it() -> Result {
     // SAFETY: within the memory, and the copy below waits for it.
     unsafe { one.fill(source.device_ptr(), FillPattern::One(2), SIZE) }?;
     two.wait(&one.record()?)?;
-    let linear = |memory: &Memory| PitchedPtr::linear(CopyPtr::Device(memory.device_ptr()));
+    let linear = |memory: &Memory| support::linear(CopyPtr::Device(memory.device_ptr()));
     let (to, from) = (linear(&target), linear(&source));
     // SAFETY: both memories have the bytes, and no other code uses them.
-    unsafe { two.copy(to, from, Extent::linear(SIZE)) }?;
+    unsafe { two.copy(to, from, support::row(SIZE)) }?;
     let copied = two.record()?;
     gate.wait_until_reached();
     assert!(!copied.is_complete()?, "the copy did not wait");

@@ -116,7 +116,7 @@ impl Streams {
 }
 
 fn on_device(item: &Item, offset: usize) -> PitchedPtr {
-    PitchedPtr::linear(CopyPtr::Device(item.owner.device_ptr() + offset as u64))
+    support::linear(CopyPtr::Device(item.owner.device_ptr() + offset as u64))
 }
 
 impl World {
@@ -208,10 +208,10 @@ impl World {
         self.ready_for(number, index)?;
         let host = self.streams.keep(number, new.to_vec(), None);
         let item = &self.items[index];
-        let (to, from) = (on_device(item, start), PitchedPtr::linear(CopyPtr::Host(host)));
+        let (to, from) = (on_device(item, start), support::linear(CopyPtr::Host(host)));
         // SAFETY: the buffer is kept until the stream has been waited for, the memory's release waits, and earlier uses
         // of the range precede the copy in the stream's order.
-        unsafe { self.streams.get(number).copy(to, from, Extent::linear(new.len())) }?;
+        unsafe { self.streams.get(number).copy(to, from, support::row(new.len())) }?;
         item.note(&(start..start + new.len()), new);
         self.began(number, index)
     }
@@ -234,9 +234,9 @@ impl World {
         let item = &self.items[index];
         let range = step.span.within(item.len());
         let host = self.streams.keep(number, vec![0; range.len()], Some(item.expected(&range)));
-        let (to, from) = (PitchedPtr::linear(CopyPtr::Host(host)), on_device(item, range.start));
+        let (to, from) = (support::linear(CopyPtr::Host(host)), on_device(item, range.start));
         // SAFETY: as for an upload.
-        unsafe { self.streams.get(number).copy(to, from, Extent::linear(range.len())) }?;
+        unsafe { self.streams.get(number).copy(to, from, support::row(range.len())) }?;
         self.began(number, index)?;
         Ok(true)
     }
@@ -288,7 +288,7 @@ impl World {
             unsafe { stream.copy_between_contexts(to, from, context, new.len()) }?;
         } else {
             // SAFETY: as for an upload, of both.
-            unsafe { stream.copy(on_device(to, start), on_device(from, range.start), Extent::linear(new.len())) }?;
+            unsafe { stream.copy(on_device(to, start), on_device(from, range.start), support::row(new.len())) }?;
         }
         to.note(&(start..start + new.len()), &new);
         self.began(number, index)?;

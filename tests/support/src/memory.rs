@@ -1,7 +1,7 @@
 //! Opening device 0, and reading and writing memory from either side.
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use vkgdr::{Error, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
+use vkgdr::{CopyPtr, Error, Extent, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, PitchedPtr, Vkgdr};
 
 use crate::cuda::{self, PrimaryContext};
 use crate::{Result, SimCuda};
@@ -146,4 +146,16 @@ pub fn record_use(memory: &Memory, stream: CUstream) -> Result {
 pub fn map_existing(gpu: &Vkgdr, address: CUdeviceptr, len: usize, flags: MappingFlags) -> vkgdr::Result<Memory> {
     // SAFETY: plain bytes that the test frees after the mapping.
     unsafe { Memory::map_existing_with(gpu, address, len, flags) }
+}
+
+/// One side of a copy of a [`row`].
+#[must_use]
+pub const fn linear(ptr: CopyPtr) -> PitchedPtr {
+    PitchedPtr { ptr, row_pitch: 0, slice_pitch: 0 }
+}
+
+/// `len` bytes in one row.
+#[must_use]
+pub const fn row(len: usize) -> Extent {
+    Extent { width: len, height: 1, depth: 1 }
 }
