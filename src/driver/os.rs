@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{
-    FileType as Kind, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    FileType as Kind, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, major,
+    memfd_create,
 };
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -91,18 +92,24 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
 pub(crate) enum FileType {
     /// A regular file, such as a memory file, with its size in bytes.
     Regular(u64),
-    /// A pipe, a socket or a directory, of which a driver makes no memory: one that reads it may wait for ever.
+    /// A dma-buf, or a device of NVIDIA's driver (`/dev/nvidiactl`), whose exported memory is such a descriptor.
+    Memory,
+    /// Any other, such as a pipe or an eventfd, of which a driver makes no memory: one that reads it may wait for ever.
     NoMemory,
-    /// Any other file, such as a device.
-    Other,
 }
 
 pub(crate) fn file_type(fd: impl AsFd) -> Result<FileType> {
-    let stat = fstat(fd).map_err(system("fstat"))?;
+    /// `DMA_BUF_MAGIC` (linux/magic.h), from Linux 5.3 on.
+    const DMA_BUF: u64 = 0x444d_4142;
+    /// The major number of `/dev/nvidia*` (`NV_MAJOR_DEVICE_NUMBER` in NVIDIA's nv.h).
+    const NVIDIA: u32 = 195;
+    let stat = fstat(&fd).map_err(system("fstat"))?;
     Ok(match Kind::from_raw_mode(stat.st_mode) {
         Kind::RegularFile => FileType::Regular(u64::try_from(stat.st_size).expect("a file's size is not negative")),
-        Kind::Fifo | Kind::Socket | Kind::Directory => FileType::NoMemory,
-        _ => FileType::Other,
+        Kind::CharacterDevice if major(stat.st_rdev) == NVIDIA => FileType::Memory,
+        // An anonymous inode has no type, that of a dma-buf a file system of its own.
+        Kind::Unknown if fstatfs(&fd).is_ok_and(|system| system.f_type as u64 == DMA_BUF) => FileType::Memory,
+        _ => FileType::NoMemory,
     })
 }
 

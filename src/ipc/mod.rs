@@ -163,7 +163,7 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
             return Err(refused(format!("its descriptor is a file of {file}, the allocation has {size}")));
         }
         FileType::NoMemory => return Err(other_descriptor()),
-        FileType::Regular(_) | FileType::Other => {}
+        FileType::Regular(_) | FileType::Memory => {}
     }
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
     // the sender is trusted by this function's contract.

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -100,6 +100,7 @@ fn each_field_that_does_not_fit_is_refused_by_name() -> Result {
         (64, &3_u32.to_le_bytes(), "the unknown kind 3"),
         (64, &u32::MAX.to_le_bytes(), "the unknown kind 4294967295"),
         (68, &77_u32.to_le_bytes(), "the unknown kind of descriptor 77"),
+        (68, &1_u32.to_le_bytes(), "the unknown kind of descriptor 1"),
         (72, &31_u32.to_le_bytes(), "memory type 31 ("),
         (76, &0_u32.to_le_bytes(), "open both handles with the same flags"),
         (80, &15_u32.to_le_bytes(), "heap 15 of"),
@@ -132,15 +133,26 @@ fn a_descriptor_of_less_memory_than_the_message_says_is_refused() -> Result {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "makes a descriptor that the standard library does not know")]
 fn a_descriptor_that_is_no_memory_is_refused_before_a_driver_reads_it() -> Result {
     let victim = Victim::new()?;
     let (pipe, _writer) = std::io::pipe()?;
     let (socket, _peer) = UnixStream::pair()?;
     let folder = File::open("/")?;
-    for fd in [pipe.as_fd(), socket.as_fd(), folder.as_fd()] {
+    let device = File::open("/dev/null")?;
+    // SAFETY: it takes no pointers.
+    let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(event >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just made, without another owner.
+    let event = unsafe { OwnedFd::from_raw_fd(event) };
+    for fd in [pipe.as_fd(), socket.as_fd(), folder.as_fd(), device.as_fd(), event.as_fd()] {
         let error = victim.refuses(libc::SOCK_STREAM, &victim.bytes, &[fd])?;
         assert_says(&error, &["refused: ", "not of the kind that the message names"]);
     }
+    // From Linux 6.9 on, it may be an empty regular file.
+    let process = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+    let error = victim.refuses(libc::SOCK_STREAM, &victim.bytes, &[process.as_fd()])?;
+    assert_says(&error, &["refused: its descriptor is "]);
     Ok(())
 }
 
