@@ -15,8 +15,7 @@ use std::os::unix::net::UnixStream;
 use input::Input;
 use libfuzzer_sys::fuzz_target;
 use support::socket;
-use vkgdr::ipc::{self, fuzzing};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 /// The length of a message in bytes.
 const LEN: usize = 88;
@@ -35,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     match input.byte() % 4 {
         0 | 1 => {
             if let Some(message) = input.0.first_chunk::<LEN>() {
-                assert!(fuzzing::parse(message).is_none_or(|again| again == *message));
+                assert!(ipc::recode(message).is_none_or(|again| again == *message));
             }
         }
         _ => WORLD.with(|world| world.receive(input)),

@@ -33,18 +33,18 @@
 //! ```
 #![expect(unsafe_code, reason = "imports a descriptor")]
 
-mod message;
-
+use std::array::from_fn;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ash::vk;
 
 use crate::allocation::{self, Exported, Layout};
 use crate::device::{MemoryType, Source};
 use crate::driver::fork;
 use crate::driver::os::{FileType, file_type, is_memory_file};
 use crate::driver::socket::{self, Received};
-use crate::error::in_bytes;
-use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
-use message::{Backing, LEN, Message};
+use crate::error::{hyphenated, in_bytes};
+use crate::{Error, Memory, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 
 /// Sends memory to the process at the other end of a Unix socket.
 ///
@@ -64,7 +64,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     let owner = memory.owner();
     let allocation = memory.block().allocation();
     let (memory_type, layout) = (*allocation.memory_type(), allocation.layout()?);
-    let (backing, driver, info) = fields(owner, &memory_type)?;
+    let (registered, driver, info) = fields(owner, &memory_type)?;
     let message = Message {
         gpu: owner.uuid(),
         driver,
@@ -72,7 +72,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
         size: layout.size,
         dedicated: layout.dedicated,
         kind: memory.kind(),
-        backing,
+        registered,
         memory_type: info,
     };
     match socket::send(socket, &message.encode(), exported.as_fd())? {
@@ -112,7 +112,7 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
         return Err(Error::OtherUser { theirs, ours });
     }
     // SAFETY: the sender has the rights of this process, see above.
-    unsafe { receive(socket, owner) }
+    unsafe { recv_from_any_user(socket, owner) }
 }
 
 /// As [`recv`], from a process of any user.
@@ -128,42 +128,27 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
     let socket = socket.as_fd();
     check_socket(socket)?;
-    // SAFETY: by this function's contract.
-    unsafe { receive(socket, owner) }
-}
-
-fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
-    fork::check()?;
-    socket::check_family(socket)
-}
-
-/// # Safety
-///
-/// As for [`recv_from_any_user`].
-unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
     // First: without a context the memory that arrives would be lost.
     owner.allocation_context()?;
     let (bytes, fd) = receive_message(socket)?;
     let message = Message::decode(&bytes)?;
-    let memory_type = match message.backing {
-        Backing::Vulkan => owner.vulkan_memory_type(message.kind)?,
-        Backing::RegisteredPages => owner.registered_memory_type(),
+    let memory_type = match message.registered {
+        true => owner.registered_memory_type(),
+        false => owner.vulkan_memory_type(message.kind)?,
     };
     let len = usize::try_from(message.len).expect("usize has 64 bits");
     let size = allocation::padded_size(len, message.kind, memory_type).ok();
     let (_, driver, info) = fields(owner, &memory_type)?;
     message.check(owner.uuid(), driver, info, size)?;
-    if is_memory_file(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
-        return Err(other_descriptor());
-    }
-    // A driver that keeps memory in files cannot have more memory than file.
+    let is_named = is_memory_file(fd.as_fd()) == message.registered;
     match file_type(&fd)? {
+        // A driver that keeps memory in files cannot have more memory than file.
         FileType::Regular(file) if file < message.size => {
             let (file, size) = (in_bytes(file), in_bytes(message.size));
             return Err(refused(format!("its descriptor is a file of {file}, the allocation has {size}")));
         }
-        FileType::NoMemory => return Err(other_descriptor()),
-        FileType::Regular(_) | FileType::Memory => {}
+        FileType::Regular(_) | FileType::Memory if is_named => {}
+        _ => return Err(refused("its descriptor is not of the kind that the message names")),
     }
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
     // the sender is trusted by this function's contract.
@@ -172,14 +157,17 @@ unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
     Memory::import(owner, &exported, len, message.kind)
 }
 
-/// The fields of a message that depend on the memory's type: what the descriptor is, the Vulkan driver's UUID, and the type.
-/// For registered pages, the UUID and the heap's size are 0: they belong to no Vulkan driver and no Vulkan heap.
-fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16], MemoryTypeInfo)> {
+fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
+    fork::check()?;
+    socket::check_family(socket)
+}
+
+/// The fields of a message that depend on the memory's type: whether it is registered pages, the Vulkan driver's UUID, and the
+/// type. Registered pages belong to no Vulkan driver and no Vulkan heap: their UUID and heap size are 0.
+fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(bool, [u8; 16], MemoryTypeInfo)> {
     Ok(match memory_type.source {
-        Source::Vulkan => (Backing::Vulkan, owner.vulkan()?.driver_uuid(), memory_type.info),
-        Source::RegisteredPages | Source::Cuda | Source::DmaBuf => {
-            (Backing::RegisteredPages, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info })
-        }
+        Source::Vulkan => (false, owner.vulkan()?.driver_uuid(), memory_type.info),
+        _ => (true, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info }),
     })
 }
 
@@ -188,7 +176,7 @@ fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16],
 fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
     let mut bytes = [0; LEN];
     let Received { len, cut, mut descriptors, lost } = socket::receive(socket, &mut bytes)?;
-    message::check_start(&bytes[..len])?;
+    check_start(&bytes[..len])?;
     if cut {
         return Err(refused(format!("the message is longer than {LEN} bytes")));
     }
@@ -207,26 +195,165 @@ fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
     }
 }
 
-/// A descriptor that is neither one that Vulkan exported nor a file of registered pages, or not the one of the two that the
-/// message names.
-fn other_descriptor() -> Error {
-    refused("its descriptor is not of the kind that the message names")
-}
-
 /// The error of a message that does not fit.
 fn refused(reason: impl Into<String>) -> Error {
     Error::Refused { reason: reason.into() }
 }
 
-/// The pure parts of the receiver, for the fuzz target: cargo-fuzz sets this configuration.
+/// The length of a message in bytes.
+const LEN: usize = 88;
+const MAGIC: [u8; 7] = *b"vkgdr\0\0";
+const VERSION: u8 = 2;
+
+/// The contents of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Message {
+    gpu: [u8; 16],
+    driver: [u8; 16],
+    /// Bytes of the memory.
+    len: u64,
+    /// Bytes of the allocation.
+    size: u64,
+    /// Whether the allocation is dedicated to a buffer, which a receiver has to repeat.
+    dedicated: bool,
+    kind: MemoryKind,
+    /// Whether the descriptor is a sealed anonymous file, whose pages each process registers with CUDA. Otherwise Vulkan has
+    /// exported it as an opaque one.
+    registered: bool,
+    memory_type: MemoryTypeInfo,
+}
+
+impl Message {
+    /// The bytes of the message.
+    fn encode(&self) -> [u8; LEN] {
+        let MemoryTypeInfo { index, heap, heap_size, flags } = self.memory_type;
+        let numbers = [self.len, self.size, heap_size].map(u64::to_le_bytes);
+        let words = [self.kind as u32, self.registered.into(), index, flags.as_raw(), heap, self.dedicated.into()];
+        let words = words.map(u32::to_le_bytes);
+        let fields: [&[u8]; 6] =
+            [&MAGIC, &[VERSION], &self.gpu, &self.driver, numbers.as_flattened(), words.as_flattened()];
+        fields.concat().try_into().expect("the fields fill a message")
+    }
+
+    /// Parses a message.
+    fn decode(bytes: &[u8; LEN]) -> Result<Self> {
+        check_start(bytes)?;
+        let [len, size, heap_size] = from_fn(|index| u64::from_le_bytes(field(bytes, 40 + 8 * index)));
+        let [kind, registered, index, flags, heap, dedicated] =
+            from_fn(|index| u32::from_le_bytes(field(bytes, 64 + 4 * index)));
+        let known = MemoryKind::ALL.into_iter().find(|known| *known as u32 == kind);
+        let kind = known.ok_or_else(|| unknown("kind", kind))?;
+        let (registered, dedicated) = match (registered, dedicated) {
+            (0, 0 | 1) => (false, dedicated == 1),
+            // Never memory of another kind, nor dedicated.
+            (1, 0) if kind == MemoryKind::Host => (true, false),
+            (0 | 1, 2..) => return Err(unknown("flags", dedicated)),
+            _ => return Err(unknown("kind of descriptor", registered)),
+        };
+        let flags = vk::MemoryPropertyFlags::from_raw(flags);
+        let memory_type = MemoryTypeInfo { index, heap, heap_size, flags };
+        Ok(Self { gpu: field(bytes, 8), driver: field(bytes, 24), len, size, dedicated, kind, registered, memory_type })
+    }
+
+    /// Refuses memory that a handle could not import: one of the GPU `gpu`, whose Vulkan driver is `driver`, and which has the
+    /// memory type `ours` for the message's kind. `size` is that of an allocation of the message's length that is not dedicated;
+    /// `None` if such an allocation is impossible.
+    fn check(&self, gpu: [u8; 16], driver: [u8; 16], ours: MemoryTypeInfo, size: Option<u64>) -> Result<()> {
+        let (kind, theirs) = (self.kind, self.memory_type);
+        if self.gpu != gpu {
+            let (theirs, ours) = (hyphenated(self.gpu), hyphenated(gpu));
+            return Err(refused(format!("it is memory of the GPU {theirs}, the handle is of {ours}")));
+        }
+        // Vulkan shares memory only between equal drivers ("External memory handle types compatibility").
+        if self.driver != driver {
+            let (theirs, ours) = (hyphenated(self.driver), hyphenated(driver));
+            return Err(refused(format!(
+                "the other process uses another Vulkan driver or version: {theirs}, not {ours}"
+            )));
+        }
+        if theirs != ours {
+            let [theirs, ours] = [theirs, ours].map(|MemoryTypeInfo { index, heap, heap_size, flags }| {
+                format!("memory type {index} ({flags:?}, heap {heap} of {heap_size} bytes)")
+            });
+            return Err(refused(format!(
+                "it is {kind} memory of {theirs}, the handle has {ours} for that: open both handles with the same flags"
+            )));
+        }
+        let fits = |size: u64| match self.dedicated {
+            true => (size..=ours.heap_size).contains(&self.size),
+            false => size == self.size,
+        };
+        if !size.is_some_and(fits) {
+            let (len, size) = (in_bytes(self.len), in_bytes(self.size));
+            return Err(refused(format!("{len} of {kind} memory in an allocation of {size} cannot be on this GPU")));
+        }
+        Ok(())
+    }
+}
+
+/// Checks as much of the magic and the version as has arrived, so that a message of another version is refused for that, not
+/// for its length.
+fn check_start(bytes: &[u8]) -> Result<()> {
+    if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
+        return Err(refused("it does not begin as a message of vkgdr::ipc::send"));
+    }
+    match bytes.get(MAGIC.len()) {
+        None | Some(&VERSION) => Ok(()),
+        Some(theirs) => Err(refused(format!(
+            "the message has version {theirs}, this library has version {VERSION}: use the same vkgdr in both processes"
+        ))),
+    }
+}
+
+fn unknown(field: &str, value: u32) -> Error {
+    refused(format!("the message has the unknown {field} {value}"))
+}
+
+fn field<const N: usize>(bytes: &[u8; LEN], offset: usize) -> [u8; N] {
+    bytes[offset..].first_chunk().copied().expect("a field of the message")
+}
+
+/// Decodes a message and encodes it again, for the fuzz target; `None` if the bytes are no message.
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub mod fuzzing {
-    use super::message::{LEN, Message};
+#[must_use]
+pub fn recode(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
+    Message::decode(bytes).ok().map(|message| message.encode())
+}
 
-    /// Decodes a message and encodes it again; `None` if the bytes are no message.
-    #[must_use]
-    pub fn parse(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
-        Message::decode(bytes).ok().map(|message| message.encode())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::from_raw(0x0107);
+    const SENT: Message = Message {
+        gpu: *b"a GPU's own UUID",
+        driver: *b"and its driver's",
+        len: 5000,
+        size: 5056,
+        dedicated: false,
+        kind: MemoryKind::Host,
+        registered: false,
+        memory_type: MemoryTypeInfo { index: 5, heap: 2, heap_size: 256 << 20, flags: FLAGS },
+    };
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let mut expected = b"vkgdr\0\0\x02a GPU's own UUIDand its driver's".to_vec();
+        expected.extend([0x88, 0x13, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0xc0, 0x13, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0, 0, 0, 0x10, 0, 0, 0, 0]);
+        expected.extend([1, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([5, 0, 0, 0, 7, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(SENT.encode().as_slice(), expected);
+        assert!(Message::decode(&SENT.encode()).is_ok_and(|read| read == SENT));
+    }
+
+    #[test]
+    fn a_dedicated_allocation_may_be_larger_than_another_and_as_large_as_its_heap() {
+        for (size, fits) in [(5055, false), (5056, true), (5120, true), (256 << 20, true), ((256 << 20) + 1, false)] {
+            let message = Message { size, dedicated: true, ..SENT };
+            assert_eq!(message.check(SENT.gpu, SENT.driver, SENT.memory_type, Some(5056)).is_ok(), fits, "{size}");
+        }
     }
 }
