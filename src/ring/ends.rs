@@ -34,24 +34,19 @@ pub(super) fn record_len(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(UNIT)?.checked_add(UNIT)
 }
 
-/// The memory of one direction as one end reaches it: the records, the word that this end writes and the one that the other
-/// end writes. [`Producer`] and [`Consumer`] say which order they need; the tests have links that keep no other.
+/// The memory of one direction as one end reaches it: the records, its own word, and the other end's word. The tests have
+/// links that keep no other order than asked for.
 pub(super) trait Link {
     /// Writes to the records, in no order with other writes.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()>;
-
     /// Makes the earlier writes to a range of the records visible to the other end before it sees a later [`store`](Self::store).
     fn order_writes(&self, offset: usize, len: usize) -> Result<()>;
-
     /// Reads from the records. Sees what the other end wrote before it stored the word that was loaded last.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()>;
-
     /// Completes the earlier reads before a later [`store`](Self::store): after that, the other end may write to their bytes.
     fn order_reads(&self) -> Result<()>;
-
     /// Stores this end's word, which the other end sees soon.
     fn store(&self, word: u64) -> Result<()>;
-
     /// Loads the other end's word.
     fn load(&self) -> Result<u64>;
 }
@@ -59,11 +54,6 @@ pub(super) trait Link {
 /// The offset of a position in the records.
 fn offset(position: u64, capacity: usize) -> usize {
     usize::try_from(position % capacity as u64).expect("less than the capacity")
-}
-
-/// The error of a word or a header that no correct kernel writes.
-fn corrupt(what: &'static str, value: u64) -> Error {
-    Error::RingCorrupt { what, value }
 }
 
 /// The writing end: the only writer of the records and of the head.
@@ -98,17 +88,17 @@ impl<L: Link> Producer<L> {
     /// Writes messages until one finds no room, and publishes them together. Returns how many.
     pub(super) fn try_push(&mut self, messages: &[&[u8]]) -> Result<usize> {
         let mut count = 0;
-        let appended = loop {
-            let Some(message) = messages.get(count) else { break Ok(()) };
-            match self.append(message) {
-                Ok(true) => count += 1,
-                Ok(false) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
+        let ended = messages.iter().map(|message| self.append(message)).find(|appended| {
+            let is_pushed = matches!(appended, Ok(true));
+            count += usize::from(is_pushed);
+            !is_pushed
+        });
         // Always, since a skip at the end of the records is not read, and its room not returned, until it is published.
         self.publish()?;
-        if count == 0 { appended.map(|()| 0) } else { Ok(count) }
+        match ended {
+            Some(Err(error)) if count == 0 => Err(error),
+            _ => Ok(count),
+        }
     }
 
     /// Writes one message, if there is room.
@@ -147,7 +137,7 @@ impl<L: Link> Producer<L> {
         }
         let tail = self.link.load()? & POSITION;
         if tail < self.tail || tail > self.published {
-            return Err(corrupt("tail", tail));
+            return Err(Error::RingCorrupt { what: "tail", value: tail });
         }
         self.tail = tail;
         let is_enough = end - tail <= self.capacity as u64;
@@ -161,13 +151,10 @@ impl<L: Link> Producer<L> {
             return if self.unstored { self.store() } else { Ok(()) };
         }
         let (from, to) = (offset(self.published, self.capacity), offset(self.head, self.capacity));
-        if from < to {
-            self.link.order_writes(from, to - from)?;
-        } else {
-            self.link.order_writes(from, self.capacity - from)?;
-            if to > 0 {
-                self.link.order_writes(0, to)?;
-            }
+        // In two pieces where they pass the end.
+        let pieces = if from < to { [(from, to - from), (0, 0)] } else { [(from, self.capacity - from), (0, to)] };
+        for (offset, len) in pieces.into_iter().filter(|(_, len)| *len > 0) {
+            self.link.order_writes(offset, len)?;
         }
         self.published = self.head;
         self.stats.publications += 1;
@@ -190,8 +177,7 @@ impl<L: Link> Producer<L> {
 
     /// Bytes that were published and that the consumer has not returned, as far as is known.
     pub(super) fn used(&mut self) -> Result<u64> {
-        let tail = self.link.load()? & POSITION;
-        Ok(self.published.saturating_sub(tail))
+        Ok(self.published.saturating_sub(self.link.load()? & POSITION))
     }
 }
 
@@ -229,7 +215,7 @@ impl<L: Link> Consumer<L> {
                 let word = self.link.load()?;
                 let head = word & POSITION;
                 if head < self.head || head - self.position > self.capacity as u64 {
-                    return Err(corrupt("head", head));
+                    return Err(Error::RingCorrupt { what: "head", value: head });
                 }
                 self.head = head;
                 if head == self.position {
@@ -251,7 +237,7 @@ impl<L: Link> Consumer<L> {
             let len = usize::try_from(len).ok().filter(|len| record_len(*len).is_some_and(|record| record <= there));
             return match len {
                 Some(len) if number == self.stats.popped => Ok(Some(len)),
-                _ => Err(corrupt("header at", self.position)),
+                _ => Err(Error::RingCorrupt { what: "header at", value: self.position }),
             };
         }
     }
@@ -262,8 +248,7 @@ impl<L: Link> Consumer<L> {
         self.link.read(offset(self.position, self.capacity) + UNIT, message)?;
         self.stats.popped += 1;
         self.stats.popped_bytes += message.len() as u64;
-        // It fits: its length was checked. The message is read, whether or not its room could be returned: `next_len` tries that
-        // again, and returns the error.
+        // It fits. The message is read, whether or not its room could be returned: `next_len` tries that again.
         let _ = self.advance(record_len(message.len()).unwrap_or(0));
         Ok(())
     }

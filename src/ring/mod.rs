@@ -15,7 +15,7 @@
 #![expect(unsafe_code, reason = "shares words with a running kernel, and binds memory to streams that the caller owns")]
 
 mod ends;
-#[cfg(test)]
+#[cfg(all(test, loom))]
 mod tests;
 
 use std::fmt;
@@ -156,14 +156,20 @@ impl Ring {
     pub fn with_options(owner: &Vkgdr, messages: usize, answers: usize, options: AllocateOptions) -> Result<Self> {
         let message_bytes = capacity(messages, MemoryKind::Mapped)?;
         let answer_bytes = capacity(answers, MemoryKind::Host)?;
-        let device = Memory::allocate_with(owner, CONTROL + message_bytes, options)?;
-        // After a failure nothing is waited for: the kernel of another ring may run until that ring is closed.
-        // SAFETY: no kernel has the address yet.
-        unsafe { device.set_drop_policy(DropPolicy::Immediate) };
-        let host = Memory::allocate(owner, CONTROL + answer_bytes, MemoryKind::Host)?;
-        // SAFETY: as above.
-        unsafe { host.set_drop_policy(DropPolicy::Immediate) };
-        describe(&device, &host, (message_bytes, answer_bytes))?;
+        let allocate = |len, options| {
+            let memory = Memory::allocate_with(owner, CONTROL + len, options)?;
+            // After a failure nothing is waited for: the kernel of another ring may run until that ring is closed.
+            // SAFETY: no kernel has the address yet.
+            unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
+            memory.write(0, &[0_u8; CONTROL]).map(|()| memory)
+        };
+        let device = allocate(message_bytes, options)?;
+        let host = allocate(answer_bytes, AllocateOptions::new(MemoryKind::Host))?;
+        // What the kernel is told, see `vkgdr_device_ring_open`.
+        let [messages_at, answers_at] = [&device, &host].map(|memory| memory.device_ptr() + CONTROL as u64);
+        let (message_len, answer_len) = (message_bytes as u64, answer_bytes as u64);
+        device.write(0, &[VERSION, messages_at, message_len, answers_at, answer_len, host.device_ptr()])?;
+        [&device, &host].into_iter().try_for_each(|memory| memory.flush(..CONTROL))?;
         let sending = SharedLink::new(&device, (&device, HEAD), (&host, TAIL))?;
         let receiving = SharedLink::new(&host, (&device, TAIL), (&host, HEAD))?;
         for memory in [&device, &host] {
@@ -330,7 +336,7 @@ impl Ring {
     pub fn abort(&self) -> Result<()> {
         fork::check()?;
         let messages = self.producer.lock_across_waits().close(ABORTED);
-        // Both words are stored, even if storing the first fails.
+        // Also if storing the first word fails.
         let answers = self.consumer.lock_across_waits().stop(ABORTED);
         messages.and(answers)
     }
@@ -368,25 +374,10 @@ impl Drop for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring")
-            .field("max_message", &self.max_message)
-            .field("device_ptr", &format_args!("{:#x}", self.device_ptr()))
-            .field("kind", &self.kind())
-            .field("answers", &format_args!("{:#x}", self.host.device_ptr()))
-            .finish_non_exhaustive()
+        let mut fields = f.debug_struct("Ring");
+        fields.field("max_message", &self.max_message).field("device", &self.device).field("host", &self.host);
+        fields.finish_non_exhaustive()
     }
-}
-
-/// Writes the control words, and for the kernel the version, the addresses and lengths of both directions' records, and the
-/// address of the host memory's control block.
-fn describe(device: &Memory, host: &Memory, (messages, answers): (usize, usize)) -> Result<()> {
-    let records = |memory: &Memory| memory.device_ptr() + CONTROL as u64;
-    let words = [VERSION, records(device), messages as u64, records(host), answers as u64, host.device_ptr()];
-    for memory in [device, host] {
-        memory.write(0, &[0_u8; CONTROL])?;
-    }
-    device.write(0, &words)?;
-    [device, host].into_iter().try_for_each(|memory| memory.flush(..CONTROL))
 }
 
 /// A direction's records and words in memory that a kernel uses.
@@ -461,9 +452,9 @@ fn poll<T>(timeout: Duration, operation: &'static str, mut work: impl FnMut() ->
         // The clock is read in slow calls only. A time that cannot be represented never comes.
         let deadline = deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
         if tries < SPINS {
-            spin_loop();
+            spin_loop()
         } else {
-            thread::yield_now();
+            thread::yield_now()
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;

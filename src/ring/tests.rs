@@ -1,46 +1,18 @@
 //! The two ends of a ring over memory in which a write arrives when it is ordered, and never before.
 //!
-//! loom runs the models through every interleaving (`make nightly PARTS=loom`); without it, each runs once.
+//! loom runs the models through every interleaving (`make nightly PARTS=loom`).
 #![expect(unsafe_code, reason = "cells that both ends reach")]
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU32;
 
-#[cfg(loom)]
-use loom::{
-    cell::UnsafeCell,
-    sync::Arc,
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
-};
-#[cfg(not(loom))]
-use std::{
-    sync::Arc,
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
-};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
 
 use super::ends::{ABORTED, CLOSED, Consumer, Link, POSITION, Producer, SKIP, UNIT, record_len};
 use crate::{Error, Result};
-
-/// As loom's, which fails a model in which both ends reach it at a time.
-#[cfg(not(loom))]
-struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-#[cfg(not(loom))]
-impl<T> UnsafeCell<T> {
-    fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
-    }
-
-    fn with<R>(&self, reach: impl FnOnce(*const T) -> R) -> R {
-        reach(self.0.get())
-    }
-
-    fn with_mut<R>(&self, reach: impl FnOnce(*mut T) -> R) -> R {
-        reach(self.0.get())
-    }
-}
 
 /// The memory of a direction.
 struct Board {
@@ -124,15 +96,10 @@ fn ring(most: usize) -> (Producer<End>, Consumer<End>, Arc<Board>) {
 }
 
 fn model(work: impl Fn() + Sync + Send + 'static) {
-    #[cfg(loom)]
-    {
-        let mut builder = loom::model::Builder::new();
-        // Spinning has no end of interleavings without a bound.
-        builder.preemption_bound = Some(3);
-        builder.check(work);
-    }
-    #[cfg(not(loom))]
-    work();
+    let mut builder = loom::model::Builder::new();
+    // Spinning has no end of interleavings without a bound.
+    builder.preemption_bound = Some(3);
+    builder.check(work);
 }
 
 fn good<T>(result: Result<T>) -> T {
@@ -213,30 +180,29 @@ fn a_consumer_that_stops_never_frees_what_it_did_not_read() {
 }
 
 #[test]
-#[cfg(not(loom))]
-fn all_bytes_of_every_length_at_every_offset_are_ordered_before_the_head() -> Result<()> {
+fn all_bytes_of_every_length_at_every_offset_are_ordered_before_the_head() {
     const MOST: usize = 7 * UNIT;
     for (len, first) in (0..=MOST).flat_map(|len| (0..=7).map(move |first| (len, first))) {
-        let (mut producer, mut consumer, _) = ring(MOST);
-        // Empty messages move the ring's beginning by a unit each.
-        for _ in 0..first {
-            assert_eq!(producer.try_push(&[&[][..]])?, 1);
-            assert_eq!(pop(&mut consumer)?, Some(Vec::new()));
-        }
-        for number in 0..20_u8 {
-            let batch = [vec![number; len], vec![!number; 1]];
-            let mut rest = batch.each_ref().map(Vec::as_slice).to_vec();
-            while !rest.is_empty() {
-                let pushed = producer.try_push(&rest)?;
-                for sent in rest.drain(..pushed) {
-                    assert_eq!(pop(&mut consumer)?.as_deref(), Some(sent), "{len} bytes after {first}");
-                }
-                // The rest before the end is returned when it is read.
-                assert_eq!(pop(&mut consumer)?, None);
+        model(move || {
+            let (mut producer, mut consumer, _) = ring(MOST);
+            // Empty messages move the ring's beginning by a unit each.
+            for _ in 0..first {
+                assert_eq!(good(producer.try_push(&[&[]])), 1);
+                assert_eq!(good(pop(&mut consumer)), Some(Vec::new()));
             }
-        }
+            for batch in (0..3_u8).map(|number| [vec![number; len], vec![!number; 1]]) {
+                let mut rest = batch.each_ref().map(Vec::as_slice).to_vec();
+                while !rest.is_empty() {
+                    let pushed = good(producer.try_push(&rest));
+                    for sent in rest.drain(..pushed) {
+                        assert_eq!(good(pop(&mut consumer)).as_deref(), Some(sent), "{len} bytes after {first}");
+                    }
+                    // The rest before the end is returned when it is read.
+                    assert_eq!(good(pop(&mut consumer)), None);
+                }
+            }
+        });
     }
-    Ok(())
 }
 
 #[test]

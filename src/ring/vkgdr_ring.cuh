@@ -22,27 +22,22 @@
  * answer, when a quarter of the ring was read, and by vkgdr_device_ring_commit(): call that after an answer that the CPU
  * waits for.
  *
- * No function has the name of one of the CPU's end in vkgdr.h, which the same file may include.
- *
- * Needs no include and no library; for nvcc, NVRTC and clang, compute capability 6.0 and newer. docs/ring.md explains
- * which load and store orders what.
+ * Needs no include; for nvcc, NVRTC and clang, compute capability 6.0 and newer. The same file may include vkgdr.h.
+ * docs/ring.md explains which load and store orders what.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 #ifndef VKGDR_RING_CUH
 #define VKGDR_RING_CUH
 
-/* The CPU's or the kernel's word: a position, in bytes from the ring's beginning on, and two bits. */
+/* The layout, see docs/ring.md. */
 #define VKGDR_RING_CLOSED (1ull << 63)
 #define VKGDR_RING_ABORTED (1ull << 62)
 #define VKGDR_RING_POSITION (VKGDR_RING_ABORTED - 1)
-/* The first word of the header before the unused rest of the ring. */
 #define VKGDR_RING_SKIP (1ull << 63)
-/* The unit and the header of records. */
 #define VKGDR_RING_UNIT 16ull
-/* Where the words lie in a control block: the head of this memory's records, and the number of the next of them; the
- * tail of the other memory's. */
 #define VKGDR_RING_HEAD 256
+/* The number of the next answer, for the next kernel. */
 #define VKGDR_RING_NUMBER 264
 #define VKGDR_RING_TAIL 512
 
@@ -64,15 +59,23 @@ struct vkgdr_device_ring {
     int ended;
 };
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
+#define VKGDR_RING_PEEK "ld.relaxed.sys.u64 %0, [%1];"
+#define VKGDR_RING_ACQUIRE "ld.acquire.sys.u64 %0, [%1];"
+#define VKGDR_RING_FENCE "fence.acq_rel.sys;"
+#define VKGDR_RING_PUT "st.relaxed.sys.u64 [%0], %1;"
+#else
+#define VKGDR_RING_PEEK "ld.volatile.u64 %0, [%1];"
+#define VKGDR_RING_ACQUIRE "ld.volatile.u64 %0, [%1];\n\tmembar.sys;"
+#define VKGDR_RING_FENCE "membar.sys;"
+#define VKGDR_RING_PUT "st.volatile.u64 [%0], %1;"
+#endif
+
 /* A load that sees the CPU's latest store, but orders nothing. */
 static __device__ __forceinline__ unsigned long long vkgdr_device_ring_peek(const unsigned long long *word)
 {
     unsigned long long value;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
-    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-#else
-    asm volatile("ld.volatile.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-#endif
+    asm volatile(VKGDR_RING_PEEK : "=l"(value) : "l"(word) : "memory");
     return value;
 }
 
@@ -80,32 +83,14 @@ static __device__ __forceinline__ unsigned long long vkgdr_device_ring_peek(cons
 static __device__ __forceinline__ unsigned long long vkgdr_device_ring_acquire(const unsigned long long *word)
 {
     unsigned long long value;
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
-    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-#else
-    asm volatile("ld.volatile.u64 %0, [%1];\n\tmembar.sys;" : "=l"(value) : "l"(word) : "memory");
-#endif
+    asm volatile(VKGDR_RING_ACQUIRE : "=l"(value) : "l"(word) : "memory");
     return value;
-}
-
-/* Orders all earlier loads and stores before all later stores, as the CPU sees them. */
-static __device__ __forceinline__ void vkgdr_device_ring_fence(void)
-{
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
-    asm volatile("fence.acq_rel.sys;" : : : "memory");
-#else
-    asm volatile("membar.sys;" : : : "memory");
-#endif
 }
 
 /* A store that the CPU sees whole, behind a fence. */
 static __device__ __forceinline__ void vkgdr_device_ring_put(unsigned long long *word, unsigned long long value)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 700
-    asm volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-#else
-    asm volatile("st.volatile.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
-#endif
+    asm volatile(VKGDR_RING_PUT : : "l"(word), "l"(value) : "memory");
 }
 
 /* Opens the ring at an address, which is vkgdr_ring_get_device_ptr() or Ring::device_ptr(). Goes on where an earlier
@@ -145,11 +130,10 @@ static __device__ inline void vkgdr_device_ring_commit(struct vkgdr_device_ring 
     int sends = ring->answer_position != ring->answer_sent, returns = ring->position != ring->returned;
     if (!sends && !returns)
         return;
-    if (sends) {
-        /* For the kernel after this one. */
+    if (sends)
         vkgdr_device_ring_put(ring->answer_head + 1, ring->answer_number);
-    }
-    vkgdr_device_ring_fence();
+    /* All earlier loads and stores before all later stores, as the CPU sees them. */
+    asm volatile(VKGDR_RING_FENCE : : : "memory");
     if (sends) {
         ring->answer_sent = ring->answer_position;
         vkgdr_device_ring_put(ring->answer_head, ring->answer_position);

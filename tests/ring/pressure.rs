@@ -133,3 +133,25 @@ fn impossible_sizes_are_refused() -> Result {
     assert_eq!(ring.kind(), if setup.gpu.supports(MemoryKind::Mapped) { MemoryKind::Mapped } else { MemoryKind::Host });
     Ok(())
 }
+
+/// A kernel that writes elsewhere than in the ring's records.
+#[test]
+fn words_that_no_kernel_of_the_ring_writes_are_refused() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 64, 64)?;
+    let find = |address| support::memory_of(address).ok_or("a ring's memory is found by its address");
+    let (device, _) = find(ring.device_ptr())?;
+    let mut words = [0_u64; 6];
+    device.read(0, &mut words)?;
+    let (host, _) = find(words[5])?;
+    for (offset, word) in [(512, 1000_u64), (256, 1 << 40)] {
+        host.write(offset, &[word])?;
+        host.flush(..)?;
+    }
+    assert!(ring.try_push(&[0; 64])?);
+    let refused = ring.try_push(&[0; 64]);
+    assert!(matches!(refused, Err(Error::RingCorrupt { what: "tail", value: 1000 })), "{refused:?}");
+    let refused = ring.try_pop(&mut Vec::new());
+    assert!(matches!(refused, Err(Error::RingCorrupt { what: "head", .. })), "{refused:?}");
+    Ok(())
+}
