@@ -100,17 +100,12 @@ impl Drop for Open {
         if fork::is_forked() {
             return;
         }
-        let idle = self.0.state.lock().close();
+        let (idle, report) = self.0.state.lock().close();
         release(idle);
-        let AllocatorReport { allocations, total_allocated_bytes, .. } = self.0.state.lock().report();
+        let AllocatorReport { allocations, total_allocated_bytes: bytes, .. } = report;
         if !allocations.is_empty() {
-            let names: Vec<_> = allocations.iter().map(|allocation| format!("{allocation:?}")).collect();
-            report!(
-                Info,
-                "{} allocations with {total_allocated_bytes} bytes outlive their vulkan::Allocator: {}",
-                names.len(),
-                names.join(", ")
-            );
+            let count = allocations.len();
+            report!(Info, "{count} allocations with {bytes} bytes outlive their vulkan::Allocator: {allocations:?}");
         }
     }
 }
@@ -174,13 +169,10 @@ impl Allocator {
     /// `info` must be valid for `vkCreateBuffer` on the handle's device, without `VkExternalMemoryBufferCreateInfo` in its
     /// chain and without sparse binding. When the buffer is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn buffer(&self, info: &vk::BufferCreateInfo<'_>, location: MemoryLocation) -> Result<Buffer> {
-        let len = usize::try_from(info.size).expect("usize has 64 bits");
-        if len == 0 {
-            return Err(Error::ZeroSize { kind: kind_of(location) });
-        }
+        let len = checked_len(info.size, location)?;
         // SAFETY: by this method's contract.
         let buffer = unsafe { Resource::buffer(&self.inner().gpu, info) }?;
-        let memory = self.allocate_for("buffer", &buffer, location, Some(len))?;
+        let memory = self.bound(&buffer, "buffer", location, Some(len))?;
         Ok(Buffer::new(buffer, memory, self.inner().clone()))
     }
 
@@ -206,7 +198,7 @@ impl Allocator {
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
         let image = unsafe { Resource::image(&self.inner().gpu, info) }?;
-        let memory = self.allocate_for("image", &image, location, None)?;
+        let memory = self.bound(&image, "image", location, None)?;
         Ok(Image::new(image, info, memory, self.inner().clone()))
     }
 
@@ -226,49 +218,33 @@ impl Allocator {
     /// created for export as `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`. When the memory is dropped, no submitted work of a
     /// Vulkan queue may use it.
     pub unsafe fn allocate(&self, desc: &AllocationCreateDesc<'_>) -> Result<Memory> {
-        let size = desc.requirements.size;
-        let len = usize::try_from(size).expect("usize has 64 bits");
-        if len == 0 {
-            return Err(Error::ZeroSize { kind: kind_of(desc.location) });
-        }
+        let len = checked_len(desc.requirements.size, desc.location)?;
         self.inner().allocate(desc, len, false)
     }
 
     /// Memory for a buffer or image, bound to it: dedicated where that is wanted from the start, or CUDA asks for it. `len` is the
     /// required size unless the caller knows a smaller one.
-    fn allocate_for(
-        &self,
-        name: &str,
-        resource: &Resource,
-        location: MemoryLocation,
-        len: Option<usize>,
-    ) -> Result<Memory> {
+    fn bound(&self, resource: &Resource, name: &str, location: MemoryLocation, len: Option<usize>) -> Result<Memory> {
         let (inner, found) = (self.inner(), resource.requirements());
-        let len = len.unwrap_or(usize::try_from(found.memory.size).expect("usize has 64 bits"));
-        let shared = AllocationCreateDesc {
-            name,
-            requirements: found.memory,
-            location,
-            linear: resource.is_linear,
-            allocation_scheme: AllocationScheme::GpuAllocatorManaged,
-        };
-        let dedicated = AllocationCreateDesc { allocation_scheme: resource.scheme(), ..shared.clone() };
-        let memory = if found.prefers_dedicated || inner.gpu.dedicates() || resource.dedicated_only {
-            inner.allocate(&dedicated, len, false)
-        } else {
-            match inner.allocate(&shared, len, true) {
-                Err(error) if inner.may_want_dedicated(&error) => match inner.allocate(&dedicated, len, false) {
+        let (requirements, linear) = (found.memory, resource.is_linear);
+        let len = len.unwrap_or(usize::try_from(requirements.size).expect("usize has 64 bits"));
+        let with = |allocation_scheme| AllocationCreateDesc { name, requirements, location, linear, allocation_scheme };
+        let [shared, dedicated] = [AllocationScheme::GpuAllocatorManaged, resource.scheme()].map(with);
+        let wants_dedicated = found.prefers_dedicated || inner.gpu.dedicates() || resource.dedicated_only;
+        let memory = match inner.allocate(if wants_dedicated { &dedicated } else { &shared }, len, !wants_dedicated) {
+            Err(error) if !wants_dedicated && inner.may_want_dedicated(&error) => {
+                match inner.allocate(&dedicated, len, false) {
                     Ok(memory) => {
                         inner.gpu.dedicate(memory.memory_type().index);
-                        Ok(memory)
+                        memory
                     }
-                    Err(error) if error.is_exhaustion() => Err(error),
+                    Err(error) if error.is_exhaustion() => return Err(error),
                     // Not the allocation is refused but the memory type.
-                    Err(_) => inner.allocate(&shared, len, false),
-                },
-                result => result,
+                    Err(_) => inner.allocate(&shared, len, false)?,
+                }
             }
-        }?;
+            result => result?,
+        };
         resource.bind(&memory)?;
         Ok(memory)
     }
@@ -278,30 +254,6 @@ impl Allocator {
     pub fn report(&self) -> AllocatorReport {
         // In a forked child, a thread of the parent may hold the lock for ever.
         if fork::is_forked() { no_report() } else { self.inner().state.lock().report() }
-    }
-
-    /// The bytes of all blocks, whether in use or free.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn capacity(&self) -> u64 {
-        self.report().total_capacity_bytes
-    }
-
-    /// The handle that the blocks are allocated from.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn owner(&self) -> &Vkgdr {
-        &self.inner().owner
-    }
-
-    /// The CUDA context that the memory belongs to.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn context(&self) -> cudarc::driver::sys::CUcontext {
-        self.inner().context.raw()
     }
 }
 
@@ -443,18 +395,12 @@ impl AllocatorInner {
                 wanted: format!("{:?} among the types {types:#b} that the resource allows", desc.location),
             },
             AllocationError::OutOfMemory => {
-                let types = (0..u32::BITS).filter(|index| types & (1 << index) != 0);
-                let heaps = types.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
-                Error::Allocation {
-                    operation: None,
-                    code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-                    kind,
-                    asked: desc.requirements.size,
-                    heap: heaps.map(|(_, found)| found.info.heap_size).max().unwrap_or(0),
-                    free: None,
-                    others: Vec::new(),
-                    still_used: 0,
-                }
+                let allowed = (0..u32::BITS).filter(|index| types & (1 << index) != 0);
+                let found = allowed.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
+                let (asked, code) = (desc.requirements.size, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+                let heap = found.map(|(_, found)| found.info.heap_size).max().unwrap_or(0);
+                let (free, others) = (None, Vec::new());
+                Error::Allocation { operation: None, code, kind, asked, heap, free, others, still_used: 0 }
             }
             error => suballocation(error),
         }
@@ -494,6 +440,12 @@ const fn kind_of(location: MemoryLocation) -> MemoryKind {
     }
 }
 
+/// The bytes of a size, which must not be 0.
+fn checked_len(size: u64, location: MemoryLocation) -> Result<usize> {
+    let len = usize::try_from(size).expect("usize has 64 bits");
+    if len > 0 { Ok(len) } else { Err(Error::ZeroSize { kind: kind_of(location) }) }
+}
+
 fn suballocation(error: AllocationError) -> Error {
     Error::Suballocation { reason: error.to_string() }
 }
@@ -501,11 +453,5 @@ fn suballocation(error: AllocationError) -> Error {
 fn release(blocks: Vec<Arc<Block>>) {
     if let Err(error) = Block::release_all(blocks) {
         report!(Warn, "releasing memory: {error}");
-    }
-}
-
-impl fmt::Debug for AllocatorInner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AllocatorInner").field("gpu", &self.gpu).finish_non_exhaustive()
     }
 }

@@ -77,10 +77,7 @@ impl External {
         // Where the context is gone, the semaphore went with it.
         let Entered::Current(_guard) = self.context.try_enter()? else { return Ok(()) };
         crate::lock::before_wait();
-        match cuda()?.context_synchronize() {
-            Err(error) if !error.ends_all_work() => return Err(error),
-            _ => {}
-        }
+        self.context.finish()?;
         // SAFETY: the handle is live, this value is its only owner, and the context, which is current, has finished its work.
         if let Err(error) = unsafe { cuda()?.semaphore_destroy(self.handle.0) } {
             report!(Warn, "releasing a semaphore: {error}");
@@ -95,9 +92,8 @@ impl Drop for External {
             return;
         }
         if let Err(error) = self.release() {
-            let (handle, context, owner) = (self.handle, self.context, self.owner.clone());
-            let later = Self { handle, context, owner };
-            self.owner.gpu().retired().push(Fence::Contexts(vec![context]), move || {
+            let later = Self { owner: self.owner.clone(), ..*self };
+            self.owner.gpu().retired().push(Fence::Contexts(vec![self.context]), move || {
                 drop(later);
                 Ok(())
             });
@@ -152,14 +148,6 @@ impl Semaphore {
     #[must_use]
     pub const fn handle(&self) -> vk::Semaphore {
         self.vulkan.handle
-    }
-
-    /// The handle that the semaphore was made with.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn owner(&self) -> &Vkgdr {
-        &self.external.owner
     }
 
     /// The current value.

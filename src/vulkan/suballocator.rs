@@ -28,16 +28,14 @@ pub(super) struct BlockRequest {
     pub(super) flags: vk::MemoryAllocateFlags,
 }
 
-/// What calls of gpu-allocator may have, and what they ask for and give back.
+/// What calls of gpu-allocator may take, and what they ask for and give back.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    /// A block that was made for a request of an earlier call.
+    /// A block that was made for a request of an earlier call, until a call takes it.
     pub(super) offer: Option<(BlockRequest, Arc<Block>)>,
-    /// The block, once the call took it.
     taken: Option<Arc<Block>>,
     /// The first request that was not met.
     pub(super) request: Option<BlockRequest>,
-    /// The blocks that were given back.
     freed: Vec<vk::DeviceMemory>,
 }
 
@@ -129,23 +127,22 @@ impl Suballocator {
             (Some(inner), Some((allocation, _))) => scope.run(|| inner.free(allocation)),
             _ => Ok(()),
         };
-        let mut blocks: Vec<_> = self.take_freed(&mut scope).collect();
-        blocks.extend(self.take_idle());
-        (blocks, freed)
+        let blocks: Vec<_> = self.take_freed(&mut scope).collect();
+        (blocks.into_iter().chain(self.take_idle()).collect(), freed)
     }
 
-    /// Keeps no block that is not in use, from now on. Returns those of now.
-    pub(super) fn close(&mut self) -> Vec<Arc<Block>> {
+    /// Keeps no block that is not in use, from now on. Returns those of now, and a report of what is left.
+    pub(super) fn close(&mut self) -> (Vec<Arc<Block>>, AllocatorReport) {
         self.is_closed = true;
-        self.take_idle()
+        (self.take_idle(), self.report())
     }
 
     fn take_idle(&mut self) -> Vec<Arc<Block>> {
         if !self.is_closed || !self.live.is_empty() {
             return Vec::new();
         }
+        // Nothing is allocated, so that it reports no leaks.
         let inner = self.inner.take();
-        // It reports no leaks: nothing is allocated.
         Scope::default().run(|| drop(inner));
         std::mem::take(&mut self.blocks).into_values().collect()
     }
@@ -227,9 +224,8 @@ unsafe fn read_request(info: &vk::MemoryAllocateInfo<'_>) -> BlockRequest {
             vk::StructureType::MEMORY_DEDICATED_ALLOCATE_INFO => {
                 // SAFETY: the type says what it is.
                 let found = unsafe { &*next.cast::<vk::MemoryDedicatedAllocateInfo<'_>>() };
-                let is_image = found.image != vk::Image::null();
-                let buffer = DedicatedTo::Buffer(found.buffer);
-                request.dedicated_to = Some(if is_image { DedicatedTo::Image(found.image) } else { buffer });
+                let (image, buffer) = (DedicatedTo::Image(found.image), DedicatedTo::Buffer(found.buffer));
+                request.dedicated_to = Some(if found.image.is_null() { buffer } else { image });
             }
             vk::StructureType::MEMORY_ALLOCATE_FLAGS_INFO => {
                 // SAFETY: the type says what it is.
@@ -252,14 +248,12 @@ unsafe extern "system" fn allocate_memory(
     let info = unsafe { &*info };
     // SAFETY: as above.
     let request = unsafe { read_request(info) };
-    match in_scope(|scope| scope.allocate(request)).flatten() {
-        Some(offered) => {
-            // SAFETY: the caller's output.
-            unsafe { memory.write(offered) };
-            vk::Result::SUCCESS
-        }
-        None => vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-    }
+    let Some(offered) = in_scope(|scope| scope.allocate(request)).flatten() else {
+        return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+    };
+    // SAFETY: the caller's output.
+    unsafe { memory.write(offered) };
+    vk::Result::SUCCESS
 }
 
 unsafe extern "system" fn free_memory(
@@ -279,14 +273,12 @@ unsafe extern "system" fn map_memory(
     _flags: vk::MemoryMapFlags,
     pointer: *mut *mut c_void,
 ) -> vk::Result {
-    match in_scope(|scope| scope.taken.as_ref()?.allocation().host_ptr()).flatten() {
-        Some(host_ptr) => {
-            // SAFETY: the caller's output.
-            unsafe { pointer.write(host_ptr.as_ptr().cast()) };
-            vk::Result::SUCCESS
-        }
-        None => vk::Result::ERROR_MEMORY_MAP_FAILED,
-    }
+    let Some(host_ptr) = in_scope(|scope| scope.taken.as_ref()?.allocation().host_ptr()).flatten() else {
+        return vk::Result::ERROR_MEMORY_MAP_FAILED;
+    };
+    // SAFETY: the caller's output.
+    unsafe { pointer.write(host_ptr.as_ptr().cast()) };
+    vk::Result::SUCCESS
 }
 
 unsafe extern "system" fn unmap_memory(_device: vk::Device, _memory: vk::DeviceMemory) {}

@@ -138,7 +138,7 @@ fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
     let [from, to] = [1, 2].map(|_| buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu));
     let (from, to) = (from?, to?);
     host_write(&from, 0, &pattern(PIXELS, 5))?;
-    let shared = allocator.capacity();
+    let shared = allocator.report().total_capacity_bytes;
     let mut external =
         vk::ExternalMemoryImageCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
     let info = description(vk::ImageTiling::OPTIMAL).push_next(&mut external);
@@ -157,7 +157,7 @@ fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
     let memory = unsafe { allocator.allocate(&desc) }?;
     let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
     assert_eq!(place.offset, 0);
-    assert_eq!(allocator.capacity(), shared + requirements.size, "a block of its own");
+    assert_eq!(allocator.report().total_capacity_bytes, shared + requirements.size, "a block of its own");
     // SAFETY: an image without memory, and memory that is dedicated to it.
     unsafe { device.bind_image_memory(own, place.memory, place.offset) }?;
     copy_through(&compute, from.handle(), own, to.handle())?;
@@ -165,7 +165,7 @@ fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
     // SAFETY: the commands have finished.
     unsafe { device.destroy_image(own, None) };
     memory.free()?;
-    assert_eq!(allocator.capacity(), shared);
+    assert_eq!(allocator.report().total_capacity_bytes, shared);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use vkgdr::{Error, MemoryKind, Vkgdr};
 
 use super::World;
 use super::commands::Picture;
-use super::item::{Bytes, Item, Owner, Site};
+use super::item::{Bytes, Item, Owner};
 use super::queue::PATIENCE;
 use crate::step::{Step, What};
 
@@ -23,8 +23,8 @@ const LOCATIONS: [MemoryLocation; 3] = [MemoryLocation::CpuToGpu, MemoryLocation
 
 /// An allocator of the world, with what it lent.
 pub(super) struct AllocatorSlot {
+    gpu: Vkgdr,
     allocator: Allocator,
-    site: Site,
     lent: Vec<Weak<Mutex<Bytes>>>,
 }
 
@@ -94,8 +94,7 @@ impl World {
         let (gpu, site) = self.handle(step.first, step.second.is_multiple_of(2));
         match self.inside(site, || allocator(&gpu)) {
             Ok(allocator) => {
-                let site = if allocator.context() == self.context.raw() { Site::Plain } else { Site::Primary };
-                self.allocators.push(AllocatorSlot { allocator, site, lent: Vec::new() });
+                self.allocators.push(AllocatorSlot { gpu, allocator, lent: Vec::new() });
             }
             Err(error) => expect_no_vulkan(&gpu, error)?,
         }
@@ -108,9 +107,9 @@ impl World {
         }
         // The number after the last allocator selects the shared one.
         let index = usize::from(step.first) % (self.allocators.len() + 1);
-        let own = self.allocators.get(index).map(|slot| (slot.allocator.clone(), slot.site));
-        let shared = || Some((self.shared.allocator.clone()?, Site::Primary));
-        let Some((allocator, site)) = own.or_else(shared) else { return Ok(false) };
+        let own = self.allocators.get(index).map(|slot| (slot.gpu.clone(), slot.allocator.clone()));
+        let shared = || Some((self.shared.gpu.clone(), self.shared.allocator.clone()?));
+        let Some((gpu, allocator)) = own.or_else(shared) else { return Ok(false) };
         let owner = match make(&allocator, step) {
             Ok(owner) => owner,
             Err(Error::Allocation { .. }) if crate::has_little_room() => {
@@ -118,9 +117,7 @@ impl World {
                 return Ok(true);
             }
             // The handle's flags may leave no memory type for the location.
-            Err(Error::NoSuitableMemoryType { .. })
-                if !MemoryKind::ALL.into_iter().all(|kind| allocator.owner().supports(kind)) =>
-            {
+            Err(Error::NoSuitableMemoryType { .. }) if !MemoryKind::ALL.into_iter().all(|kind| gpu.supports(kind)) => {
                 return Ok(true);
             }
             // A real driver may share no memory of linear images.
@@ -132,6 +129,7 @@ impl World {
         if let Owner::Image(picture) = &owner {
             self.prepare_image(picture)?;
         }
+        let site = self.site_of(&owner);
         let item = Item::new(owner, site);
         if let Some(slot) = self.allocators.get_mut(index) {
             slot.lent.push(Arc::downgrade(&item.bytes));
@@ -142,11 +140,11 @@ impl World {
 
     /// Drops the allocators, of which nothing is in use: their memory has gone, once the device has finished with it.
     pub(super) fn end_allocators(&mut self) -> Result {
-        for AllocatorSlot { allocator, .. } in std::mem::take(&mut self.allocators) {
+        for AllocatorSlot { gpu, allocator, .. } in std::mem::take(&mut self.allocators) {
             // Another thread may be releasing what it found among the deferred frees.
             let end = Instant::now() + PATIENCE;
             while Instant::now() < end {
-                allocator.owner().collect();
+                gpu.collect();
                 if allocator.report().allocations.is_empty() {
                     break;
                 }
