@@ -19,8 +19,7 @@ pub(super) const TAIL: usize = 512;
 pub(super) const CLOSED: u64 = 1 << 63;
 /// A bit of a position word: its reader stops at once.
 pub(super) const ABORTED: u64 = 1 << 62;
-/// The other bits of a position word: the bytes of all records before the position, from the ring's beginning on. A record
-/// lies at its position modulo the capacity.
+/// The other bits of a position word: the bytes of all records before it. A record lies at its position modulo the capacity.
 pub(super) const POSITION: u64 = ABORTED - 1;
 
 /// The unit of records, which aligns messages: what a kernel loads at once. Also the length of the header before each

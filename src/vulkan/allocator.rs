@@ -11,7 +11,7 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Al
 
 use super::Handles;
 use super::resources::{Buffer, Image, Resource};
-use super::suballocator::{BlockRequest, Place, Scope, Suballocator, key_of, memory_of, no_report};
+use super::suballocator::{BlockRequest, Place, Suballocator, key_of, memory_of, no_report};
 use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
@@ -287,19 +287,18 @@ impl AllocatorInner {
         fork::check()?;
         let mut desc = self.adapted(desc);
         let mut types = desc.requirements.memory_type_bits;
-        let mut scope = Scope::default();
         // The memory types of which no block can be made, those of them that CUDA refused, and the first such error.
         let (mut failed, mut refused, mut first) = (0, 0, None);
-        let mut turn = None;
+        let (mut turn, mut offer) = (None, None);
         loop {
             desc.requirements.memory_type_bits = types & !failed;
-            let (allocated, freed) = self.state.lock().allocate(&desc, &mut scope);
+            let (allocated, freed) = self.state.lock().allocate(&desc, offer.take());
             release(freed);
-            let error = match allocated {
+            let (error, request) = match allocated {
                 Ok(place) => return Ok(self.memory_at(place, len, refused)),
-                Err(error) => error,
+                Err(refused) => refused,
             };
-            let Some(request) = scope.request.take() else {
+            let Some(request) = request else {
                 if first.is_none() && self.try_incoherent(&mut desc, &error) {
                     types = desc.requirements.memory_type_bits;
                     continue;
@@ -313,7 +312,7 @@ impl AllocatorInner {
                 continue;
             }
             match self.make_block(&request) {
-                Ok(block) => scope.offer = Some((request, block)),
+                Ok(block) => offer = Some((request, block)),
                 Err(error) if can_be_dedicated && self.may_want_dedicated(&error) => return Err(error),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
                     failed |= 1 << request.type_index;

@@ -1,7 +1,7 @@
 //! [`Suballocator`]: gpu-allocator behind the allocator's lock, with memory functions that call no driver.
 //!
-//! No driver may be called under the lock. So gpu-allocator's `vkAllocateMemory` records the requested block in the
-//! [`Scope`] and fails; the block is made without the lock, and the next attempt gets it.
+//! No driver may be called under the lock. So gpu-allocator's `vkAllocateMemory` records the requested block and fails; the
+//! block is made without the lock, and the next attempt gets it.
 #![expect(unsafe_code, reason = "functions with the types of Vulkan's")]
 
 use std::cell::Cell;
@@ -28,16 +28,11 @@ pub(super) struct BlockRequest {
     pub(super) flags: vk::MemoryAllocateFlags,
 }
 
-/// What calls of gpu-allocator may take, and what they ask for and give back.
-#[derive(Debug, Default)]
-pub(super) struct Scope {
-    /// A block that was made for a request of an earlier call, until a call takes it.
-    pub(super) offer: Option<(BlockRequest, Arc<Block>)>,
-    taken: Option<Arc<Block>>,
-    /// The first request that was not met.
-    pub(super) request: Option<BlockRequest>,
-    freed: Vec<vk::DeviceMemory>,
-}
+/// A block that was made for a request.
+pub(super) type Offer = (BlockRequest, Arc<Block>);
+
+/// The error of gpu-allocator, and the block that may help.
+pub(super) type Refusal = (AllocationError, Option<BlockRequest>);
 
 /// A block, and the offset of an allocation in it.
 pub(super) type Place = (Arc<Block>, u64);
@@ -53,7 +48,7 @@ pub(super) fn key_of(block: &Block, offset: u64) -> Key {
 pub(super) struct Suballocator {
     /// `None` once the allocator and all its allocations were dropped.
     inner: Option<Allocator>,
-    blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
+    blocks: Blocks,
     live: BTreeMap<Key, (Allocation, Weak<Inner>)>,
     is_closed: bool,
 }
@@ -61,43 +56,38 @@ pub(super) struct Suballocator {
 impl Suballocator {
     pub(super) fn new(mut desc: AllocatorCreateDesc) -> Result<Self, AllocationError> {
         desc.device = stub_device(&desc.device);
-        Ok(Self {
-            inner: Some(Allocator::new(&desc)?),
-            blocks: HashMap::new(),
-            live: BTreeMap::new(),
-            is_closed: false,
-        })
+        let inner = Some(Allocator::new(&desc)?);
+        Ok(Self { inner, blocks: Blocks::default(), live: BTreeMap::new(), is_closed: false })
     }
 
-    /// Allocates, or fails with a request in the scope if a block may help.
+    /// Allocates, or fails with a request for a block, to be made and offered. Also returns the blocks that it gives up.
     pub(super) fn allocate(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
-        scope: &mut Scope,
-    ) -> (Result<Place, AllocationError>, Vec<Arc<Block>>) {
-        let inner = self.inner.as_mut().expect("open while there is a handle");
-        let mut allocated = scope.run(|| inner.allocate(desc));
+        offer: Option<Offer>,
+    ) -> (Result<Place, Refusal>, Vec<Arc<Block>>) {
+        let Self { inner, blocks, live, .. } = self;
+        let inner = inner.as_mut().expect("open while there is a handle");
+        blocks.offer = offer;
+        let mut allocated = blocks.run(|| inner.allocate(desc));
         // It took another memory type than it requested first, only because no block of that had been made.
-        if scope.request.is_some()
+        if blocks.request.is_some()
             && let Ok(allocation) = allocated
         {
-            let freed = scope.run(|| inner.free(allocation));
+            let freed = blocks.run(|| inner.free(allocation));
             allocated = Err(freed.err().unwrap_or(AllocationError::OutOfMemory));
         }
-        if let Some(block) = scope.taken.take() {
-            self.blocks.insert(memory_of(&block), block);
-        }
-        let unused = scope.offer.take().map(|(_, block)| block);
-        let allocated = allocated.map(|allocation| {
+        let (request, unused) = (blocks.request.take(), blocks.offer.take());
+        blocks.freed.extend(unused.map(|(_, block)| block));
+        let allocated = allocated.map_err(|error| (error, request)).map(|allocation| {
             // SAFETY: the handle is only looked up.
             let memory = unsafe { allocation.memory() };
-            let block = self.blocks.get(&memory).expect("gpu-allocator has no other blocks").clone();
+            let block = blocks.all.get(&memory).expect("gpu-allocator has no other blocks").clone();
             let offset = allocation.offset();
-            self.live.insert(key_of(&block, offset), (allocation, Weak::new()));
+            live.insert(key_of(&block, offset), (allocation, Weak::new()));
             (block, offset)
         });
-        let freed = self.take_freed(scope).chain(unused).collect();
-        (allocated, freed)
+        (allocated, std::mem::take(&mut blocks.freed))
     }
 
     /// The memory of an allocation, for lookups.
@@ -122,33 +112,26 @@ impl Suballocator {
 
     /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
     pub(super) fn free(&mut self, key: Key) -> (Vec<Arc<Block>>, Result<(), AllocationError>) {
-        let mut scope = Scope::default();
         let freed = match (&mut self.inner, self.live.remove(&key)) {
-            (Some(inner), Some((allocation, _))) => scope.run(|| inner.free(allocation)),
+            (Some(inner), Some((allocation, _))) => self.blocks.run(|| inner.free(allocation)),
             _ => Ok(()),
         };
-        let blocks: Vec<_> = self.take_freed(&mut scope).collect();
-        (blocks.into_iter().chain(self.take_idle()).collect(), freed)
+        (self.take_freed(), freed)
     }
 
     /// Keeps no block that is not in use, from now on. Returns those of now, and a report of what is left.
     pub(super) fn close(&mut self) -> (Vec<Arc<Block>>, AllocatorReport) {
         self.is_closed = true;
-        (self.take_idle(), self.report())
+        (self.take_freed(), self.report())
     }
 
-    fn take_idle(&mut self) -> Vec<Arc<Block>> {
-        if !self.is_closed || !self.live.is_empty() {
-            return Vec::new();
+    fn take_freed(&mut self) -> Vec<Arc<Block>> {
+        if self.is_closed && self.live.is_empty() {
+            // It frees all blocks, and reports no leaks: nothing is allocated.
+            let inner = self.inner.take();
+            self.blocks.run(|| drop(inner));
         }
-        // Nothing is allocated, so that it reports no leaks.
-        let inner = self.inner.take();
-        Scope::default().run(|| drop(inner));
-        std::mem::take(&mut self.blocks).into_values().collect()
-    }
-
-    fn take_freed(&mut self, scope: &mut Scope) -> impl Iterator<Item = Arc<Block>> {
-        std::mem::take(&mut scope.freed).into_iter().filter_map(|memory| self.blocks.remove(&memory))
+        std::mem::take(&mut self.blocks.freed)
     }
 
     /// gpu-allocator's report; an empty one once everything was dropped.
@@ -165,15 +148,26 @@ pub(super) fn memory_of(block: &Block) -> vk::DeviceMemory {
     block.allocation().device_memory().expect("Vulkan allocated the block")
 }
 
-thread_local! {
-    /// The scope of the call of gpu-allocator that this thread is in; null outside one.
-    static CURRENT: Cell<*mut Scope> = const { Cell::new(ptr::null_mut()) };
+/// What gpu-allocator's calls reach.
+#[derive(Debug, Default)]
+struct Blocks {
+    all: HashMap<vk::DeviceMemory, Arc<Block>>,
+    /// For the request that it was made for, if that is repeated.
+    offer: Option<Offer>,
+    /// The first request that was not met.
+    request: Option<BlockRequest>,
+    freed: Vec<Arc<Block>>,
 }
 
-impl Scope {
-    /// Runs a call of gpu-allocator in this scope.
+thread_local! {
+    /// The blocks of the call of gpu-allocator that this thread is in; null outside one.
+    static CURRENT: Cell<*mut Blocks> = const { Cell::new(ptr::null_mut()) };
+}
+
+impl Blocks {
+    /// Runs a call of gpu-allocator, whose memory functions reach these blocks.
     fn run<T>(&mut self, call: impl FnOnce() -> T) -> T {
-        struct Reset(*mut Scope);
+        struct Reset(*mut Blocks);
         impl Drop for Reset {
             fn drop(&mut self) {
                 CURRENT.set(self.0);
@@ -184,17 +178,19 @@ impl Scope {
     }
 
     fn allocate(&mut self, request: BlockRequest) -> Option<vk::DeviceMemory> {
-        if let Some((_, block)) = self.offer.take_if(|(offered, _)| *offered == request) {
-            return Some(memory_of(self.taken.insert(block)));
-        }
-        self.request.get_or_insert(request);
-        None
+        let Some((_, block)) = self.offer.take_if(|(offered, _)| *offered == request) else {
+            self.request.get_or_insert(request);
+            return None;
+        };
+        let memory = memory_of(&block);
+        self.all.insert(memory, block);
+        Some(memory)
     }
 }
 
-/// Runs `work` on the scope of the call that this thread is in.
-fn in_scope<T>(work: impl FnOnce(&mut Scope) -> T) -> Option<T> {
-    // SAFETY: null, or the scope of a call that has not returned, which nothing else uses meanwhile.
+/// Runs `work` on the blocks of the call that this thread is in.
+fn in_call<T>(work: impl FnOnce(&mut Blocks) -> T) -> Option<T> {
+    // SAFETY: null, or those of a call that has not returned, which nothing else uses meanwhile.
     unsafe { CURRENT.get().as_mut() }.map(work)
 }
 
@@ -248,7 +244,7 @@ unsafe extern "system" fn allocate_memory(
     let info = unsafe { &*info };
     // SAFETY: as above.
     let request = unsafe { read_request(info) };
-    let Some(offered) = in_scope(|scope| scope.allocate(request)).flatten() else {
+    let Some(offered) = in_call(|blocks| blocks.allocate(request)).flatten() else {
         return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
     };
     // SAFETY: the caller's output.
@@ -261,19 +257,19 @@ unsafe extern "system" fn free_memory(
     memory: vk::DeviceMemory,
     _allocator: *const vk::AllocationCallbacks<'_>,
 ) {
-    in_scope(|scope| scope.freed.push(memory));
+    in_call(|blocks| blocks.freed.extend(blocks.all.remove(&memory)));
 }
 
 /// All of a block is mapped as long as it lives. gpu-allocator maps it when it takes it, and never again.
 unsafe extern "system" fn map_memory(
     _device: vk::Device,
-    _memory: vk::DeviceMemory,
+    memory: vk::DeviceMemory,
     _offset: vk::DeviceSize,
     _size: vk::DeviceSize,
     _flags: vk::MemoryMapFlags,
     pointer: *mut *mut c_void,
 ) -> vk::Result {
-    let Some(host_ptr) = in_scope(|scope| scope.taken.as_ref()?.allocation().host_ptr()).flatten() else {
+    let Some(host_ptr) = in_call(|blocks| blocks.all.get(&memory)?.allocation().host_ptr()).flatten() else {
         return vk::Result::ERROR_MEMORY_MAP_FAILED;
     };
     // SAFETY: the caller's output.
