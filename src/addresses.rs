@@ -115,22 +115,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_found_while_they_are_listed() {
-        // No memory of this process: the top of the address space.
-        let (device, host) = (u64::MAX - 0x10_0000, std::ptr::without_provenance::<u8>(usize::MAX - 0x8_0000));
-        let listed = ListedAddresses::new((device, 3), (host, true), 4096);
-        for (offset, expected) in [(0, Some(3)), (4095, Some(3)), (4096, None)] {
-            assert_eq!(device_of(device + offset), expected, "{offset}");
-        }
-        assert_eq!(device_of(device - 1), None);
-        assert_eq!(device_of(host.addr() as u64), None);
-        assert_eq!(is_registered(host.wrapping_add(4095)), Some(true));
-        assert_eq!(is_registered(host.wrapping_sub(1)), None);
-        drop(listed);
-        assert_eq!((device_of(device), is_registered(host)), (None, None));
-    }
-
-    #[test]
     fn memory_that_went_with_its_context_gives_way_to_what_has_its_addresses_now() {
         let (device, host) = (u64::MAX - 0x30_0000, usize::MAX - 0x28_0000);
         let at = |offset: usize| std::ptr::without_provenance::<u8>(host + offset);

@@ -7,7 +7,7 @@
 use std::env;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::driver::load_library;
 use crate::driver::vulkan::HEADLESS;
@@ -23,7 +23,6 @@ pub struct System {
 
 impl System {
     /// The system that this process runs on.
-    #[must_use]
     pub fn here() -> Self {
         Self::below("/")
     }
@@ -34,13 +33,11 @@ impl System {
     }
 
     /// The place of an absolute path.
-    #[must_use]
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
     /// The text of a file; `None` if it cannot be read.
-    #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok()
     }
@@ -54,16 +51,16 @@ impl System {
     }
 
     /// The device nodes of GPUs: `/dev/nvidia0` and so on.
-    #[must_use]
     pub fn gpu_nodes(&self) -> Vec<PathBuf> {
         let mut nodes = self.entries("/dev");
-        nodes.retain(|path| is_gpu_node(path));
+        let digits = |path: &PathBuf| Some(path.file_name()?.to_str()?.strip_prefix("nvidia")?.to_owned());
+        let is_number = |digits: String| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        nodes.retain(|path| digits(path).is_some_and(is_number));
         nodes
     }
 
     /// The manifests that name NVIDIA's driver to the Vulkan loader. It looks in these folders ("Driver Discovery" in its
     /// documentation), and in some of the user's home.
-    #[must_use]
     pub fn manifests(&self) -> Vec<PathBuf> {
         let listed = |name: &str| env::var_os(name).map(|list| env::split_paths(&list).collect::<Vec<_>>());
         // With one of these two, the loader looks nowhere else.
@@ -91,16 +88,9 @@ pub enum Library {
 
 impl Library {
     /// Loads a driver's library for the life of the process.
-    #[must_use]
     pub fn probe(name: &str) -> Self {
-        match load_library(name) {
-            Ok(_) => Self::Loads,
-            Err(reason) => Self::failed(name, reason),
-        }
-    }
-
-    /// glibc's message begins with the library at fault, which may be one that this one needs.
-    fn failed(name: &str, reason: String) -> Self {
+        let Err(reason) = load_library(name) else { return Self::Loads };
+        // glibc's message begins with the library at fault, which may be one that this one needs.
         let is_missing = reason.starts_with(name) && reason.contains("cannot open shared object file");
         if is_missing { Self::NotInstalled } else { Self::Fails(reason) }
     }
@@ -152,7 +142,6 @@ pub struct Evidence {
 
 impl Evidence {
     /// Looks at the system, and tries to load NVIDIA's Vulkan driver.
-    #[must_use]
     pub fn gather(system: &System) -> Self {
         let kernel = system.text("/proc/sys/kernel/osrelease").unwrap_or_default();
         let marks = ["/.dockerenv", "/run/.containerenv"];
@@ -170,7 +159,6 @@ impl Evidence {
     }
 
     /// The most probable cause why Vulkan does not know the GPU that CUDA calls `name`, with its remedy.
-    #[must_use]
     pub fn cause(&self, name: &str) -> Finding {
         let slice = || Self::is_slice(name);
         let found = self.subsystem().or_else(slice).or_else(|| self.libraries()).or_else(|| self.device_nodes());
@@ -183,20 +171,17 @@ impl Evidence {
     }
 
     /// Windows' subsystem for Linux has no Vulkan driver.
-    #[must_use]
     pub fn subsystem(&self) -> Option<Finding> {
         self.wsl.then(|| Finding::new("NVIDIA has no Vulkan driver for WSL2", "use host memory"))
     }
 
     /// The GPU that CUDA calls `name` is a MIG slice.
-    #[must_use]
     pub fn is_slice(name: &str) -> Option<Finding> {
         let found = Finding::new("this is a MIG slice, which has no Vulkan device", "use a whole GPU");
         name.contains("MIG ").then_some(found)
     }
 
     /// NVIDIA's Vulkan driver is not installed or cannot be loaded.
-    #[must_use]
     pub fn libraries(&self) -> Option<Finding> {
         match (&self.default, &self.headless) {
             (Library::NotInstalled, Library::NotInstalled) => Some(self.not_installed()),
@@ -207,7 +192,6 @@ impl Evidence {
     }
 
     /// Some GPUs have no device node.
-    #[must_use]
     pub fn device_nodes(&self) -> Option<Finding> {
         (self.nodes < self.gpus).then(|| {
             let problem = format!(
@@ -220,7 +204,6 @@ impl Evidence {
     }
 
     /// NVIDIA's Vulkan driver is installed, and the loader is not told.
-    #[must_use]
     pub fn unnamed(&self) -> Option<Finding> {
         (self.default == Library::Loads && !self.manifest).then(|| {
             let problem = format!("{DEFAULT} is installed, but no manifest names it");
@@ -256,68 +239,24 @@ fn fails(library: &str, reason: &str) -> Finding {
     Finding::new(format!("{library} is installed but cannot be loaded ({reason})"), remedy)
 }
 
-fn is_gpu_node(path: &Path) -> bool {
-    let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("nvidia"));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_and_its_remedy_are_named() {
-        let complete = Evidence {
+    fn a_driver_that_loads_lacks_the_gpu_and_a_container_with_graphics_the_driver() {
+        let evidence = |library: Library| Evidence {
             wsl: false,
-            container: false,
-            capabilities: None,
-            default: Library::Loads,
-            headless: Library::Loads,
+            container: true,
+            capabilities: Some("compute,graphics".to_owned()),
+            default: library.clone(),
+            headless: library,
             manifest: true,
             gpus: 1,
             nodes: 1,
         };
-        let with = |default: Library, headless: Library| Evidence { default, headless, ..complete.clone() };
-        let missing = with(Library::NotInstalled, Library::NotInstalled);
-        let container = |capabilities: &str| {
-            let capabilities = Some(capabilities.to_owned());
-            Evidence { container: true, capabilities, ..missing.clone() }
-        };
-        let fails = |reason: &str| Library::Fails(reason.to_owned());
-        let broken = |reason| with(fails(reason), fails(reason));
-        for (evidence, parts) in [
-            (complete.clone(), ["", "does not list this GPU"]),
-            (missing.clone(), ["not installed", "libnvidia-gl-VERSION"]),
-            (container("compute,utility"), ["start the container with", "NVIDIA_DRIVER_CAPABILITIES=all"]),
-            (container("compute,graphics"), ["not installed", "libnvidia-gl-VERSION"]),
-            (broken("libXext.so.6: cannot open shared object file"), [HEADLESS, "libxext6"]),
-            (broken("/lib/libc.so.6: version `GLIBC_2.38' not found"), ["(/lib/libc.so.6: ", "newer container image"]),
-            (broken("libGLdispatch.so.0: cannot open"), [HEADLESS, "libegl1"]),
-            (with(fails("libX11.so.6: cannot open"), Library::NotInstalled), [DEFAULT, "libx11-6"]),
-            (Evidence { gpus: 8, ..complete.clone() }, ["only 1 of 8 GPUs", "pass all GPUs"]),
-            (Evidence { manifest: false, ..complete.clone() }, ["no manifest", "nvidia_icd.json"]),
-            (Evidence { wsl: true, ..complete.clone() }, ["WSL2", "host memory"]),
-        ] {
-            let cause = evidence.cause("NVIDIA A40").to_string();
-            assert!(!cause.contains('\n') && !cause.ends_with('.'), "{cause}");
-            assert!(parts.iter().all(|part| cause.contains(part)), "{cause:?} does not say {parts:?}");
-        }
-        assert!(complete.cause("NVIDIA A100 MIG 1g.5gb").problem.contains("MIG slice"));
-    }
-
-    #[test]
-    fn a_missing_library_is_told_apart_from_one_that_lacks_another() {
-        let failed = |reason: &str| Library::failed("libEGL_nvidia.so.0", reason.to_owned());
-        let missing = ": cannot open shared object file: No such file or directory";
-        assert_eq!(failed(&format!("libEGL_nvidia.so.0{missing}")), Library::NotInstalled);
-        assert!(matches!(failed(&format!("libEGL.so.1{missing}")), Library::Fails(_)));
-        assert!(matches!(failed("/lib/libEGL_nvidia.so.0: file too short"), Library::Fails(_)));
-    }
-
-    #[test]
-    fn device_nodes_of_gpus_are_counted_and_no_others() {
-        let is_gpu = |path: &&str| is_gpu_node(Path::new(path));
-        let others = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia", "/dev/null"];
-        assert!(["/dev/nvidia0", "/dev/nvidia12"].iter().all(is_gpu) && !others.iter().any(is_gpu));
+        let cause = |library| evidence(library).cause("NVIDIA A40").to_string();
+        assert!(cause(Library::Loads).contains("does not list this GPU"));
+        assert!(cause(Library::NotInstalled).contains("libnvidia-gl-VERSION"));
     }
 }

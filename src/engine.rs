@@ -129,7 +129,7 @@ impl CopyEngines {
         let result = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
             let engine = self.engine(context)?;
-            let mut engine = engine.lock_across_waits();
+            let mut engine = engine.lock();
             failed = Failure::Copy;
             // For an earlier copy that failed: this one has not begun, so that its memory is not in use.
             engine.wait_for_all()?;

@@ -1,9 +1,7 @@
 //! The error type: the operation that failed, the driver's code, the numbers involved and, where known, the remedy.
 //!
-//! Decisions look at [`Call`] and at codes; names and texts are for readers. The remedies are in [`hint`].
+//! Decisions look at [`Call`] and at codes; names and texts are for readers. The remedies are the hints at the end.
 #![forbid(unsafe_code)]
-
-mod hint;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,7 +22,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A driver's library is missing.
-    #[error("{library} could not be loaded ({reason}): {}", hint::library(library))]
+    #[error("{library} could not be loaded ({reason}): {}", library_hint(library))]
     Library {
         /// The library's file name.
         library: &'static str,
@@ -48,7 +46,7 @@ pub enum Error {
         extension: &'static str,
     },
     /// A CUDA driver call failed.
-    #[error("{operation} failed ({code}){}", hint::cuda(*call, *code))]
+    #[error("{operation} failed ({code}){}", cuda_hint(*call, *code))]
     #[non_exhaustive]
     Cuda {
         /// The CUDA driver function.
@@ -60,7 +58,7 @@ pub enum Error {
         call: Call,
     },
     /// A Vulkan call failed.
-    #[error("{operation} failed ({}){}", token(*code), hint::vulkan(*call, *code))]
+    #[error("{operation} failed ({}){}", token(*code), vulkan_hint(*call, *code))]
     #[non_exhaustive]
     Vulkan {
         /// The Vulkan function.
@@ -78,7 +76,7 @@ pub enum Error {
         shortage(*operation, *code, *kind, *asked, *heap),
         room(*free, *heap, others),
         in_use(*still_used),
-        hint::exhaustion(*code, *kind, *asked, *heap, *free)
+        exhaustion_hint(*code, *kind, *asked, *heap, *free)
     )]
     Allocation {
         /// The Vulkan function that failed. `None` if the request was refused without a call, because Vulkan leaves its effect
@@ -139,7 +137,7 @@ pub enum Error {
     /// The GPU has no memory type for a kind of memory.
     #[error(
         "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
-        hint::memory_type(*kind, wanted)
+        memory_type_hint(*kind, wanted)
     )]
     NoSuitableMemoryType {
         /// The Vulkan device's name.
@@ -225,7 +223,7 @@ pub enum Error {
     #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
     HostToHost,
     /// A system call failed.
-    #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), hint::system(*code))]
+    #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), system_hint(*code))]
     System {
         /// The C library's function.
         operation: &'static str,
@@ -390,11 +388,6 @@ impl Error {
         Self::Vulkan { operation: call.name(), code, call }
     }
 
-    /// The error of a function of the C library that has just failed on this thread.
-    pub(crate) fn last_system(operation: &'static str) -> Self {
-        Self::System { operation, code: std::io::Error::last_os_error().raw_os_error().expect("errno is a code") }
-    }
-
     /// The CUDA driver's code, if a CUDA call failed.
     #[must_use]
     pub const fn cuda_code(&self) -> Option<i32> {
@@ -422,7 +415,6 @@ impl Error {
 
     /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
     #[doc(hidden)]
-    #[must_use]
     pub fn ends_all_work(&self) -> bool {
         let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
@@ -443,10 +435,8 @@ impl Error {
     /// Whether a driver refuses to share Vulkan's memory or has no free descriptor, which it says by the same code.
     pub(crate) fn may_be_refusal(&self) -> bool {
         match self {
-            Self::Vulkan { call, code, .. } => {
-                *call == Call::ExportMemory && *code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE
-            }
-            Self::Cuda { call, code, .. } => *call == Call::ImportMemory && code.value() == CudaCode::OPERATING_SYSTEM,
+            Self::Vulkan { call: Call::ExportMemory, code, .. } => *code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
+            Self::Cuda { call: Call::ImportMemory, code, .. } => code.value() == CudaCode::OPERATING_SYSTEM,
             _ => false,
         }
     }
@@ -469,7 +459,6 @@ impl Error {
 
     /// Whether memory is exhausted: a heap of Vulkan's, the GPU's by CUDA, or the system's.
     #[doc(hidden)]
-    #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Allocation { .. } => true,
@@ -490,7 +479,6 @@ impl Error {
 
     /// Whether a resource is exhausted that freeing memory may return: memory, descriptors, allocations.
     #[doc(hidden)]
-    #[must_use]
     pub fn is_exhaustion(&self) -> bool {
         match self {
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
@@ -703,42 +691,125 @@ pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
     [0..4, 4..6, 6..8, 8..10, 10..16].map(|group| hex(&uuid[group])).join("-")
 }
 
+// Remedies, as the ends of texts; nothing where none is known.
+
+/// In some drivers each live allocation holds a descriptor; in all of them an allocation or a semaphore needs one temporarily.
+const OPEN_FILES: &str = ": too many open files? see ulimit -n";
+
+/// For a system call that failed with an `errno`.
+fn system_hint(code: i32) -> &'static str {
+    match code {
+        libc::EMFILE => OPEN_FILES,
+        libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
+        _ => "",
+    }
+}
+
+/// For a driver's library that is missing.
+fn library_hint(library: &str) -> &'static str {
+    if library.contains("vulkan") {
+        "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"
+    } else {
+        "install the NVIDIA driver"
+    }
+}
+
+/// For a CUDA driver call that failed.
+fn cuda_hint(call: Call, code: CudaCode) -> &'static str {
+    match (call, code.value()) {
+        (_, CudaCode::INVALID_CONTEXT) => {
+            ": no usable CUDA context is current on this thread; make one current or open with open_primary_context"
+        }
+        (_, CudaCode::CONTEXT_IS_DESTROYED) => {
+            ": the CUDA context was destroyed, or the device reset; open the GPU again for new memory"
+        }
+        (_, CudaCode::INVALID_DEVICE) => ": no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+        (Call::StartCuda, CudaCode::NO_DEVICE) => ": no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES",
+        (Call::ImportMemory | Call::ImportSemaphore | Call::ExportDmaBuf, CudaCode::OPERATING_SYSTEM) => OPEN_FILES,
+        (Call::ExportDmaBuf, CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
+            ": the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only"
+        }
+        // What a driver says in a child, if another library initialized it in the parent.
+        (Call::StartCuda, CudaCode::NOT_INITIALIZED) => {
+            ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
+             multiprocessing calls \"spawn\""
+        }
+        (Call::StartCuda, _) => ": the NVIDIA driver does not start; see nvidia-smi",
+        _ => "",
+    }
+}
+
+/// For a Vulkan call that failed.
+fn vulkan_hint(call: Call, code: vk::Result) -> &'static str {
+    match (call, code) {
+        (Call::StartVulkan, vk::Result::ERROR_INCOMPATIBLE_DRIVER) => ": the loader found no Vulkan driver",
+        (Call::ListDevices, vk::Result::ERROR_INITIALIZATION_FAILED) => ": no Vulkan driver found a device",
+        (
+            Call::ExportMemory | Call::ExportSemaphore,
+            vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
+        ) => OPEN_FILES,
+        // A driver whose semaphores are files (Mesa's lavapipe) returns this code also without a free descriptor.
+        (Call::CreateSemaphore, vk::Result::ERROR_OUT_OF_HOST_MEMORY) => OPEN_FILES,
+        _ => "",
+    }
+}
+
+/// For a kind of memory that the GPU does not have, with the required property flags.
+fn memory_type_hint(kind: MemoryKind, wanted: &str) -> &'static str {
+    match kind {
+        _ if wanted.contains("the resource allows") => {
+            ": another location or usage of the resource may allow more types"
+        }
+        _ if wanted.contains("HOST_COHERENT") => ": open without REQUIRE_COHERENT; then flush and invalidate",
+        MemoryKind::Mapped => ": enable Resizable BAR in the firmware, or use host memory",
+        _ => "",
+    }
+}
+
+/// For a shortage of memory.
+fn exhaustion_hint(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64, free: Option<u64>) -> &'static str {
+    /// A BAR that was not resized exposes 256 MiB (NVIDIA's BAR1 default), of which the driver reserves a part.
+    const UNRESIZED_BAR: u64 = 256 << 20;
+    let small_bar = kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR;
+    let files = free.is_none() && asked <= heap / 2;
+    match code {
+        vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
+        // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if small_bar && files => {
+            "; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
+        }
+        _ if small_bar => "; enable Resizable BAR in the firmware to map more",
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if files => {
+            "; other allocations use the heap, or too many files are open: see ulimit -n"
+        }
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_names_operation_token_sizes_room_and_remedy() {
+    fn a_shortage_names_sizes_and_room_and_the_bar_only_where_that_is_small() {
         const MIB: u64 = 1 << 20;
-        const BAR: &str = "enable Resizable BAR in the firmware to map more";
-        let code = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
-        let error = |operation, asked, heap, free, others: &[MemoryKind]| {
-            let (kind, others) = (MemoryKind::Mapped, others.to_vec());
+        let (code, kind) = (vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, MemoryKind::Mapped);
+        let error = |operation, asked, heap, free| {
+            let others = Vec::new();
             Error::Allocation { operation, code, kind, asked, heap, free, others, still_used: 0 }
         };
-        let called =
-            |asked, heap, free, others: &[MemoryKind]| error(Some("vkAllocateMemory"), asked, heap, free, others);
-        let refused = error(None, 2 << 30, 256 * MIB, None, &[]);
+        let refused = error(None, 2 << 30, 256 * MIB, None);
         assert!(refused.is_exhaustion() && refused.exceeds_the_heap());
+        let bar = "enable Resizable BAR in the firmware to map more";
         assert_eq!(
             refused.to_string(),
-            format!("requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); {BAR}")
+            format!("requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); {bar}")
         );
-        let (room, others) = (Some(200 * MIB), [MemoryKind::Host, MemoryKind::Device]);
-        let full = "the BAR is full or fragmented: 200 MiB of";
-        for (error, end) in [
-            (called(200 * MIB, 256 * MIB, None, &[]), format!("200 MiB of mapped memory; the heap has 256 MiB; {BAR}")),
-            (called(4096, 256 * MIB, None, &[]), format!("{BAR}, or, if too many files are open, raise ulimit -n")),
-            (
-                called(MIB, 246 * MIB, room, &others),
-                format!("246 MiB; {full} 246 MiB free by the budget; host and device memory would work; {BAR}"),
-            ),
-            (called(MIB, 8 << 30, room, &[]), format!("8 GiB; {full} 8 GiB free by the budget")),
-        ] {
-            let text = error.to_string();
-            assert!(text.starts_with("vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested "), "{text}");
-            assert!(text.ends_with(&end) && !error.exceeds_the_heap(), "{text}");
-        }
+        let called = error(Some("vkAllocateMemory"), MIB, 8 << 30, Some(200 * MIB));
+        assert!(!called.exceeds_the_heap());
+        let end = "8 GiB; the BAR is full or fragmented: 200 MiB of 8 GiB free by the budget";
+        assert!(called.to_string().ends_with(end), "{called}");
     }
 
     #[test]

@@ -41,8 +41,7 @@ use ash::vk;
 use crate::allocation::{self, Exported, Layout};
 use crate::device::{MemoryType, Source};
 use crate::driver::fork;
-use crate::driver::os::{FileType, file_type, is_memory_file};
-use crate::driver::socket::{self, Received};
+use crate::driver::os::{self, FileType, Received, file_type, is_memory_file};
 use crate::error::{hyphenated, in_bytes};
 use crate::{Error, Memory, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 
@@ -75,7 +74,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
         registered,
         memory_type: info,
     };
-    match socket::send(socket, &message.encode(), exported.as_fd())? {
+    match os::send(socket, &message.encode(), exported.as_fd())? {
         LEN => Ok(()),
         // Linux divides no message of less than a page (unix_stream_sendmsg in net/unix/af_unix.c).
         _ => Err(Error::System { operation: "sendmsg", code: libc::EMSGSIZE }),
@@ -107,7 +106,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
     let socket = socket.as_fd();
     check_socket(socket)?;
-    let (theirs, ours) = (socket::peer_user(socket)?, socket::own_user());
+    let (theirs, ours) = (os::peer_user(socket)?, os::own_user());
     if theirs != ours {
         return Err(Error::OtherUser { theirs, ours });
     }
@@ -150,23 +149,23 @@ pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Mem
         FileType::Regular(_) | FileType::Memory if is_named => {}
         _ => return Err(refused("its descriptor is not of the kind that the message names")),
     }
+    let layout = Layout { size: message.size, dedicated: message.dedicated };
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
     // the sender is trusted by this function's contract.
-    let exported =
-        unsafe { Exported::new(fd) }.with_layout(Layout { size: message.size, dedicated: message.dedicated });
+    let exported = unsafe { Exported::new(fd, Some(layout)) };
     Memory::import(owner, &exported, len, message.kind)
 }
 
 fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
     fork::check()?;
-    socket::check_family(socket)
+    os::check_family(socket)
 }
 
 /// The fields of a message that depend on the memory's type: whether it is registered pages, the Vulkan driver's UUID, and the
 /// type. Registered pages belong to no Vulkan driver and no Vulkan heap: their UUID and heap size are 0.
 fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(bool, [u8; 16], MemoryTypeInfo)> {
     Ok(match memory_type.source {
-        Source::Vulkan => (false, owner.vulkan()?.driver_uuid(), memory_type.info),
+        Source::Vulkan => (false, owner.vulkan()?.device().physical.driver_uuid, memory_type.info),
         _ => (true, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info }),
     })
 }
@@ -175,7 +174,7 @@ fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(bool, [u8; 16], Me
 /// incomplete one is refused: the other process could delay the rest for ever.
 fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
     let mut bytes = [0; LEN];
-    let Received { len, cut, mut descriptors, lost } = socket::receive(socket, &mut bytes)?;
+    let Received { len, cut, mut descriptors, lost } = os::receive(socket, &mut bytes)?;
     check_start(&bytes[..len])?;
     if cut {
         return Err(refused(format!("the message is longer than {LEN} bytes")));

@@ -65,7 +65,6 @@ mod engine;
 mod error;
 mod flags;
 pub mod ipc;
-mod kind_support;
 mod lock;
 mod memory;
 mod memory_kind;
@@ -90,7 +89,7 @@ pub use stream::{Event, StreamRef};
 #[doc(hidden)]
 pub use {
     access::{CachedBytes, copy::CopyRoutine},
-    device::facts::pointer_device,
+    device::pointer_device,
     driver::fork::is_forked,
     flags::MappingFlags,
     stream::{CopyPtr, Extent, FillPattern, PitchedPtr},

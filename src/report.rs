@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Logs a line, see [`report!`].
 pub(crate) fn line(level: log::Level, target: &str, text: fmt::Arguments<'_>) {
-    crate::lock::before_log();
     let logged = catch_unwind(AssertUnwindSafe(|| log::log!(target: target, level, "{text}")));
     // The drop of a panic's payload may panic, too. What that panic carries is never dropped.
     let _ = ManuallyDrop::new(catch_unwind(AssertUnwindSafe(|| drop(logged))));

@@ -182,7 +182,6 @@ impl RetireQueue {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return false;
         }
-        crate::lock::before_wait();
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         loop {

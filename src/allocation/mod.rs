@@ -4,7 +4,8 @@
 //! are registered pages, CUDA's own memory, and memory that exists already ([`existing`]).
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
-//! Contexts, and work that still uses the memory, are the callers' responsibility.
+//! Contexts, and work that still uses the memory, are the callers' responsibility. [`Vkgdr::supports`] and
+//! [`Vkgdr::memory_info`] make an allocation to find out.
 
 pub(crate) mod existing;
 mod vulkan;
@@ -19,6 +20,8 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::addresses::ListedAddresses;
 pub(crate) use crate::device::LINE;
 use crate::device::{self, MemoryType, Source};
+use crate::driver::context::PrimaryContext;
+use crate::driver::cuda::cuda;
 use crate::driver::memory::{CudaMemory, LockedPages};
 use crate::driver::os::{self, FileType};
 use crate::driver::vulkan::DedicatedTo;
@@ -26,10 +29,10 @@ use crate::driver::{Handle, fork};
 use crate::error::Call;
 use crate::memory::Home;
 use crate::report::report;
-use crate::{Error, MemoryKind, Result, Vkgdr};
+use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
-use vulkan::VulkanMemory;
 pub(crate) use vulkan::{Exported, Layout};
+use vulkan::{Shared, VulkanMemory};
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -146,14 +149,6 @@ impl Allocation {
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
         Self::make(owner, len, kind, memory_type, Of::Memory)
-    }
-
-    /// Allocates one byte of a kind in the current context and frees it, to learn its memory type.
-    pub(crate) fn trial(owner: &Vkgdr, kind: MemoryKind) -> Result<MemoryType> {
-        let mut allocation = Self::new(owner, 1, kind)?;
-        // The device has never used it.
-        allocation.release()?;
-        Ok(allocation.memory_type)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -344,12 +339,13 @@ impl Request<'_> {
         let source = memory_type.source;
         let max = if source == Source::Vulkan { owner.vulkan()?.device().physical.max_allocations } else { u32::MAX };
         let counted = owner.gpu().count_allocation(max);
-        let counted = counted.ok_or_else(|| self.shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS))?;
+        let counted =
+            counted.ok_or_else(|| shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type))?;
         let size = || usize::try_from(self.size).expect("usize has 64 bits");
         let (host_ptr, device_ptr, stages) = match source {
             Source::Vulkan => {
-                let (memory, cuda) = self.share().map_err(|error| self.explained(error))?;
-                (memory.host_ptr(), cuda.pointer(), Stages::Vulkan { cuda, memory })
+                let (memory, cuda, host_ptr) = self.share().map_err(|error| self.explained(error))?;
+                (host_ptr, cuda.pointer(), Stages::Vulkan { cuda, memory })
             }
             Source::RegisteredPages => {
                 let (file, len) = self.memory_file()?;
@@ -385,7 +381,7 @@ impl Request<'_> {
 
     /// Vulkan's memory, shared with CUDA. Where CUDA refuses that as if it asked for a dedicated allocation, this tries one. If
     /// that succeeds, all later memory of the type is dedicated.
-    fn share(&self) -> Result<(VulkanMemory, CudaMemory)> {
+    fn share(&self) -> Result<Shared> {
         let (gpu, index) = (self.owner.vulkan()?, self.memory_type.info.index);
         let share = |dedicated| match VulkanMemory::share(gpu, self, dedicated) {
             // A refusal is remembered for the process, so that one strange error must not count as one.
@@ -437,12 +433,12 @@ impl Request<'_> {
     /// although the budget has room for it.
     #[cold]
     fn explained(&self, error: Error) -> Error {
-        let Self { owner, kind, memory_type, .. } = *self;
+        let Self { owner, len, kind, memory_type, .. } = *self;
         let Error::Vulkan { operation, code, call } = error else { return error };
         if call == Call::ExportMemory || !error.is_exhaustion() {
             return error;
         }
-        let mut shortage = self.shortage(Some(operation), code);
+        let mut shortage = shortage(Some(operation), code, kind, len, memory_type);
         let is_placement = call == Call::AllocateMemory && code == vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
         let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.cached;
@@ -459,10 +455,6 @@ impl Request<'_> {
             others.extend(MemoryKind::ALL.into_iter().filter(|other| *other != kind && owner.may_have(*other)));
         }
         shortage
-    }
-
-    fn shortage(&self, operation: Option<&'static str>, code: vk::Result) -> Error {
-        shortage(operation, code, self.kind, self.len, self.memory_type)
     }
 }
 
@@ -498,13 +490,98 @@ fn within_heap(size: Option<u64>, len: usize, kind: MemoryKind, memory_type: Mem
     }
 }
 
+/// What needs a trial: whether there is a kind of memory, and how much.
+impl Vkgdr {
+    /// Whether memory of a kind can be allocated.
+    ///
+    /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first
+    /// call for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's
+    /// primary context if it retains that, otherwise in the current context. Where none of the device is current, it
+    /// retains the device's primary context for this call. Like any allocation, it may wait for a running kernel.
+    ///
+    /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is that of
+    /// the list, and the next call tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone. In a forked child,
+    /// nothing can be allocated.
+    #[must_use]
+    pub fn supports(&self, kind: MemoryKind) -> bool {
+        fork::check().is_ok() && self.tried_type(kind).is_ok()
+    }
+
+    /// Whether an allocation of this kind failed with `error` because the kind is missing, exhausted or refused by a driver, so
+    /// that there may be memory of another kind.
+    #[doc(hidden)]
+    pub fn lacks(&self, kind: MemoryKind, error: &Error) -> bool {
+        // A kind that has no memory type fails with any of the errors of starting Vulkan.
+        error.concerns_the_kind() || self.memory_type(kind).is_err()
+    }
+
+    /// How much memory of a kind there is. Asks a driver or reads `/proc/meminfo`: not for hot loops. The first call for a kind
+    /// tries to allocate some, as [`supports`](Self::supports) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory, the driver's error when it refuses to share it, and
+    /// without Vulkan the error that says what is missing; [`Error::Forked`]. For device memory without Vulkan also the
+    /// errors of `cuMemGetInfo` and of retaining the primary context.
+    pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
+        fork::check()?;
+        let memory_type = self.tried_type(kind)?;
+        let MemoryTypeInfo { heap, heap_size: total, .. } = memory_type.info;
+        let (available, source) = match memory_type.source {
+            Source::Vulkan => match self.vulkan()?.device().heap_budget(heap) {
+                Some(available) => (available, MemoryInfoSource::Budget),
+                None => (total, MemoryInfoSource::Heap),
+            },
+            Source::RegisteredPages => (os::available_memory(), MemoryInfoSource::System),
+            Source::Cuda | Source::DmaBuf => (self.in_some_context(|| cuda()?.free_memory())?, MemoryInfoSource::Cuda),
+        };
+        Ok(MemoryInfo { total, available, source })
+    }
+
+    /// The memory type of a kind, after its trial; an error if the drivers refuse the kind.
+    fn tried_type(&self, kind: MemoryKind) -> Result<MemoryType> {
+        let listed = self.memory_type(kind)?;
+        if let Some(result) = self.gpu().trial(kind, &listed) {
+            return result.map(|()| listed);
+        }
+        let trial = || {
+            let mut allocation = Allocation::new(self, 1, kind)?;
+            // The device has never used it.
+            allocation.release()?;
+            Ok(allocation.memory_type)
+        };
+        let (tried, result) = match self.in_some_context(|| cuda()?.outside_captures(trial)) {
+            Ok(tried) => (tried, Ok(())),
+            Err(error) if error.is_refusal() => (listed, Err(error)),
+            Err(error) => {
+                report!(Debug, "whether {kind} memory can be allocated is not known: {error}");
+                return Ok(listed);
+            }
+        };
+        self.gpu().record_trial(kind, &tried, result.clone());
+        result.map(|()| tried)
+    }
+
+    /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that belongs to
+    /// the device, otherwise in the device's primary context.
+    fn in_some_context<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(context) = self.primary_context() {
+            return context.run(work);
+        }
+        match self.check_current_context() {
+            Ok(()) => work(),
+            Err(Error::Forked) => Err(Error::Forked),
+            Err(_) => PrimaryContext::retain(self.device())?.context().run(work),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryTypeInfo;
 
     #[test]
-    fn sizes_are_padded_to_whole_atoms_and_lines_within_the_heap() {
+    fn sizes_are_padded_to_whole_atoms_and_lines() {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
         let of = |len, granularity| {
@@ -522,11 +599,6 @@ mod tests {
             (1 << 30, 64, 1 << 30),
         ] {
             assert!(matches!(of(len, atom), Ok(padded) if padded == size), "{len} bytes, atom {atom}");
-        }
-        assert!(matches!(of(0, 64), Err(Error::ZeroSize { .. })));
-        for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
-            // Before the driver is called: the error names no call.
-            assert!(matches!(of(len, 64), Err(Error::Allocation { operation: None, .. })), "{len}");
         }
     }
 }

@@ -2,15 +2,15 @@
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use ash::vk;
 
 use super::{Of, Request};
 use crate::device::gpu::VulkanRef;
 use crate::driver::memory::CudaMemory;
+use crate::driver::os;
 use crate::driver::vulkan::{DedicatedTo, Device};
-use crate::driver::{Handle, os};
 use crate::report::report;
 use crate::{Error, Result};
 
@@ -18,6 +18,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Exported {
     pub(super) fd: OwnedFd,
+    /// How the exporter allocated the memory; `None` if as this process would.
     pub(super) layout: Option<Layout>,
 }
 
@@ -34,13 +35,8 @@ impl Exported {
     /// # Safety
     ///
     /// The descriptor must come from memory of the GPU, memory type and size that it is imported with.
-    pub(crate) unsafe fn new(fd: OwnedFd) -> Self {
-        Self { fd, layout: None }
-    }
-
-    /// Says how the exporter allocated the memory. Otherwise it counts as allocated the way this process would.
-    pub(crate) fn with_layout(self, layout: Layout) -> Self {
-        Self { layout: Some(layout), ..self }
+    pub(crate) unsafe fn new(fd: OwnedFd, layout: Option<Layout>) -> Self {
+        Self { fd, layout }
     }
 
     /// Whether it belongs to registered pages, of this or another process.
@@ -74,12 +70,13 @@ impl Exported {
     }
 }
 
-/// Exportable device memory, and the host's mapping of all of it.
+/// Vulkan's memory, CUDA's side of it, and the first byte for the CPU, if that sees it.
+pub(super) type Shared = (VulkanMemory, CudaMemory, Option<NonNull<u8>>);
+
+/// Exportable device memory, with the host's mapping of all of it.
 #[derive(Debug)]
 pub(super) struct VulkanMemory {
     handle: vk::DeviceMemory,
-    /// Null without a host view.
-    host_ptr: Handle<*mut u8>,
     size: u64,
     /// The buffer that was made for the memory. Destroyed after the memory.
     buffer: Option<DedicatedBuffer>,
@@ -91,7 +88,7 @@ pub(super) struct VulkanMemory {
 impl VulkanMemory {
     /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA. If it is
     /// `dedicated`, then to the caller's buffer or image, or to a buffer that is made for it.
-    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>, dedicated: bool) -> Result<(Self, CudaMemory)> {
+    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>, dedicated: bool) -> Result<Shared> {
         let (device, index) = (gpu.device(), request.memory_type.info.index);
         debug_assert!((1..=request.memory_type.info.heap_size).contains(&request.size));
         let (buffer, to, flags) = match request.of {
@@ -113,12 +110,10 @@ impl VulkanMemory {
             }
             Of::Memory | Of::Resources(_) => (allocate(None, true)?, None),
         };
-        let host_ptr = Handle(ptr::null_mut());
-        let mut memory = Self { handle, host_ptr, size, buffer, imported, gpu: gpu.clone() };
-        if request.kind.has_host_view() {
-            // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
-            memory.host_ptr = Handle(unsafe { device.map_memory(handle) }?.as_ptr());
-        }
+        let memory = Self { handle, size, buffer, imported, gpu: gpu.clone() };
+        // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
+        let map = || unsafe { device.map_memory(handle) };
+        let host_ptr = request.kind.has_host_view().then(map).transpose()?;
         let fd = match request.of {
             // A driver need not export imported memory.
             Of::Exported(exported) => os::duplicate(&exported.fd),
@@ -126,7 +121,7 @@ impl VulkanMemory {
         }?;
         // SAFETY: the descriptor is of this memory object.
         let cuda = unsafe { CudaMemory::import(fd, size, to.is_some()) }?;
-        Ok((memory, cuda))
+        Ok((memory, cuda, host_ptr))
     }
 
     /// The driver's handle.
@@ -146,12 +141,6 @@ impl VulkanMemory {
             // SAFETY: the handle is live until this value is dropped, and can be exported.
             None => unsafe { self.gpu.device().export_memory(self.handle) },
         }
-    }
-
-    /// The first byte for the CPU; `None` for memory that is not mapped.
-    #[inline]
-    pub(super) const fn host_ptr(&self) -> Option<NonNull<u8>> {
-        NonNull::new(self.host_ptr.0)
     }
 
     /// Flushes `(offset, size)`, whole atoms that begin within the memory.
@@ -206,6 +195,6 @@ impl DedicatedBuffer {
 impl Drop for DedicatedBuffer {
     fn drop(&mut self) {
         // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it was freed.
-        unsafe { self.gpu.device().destroy_buffer(self.handle) };
+        unsafe { self.gpu.device().destroy(DedicatedTo::Buffer(self.handle)) };
     }
 }

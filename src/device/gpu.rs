@@ -59,10 +59,7 @@ pub(crate) type VulkanRef = Arc<VulkanGpu>;
 impl VulkanGpu {
     /// Finds the Vulkan device of a CUDA device, by the loader, otherwise by NVIDIA's headless driver without the loader, and
     /// creates the logical one. `name` is what CUDA calls the GPU. Also returns a line for the log.
-    ///
-    /// # Errors
-    ///
-    /// The loader's error, with the cause as far as the system shows one.
+    /// The error is the loader's, with the cause as far as the system shows one.
     fn create(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<(Self, Option<String>)> {
         let with = |(instance, physical): (&Instance, _)| instance.create_device(physical).map(Self::new);
         let error = match among(Instance::get(), device, uuid) {
@@ -91,11 +88,6 @@ impl VulkanGpu {
     #[inline]
     pub(crate) const fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// The Vulkan driver's UUID: Vulkan shares memory only between equal drivers.
-    pub(crate) const fn driver_uuid(&self) -> [u8; 16] {
-        self.device.physical.driver_uuid
     }
 
     /// Whether every allocation of this memory type is dedicated.
@@ -222,18 +214,7 @@ impl Gpu {
         if let Some(gpu) = known(&GPUS.lock()) {
             return Ok(gpu);
         }
-        let created = Self::create(device, uuid)?;
-        let mut gpus = GPUS.lock();
-        // Another thread may have added it meanwhile.
-        Ok(known(&gpus).unwrap_or_else(|| {
-            let gpu: &'static Self = Box::leak(Box::new(created));
-            gpus.push(gpu);
-            gpu
-        }))
-    }
-
-    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
-        Ok(Self {
+        let created = Self {
             uuid,
             name: cuda()?.device_name(device)?,
             vulkan: Lock::default(),
@@ -242,7 +223,14 @@ impl Gpu {
             retired: RetireQueue::default(),
             live_allocations: Arc::default(),
             copy_thresholds: SharedThresholds::default(),
-        })
+        };
+        let mut gpus = GPUS.lock();
+        // Another thread may have added it meanwhile.
+        Ok(known(&gpus).unwrap_or_else(|| {
+            let gpu: &'static Self = Box::leak(Box::new(created));
+            gpus.push(gpu);
+            gpu
+        }))
     }
 
     /// Whether host memory is registered pages, since a driver refused to share Vulkan's.

@@ -70,20 +70,8 @@ impl MemoryType {
         Self::outside_vulkan(Source::RegisteredPages, size, properties, flags)
     }
 
-    /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. Both
-    /// sides see it coherently, as with gdrcopy.
-    pub(super) fn for_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
-        let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
-        let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
-        Self::outside_vulkan(Source::DmaBuf, size, properties | cache, flags)
-    }
-
-    /// The type of device memory without Vulkan: of the device's `size` bytes of memory.
-    pub(super) fn for_cuda(size: u64) -> Self {
-        Self::outside_vulkan(Source::Cuda, size, Property::DEVICE_LOCAL, OpenFlags::empty())
-    }
-
-    fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
+    /// A type of the system's or the device's `heap_size` bytes of memory, which both sides see coherently.
+    pub(super) fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
         let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
         let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         Self {
@@ -197,85 +185,36 @@ mod tests {
     const LOCAL: Property = Property::DEVICE_LOCAL;
     const VISIBLE: Property = Property::HOST_VISIBLE;
     const COHERENT: Property = Property::HOST_COHERENT;
-    const CACHED: Property = Property::HOST_CACHED;
 
-    /// Types, each with the index of its heap: heap 0 is video memory, 1 system memory, 2 the BAR.
-    fn memory(types: &[(Property, u32)]) -> vk::PhysicalDeviceMemoryProperties {
-        let mut memory = vk::PhysicalDeviceMemoryProperties {
-            memory_type_count: u32::try_from(types.len()).unwrap_or_default(),
-            memory_heap_count: 3,
-            ..Default::default()
-        };
-        for (slot, &(property_flags, heap_index)) in memory.memory_types.iter_mut().zip(types) {
-            *slot = vk::MemoryType { property_flags, heap_index };
-        }
-        for (heap, size) in memory.memory_heaps.iter_mut().zip([24 << 30, 64 << 30, 256 << 20]) {
-            heap.size = size;
+    /// The types of one heap.
+    fn memory(types: &[Property]) -> vk::PhysicalDeviceMemoryProperties {
+        let memory_type_count = u32::try_from(types.len()).unwrap_or_default();
+        let mut memory =
+            vk::PhysicalDeviceMemoryProperties { memory_type_count, memory_heap_count: 1, ..Default::default() };
+        for (slot, &property_flags) in memory.memory_types.iter_mut().zip(types) {
+            slot.property_flags = property_flags;
         }
         memory
     }
 
-    /// The types that NVIDIA's driver shows for a discrete GPU without Resizable BAR.
-    fn discrete() -> vk::PhysicalDeviceMemoryProperties {
-        memory(&[
-            (Property::empty(), 1),
-            (LOCAL, 0),
-            (VISIBLE | COHERENT, 1),
-            (VISIBLE | COHERENT | CACHED, 1),
-            (LOCAL | VISIBLE | COHERENT, 2),
-        ])
-    }
-
-    /// The types for each kind.
-    fn chosen(memory: &vk::PhysicalDeviceMemoryProperties, flags: OpenFlags) -> [Option<MemoryType>; 3] {
-        MemoryKind::ALL.map(|kind| choose(memory, 64, kind, flags))
-    }
-
     #[test]
-    fn every_kind_has_the_best_type_that_there_is() {
-        let (none, coherent) = (OpenFlags::empty(), OpenFlags::REQUIRE_COHERENT);
-        let (integrated, headless) = (
-            memory(&[(LOCAL | VISIBLE | COHERENT | CACHED, 0)]),
-            memory(&[(LOCAL, 0), (VISIBLE | COHERENT | CACHED, 1)]),
-        );
-        let (both, incoherent) =
-            (memory(&[(LOCAL | VISIBLE, 0), (LOCAL | VISIBLE | COHERENT, 0)]), memory(&[(LOCAL | VISIBLE, 0)]));
-        let unusable = memory(&[(LOCAL | Property::LAZILY_ALLOCATED, 0), (LOCAL | Property::PROTECTED, 0)]);
-        for (memory, flags, expected) in [
-            (discrete(), none, [Some(4), Some(3), Some(1)]),
-            (integrated, coherent, [Some(0); 3]),
-            (headless, none, [None, Some(1), Some(0)]),
-            (both, none, [Some(1), None, Some(0)]),
-            (incoherent, none, [Some(0), None, Some(0)]),
-            (incoherent, coherent, [None, None, Some(0)]),
-            (unusable, none, [None; 3]),
-        ] {
-            let found = chosen(&memory, flags).map(|found| found.map(|found| found.info.index));
-            assert_eq!(found, expected, "{flags:?} {:?}", memory.memory_types_as_slice());
-        }
-    }
-
-    #[test]
-    fn non_coherence_is_forced_only_in_what_is_reported() {
-        for (flags, expected) in [
-            (OpenFlags::FORCE_NON_COHERENT | OpenFlags::REQUIRE_COHERENT, (4, 256 << 20, false, 64, 64)),
-            (OpenFlags::empty(), (4, 256 << 20, true, 1, 64)),
-        ] {
-            let [mapped, ..] = chosen(&discrete(), flags);
-            let found = mapped.map(|t| (t.info.index, t.info.heap_size, t.coherent, t.atom, t.granularity));
-            assert_eq!(found, Some(expected), "{flags:?}");
+    fn coherent_types_are_preferred_and_unusable_ones_never_taken() {
+        let unusable = [LOCAL | Property::LAZILY_ALLOCATED, LOCAL | Property::PROTECTED];
+        for (types, expected) in
+            [([LOCAL | VISIBLE, LOCAL | VISIBLE | COHERENT], [Some(1), None, Some(0)]), (unusable, [None; 3])]
+        {
+            let found = MemoryKind::ALL.map(|kind| choose(&memory(&types), 64, kind, OpenFlags::empty()));
+            assert_eq!(found.map(|found| found.map(|found| found.info.index)), expected, "{types:?}");
         }
     }
 
     #[test]
     fn a_type_of_the_list_is_of_the_kind_that_its_properties_say() {
-        let kinds = |memory: &_, flags| {
-            (0..6).map(|index| at(memory, 64, index, flags).map(|(kind, _)| kind)).collect::<Vec<_>>()
-        };
-        let (mapped, host, device) = (Some(MemoryKind::Mapped), Some(MemoryKind::Host), Some(MemoryKind::Device));
-        assert_eq!(kinds(&discrete(), OpenFlags::empty()), [None, device, host, host, mapped, None]);
-        let incoherent = memory(&[(LOCAL | VISIBLE, 0), (LOCAL, 0), (LOCAL | Property::PROTECTED, 0)]);
-        assert_eq!(kinds(&incoherent, OpenFlags::empty())[..3], [mapped, device, None]);
-        assert_eq!(kinds(&incoherent, OpenFlags::REQUIRE_COHERENT)[..3], [None, device, None]);
+        let types = [LOCAL | VISIBLE, VISIBLE | COHERENT, LOCAL, LOCAL | Property::PROTECTED, Property::empty()];
+        let (host, device) = (Some(MemoryKind::Host), Some(MemoryKind::Device));
+        for (flags, mapped) in [(OpenFlags::empty(), Some(MemoryKind::Mapped)), (OpenFlags::REQUIRE_COHERENT, None)] {
+            let kinds = [0, 1, 2, 3, 4, 5].map(|index| at(&memory(&types), 64, index, flags).map(|(kind, _)| kind));
+            assert_eq!(kinds, [mapped, host, device, None, None, None], "{flags:?}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including what is [retired](crate::retire), and finds its Vulkan
-//! device; [`memory_type`] chooses the memory type of each kind; [`facts`] queries the GPU and its driver.
+//! device; [`memory_type`] chooses the memory type of each kind. Queries of the driver tell devices, an address's device, and
+//! whether CUDA's own memory can be exported as a dma-buf and mapped by the CPU.
 #![forbid(unsafe_code)]
 
-pub(crate) mod facts;
 pub(crate) mod gpu;
 mod memory_type;
 
@@ -12,18 +12,18 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUdevice;
+use ash::vk::MemoryPropertyFlags as Property;
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUdeviceptr};
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::{fork, os};
 use crate::engine::{CopyEngines, CopyThresholds};
+use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
-use crate::{Error, MemoryKind, OpenFlags, Result};
-pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version};
-pub(crate) use facts::{check_export, check_mapping, device_memory_type, mapped_memory_type};
+use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses};
 use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{LINE, MemoryType, Source};
@@ -323,7 +323,6 @@ impl Vkgdr {
     /// Costs one driver call where the context is current, a few elsewhere.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
-    #[must_use]
     pub fn context_is_destroyed(&self) -> bool {
         self.primary_context().is_some_and(Context::is_destroyed)
     }
@@ -331,7 +330,6 @@ impl Vkgdr {
     /// Whether this handle keeps the context of its memory alive; not that of others, of `cuCtxCreate`.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
-    #[must_use]
     pub fn retains_context(&self) -> bool {
         self.handle.primary.is_some() || self.handle.kept.get().is_some()
     }
@@ -370,6 +368,58 @@ impl Vkgdr {
     }
 }
 
+/// Queries.
+impl Vkgdr {
+    /// Every memory type of the GPU, in Vulkan's order. None without Vulkan.
+    #[must_use]
+    pub fn memory_types(&self) -> Vec<MemoryTypeInfo> {
+        self.vulkan().map(|vulkan| vulkan.memory_types()).unwrap_or_default()
+    }
+
+    /// The memory type that this handle allocates a kind of memory from. The type for `Host` changes once a driver refuses
+    /// to share Vulkan's host memory, see [`MemoryKind::Host`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory, and for
+    /// memory that needs Vulkan the error of starting Vulkan.
+    pub fn memory_type_of(&self, kind: MemoryKind) -> Result<MemoryTypeInfo> {
+        self.memory_type(kind).map(|memory_type| memory_type.info)
+    }
+
+    /// The GPU's PCI address: domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
+    ///
+    /// # Errors
+    ///
+    /// The error of `cuDeviceGetPCIBusId`, and [`Error::Forked`].
+    pub fn pci_bus_id(&self) -> Result<String> {
+        cuda()?.device_pci_bus_id(self.device())
+    }
+
+    /// An attribute of the device by its number in `CUdevice_attribute`, which may be newer than this crate.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    pub fn attribute(&self, number: i32) -> Result<i32> {
+        cuda()?.device_attribute(number, self.device())
+    }
+
+    /// The number of deferred frees of this GPU, on all handles of the process: memory, Vulkan's buffers and images,
+    /// and semaphores that were dropped and wait until the device has finished with them. Free memory of a
+    /// [`Pool`](crate::Pool) does not count, unless the pool was dropped. See [`collect`](Self::collect).
+    #[must_use]
+    pub fn deferred_frees(&self) -> usize {
+        self.gpu().retired().len()
+    }
+
+    /// The number of live allocations of this GPU, on all handles of the process, including those that wait to be
+    /// released.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    pub fn live_allocations(&self) -> u32 {
+        self.gpu().live_allocations()
+    }
+}
+
 impl fmt::Debug for Vkgdr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Vkgdr")
@@ -397,4 +447,130 @@ fn no_memory_type(vulkan: &Result<VulkanRef>, kind: MemoryKind, flags: OpenFlags
         Ok(vulkan) => vulkan.no_memory_type(kind, flags),
         Err(error) => error.clone(),
     }
+}
+
+/// How much memory of a kind there is. All in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// The size of the heap that the kind's memory comes from. For mapped memory this is the part of the GPU's memory
+    /// that the PCIe BAR exposes.
+    pub total: u64,
+    /// An estimate of what this process can still allocate from that heap.
+    pub available: u64,
+    /// Where `available` comes from.
+    pub source: MemoryInfoSource,
+}
+
+/// Where [`MemoryInfo::available`] comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemoryInfoSource {
+    /// From `VK_EXT_memory_budget`: the heap's budget, which allows for other processes, less what this process uses.
+    Budget,
+    /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that memory in use is unknown.
+    Heap,
+    /// From the system: host memory that does not come from Vulkan. `total` is all of the system's memory, `available`
+    /// what programs can take of it without swapping (`MemAvailable` in `/proc/meminfo`).
+    System,
+    /// From `cuMemGetInfo`: device and mapped memory that CUDA allocates, not Vulkan. `total` is all of the GPU's
+    /// memory, `available` its free memory.
+    Cuda,
+}
+
+impl fmt::Display for MemoryInfoSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Budget => "budget",
+            Self::Heap => "heap size",
+            Self::System => "system",
+            Self::Cuda => "cuMemGetInfo",
+        })
+    }
+}
+
+/// The number of CUDA devices that this process sees. Initialises the CUDA driver.
+///
+/// # Errors
+///
+/// [`Error::Library`] and [`Error::Symbol`] when the driver is missing or
+/// too old, the driver's errors, such as `CUDA_ERROR_NO_DEVICE`, and [`Error::Forked`].
+pub fn device_count() -> Result<i32> {
+    let cuda = cuda()?;
+    cuda.init()?;
+    cuda.device_count()
+}
+
+/// The CUDA device that owns the memory at an address; for a device address of this crate's host memory, the device for which
+/// it is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
+/// memory a context must be current.
+///
+/// # Errors
+///
+/// The errors of [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when a context is needed and none is current.
+pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
+    let cuda = cuda()?;
+    cuda.init()?;
+    addresses::device_of(address).map_or_else(|| cuda.pointer_device(address), |device| Ok(Some(device)))
+}
+
+/// The newest CUDA version that the installed driver supports, as `1000 * major + 10 * minor`: 12080 is CUDA 12.8.
+/// Loads the driver, after which a forked child cannot use it, and does not initialise it.
+///
+/// # Errors
+///
+/// The errors of [`device_count`].
+pub fn driver_version() -> Result<i32> {
+    cuda()?.version()
+}
+
+/// The first driver that maps dma-bufs, as `cuDriverGetVersion` reports it: CUDA 13.3, R610.
+const FIRST_VERSION: i32 = 13_030;
+/// Whether the CPU can map a dma-buf: `CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` of CUDA 13.3, which cudarc lacks.
+const DMA_BUF_MMAP_SUPPORTED: i32 = 152;
+
+/// Whether the device has an attribute; false where the driver does not know it.
+fn has_attribute(number: i32, device: CUdevice) -> Result<bool> {
+    match cuda()?.device_attribute(number, device) {
+        Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => Ok(false),
+        answer => answer.map(|value| value != 0),
+    }
+}
+
+/// Fails unless the driver exports memory of the device.
+pub(crate) fn check_export(device: CUdevice) -> Result<()> {
+    let exports = has_attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as i32, device)?;
+    if exports { Ok(()) } else { refuse(NoMapping::NoExport { device }) }
+}
+
+/// Fails unless the driver and the device let the CPU map device memory.
+pub(crate) fn check_mapping(device: CUdevice) -> Result<()> {
+    let version = cuda()?.version()?;
+    if version < FIRST_VERSION {
+        return refuse(NoMapping::Driver { version });
+    }
+    check_export(device)?;
+    if has_attribute(DMA_BUF_MMAP_SUPPORTED, device)? { Ok(()) } else { refuse(NoMapping::NoMmap { device }) }
+}
+
+/// The type of mapped memory that CUDA allocates on the device. The CPU caches it where the GPU is coherent with it, unless the
+/// mapping goes through the PCIe BAR.
+pub(crate) fn mapped_memory_type(device: CUdevice, pcie: bool, flags: OpenFlags) -> Result<MemoryType> {
+    let size = cuda()?.device_total_memory(device)?;
+    // Where the device accesses the CPU's memory by the CPU's page tables, the CPU caches the device's memory.
+    let page_tables = Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES;
+    let cached = !pcie && has_attribute(page_tables as i32, device)?;
+    let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
+    let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
+    Ok(MemoryType::outside_vulkan(Source::DmaBuf, size, properties | cache, flags))
+}
+
+/// The type of memory without a host view that CUDA allocates on the device.
+pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
+    let size = cuda()?.device_total_memory(device)?;
+    Ok(MemoryType::outside_vulkan(Source::Cuda, size, Property::DEVICE_LOCAL, OpenFlags::empty()))
+}
+
+fn refuse<T>(reason: NoMapping) -> Result<T> {
+    Err(Error::NoMapping { address: 0, reason })
 }

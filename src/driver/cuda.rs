@@ -151,13 +151,8 @@ fn output<T>(mut value: T, call: impl FnOnce(*mut T) -> Result<()>) -> Result<T>
     Ok(value)
 }
 
-/// The CUDA driver, loaded at the first call.
-///
-/// # Errors
-///
-/// [`Error::Library`] or [`Error::Symbol`] when the driver is missing or lacks a function. A failure is not
-/// remembered: the next call tries again. [`Error::Forked`] in a child that was forked after the driver was loaded:
-/// every use of the driver passes this check.
+/// The CUDA driver, loaded at the first call. A failure is not remembered: the next call tries again. Every use of the driver
+/// passes this check, which fails in a child that was forked after the driver was loaded.
 #[inline]
 pub(crate) fn cuda() -> Result<&'static Cuda> {
     fork::check()?;
@@ -176,18 +171,6 @@ fn load() -> Result<&'static Cuda> {
     })?;
     let loaded = Cuda::find(&library)?;
     Ok(CUDA.get_or_init(|| loaded))
-}
-
-/// A property of a device; the value is its number.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum DeviceAttribute {
-    /// Whether device memory can be exported as a dma-buf.
-    DmaBuf = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as isize,
-    /// Whether the CPU can map such a dma-buf: `CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` of CUDA 13.3, which cudarc lacks.
-    DmaBufMmap = 152,
-    /// Whether the device accesses the CPU's memory by the CPU's page tables, so that the CPU caches the device's memory.
-    UsesHostPageTables =
-        sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as isize,
 }
 
 /// The kind of memory at an address.
@@ -315,7 +298,6 @@ impl Cuda {
 
     /// Waits for all work of the current context.
     pub(crate) fn context_synchronize(&self) -> Result<()> {
-        crate::lock::before_wait();
         call!(self, cuCtxSynchronize())
     }
 }
@@ -397,11 +379,7 @@ impl Cuda {
 
     /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A
     /// context of the device must be current. With `pcie` the range is accessed through the PCIe BAR, even where there
-    /// is another way.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Symbol`] before CUDA 11.7, and the errors of `cuMemGetHandleForAddressRange`.
+    /// is another way. [`Error::Symbol`] before CUDA 11.7.
     pub(crate) fn dma_buf(&self, start: CUdeviceptr, len: usize, pcie: bool) -> Result<OwnedFd> {
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
         let flags =
@@ -420,8 +398,15 @@ impl Cuda {
     /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _before = CaptureMode::exchange(self, CAPTURE_MODE_RELAXED);
-        work()
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // Some drivers have no modes.
+        let exchanged = call!(self, ?cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_ok();
+        let value = work();
+        if exchanged {
+            // A failure, like a panic of `work`, leaves the relaxed mode, which forbids nothing.
+            let _ = call!(self, ?cuThreadExchangeStreamCaptureMode(&raw mut mode));
+        }
+        value
     }
 
     /// Runs `release`, and again outside of captures if one forbids it: nothing is leaked, although the first call has made that
@@ -449,7 +434,6 @@ impl Cuda {
     }
 
     pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
-        crate::lock::before_wait();
         call!(self, cuStreamSynchronize(stream))
     }
 
@@ -572,27 +556,6 @@ impl Cuda {
     /// A call that is refused has not destroyed the semaphore. No work may use it, now or later.
     pub(crate) unsafe fn semaphore_destroy(&self, semaphore: CUexternalSemaphore) -> Result<()> {
         self.despite_captures(|| call!(self, ?cuDestroyExternalSemaphore(semaphore)))
-    }
-}
-
-/// The capture mode that the thread had before; restored on drop.
-struct CaptureMode<'a> {
-    cuda: &'a Cuda,
-    mode: c_uint,
-}
-
-impl<'a> CaptureMode<'a> {
-    /// Sets the thread's mode; `None` where the driver has no modes, or refuses.
-    fn exchange(cuda: &'a Cuda, mut mode: c_uint) -> Option<Self> {
-        call!(cuda, ?cuThreadExchangeStreamCaptureMode(&raw mut mode)).ok()?;
-        Some(Self { cuda, mode })
-    }
-}
-
-impl Drop for CaptureMode<'_> {
-    fn drop(&mut self) {
-        // A failure leaves the relaxed mode, which forbids nothing.
-        let _ = call!(self.cuda, ?cuThreadExchangeStreamCaptureMode(&raw mut self.mode));
     }
 }
 

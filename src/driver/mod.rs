@@ -8,7 +8,6 @@ pub(crate) mod cuda;
 pub(crate) mod fork;
 pub(crate) mod memory;
 pub(crate) mod os;
-pub(crate) mod socket;
 pub(crate) mod stream;
 pub(crate) mod vulkan;
 

@@ -54,7 +54,6 @@ impl RawEvent {
 
     /// Waits until the stream has passed the event.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        crate::lock::before_wait();
         let Some(Handle(raw)) = self.raw else { return Ok(()) };
         let cuda = cuda()?;
         call!(cuda, cuEventSynchronize(raw))

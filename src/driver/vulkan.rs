@@ -1,5 +1,5 @@
-//! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls for memory, buffers and
-//! images, `semaphore` those for timeline semaphores, and `handles` the handles that programs are lent.
+//! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls, and the handles that
+//! programs are lent.
 //!
 //! The loader's instance is the first choice. Where the loader does not find NVIDIA's driver, the driver is called without it, by
 //! the interface between the two (Vulkan Loader, "Loader and Driver Interface").
@@ -10,9 +10,7 @@
 //! not be used afterwards. Descriptions must be valid for the Vulkan function.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-mod device;
-pub(crate) mod handles;
-mod semaphore;
+pub(crate) mod device;
 
 use std::ffi::CStr;
 
@@ -25,8 +23,8 @@ use crate::lock::Lock;
 use crate::{Error, Result};
 #[cfg(feature = "vulkan")]
 pub(crate) use device::Requirements;
+use device::Timelines;
 pub(crate) use device::{DedicatedTo, Device};
-use semaphore::Timelines;
 
 /// The name of Vulkan's loader, as passed to `dlopen`.
 const LIBRARY: &str = "libvulkan.so.1";

@@ -70,7 +70,7 @@ impl Memory {
     /// own is.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let exported = unsafe { Exported::new(fd) };
+        let exported = unsafe { Exported::new(fd, None) };
         Self::import(owner, &exported, len, kind)
     }
 

@@ -11,7 +11,7 @@ mod arena;
 mod options;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
 use cudarc::driver::CudaStream;
@@ -23,7 +23,7 @@ use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::lock::{Lock, LockGuard, SingleFlight};
+use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
 use crate::report::report;
 use crate::retire::{self, Fence};
@@ -287,7 +287,7 @@ impl PoolInner {
     const POLLED: usize = 2;
 
     #[inline]
-    fn arena(&self) -> LockGuard<'_, Arena> {
+    fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock()
     }
 

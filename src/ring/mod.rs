@@ -30,7 +30,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::lock::{self, Lock};
+use crate::lock::Lock;
 use crate::report::report;
 use crate::{AllocateOptions, CopyPolicy, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
 use ends::{ABORTED, CONTROL, Consumer, HEAD, Link, Producer, TAIL, UNIT, VERSION, record_len};
@@ -253,7 +253,7 @@ impl Ring {
     /// The errors of [`try_push`](Self::try_push) for the first message. A later one that is too long ends the batch.
     pub fn try_push_all(&self, messages: &[&[u8]]) -> Result<usize> {
         fork::check()?;
-        self.producer.lock_across_waits().try_push(messages)
+        self.producer.lock().try_push(messages)
     }
 
     /// Pushes a message, and waits for room.
@@ -275,7 +275,7 @@ impl Ring {
     /// [`Memory::flush`](crate::Memory::flush), after which no answer is lost.
     pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
         fork::check()?;
-        let mut consumer = self.consumer.lock_across_waits();
+        let mut consumer = self.consumer.lock();
         let Some(len) = consumer.next_len()? else { return Ok(false) };
         answer.resize(len, 0);
         consumer.take(answer)?;
@@ -290,7 +290,7 @@ impl Ring {
     /// [`try_pop`](Self::try_pop).
     pub fn try_pop_into(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
         fork::check()?;
-        let mut consumer = self.consumer.lock_across_waits();
+        let mut consumer = self.consumer.lock();
         let Some(len) = consumer.next_len()? else { return Ok(None) };
         let most = buffer.len();
         let answer = buffer.get_mut(..len).ok_or(Error::MessageTooLong { len, most })?;
@@ -324,7 +324,7 @@ impl Ring {
     /// [`Error::Forked`], and the errors of [`Memory::flush`](crate::Memory::flush).
     pub fn close(&self) -> Result<()> {
         fork::check()?;
-        self.producer.lock_across_waits().close(0)
+        self.producer.lock().close(0)
     }
 
     /// Ends the kernel's waits and its reading at once, and all pushes and pops of the CPU: messages and answers that are on
@@ -335,9 +335,9 @@ impl Ring {
     /// [`Error::Forked`], and the errors of [`Memory::flush`](crate::Memory::flush).
     pub fn abort(&self) -> Result<()> {
         fork::check()?;
-        let messages = self.producer.lock_across_waits().close(ABORTED);
+        let messages = self.producer.lock().close(ABORTED);
         // Also if storing the first word fails.
-        let answers = self.consumer.lock_across_waits().stop(ABORTED);
+        let answers = self.consumer.lock().stop(ABORTED);
         messages.and(answers)
     }
 
@@ -349,10 +349,10 @@ impl Ring {
     pub fn stats(&self) -> Result<RingStats> {
         fork::check()?;
         let (sent, unread_bytes) = {
-            let mut producer = self.producer.lock_across_waits();
+            let mut producer = self.producer.lock();
             (producer.stats, producer.used()?)
         };
-        let RingStats { popped, popped_bytes, returns, empty, .. } = self.consumer.lock_across_waits().stats;
+        let RingStats { popped, popped_bytes, returns, empty, .. } = self.consumer.lock().stats;
         Ok(RingStats { unread_bytes, popped, popped_bytes, returns, empty, ..sent })
     }
 }
@@ -442,7 +442,6 @@ impl Link for SharedLink {
 fn poll<T>(timeout: Duration, operation: &'static str, mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     /// Tries before the thread yields, some microseconds: about the time of a round trip over PCIe.
     const SPINS: u64 = 64;
-    lock::before_wait();
     let mut deadline = None;
     // No `u32`: an hour has more tries.
     for tries in 0_u64.. {

@@ -39,7 +39,7 @@ pub use gpu_allocator::{AllocationReport, AllocationSizes, AllocatorReport, Memo
 pub use resources::{Buffer, Image};
 pub use semaphore::Semaphore;
 
-pub use crate::driver::vulkan::handles::Handles;
+pub use crate::driver::vulkan::device::Handles;
 
 /// The bytes of a memory or slice in Vulkan's memory object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

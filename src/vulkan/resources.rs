@@ -58,36 +58,22 @@ impl Resource {
     }
 
     pub(super) fn requirements(&self) -> Requirements {
-        let device = self.gpu.device();
-        match self.handle {
-            // SAFETY: live as long as this value.
-            DedicatedTo::Buffer(buffer) => unsafe { device.buffer_requirements(buffer) },
-            // SAFETY: as above.
-            DedicatedTo::Image(image) => unsafe { device.image_requirements(image) },
-        }
+        // SAFETY: live as long as this value.
+        unsafe { self.gpu.device().requirements(self.handle) }
     }
 
     /// Binds memory that was allocated by the requirements. The first call only.
     pub(super) fn bind(&self, memory: &Memory) -> Result<()> {
-        let device = self.gpu.device();
         let place = memory.vulkan_memory().ok_or(Error::NoExport { kind: memory.kind() })?;
-        match self.handle {
-            // SAFETY: live as long as this value, and without memory, which the requirements suit.
-            DedicatedTo::Buffer(buffer) => unsafe { device.bind_buffer(buffer, place.memory, place.offset) },
-            // SAFETY: as above.
-            DedicatedTo::Image(image) => unsafe { device.bind_image(image, place.memory, place.offset) },
-        }
+        // SAFETY: live as long as this value, and without memory, which the requirements suit.
+        unsafe { self.gpu.device().bind(self.handle, place.memory, place.offset) }
     }
 }
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        match self.handle {
-            // SAFETY: created with this value, which is its only owner.
-            DedicatedTo::Buffer(buffer) => unsafe { self.gpu.device().destroy_buffer(buffer) },
-            // SAFETY: as above.
-            DedicatedTo::Image(image) => unsafe { self.gpu.device().destroy_image(image) },
-        }
+        // SAFETY: created with this value, which is its only owner.
+        unsafe { self.gpu.device().destroy(self.handle) };
     }
 }
 

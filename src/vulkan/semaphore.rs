@@ -76,7 +76,6 @@ impl External {
     fn release(&mut self) -> Result<()> {
         // Where the context is gone, the semaphore went with it.
         let Entered::Current(_guard) = self.context.try_enter()? else { return Ok(()) };
-        crate::lock::before_wait();
         self.context.finish()?;
         // SAFETY: the handle is live, this value is its only owner, and the context, which is current, has finished its work.
         if let Err(error) = unsafe { cuda()?.semaphore_destroy(self.handle.0) } {
@@ -181,7 +180,6 @@ impl Semaphore {
     ///
     /// [`Error::Forked`], and those of `vkWaitSemaphoresKHR`.
     pub fn wait(&self, value: u64, patience: Duration) -> Result<bool> {
-        crate::lock::before_wait();
         // SAFETY: live as long as this value.
         unsafe { self.vulkan.gpu.device().wait_semaphore(self.vulkan.handle, value, patience) }
     }

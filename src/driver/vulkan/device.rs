@@ -1,20 +1,26 @@
-//! A logical device: its memory, and buffers and images whose memory is exported as opaque file descriptors.
+//! A logical device: its memory, the buffers and images of that memory, and timeline semaphores. All are exported as opaque file
+//! descriptors. [`Handles`]: the Vulkan handles that this crate and a program exchange.
 //!
-//! They are created for export, since the memory that they are bound to is (VUID-vkBindBufferMemory-memory-02726).
+//! Buffers and images are created for export, since the memory that they are bound to is
+//! (VUID-vkBindBufferMemory-memory-02726).
 #![expect(unsafe_code, reason = "foreign function calls")]
 
+use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ash::{khr, vk};
 
-use super::{Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, Timelines, USAGE};
+use super::{Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, USAGE};
 use crate::driver::fork;
 use crate::driver::os::{self, DriverFd};
 use crate::error::Call;
 use crate::{Error, Result};
+
+const SEMAPHORE_FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
 
 /// The memory requirements of a buffer or image.
 #[derive(Debug, Clone, Copy)]
@@ -223,25 +229,47 @@ impl Device {
         unsafe { self.raw.create_buffer(&info, None) }.named("vkCreateBuffer")
     }
 
-    pub(crate) unsafe fn buffer_requirements(&self, buffer: vk::Buffer) -> Requirements {
-        let info = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
+    pub(crate) unsafe fn requirements(&self, of: DedicatedTo) -> Requirements {
         let mut dedicated = vk::MemoryDedicatedRequirements::default();
         let mut found = vk::MemoryRequirements2::default().push_next(&mut dedicated);
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.get_buffer_memory_requirements2(&info, &mut found) };
-        Requirements { memory: found.memory_requirements, prefers_dedicated: prefers_dedicated(&dedicated) }
+        match of {
+            DedicatedTo::Buffer(buffer) => {
+                let info = vk::BufferMemoryRequirementsInfo2::default().buffer(buffer);
+                // SAFETY: by this method's contract.
+                unsafe { self.raw.get_buffer_memory_requirements2(&info, &mut found) };
+            }
+            DedicatedTo::Image(image) => {
+                let info = vk::ImageMemoryRequirementsInfo2::default().image(image);
+                // SAFETY: by this method's contract.
+                unsafe { self.raw.get_image_memory_requirements2(&info, &mut found) };
+            }
+        }
+        let memory = found.memory_requirements;
+        let wishes = dedicated.prefers_dedicated_allocation | dedicated.requires_dedicated_allocation;
+        Requirements { memory, prefers_dedicated: wishes == vk::TRUE }
     }
 
-    /// The buffer must have no memory, and `memory` at `offset` suit it.
-    pub(crate) unsafe fn bind_buffer(&self, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: u64) -> Result<()> {
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.bind_buffer_memory(buffer, memory, offset) }.named("vkBindBufferMemory")
+    /// The buffer or image must have no memory, and `memory` at `offset` suit it.
+    pub(crate) unsafe fn bind(&self, to: DedicatedTo, memory: vk::DeviceMemory, offset: u64) -> Result<()> {
+        match to {
+            DedicatedTo::Buffer(buffer) => {
+                // SAFETY: by this method's contract.
+                unsafe { self.raw.bind_buffer_memory(buffer, memory, offset) }.named("vkBindBufferMemory")
+            }
+            DedicatedTo::Image(image) => {
+                // SAFETY: by this method's contract.
+                unsafe { self.raw.bind_image_memory(image, memory, offset) }.named("vkBindImageMemory")
+            }
+        }
     }
 
-    pub(crate) unsafe fn destroy_buffer(&self, buffer: vk::Buffer) {
-        if !fork::is_forked() {
+    pub(crate) unsafe fn destroy(&self, what: DedicatedTo) {
+        match what {
+            _ if fork::is_forked() => {}
             // SAFETY: by this method's contract.
-            unsafe { self.raw.destroy_buffer(buffer, None) };
+            DedicatedTo::Buffer(buffer) => unsafe { self.raw.destroy_buffer(buffer, None) },
+            // SAFETY: by this method's contract.
+            DedicatedTo::Image(image) => unsafe { self.raw.destroy_image(image, None) },
         }
     }
 
@@ -296,35 +324,244 @@ impl Device {
         unsafe { self.raw.create_image(&info, None) }.named("vkCreateImage")
     }
 
-    pub(crate) unsafe fn image_requirements(&self, image: vk::Image) -> Requirements {
-        let info = vk::ImageMemoryRequirementsInfo2::default().image(image);
-        let mut dedicated = vk::MemoryDedicatedRequirements::default();
-        let mut found = vk::MemoryRequirements2::default().push_next(&mut dedicated);
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.get_image_memory_requirements2(&info, &mut found) };
-        Requirements { memory: found.memory_requirements, prefers_dedicated: prefers_dedicated(&dedicated) }
-    }
-
-    /// The image must have no memory, and `memory` at `offset` suit it.
-    pub(crate) unsafe fn bind_image(&self, image: vk::Image, memory: vk::DeviceMemory, offset: u64) -> Result<()> {
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.bind_image_memory(image, memory, offset) }.named("vkBindImageMemory")
-    }
-
     /// The image must have linear tiling and the subresource.
     pub(crate) unsafe fn image_layout(&self, image: vk::Image, of: vk::ImageSubresource) -> vk::SubresourceLayout {
         // SAFETY: by this method's contract.
         unsafe { self.raw.get_image_subresource_layout(image, of) }
     }
+}
 
-    pub(crate) unsafe fn destroy_image(&self, image: vk::Image) {
+/// Timeline semaphores.
+impl Device {
+    /// Whether timeline semaphores of the device can be shared.
+    pub(crate) fn shares_semaphores(&self) -> bool {
+        let mut of_type = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::PhysicalDeviceExternalSemaphoreInfo::default().handle_type(SEMAPHORE_FD).push_next(&mut of_type);
+        let mut found = vk::ExternalSemaphoreProperties::default();
+        let (instance, physical) = (&self.instance.raw, self.physical.handle);
+        // SAFETY: the handle comes from this instance, whose version has the function.
+        unsafe { instance.get_physical_device_external_semaphore_properties(physical, &info, &mut found) };
+        let features = found.external_semaphore_features;
+        self.timelines.is_some() && features.contains(vk::ExternalSemaphoreFeatureFlags::EXPORTABLE)
+    }
+
+    fn timelines(&self) -> Result<&Timelines> {
+        fork::check()?;
+        self.timelines.as_ref().ok_or_else(|| {
+            let (device, extension) = (self.physical.name.clone(), "VK_KHR_external_semaphore_fd");
+            Error::Extension { device, extension }
+        })
+    }
+
+    /// Creates a timeline semaphore that can be exported.
+    pub(crate) fn create_timeline(&self, value: u64) -> Result<vk::Semaphore> {
+        self.timelines()?;
+        let mut of_type =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE).initial_value(value);
+        let mut export = vk::ExportSemaphoreCreateInfo::default().handle_types(SEMAPHORE_FD);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut of_type).push_next(&mut export);
+        // SAFETY: the structures live until the call returns; the device has the feature.
+        unsafe { self.raw.create_semaphore(&info, None) }.named(Call::CreateSemaphore)
+    }
+
+    /// A new descriptor of a semaphore from [`Self::create_timeline`], close-on-exec.
+    pub(crate) unsafe fn export_semaphore(&self, semaphore: vk::Semaphore) -> Result<OwnedFd> {
+        let get_fd = self.timelines()?.fds.get_semaphore_fd_khr;
+        let info = vk::SemaphoreGetFdInfoKHR::default().semaphore(semaphore).handle_type(SEMAPHORE_FD);
+        let mut fd = -1;
+        // SAFETY: by this method's contract.
+        unsafe { get_fd(self.raw.handle(), &raw const info, &raw mut fd) }.result().named(Call::ExportSemaphore)?;
+        if fd < 0 {
+            return Err(Error::vulkan(Call::ExportSemaphore, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+        }
+        // SAFETY: the call made a new descriptor, which belongs to the caller.
+        unsafe { os::take(fd) }
+    }
+
+    /// The value of a semaphore.
+    pub(crate) unsafe fn semaphore_value(&self, semaphore: vk::Semaphore) -> Result<u64> {
+        let get_value = self.timelines()?.values.get_semaphore_counter_value_khr;
+        let mut value = 0;
+        // SAFETY: by this method's contract.
+        unsafe { get_value(self.raw.handle(), semaphore, &raw mut value) }
+            .result()
+            .named("vkGetSemaphoreCounterValueKHR")?;
+        Ok(value)
+    }
+
+    /// Sets the value of a semaphore.
+    ///
+    /// # Safety
+    ///
+    /// The value must be greater than the semaphore's, and less than the values of submitted signals.
+    pub(crate) unsafe fn signal_semaphore(&self, semaphore: vk::Semaphore, value: u64) -> Result<()> {
+        let signal = self.timelines()?.values.signal_semaphore_khr;
+        let info = vk::SemaphoreSignalInfo::default().semaphore(semaphore).value(value);
+        // SAFETY: by this method's contract.
+        unsafe { signal(self.raw.handle(), &raw const info) }.result().named("vkSignalSemaphoreKHR")
+    }
+
+    /// Waits until a semaphore has at least a value. Returns false if it has not after `patience`.
+    pub(crate) unsafe fn wait_semaphore(
+        &self,
+        semaphore: vk::Semaphore,
+        value: u64,
+        patience: Duration,
+    ) -> Result<bool> {
+        let wait = self.timelines()?.values.wait_semaphores_khr;
+        let (semaphores, values) = ([semaphore], [value]);
+        let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+        let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: by this method's contract.
+        match unsafe { wait(self.raw.handle(), &raw const info, nanoseconds) } {
+            vk::Result::TIMEOUT => Ok(false),
+            result => result.result().named("vkWaitSemaphoresKHR").map(|()| true),
+        }
+    }
+
+    pub(crate) unsafe fn destroy_semaphore(&self, semaphore: vk::Semaphore) {
         if !fork::is_forked() {
             // SAFETY: by this method's contract.
-            unsafe { self.raw.destroy_image(image, None) };
+            unsafe { self.raw.destroy_semaphore(semaphore, None) };
         }
     }
 }
 
-fn prefers_dedicated(found: &vk::MemoryDedicatedRequirements<'_>) -> bool {
-    (found.prefers_dedicated_allocation | found.requires_dedicated_allocation) == vk::TRUE
+/// The functions of a device on timeline semaphores, which are optional.
+pub(super) struct Timelines {
+    values: khr::timeline_semaphore::DeviceFn,
+    fds: khr::external_semaphore_fd::DeviceFn,
+}
+
+impl Timelines {
+    /// The extensions of semaphores that are shared.
+    pub(super) const EXTENSIONS: [&CStr; 2] = [khr::timeline_semaphore::NAME, khr::external_semaphore_fd::NAME];
+
+    /// `None` for a device that was made without them.
+    pub(super) fn find(instance: &ash::Instance, device: &ash::Device) -> Option<Self> {
+        let of_device = instance.fp_v1_0().get_device_proc_addr;
+        let find = |name: &CStr| {
+            // SAFETY: a live device, and a terminated name.
+            unsafe { of_device(device.handle(), name.as_ptr()) }.map_or(ptr::null(), |found| found as *const c_void)
+        };
+        // A part of Vulkan 1.2 under names without the suffix.
+        let find_either = |name: &CStr| {
+            let plain = name.to_bytes().strip_suffix(b"KHR").and_then(|plain| CString::new(plain).ok());
+            let extension = find(name);
+            if extension.is_null() { plain.map_or(ptr::null(), |plain| find(&plain)) } else { extension }
+        };
+        let needed = [c"vkGetSemaphoreFdKHR", c"vkWaitSemaphoresKHR", c"vkSignalSemaphoreKHR"];
+        if needed.into_iter().any(|name| find_either(name).is_null()) {
+            return None;
+        }
+        let values = khr::timeline_semaphore::DeviceFn::load(find_either);
+        Some(Self { values, fds: khr::external_semaphore_fd::DeviceFn::load(find) })
+    }
+}
+
+/// A Vulkan device, with the objects that it was made from, as [ash] has them.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Handles {
+    /// The loader, or the driver where it is called without one.
+    pub entry: ash::Entry,
+    /// The instance.
+    pub instance: ash::Instance,
+    /// The physical device.
+    pub physical_device: vk::PhysicalDevice,
+    /// The logical device.
+    pub device: ash::Device,
+    /// The family of its queue, whose index in the family is 0.
+    pub queue_family: u32,
+}
+
+impl Handles {
+    /// The handles of a device that the program made, from Vulkan's raw handles. `get_instance_proc_addr` is the
+    /// function `vkGetInstanceProcAddr` of the loader.
+    ///
+    /// # Safety
+    ///
+    /// The function must be Vulkan's, and stay loaded. The handles must be live and belong together.
+    #[must_use]
+    pub unsafe fn from_raw(
+        get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+        instance: vk::Instance,
+        physical_device: vk::PhysicalDevice,
+        device: vk::Device,
+        queue_family: u32,
+    ) -> Self {
+        // SAFETY: by this function's contract.
+        let entry = unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
+        // SAFETY: by this function's contract.
+        let instance = unsafe { ash::Instance::load(entry.static_fn(), instance) };
+        // SAFETY: by this function's contract.
+        let device = unsafe { ash::Device::load(instance.fp_v1_0(), device) };
+        Self { entry, instance, physical_device, device, queue_family }
+    }
+
+    /// The handles of a device that the program made, with a queue of the family.
+    #[must_use]
+    pub const fn new(
+        entry: ash::Entry,
+        instance: ash::Instance,
+        physical_device: vk::PhysicalDevice,
+        device: ash::Device,
+        queue_family: u32,
+    ) -> Self {
+        Self { entry, instance, physical_device, device, queue_family }
+    }
+}
+
+impl fmt::Debug for Handles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handles")
+            .field("instance", &self.instance.handle())
+            .field("physical_device", &self.physical_device)
+            .field("device", &self.device.handle())
+            .field("queue_family", &self.queue_family)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// A device that the program made. It is not destroyed with this value.
+    ///
+    /// # Safety
+    ///
+    /// The handles must be live, belong together, and stay alive for as long as this value and its allocations are
+    /// used.
+    pub(crate) unsafe fn adopt(handles: &Handles) -> Result<Self> {
+        fork::check()?;
+        let Handles { entry, instance, physical_device, device, queue_family } = handles.clone();
+        // SAFETY: a live physical device of the instance, by this function's contract.
+        let properties = unsafe { instance.get_physical_device_properties(physical_device) };
+        let unsuitable = |reason| {
+            let device = properties.device_name_as_c_str().unwrap_or(c"?").to_string_lossy().into_owned();
+            Err(Error::UnsuitableDevice { device, reason })
+        };
+        let of_instance = entry.static_fn().get_instance_proc_addr;
+        // SAFETY: a live instance, and a terminated name.
+        if unsafe { of_instance(instance.handle(), c"vkGetPhysicalDeviceProperties2".as_ptr()) }.is_none() {
+            return unsuitable("its instance is for Vulkan 1.0; ask for 1.1 in VkApplicationInfo::apiVersion");
+        }
+        let of_device = instance.fp_v1_0().get_device_proc_addr;
+        // SAFETY: a live device, and a terminated name.
+        if unsafe { of_device(device.handle(), c"vkGetMemoryFdKHR".as_ptr()) }.is_none() {
+            return unsuitable("it was created without VK_KHR_external_memory_fd; enable that extension");
+        }
+        let instance = Instance { raw: instance, entry };
+        let Some(physical) = instance.describe(physical_device) else {
+            return unsuitable("its driver has Vulkan 1.0 only; 1.1 is needed");
+        };
+        // Asked of the physical device, and so not to be enabled (specification, "Extending Physical Device Core
+        // Functionality").
+        let has_budget = instance.extensions(&physical)?(ash::ext::memory_budget::NAME);
+        Ok(Self::new(instance, device, physical, queue_family, has_budget))
+    }
+
+    /// The handles of the device.
+    pub(crate) fn handles(&self) -> Handles {
+        let (entry, instance) = (self.instance.entry.clone(), self.instance.raw.clone());
+        Handles::new(entry, instance, self.physical.handle, self.raw.clone(), self.queue_family)
+    }
 }
