@@ -529,6 +529,9 @@ impl CudaCode {
     pub(crate) const STREAM_CAPTURE_UNSUPPORTED: i32 = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32;
     pub(crate) const ALREADY_REGISTERED: i32 = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as i32;
 
+    /// `CUDA_ERROR_DEVICE_UNAVAILABLE`, which cudarc's older versions of CUDA lack.
+    const BUSY: i32 = 46;
+
     /// The codes for a context that was destroyed.
     pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
 
@@ -538,6 +541,11 @@ impl CudaCode {
 
     /// The codes of stream captures, `STREAM_CAPTURE_UNSUPPORTED` to `STREAM_CAPTURE_WRONG_THREAD`.
     const OF_CAPTURE: RangeInclusive<i32> = Self::STREAM_CAPTURE_UNSUPPORTED..=908;
+
+    /// Whether the driver may start at another attempt: a device that was busy, or too many open files.
+    pub(crate) fn may_pass(self) -> bool {
+        [Self::BUSY, Self::OPERATING_SYSTEM].contains(&self.value())
+    }
 
     /// The codes after which a context does no work any more, and returns the same code from every call. The CUDA
     /// driver API (CUresult) says "the context cannot be used", "any further CUDA work will return the same error" or
@@ -734,8 +742,34 @@ fn cuda_hint(call: Call, code: CudaCode) -> &'static str {
             ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
              multiprocessing calls \"spawn\""
         }
-        (Call::StartCuda, _) => ": the NVIDIA driver does not start; see nvidia-smi",
+        (Call::StartCuda, code) => start_hint(code),
         _ => "",
+    }
+}
+
+/// For a CUDA driver that does not start. The causes are those of `CUresult`'s documentation.
+fn start_hint(code: i32) -> &'static str {
+    const STUB: i32 = CUresult::CUDA_ERROR_STUB_LIBRARY as i32;
+    const NOT_READY: i32 = CUresult::CUDA_ERROR_SYSTEM_NOT_READY as i32;
+    const MISMATCH: i32 = CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as i32;
+    const COMPAT: i32 = CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE as i32;
+    const MPS: i32 = CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED as i32;
+    match code {
+        STUB => ": the CUDA toolkit's stub of libcuda was loaded; take its folder \"stubs\" out of LD_LIBRARY_PATH",
+        CudaCode::BUSY => {
+            ": another process has the GPU in exclusive mode, or it is busy; see nvidia-smi -q -d COMPUTE"
+        }
+        CudaCode::OPERATING_SYSTEM => {
+            ": the driver cannot open its devices /dev/nvidia*; do they exist, are too many files open (ulimit -n)?"
+        }
+        NOT_READY => ": the GPUs of an NVSwitch system wait for a service; start nvidia-fabricmanager",
+        MISMATCH => {
+            ": libcuda and the kernel module have different versions; reboot after an update, and see nvidia-smi; in a \
+             container do not install a driver"
+        }
+        COMPAT => ": libcuda of the package cuda-compat does not support this GPU; take it out of LD_LIBRARY_PATH",
+        MPS => ": the MPS daemon does not answer; see CUDA_MPS_PIPE_DIRECTORY and nvidia-cuda-mps-control",
+        _ => ": the NVIDIA driver does not start; see nvidia-smi",
     }
 }
 

@@ -15,6 +15,7 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_vo
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{
     self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
@@ -225,8 +226,27 @@ impl Cuda {
 
 /// The driver, its devices and contexts.
 impl Cuda {
+    /// Starts the driver, if it has not started yet.
+    ///
+    /// A failure is remembered, unless it may pass: on real drivers each that fails leaves descriptors and a thread behind
+    /// (seen with 550 and 555). Until one has succeeded, a forked child has nothing to lose and hears the same.
     pub(crate) fn init(&self) -> Result<()> {
-        call!(self, cuInit(0) as Call::StartCuda)
+        static STARTED: AtomicBool = AtomicBool::new(false);
+        static FAILED: OnceLock<CudaCode> = OnceLock::new();
+        if let Some(&code) = FAILED.get() {
+            return Err(Error::cuda(Call::StartCuda, code));
+        }
+        let started = call!(self, cuInit(0) as Call::StartCuda);
+        match &started {
+            Ok(()) => STARTED.store(true, Ordering::Relaxed),
+            Err(Error::Cuda { code, .. }) if !STARTED.load(Ordering::Relaxed) && !code.may_pass() => {
+                if FAILED.set(*code).is_ok() {
+                    fork::stop_watching_forks();
+                }
+            }
+            Err(_) => {}
+        }
+        started
     }
 
     /// The newest CUDA version that the driver supports, as `1000 * major + 10 * minor`.

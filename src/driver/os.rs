@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
@@ -100,7 +101,7 @@ fn identity(fd: RawFd) -> Option<(u64, u64)> {
 pub(crate) enum FileType {
     /// A regular file, such as a memory file, with its size in bytes.
     Regular(u64),
-    /// A dma-buf, or a device of NVIDIA's driver (`/dev/nvidiactl`), whose exported memory is such a descriptor.
+    /// A dma-buf, or a device such as NVIDIA's `/dev/nvidiactl`, whose exported memory is such a descriptor.
     Memory,
     /// Any other, such as a pipe or an eventfd, of which a driver makes no memory: one that reads it may wait for ever.
     NoMemory,
@@ -109,12 +110,13 @@ pub(crate) enum FileType {
 pub(crate) fn file_type(fd: impl AsFd) -> Result<FileType> {
     /// `DMA_BUF_MAGIC` (linux/magic.h), from Linux 5.3 on.
     const DMA_BUF: u64 = 0x444d_4142;
-    /// The major number of `/dev/nvidia*` (`NV_MAJOR_DEVICE_NUMBER` in NVIDIA's nv.h).
-    const NVIDIA: u32 = 195;
+    /// The major number of `/dev/nvidia*` (`NV_MAJOR_DEVICE_NUMBER` in NVIDIA's nv.h), and those that Linux gives to drivers
+    /// as they load (Documentation/admin-guide/devices.txt), in case an NVIDIA driver exports memory by another device.
+    const DRIVERS: [RangeInclusive<u32>; 3] = [195..=195, 234..=254, 384..=511];
     let stat = fstat(&fd).map_err(system("fstat"))?;
     Ok(match Kind::from_raw_mode(stat.st_mode) {
         Kind::RegularFile => FileType::Regular(u64::try_from(stat.st_size).expect("a file's size is not negative")),
-        Kind::CharacterDevice if major(stat.st_rdev) == NVIDIA => FileType::Memory,
+        Kind::CharacterDevice if DRIVERS.iter().any(|range| range.contains(&major(stat.st_rdev))) => FileType::Memory,
         // An anonymous inode has no type, that of a dma-buf a file system of its own.
         Kind::Unknown if fstatfs(&fd).is_ok_and(|system| system.f_type as u64 == DMA_BUF) => FileType::Memory,
         _ => FileType::NoMemory,

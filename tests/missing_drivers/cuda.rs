@@ -2,7 +2,8 @@
 
 use crate::folder::{Folder, simulator};
 use crate::{OPEN, Result, USE, child, is_child, refused};
-use support::{amount, codes};
+use support::{amount, codes, fork};
+use vkgdr::{OpenFlags, Vkgdr};
 
 /// The source file with the list of driver functions, so that the test covers all of them.
 const SOURCE: &str = include_str!("../../src/driver/cuda.rs");
@@ -96,15 +97,45 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
     for (code, parts) in [
         (codes::NO_DEVICE, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
         (codes::UNKNOWN, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
-        // The error of a driver that does not match its kernel module.
-        (codes::SYSTEM_DRIVER_MISMATCH, ["cuInit failed (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "nvidia-smi"]),
+        (34, ["(CUDA_ERROR_STUB_LIBRARY)", "the CUDA toolkit's stub"]),
+        (46, ["(CUDA_ERROR_DEVICE_UNAVAILABLE)", "exclusive mode"]),
+        (codes::OPERATING_SYSTEM, ["(CUDA_ERROR_OPERATING_SYSTEM)", "ulimit -n"]),
+        (802, ["(CUDA_ERROR_SYSTEM_NOT_READY)", "nvidia-fabricmanager"]),
+        (codes::SYSTEM_DRIVER_MISMATCH, ["(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "different versions"]),
+        (804, ["(CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE)", "cuda-compat"]),
+        (805, ["(CUDA_ERROR_MPS_CONNECTION_FAILED)", "the MPS daemon"]),
         (123_456, ["cuInit failed (unknown CUDA error 123456)", "nvidia-smi"]),
     ] {
-        // Each of the child's four calls fails.
-        let faults: Vec<_> = (1..=4).map(|nth| format!("cuInit:{nth}:{code}")).collect();
+        // The child opens four times. What may pass is tried again, all else remembered.
+        let may_pass = [46, codes::OPERATING_SYSTEM].contains(&code);
+        let faults: Vec<_> = (1..=if may_pass { 4 } else { 1 }).map(|nth| format!("cuInit:{nth}:{code}")).collect();
         let mut command = child::command(OPEN)?;
         command.env("SIMCUDA_FAIL", faults.join(","));
         refused(command, &parts)?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_child_that_was_forked_after_a_failed_start_hears_its_cause() -> Result {
+    if support::simcuda().is_none() {
+        eprintln!("skipped: only the simulated driver can be made to fail");
+        return Ok(());
+    }
+    let Some(role) = child::role() else {
+        let mut command = child::command("fork")?;
+        command.env("SIMCUDA_FAIL", "cuInit:1:100");
+        assert_eq!(child::run(command)?, ["the same"]);
+        return Ok(());
+    };
+    assert_eq!(role, "fork");
+    let cause = || Vkgdr::open(0, OpenFlags::empty()).err().map(|error| error.to_string());
+    let before = cause();
+    assert!(before.as_ref().is_some_and(|text| text.contains("CUDA_ERROR_NO_DEVICE")), "{before:?}");
+    fork::in_child(|| {
+        assert_eq!(cause(), before);
+        Ok(())
+    })?;
+    child::say("the same");
     Ok(())
 }
