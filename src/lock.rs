@@ -1,7 +1,7 @@
 //! [`Lock`]: a mutex without poisoning. [`SingleFlight`]: one thread makes what several need, while the others wait for it.
 //!
-//! No lock is held over a log line, and over a wait only that of a value with which its holder waits, one thread at a time: a
-//! copy engine, or one end of a ring. The logger, or the thread that is waited for, may call this library.
+//! No lock is held over a log line: the logger may call this library. Only a copy engine's and a ring end's are held over their
+//! own waits.
 #![forbid(unsafe_code)]
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};

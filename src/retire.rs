@@ -132,7 +132,7 @@ struct Retired {
     then: Box<dyn FnOnce() -> Result<()> + Send>,
 }
 
-/// What waits for a GPU, oldest first.
+/// What waits for a GPU. A scan moves what it may not release to the end.
 ///
 /// The lock is held only to move entries: fences and what follows them call the drivers and the log, which may call back.
 #[derive(Default)]
@@ -162,7 +162,7 @@ impl RetireQueue {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Scans some of the oldest entries, and releases those whose fence has passed. Waits for no context but `finished`, one that
+    /// Scans the first entries, and releases those whose fence has passed. Waits for no context but `finished`, one that
     /// the caller has just waited for.
     #[inline]
     pub(crate) fn poll(&self, finished: Option<Context>) {
@@ -184,8 +184,14 @@ impl RetireQueue {
         }
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
+        // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
+        let busy = Cell::new(false);
         loop {
-            self.scan(usize::MAX, |fence| fence.wait_until(deadline));
+            self.scan(usize::MAX, |fence| {
+                let passed = if busy.get() { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
+                busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
+                passed
+            });
             if self.len() == 0 || Instant::now() >= end {
                 return true;
             }

@@ -35,11 +35,11 @@ pub(crate) struct Inner {
 /// Where a part of a block returns.
 pub(crate) struct Part {
     pub(crate) home: Arc<dyn Home>,
-    /// Where the home has it; `None` for all of a block.
+    /// The pool's slot. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
     pub(crate) slot: Option<Slot>,
 }
 
-/// A place in a pool or an allocator, whose meaning is theirs.
+/// A place in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) span: u32,
@@ -56,7 +56,7 @@ pub(crate) trait Home: Send + Sync {
         freed.release()
     }
 
-    /// Whether it takes back memory of a slot that is not bound to a stream without a call of a driver.
+    /// Whether it takes back memory of a slot without a call of a driver, if no stream is recorded for that.
     fn is_caching(&self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ impl Inner {
     /// `len` bytes at an offset of a block: a part that returns to its home, or all of the block.
     pub(crate) fn new(block: Arc<Block>, (offset, len): (usize, usize), part_of: Option<Part>) -> Self {
         let thresholds = block.allocation().owner().gpu().copy_thresholds();
-        // The device may use memory of no pool from the start.
+        // The device may use memory without a home from the start.
         let exposed = AtomicBool::new(part_of.is_none());
         Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), part_of }
     }
@@ -131,10 +131,10 @@ impl Inner {
             let _ = ManuallyDrop::new((block, self.part_of.take()));
             return Ok(());
         }
-        // The device keeps memory of others: only the host's view ends.
-        let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
         let uses = std::mem::take(self.uses.get_mut());
-        let uses = if is_used { uses } else { Uses::immediate() };
+        // The device keeps memory of others: only the host's view ends, and a copy of ours that goes on is waited for.
+        let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
+        let uses = if is_used || uses.is_uncovered() { uses } else { Uses::immediate() };
         let address = block.allocation().device_ptr() + self.offset as u64;
         let freed = |slot| Freed { block, slot, address, len: self.len, uses };
         match self.part_of.take() {

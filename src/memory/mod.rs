@@ -62,7 +62,7 @@ pub(crate) use uses::{UsedStream, Uses};
 /// # Memory of a pool
 ///
 /// Memory of a [`Pool`](crate::Pool) returns to the pool, which reuses it once the device has finished with it. It cannot be
-/// exported ([`Error::Pooled`]), since it shares an allocation with other memory.
+/// exported ([`Error::Pooled`]), since it belongs to the pool.
 ///
 /// # Examples
 ///
@@ -493,7 +493,7 @@ impl Memory {
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
         let part = self.inner.part_of.as_ref().filter(|part| part.slot.is_some());
-        part.is_some_and(|part| self.bound_stream().is_none() && part.home.is_caching())
+        part.is_some_and(|part| self.inner.uses().is_unrecorded() && part.home.is_caching())
     }
 
     /// The device work that freeing the memory waits for.

@@ -73,8 +73,12 @@ impl Drop for UsedStream {
         if fork::is_forked() {
             // The stream is the parent's.
             let _ = ManuallyDrop::new(stream);
-        } else if Arc::strong_count(&stream) == 1 {
-            keeping_current(|| drop(stream));
+        } else if let Some(stream) = Arc::into_inner(stream) {
+            // A stream goes with its context, which cudarc would name to the driver.
+            let stream = ManuallyDrop::new(stream);
+            if !self.stream.context.is_destroyed() {
+                keeping_current(|| drop(ManuallyDrop::into_inner(stream)));
+            }
         }
     }
 }
@@ -136,6 +140,15 @@ impl Uses {
         self.uncovered = true;
     }
 
+    pub(crate) const fn is_uncovered(&self) -> bool {
+        self.uncovered
+    }
+
+    /// Whether no stream is recorded.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        self.bound.is_none() && self.others.is_empty()
+    }
+
     pub(crate) fn bound_stream(&self) -> Option<CUstream> {
         self.bound.as_ref().map(|bound| bound.stream.raw())
     }
@@ -186,17 +199,21 @@ impl Uses {
         self.bound.as_ref().map_or(Ok(()), |bound| bound.stream.synchronize())
     }
 
-    /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out.
+    /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out. A
+    /// stream whose context has ended has no work: its error is returned only if no other stream has.
     pub(crate) fn record_events(&self) -> Result<Vec<Event>> {
-        let mut events = Vec::new();
+        let (mut events, mut ended) = (Vec::new(), None);
         for used in self.bound.iter().chain(&self.others) {
-            let event = used.stream.record()?;
             // An event of a stream that is being captured never passes: asking for it is an error.
-            if !event.is_complete()? {
-                events.push(event);
+            let recorded = used.stream.record().and_then(|event| Ok((event.is_complete()?, event)));
+            match recorded {
+                Ok((true, _)) => {}
+                Ok((false, event)) => events.push(event),
+                Err(error) if error.ends_all_work() => ended = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(events)
+        ended.filter(|_| events.is_empty()).map_or(Ok(events), Err)
     }
 
     /// Waits as the policy says, or returns the fence to wait for; with the first error. The memory's context is current.
@@ -230,8 +247,9 @@ impl Uses {
         self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
     }
 
-    /// Runs `then` once the device has finished with memory of `context` that was used so: now, with the context current, or later
-    /// by the queue of `owner`, which must be the caller's: it may be the last owner of that context. Returns the first error.
+    /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. The context
+    /// is current unless the policy is [`DropPolicy::Immediate`]. The caller holds `owner`, perhaps the context's last owner.
+    /// Returns the first error.
     pub(crate) fn release_after(
         self,
         owner: &Vkgdr,

@@ -532,7 +532,8 @@ impl Home for PoolInner {
     }
 
     fn is_caching(&self) -> bool {
-        self.arena().caching
+        let arena = self.arena();
+        arena.caching && arena.fenced.len() < Arena::MAX_FENCED
     }
 
     fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {

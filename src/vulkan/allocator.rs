@@ -95,7 +95,7 @@ pub struct Allocator {
 struct Open(Arc<AllocatorInner>);
 
 impl Drop for Open {
-    /// Gives every block back that is not in use, now and from now on.
+    /// Gives all blocks back once nothing is in use; until then gpu-allocator keeps an empty one of each memory type.
     fn drop(&mut self) {
         if fork::is_forked() {
             return;

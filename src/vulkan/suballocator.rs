@@ -119,7 +119,7 @@ impl Suballocator {
         (self.take_freed(), freed)
     }
 
-    /// Keeps no block that is not in use, from now on. Returns those of now, and a report of what is left.
+    /// Gives all blocks back once nothing is in use. Returns those of now, and a report of what is left.
     pub(super) fn close(&mut self) -> (Vec<Arc<Block>>, AllocatorReport) {
         self.is_closed = true;
         (self.take_freed(), self.report())

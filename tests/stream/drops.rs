@@ -8,7 +8,7 @@ use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::{Calls, Live};
 use support::{Result, host_read, host_write, pattern, simcuda, skip, vklayer};
-use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -162,6 +162,31 @@ fn where_the_stream_cannot_be_asked_a_drop_waits_for_the_whole_context() -> Resu
     assert_eq!(sim.last_fault().as_deref(), Some("cuEventRecord"));
     assert!(was_open, "the drop returned while the device used the memory");
     assert_eq!(gpu.deferred_frees(), 0);
+    drop(target);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_broken_context_does_not_release_what_the_stream_of_another_still_uses() -> Result {
+    let Some(sim) = simcuda() else { return skip("fails calls of the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let (bound, broken) = (Stream::create(), Stream::create());
+    let before = Live::now();
+    let (source, target) = source_and_target(&gpu)?;
+    bind(&source, &bound)?;
+    // SAFETY: the stream is declared earlier.
+    source.record_use(unsafe { StreamRef::in_current_context(broken.raw()) }?)?;
+    let gate = bound.hold();
+    copy(&target, &source, &bound);
+    sim.fail("cuEventRecord", 2, codes::ASSERT);
+    drop(source);
+    assert_eq!(sim.last_fault().as_deref(), Some("cuEventRecord"));
+    assert_eq!(gpu.deferred_frees(), 1, "freed while the bound stream read it");
+    gate.open();
+    bound.synchronize();
+    assert_eq!(gpu.collect(), 1);
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
     drop(target);
     assert_eq!(Live::now(), before);
     Ok(())
