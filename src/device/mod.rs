@@ -334,6 +334,14 @@ impl Vkgdr {
         self.handle.primary.is_some() || self.handle.kept.get().is_some()
     }
 
+    /// The context of [`open_primary_context`](Self::open_primary_context); `None` for a handle of the current context.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn own_context(&self) -> Option<cudarc::driver::sys::CUcontext> {
+        self.primary_context().map(|context| context.raw())
+    }
+
     /// The primary context, if this handle retains it.
     pub(crate) fn primary_context(&self) -> Option<Context> {
         self.handle.primary.as_ref().map(PrimaryContext::context)

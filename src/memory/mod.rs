@@ -493,7 +493,8 @@ impl Memory {
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
         let part = self.inner.part_of.as_ref().filter(|part| part.slot.is_some());
-        part.is_some_and(|part| self.inner.uses().is_unrecorded() && part.home.is_caching())
+        let is_unused = || !self.inner.exposed.load(Ordering::Relaxed) || self.inner.uses().is_unrecorded();
+        part.is_some_and(|part| is_unused() && part.home.is_caching())
     }
 
     /// The device work that freeing the memory waits for.

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::mem::{ManuallyDrop, take};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use pyo3::prelude::*;
 use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
 use crate::error::{Failure, Result};
-use crate::interpreter::{Detached, attached, detached, is_ending, lock};
+use crate::interpreter::{Detached, attached, detached, get_mut, is_ending, lock};
 use crate::stream::{Kept, Objects, Stream, bound_handle};
 
 pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
@@ -75,15 +75,11 @@ impl Bytes {
     /// The host address; `None` without a host view.
     pub(crate) fn host_ptr(&self) -> Option<usize> {
         match self {
-            Self::Ours(memory) => host_ptr(memory),
+            Self::Ours(memory) => memory.host_ptr().map(|start| start.addr().get()),
             Self::Foreign { .. } => None,
             Self::Empty { kind, .. } => kind.has_host_view().then_some(0),
         }
     }
-}
-
-fn host_ptr(memory: &Memory) -> Option<usize> {
-    memory.host_ptr().map(|start| start.addr().get())
 }
 
 /// The bytes, and what they need.
@@ -112,7 +108,7 @@ pub(crate) fn all() -> Vec<Arc<Allocation>> {
 }
 
 impl Allocation {
-    fn new(bytes: Bytes, len: usize, readonly: bool) -> Arc<Self> {
+    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept: Kept::default() })
@@ -126,18 +122,6 @@ impl Allocation {
             live.insert(key, Arc::downgrade(&allocation));
         }
         allocation
-    }
-
-    /// Device memory of another library, which `keep` keeps alive.
-    pub(crate) fn foreign(device: i32, address: u64, len: usize, keep: Py<PyAny>) -> Arc<Self> {
-        let allocation = Self::new(Bytes::Foreign { device, address }, len, false);
-        allocation.kept.add(keep);
-        allocation
-    }
-
-    /// Empty memory, which has no addresses.
-    pub(crate) fn empty(kind: MemoryKind, device: i32) -> Arc<Self> {
-        Self::new(Bytes::Empty { device, kind }, 0, false)
     }
 
     /// The allocation that contains an address of the device or of the host, its memory, and the offset of the address.
@@ -155,17 +139,12 @@ impl Allocation {
         Self::at(address).map(|(allocation, _, offset)| (allocation, offset))
     }
 
-    /// The allocation that contains `len` bytes at a device address, and their offset in it.
-    pub(crate) fn find_device(address: u64, len: usize) -> Option<(Arc<Self>, usize)> {
-        Self::find_range(address, len, |memory| Some(memory.device_ptr()))
-    }
-
-    /// The allocation that contains `len` bytes at a host address, and their offset in it.
-    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Arc<Self>, usize)> {
-        Self::find_range(address as u64, len, |memory| host_ptr(memory).map(|start| start as u64))
-    }
-
-    fn find_range(address: u64, len: usize, start: impl Fn(&Memory) -> Option<u64>) -> Option<(Arc<Self>, usize)> {
+    /// The allocation that contains `len` bytes at an address of the device or of the host, as `start` says, and their offset in it.
+    pub(crate) fn find_range(
+        address: u64,
+        len: usize,
+        start: impl Fn(&Memory) -> Option<u64>,
+    ) -> Option<(Arc<Self>, usize)> {
         // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
         let (allocation, memory, offset) = Self::at(address).or_else(|| {
             let (allocation, memory, last) = Self::at(address.checked_sub(1).filter(|_| len == 0)?)?;
@@ -234,6 +213,10 @@ impl Allocation {
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> Result<()> {
         let bytes = lock(&self.bytes).take();
+        self.release(bytes)
+    }
+
+    fn release(&self, bytes: Option<Bytes>) -> Result<()> {
         let Some(Bytes::Ours(memory)) = bytes else { return Ok(()) };
         // Before the release: other memory may get the id right after.
         if let Some(mut live) = live() {
@@ -252,12 +235,15 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // On any thread, including one that is unknown to Python.
-        if let Err(failure) = self.free() {
+        let bytes = get_mut(&mut self.bytes).take();
+        if let Err(failure) = self.release(bytes) {
             log::warn!("freeing memory: {failure}");
         }
-        let objects = self.kept.take();
-        // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
-        attached(|_| drop(objects));
+        let objects = take(self.kept.get_mut());
+        if !objects.is_empty() {
+            // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
+            attached(|_| drop(objects));
+        }
     }
 }
 
@@ -269,35 +255,26 @@ pub(crate) struct Use {
     pub(crate) beside: Option<Arc<Py<PyAny>>>,
 }
 
-impl Use {
-    pub(crate) const fn of(allocation: Arc<Allocation>) -> Self {
-        Self { allocation, beside: None }
-    }
-}
+/// The open scopes of `defer_cleanup`, as numba's. Changed under the lock of [`DEFERRED`].
+static SCOPES: AtomicUsize = AtomicUsize::new(0);
 
-/// Freed memory that is released at the end of the outermost `defer_cleanup`, as numba does.
-#[derive(Default)]
-struct Deferred {
-    scopes: usize,
-    /// The memory before the objects that it needs.
-    freed: Vec<(Memory, Objects)>,
-}
-
-static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred { scopes: 0, freed: Vec::new() });
+/// Freed memory that is released at the end of the outermost scope, before the objects that it needs.
+static DEFERRED: Mutex<Vec<(Memory, Objects)>> = Mutex::new(Vec::new());
 
 /// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited the lock.
 ///
 /// Memory bound to a stream is not kept: its free does not wait, and records the event that the release waits for, since the
 /// stream may be destroyed right after.
 fn defer(memory: Memory, kept: &Kept) -> Option<Memory> {
-    if vkgdr::is_forked() {
+    let is_open = || SCOPES.load(Ordering::Relaxed) > 0;
+    if !is_open() || vkgdr::is_forked() || memory.drop_policy() == DropPolicy::WaitForStream {
         return Some(memory);
     }
     let mut deferred = lock(&DEFERRED);
-    if deferred.scopes == 0 || memory.drop_policy() == DropPolicy::WaitForStream {
+    if !is_open() {
         return Some(memory);
     }
-    deferred.freed.push((memory, kept.take()));
+    deferred.push((memory, kept.take()));
     None
 }
 
@@ -305,7 +282,8 @@ fn defer(memory: Memory, kept: &Kept) -> Option<Memory> {
 #[pyfunction]
 pub(crate) fn deferral_begin() {
     if !vkgdr::is_forked() {
-        lock(&DEFERRED).scopes += 1;
+        let _deferred = lock(&DEFERRED);
+        SCOPES.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -316,8 +294,8 @@ pub(crate) fn deferral_end(py: Python<'_>) {
         return;
     }
     let mut deferred = lock(&DEFERRED);
-    deferred.scopes = deferred.scopes.saturating_sub(1);
-    let freed = if deferred.scopes == 0 { take(&mut deferred.freed) } else { Vec::new() };
+    let is_last = SCOPES.fetch_sub(1, Ordering::Relaxed) == 1;
+    let freed = if is_last { take(&mut *deferred) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
         if let Err(error) = py.detach(|| memory.free()) {

@@ -125,6 +125,33 @@ impl Base {
         view_of(slf)?.get().synchronize(slf.py(), (offset.0, size.map(|size| size.0)), Memory::invalidate)
     }
 
+    /// Free the memory. A second call does nothing.
+    ///
+    /// Every method and attribute then raises `FreedError`. While arrays or other views exist (`pending_views`), the
+    /// pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
+    /// a stream, does not wait, and the pages are released after that stream's work.
+    ///
+    /// Parameters
+    /// ----------
+    /// force : bool, optional
+    ///     Release the pages although views exist, as vkgdr 0.1 does: using a view then crashes.
+    ///
+    /// Raises
+    /// ------
+    /// VkgdrError
+    ///     The first error of the drivers. The remaining steps are still done.
+    #[pyo3(signature = (*, force = false), text_signature = "($self, *, force=False)")]
+    fn free(slf: Slf<'_, '_>, force: bool) -> Result<()> {
+        let (py, view) = (slf.py(), view_of(slf)?);
+        view.get().free(force && !slf.getattr(intern!(py, "_given"))?.is_truthy()?)?;
+        let parent = intern!(py, "_parent");
+        // A first view has none.
+        if !view.get().root && !slf.getattr(parent)?.is_none() {
+            slf.setattr(parent, py.None())?;
+        }
+        Ok(())
+    }
+
     /// The host view, for libraries that would take the device view of the memory object itself.
     ///
     /// It has the buffer protocol, NumPy's array interface, and DLPack on the CPU: `torch.as_tensor(memory.host)`,

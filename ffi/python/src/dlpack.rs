@@ -503,8 +503,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
         return Err(PyErr::fetch(capsule.py()).into());
     }
     let keep = Py::new(capsule.py(), Taken { managed: managed.cast_mut(), deleter })?;
-    if let Some(view) = find_device(address, len)? {
-        let view = if readonly { view.readonly() } else { view };
+    if let Some(mut view) = find_device(address, len)? {
+        view.readonly |= readonly;
         // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
         let ours = [delete::<Managed> as Deleter, delete::<ManagedVersioned>];
         let is_ours = deleter.is_some_and(|deleter| ours.iter().any(|&own| fn_addr_eq(deleter, own)));

@@ -1,10 +1,9 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
-#![expect(unsafe_code, reason = "asks for the error that is being handled")]
+#![forbid(unsafe_code)]
 
 use std::fmt;
 
 use pyo3::exceptions::{PyBufferError, PyEOFError, PyOSError, PyOverflowError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use vkgdr::Error;
 
@@ -53,7 +52,7 @@ impl Failure {
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
         match self {
-            Self::Driver(Error::System { operation: "fcntl" | "getsockopt" | "recvmsg" | "sendmsg", code }) => {
+            Self::Driver(ref error @ Error::System { code, .. }) if !error.is_out_of_memory() => {
                 let text = py.import("os").and_then(|os| os.call_method1("strerror", (code,)));
                 Self::Python(text.map_or_else(|error| error, |text| PyOSError::new_err((code, text.unbind()))))
             }
@@ -107,13 +106,18 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("operation", operation)?;
     exception.setattr("cu_result", error.cuda_code())?;
     exception.setattr("vk_result", error.vulkan_code())?;
-    Ok(PyErr::from_value(exception))
+    Ok(raised(exception))
+}
+
+/// An exception that gets the one that is being handled as its context when it is raised (PEP 3134), unlike one of `from_value`.
+fn raised(exception: Bound<'_, PyAny>) -> PyErr {
+    PyErr::from_type(exception.get_type(), exception.unbind())
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         Python::attach(|py| {
-            let own = |name, text: &str| Ok(PyErr::from_value(class(py, name)?.call1((text,))?));
+            let own = |name, text: &str| Ok(raised(class(py, name)?.call1((text,))?));
             match failure {
                 Failure::Python(error) => Ok(error),
                 Failure::Driver(error) => exception(py, &error),
@@ -121,25 +125,9 @@ impl From<Failure> for PyErr {
                 Failure::Gone(text) => own("FreedError", text),
                 Failure::Buffer(text) => Ok(PyBufferError::new_err(text)),
             }
-            .map_or_else(|error| error, |error| chained(py, error))
+            .unwrap_or_else(|error| error)
         })
     }
-}
-
-/// Gives an error the one that is being handled as its context (PEP 3134), unless it has one, as one of Python code. PyO3 does so
-/// for errors that it creates when it raises them alone.
-fn chained(py: Python<'_>, error: PyErr) -> PyErr {
-    // SAFETY: this thread is attached.
-    let handled = unsafe { ffi::PyErr_GetHandledException() };
-    // SAFETY: a new reference, or null.
-    let handled = unsafe { Bound::from_owned_ptr_or_opt(py, handled) };
-    let Some(handled) = handled.filter(|handled| !handled.is_none() && !error.value(py).is(handled)) else {
-        return error;
-    };
-    if error.context(py).is_none() {
-        error.set_context(py, Some(PyErr::from_value(handled)));
-    }
-    error
 }
 
 /// Formats a number of bytes: "1 byte", "2 bytes".

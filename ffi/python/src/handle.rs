@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::allocation::{self, Bytes};
@@ -20,6 +20,10 @@ use crate::stream::tidy;
 pub(crate) struct Handle {
     /// None once closed. Dropping the last handle of a primary context releases the context, which may wait.
     gpu: Detached<Mutex<Option<Vkgdr>>>,
+    /// The device, the flags, and the context or 0 for the current one: handles that are equal allocate the same memory. It stays
+    /// when the handle is closed, since it is hashed. None for a handle that was never open.
+    #[pyo3(get)]
+    key: Option<(i32, u32, usize)>,
 }
 
 /// Parses a memory kind.
@@ -65,8 +69,9 @@ fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
 
 impl Handle {
     /// A handle of a GPU that is open already.
-    pub(crate) const fn of(gpu: Vkgdr) -> Self {
-        Self { gpu: Detached::new(Mutex::new(Some(gpu))) }
+    pub(crate) fn of(gpu: Vkgdr) -> Self {
+        let key = Some((gpu.device(), gpu.flags().bits(), gpu.own_context().map_or(0, |context| context.addr())));
+        Self { gpu: Detached::new(Mutex::new(Some(gpu))), key }
     }
 
     /// The crate's handle, or the error that this one was closed. A caller that detaches drops it detached: another thread
@@ -81,7 +86,7 @@ impl Handle {
     /// A handle that is closed from the start.
     #[staticmethod]
     fn never() -> Self {
-        Self { gpu: Detached::new(Mutex::new(None)) }
+        Self { gpu: Detached::new(Mutex::new(None)), key: None }
     }
 
     #[staticmethod]
@@ -142,18 +147,19 @@ impl Handle {
         Ok(self.gpu()?.supports_existing()?)
     }
 
-    fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
+    /// The fields of `vkgdr.MemoryInfo`, in their order.
+    fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<(u64, u64, String)> {
         let (gpu, kind) = (self.gpu()?, self::kind(kind)?);
         let info = py.detach(move || gpu.memory_info(kind))?;
-        Ok(MemoryInfo { free: info.available, total: info.total, source: info.source.to_string() })
+        Ok((info.available, info.total, info.source.to_string()))
     }
 
-    fn memory_type_of(&self, kind: &str) -> Result<MemoryType> {
-        Ok(self.gpu()?.memory_type_of(self::kind(kind)?)?.into())
+    fn memory_type_of<'py>(&self, py: Python<'py>, kind: &str) -> Result<MemoryType<'py>> {
+        Ok(memory_type(py, self.gpu()?.memory_type_of(self::kind(kind)?)?)?)
     }
 
-    fn memory_types(&self) -> Result<Vec<MemoryType>> {
-        Ok(self.gpu()?.memory_types().into_iter().map(Into::into).collect())
+    fn memory_types<'py>(&self, py: Python<'py>) -> Result<Vec<MemoryType<'py>>> {
+        Ok(self.gpu()?.memory_types().into_iter().map(|info| memory_type(py, info)).collect::<PyResult<_>>()?)
     }
 
     /// The smallest read and the smallest write that the copy engine does, in bytes.
@@ -205,73 +211,15 @@ impl Handle {
     }
 }
 
-/// Free and total memory of a kind.
-#[pyclass(frozen, get_all, eq, hash, new = "from_fields", module = "vkgdr")]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct MemoryInfo {
-    /// The estimated number of bytes that this process can still allocate.
-    free: u64,
-    /// The size of the heap, in bytes.
-    total: u64,
-    /// The source of `free`.
-    source: String,
-}
+/// The fields of `vkgdr.MemoryType`, in their order.
+pub(crate) type MemoryType<'py> = (Option<u32>, Option<u32>, u64, Bound<'py, PyTuple>);
 
-#[pymethods]
-impl MemoryInfo {
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, (u64, u64, String)) {
-        let Self { free, total, source } = slf.get();
-        (slf.get_type(), (*free, *total, source.clone()))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("MemoryInfo(free={}, total={}, source='{}')", self.free, self.total, self.source)
-    }
-}
-
-/// The fields of `MemoryType`, in their order.
-type MemoryTypeFields = (Option<u32>, Option<u32>, u64, Vec<String>);
-
-/// A Vulkan memory type, or that of memory that does not come from Vulkan.
-#[pyclass(frozen, get_all, eq, hash, new = "from_fields", module = "vkgdr")]
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct MemoryType {
-    /// None outside Vulkan, as for `heap`.
-    index: Option<u32>,
-    heap: Option<u32>,
-    /// In bytes.
-    heap_size: u64,
-    /// The names of its property flags, without `VK_MEMORY_PROPERTY_` and `_BIT`.
-    flags: Vec<String>,
-}
-
-impl From<vkgdr::MemoryTypeInfo> for MemoryType {
-    fn from(info: vkgdr::MemoryTypeInfo) -> Self {
-        let names = format!("{:?}", info.flags);
-        let flags = names.split(" | ").filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-        let of_vulkan = |number: u32| (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number);
-        Self { index: of_vulkan(info.index), heap: of_vulkan(info.heap), heap_size: info.heap_size, flags }
-    }
-}
-
-#[pymethods]
-impl MemoryType {
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, MemoryTypeFields) {
-        let Self { index, heap, heap_size, flags } = slf.get();
-        (slf.get_type(), (*index, *heap, *heap_size, flags.clone()))
-    }
-
-    fn __repr__(&self) -> String {
-        let number = |number: Option<u32>| number.map_or_else(|| "None".to_owned(), |number| number.to_string());
-        let (index, heap, flags) = (number(self.index), number(self.heap), self.flags.join(" | "));
-        format!("MemoryType(index={index}, heap={heap}, heap_size={}, flags={flags})", self.heap_size)
-    }
-}
-
-/// The number of CUDA devices.
-#[pyfunction]
-pub(crate) fn device_count() -> Result<i32> {
-    Ok(vkgdr::device_count()?)
+pub(crate) fn memory_type(py: Python<'_>, info: vkgdr::MemoryTypeInfo) -> PyResult<MemoryType<'_>> {
+    // ash writes them as "DEVICE_LOCAL | HOST_VISIBLE".
+    let names = format!("{:?}", info.flags);
+    let flags = PyTuple::new(py, names.split(" | ").filter(|name| !name.is_empty()).collect::<Vec<_>>())?;
+    let of_vulkan = |number: u32| (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number);
+    Ok((of_vulkan(info.index), of_vulkan(info.heap), info.heap_size, flags))
 }
 
 /// The version of CUDA that the driver supports, as 1000 × major + 10 × minor.

@@ -31,7 +31,7 @@ mod _vkgdr {
         allocation::{deferral_begin, deferral_end},
         base::{Base, HostView},
         dlpack::{dlpack_export, dlpack_import, dlpack_order},
-        handle::{Handle, MemoryInfo, MemoryType, check_process, command, device_count, driver_version},
+        handle::{Handle, check_process, command, driver_version},
         host_buffer::HostBuffer,
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
         pool::Pool,

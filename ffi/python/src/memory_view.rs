@@ -38,7 +38,7 @@ pub(crate) struct MemoryView {
     pub(crate) len: usize,
     pub(crate) readonly: bool,
     /// Whether this is the allocation's first view, which reports the kept objects to the garbage collector.
-    root: bool,
+    pub(crate) root: bool,
     /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
     by_hand: bool,
 }
@@ -53,7 +53,7 @@ impl MemoryView {
     /// All of an allocation, as its first view.
     pub(crate) fn whole(allocation: Arc<Allocation>, owner: Option<Py<PyAny>>) -> Self {
         let len = allocation.len;
-        let mut whole = Self::ranged(Use::of(allocation), owner, 0, len);
+        let mut whole = Self::ranged(Use { allocation, beside: None }, owner, 0, len);
         whole.root = true;
         whole
     }
@@ -63,23 +63,19 @@ impl MemoryView {
         Self::whole(Allocation::of(memory, false), Some(owner))
     }
 
+    /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
-        let foreign = Self::whole(Allocation::foreign(device, address, len, keep), None);
-        if readonly { foreign.readonly() } else { foreign }
+        let allocation = Allocation::new(Bytes::Foreign { device, address }, len, readonly);
+        allocation.kept.add(keep);
+        Self::whole(allocation, None)
     }
 
     /// A range of an allocation that was found by its address, by default to its end. `None` if its context was destroyed: the
     /// address may have been reused since.
     fn found((allocation, offset): (Arc<Allocation>, usize), len: Option<usize>) -> Option<Self> {
         let len = len.unwrap_or(allocation.len - offset);
-        let found = Self::ranged(Use::of(allocation), None, offset, len);
+        let found = Self::ranged(Use { allocation, beside: None }, None, offset, len);
         found.check_context().is_ok().then_some(found)
-    }
-
-    /// This view, marked read-only.
-    pub(crate) fn readonly(mut self) -> Self {
-        self.readonly = true;
-        self
     }
 
     /// The allocation, unless it or this view was freed.
@@ -283,8 +279,8 @@ impl MemoryView {
     /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        let empty = Allocation::empty(handle::kind(kind)?, handle::gpu_of(owner)?.device());
-        Ok(Self::whole(empty, Some(owner.clone().unbind())))
+        let empty = Bytes::Empty { kind: handle::kind(kind)?, device: handle::gpu_of(owner)?.device() };
+        Ok(Self::whole(Allocation::new(empty, 0, false), Some(owner.clone().unbind())))
     }
 
     #[staticmethod]
@@ -360,7 +356,7 @@ impl MemoryView {
     }
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
-    fn free(&self, force: bool) -> Result<()> {
+    pub(crate) fn free(&self, force: bool) -> Result<()> {
         // With `force`, the view may have been freed before, while others keep the memory.
         match self.leave().or_else(|| self.allocation.upgrade().filter(|_| force)) {
             Some(allocation) if force => allocation.free(),
@@ -459,8 +455,9 @@ impl MemoryView {
     }
 
     #[getter]
-    fn memory_type(&self) -> Result<MemoryType> {
-        self.with(|bytes| Ok(bytes.ours()?.memory_type().into()))
+    fn memory_type<'py>(&self, py: Python<'py>) -> Result<MemoryType<'py>> {
+        let info = self.with(|bytes| Ok(bytes.ours()?.memory_type()))?;
+        Ok(handle::memory_type(py, info)?)
     }
 
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
@@ -603,7 +600,8 @@ fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
 /// them does.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
-    let Some((allocation, offset)) = Allocation::find_device(address, size.min(1)) else { return Ok(None) };
+    let first = Allocation::find_range(address, size.min(1), |memory| Some(memory.device_ptr()));
+    let Some((allocation, offset)) = first else { return Ok(None) };
     let whole = allocation.len;
     let len = Some(size).filter(|&size| size <= whole - offset);
     match MemoryView::found((allocation, offset), len) {
@@ -614,8 +612,9 @@ pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView
 
 /// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
 #[pyfunction]
-pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
-    Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, Some(size)))
+pub(crate) fn find_host(address: u64, size: usize) -> Option<MemoryView> {
+    let start = |memory: &Memory| memory.host_ptr().map(|start| start.addr().get() as u64);
+    Allocation::find_range(address, size, start).and_then(|found| MemoryView::found(found, Some(size)))
 }
 
 /// A view from an address of the device or of the host to the end of the allocation that contains it.

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{Error, PoolOptions};
 
@@ -26,8 +26,9 @@ struct Open {
     owner: Py<PyAny>,
     /// The stream that memory is bound to.
     stream: Option<Stream>,
-    /// The class of allocated memory.
-    class: Py<PyType>,
+    /// The constructor of allocated memory, without `__init__`, and its argument, the class.
+    new: Py<PyAny>,
+    class: Py<PyTuple>,
 }
 
 impl Open {
@@ -84,7 +85,7 @@ impl Pool {
         leading_bits: u32,
         alignment: Size,
         stream: Option<Stream>,
-        class_: Py<PyType>,
+        class_: &Bound<'_, PyType>,
     ) -> Result<()> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let value = leading_bits as usize;
@@ -100,7 +101,8 @@ impl Pool {
             pool: Detached::in_context(pool, gpu.retains_context()),
             owner: owner.clone().unbind(),
             stream,
-            class: class_,
+            new: class_.getattr("__new__")?.unbind(),
+            class: PyTuple::new(py, [class_])?.unbind(),
         };
         self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
@@ -126,7 +128,10 @@ impl Pool {
     fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
         let open = self.open()?;
         let view = open.take(py, size.0)?;
-        Ok(open.class.bind(py).call_method1(intern!(py, "_over"), (view,))?)
+        // As `MemoryObject._over`, without a frame of Python.
+        let memory = open.new.bind(py).call1(open.class.bind(py).clone())?;
+        memory.setattr(intern!(py, "_view"), view)?;
+        Ok(memory)
     }
 
     /// Return unused blocks to the drivers until at most `keep` bytes are managed.

@@ -14,7 +14,7 @@ use vkgdr::{Memory, StreamRef, Vkgdr};
 
 use crate::error::Result;
 use crate::handle::gpu_of;
-use crate::interpreter::{Detached, detached, is_ending, lock};
+use crate::interpreter::{Detached, detached, get_mut, is_ending, lock};
 use crate::memory_view::MemoryView;
 
 /// The null stream handle: the legacy default stream of the current context.
@@ -103,6 +103,12 @@ pub(crate) struct Objects {
     used: Vec<Stream>,
 }
 
+impl Objects {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.owners.is_empty() && self.bound.is_empty() && self.used.is_empty()
+    }
+}
+
 impl Kept {
     /// Keeps an object as long as the memory.
     pub(crate) fn add(&self, object: Py<PyAny>) {
@@ -160,6 +166,11 @@ impl Kept {
     /// Whether there is an object that lives as long as the memory.
     pub(crate) fn has_owner(&self) -> bool {
         !lock(&self.0).owners.is_empty()
+    }
+
+    /// The objects, where nothing else refers to them.
+    pub(crate) fn get_mut(&mut self) -> &mut Objects {
+        get_mut(&mut self.0)
     }
 
     /// Takes all objects.

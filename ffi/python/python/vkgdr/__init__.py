@@ -28,7 +28,7 @@ from vkgdr._errors import (
     VkgdrError,
 )
 from vkgdr._memory import Map, Memory, MemoryObject, RawMemory, device_view, memory_of
-from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
+from vkgdr._vkgdr import HostView, Mapping, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from vkgdr import vulkan as vulkan
     from vkgdr import warp as warp
     from vkgdr.arrays import host_view
+    from vkgdr.typing import MemoryInfo, MemoryType
 
 __all__ = [
     "AllocationError",
@@ -77,6 +78,8 @@ _SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "t
     {"cuda_core", "cupy", "numba", "pycuda", "rmm", "torch", "warp"}
 )
 
+_LAZY = {"host_view": "vkgdr.arrays", "MemoryInfo": "vkgdr.typing", "MemoryType": "vkgdr.typing"}
+
 
 # Hidden from type checkers, for which any name would exist.
 if not TYPE_CHECKING:
@@ -86,8 +89,8 @@ if not TYPE_CHECKING:
 
         if name in _SUBMODULES:
             return import_module(f"vkgdr.{name}")
-        if name == "host_view":
-            value: object = import_module("vkgdr.arrays").host_view
+        if name in _LAZY:
+            value: object = getattr(import_module(_LAZY[name]), name)
             globals()[name] = value
             return value
         raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")

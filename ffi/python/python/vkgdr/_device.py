@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from vkgdr._errors import VkgdrError
-from vkgdr._vkgdr import Handle, MemoryInfo, MemoryType
+from vkgdr._vkgdr import Handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn, Self, SupportsIndex, TypeVar
 
-    from vkgdr.typing import Handles, Kind
+    from vkgdr.typing import Handles, Kind, MemoryInfo, MemoryType
 
     T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class Vkgdr:
     Memory keeps its GPU open, so a handle may be closed or dropped at any time. All handles of a GPU in a process
     share one Vulkan device: every handle after the first is cheap. A handle may be used from any thread. Unless it was
     opened with `open_primary_context`, an allocation needs a current CUDA context of the device on the calling thread.
+    Handles are equal if their GPU, their context (a retained one, or the current one) and their flags are, also once
+    they are closed.
 
     Parameters
     ----------
@@ -176,15 +178,21 @@ class Vkgdr:
         InvalidArgumentError
             The kind is invalid.
         """
-        return self._handle.memory_info(kind)
+        from vkgdr.typing import MemoryInfo
+
+        return MemoryInfo(*self._handle.memory_info(kind))
 
     def memory_types(self) -> list[MemoryType]:
         """List the GPU's Vulkan memory types; none without Vulkan."""
-        return self._handle.memory_types()
+        from vkgdr.typing import MemoryType
+
+        return [MemoryType(*fields) for fields in self._handle.memory_types()]
 
     def memory_type_of(self, kind: Kind) -> MemoryType:
         """Return the memory type of a kind. Its ``index`` and ``heap`` are None if it does not come from Vulkan."""
-        return self._handle.memory_type_of(kind)
+        from vkgdr.typing import MemoryType
+
+        return MemoryType(*self._handle.memory_type_of(kind))
 
     def stats(self) -> dict[str, int]:
         """Count this package's live allocations on the GPU in this process, and the process's copies.
@@ -270,6 +278,15 @@ class Vkgdr:
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vkgdr):
+            return NotImplemented
+        key = self._handle.key
+        return self is other or (key is not None and key == other._handle.key)
+
+    def __hash__(self) -> int:
+        return hash(self._handle.key or id(self))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a handle cannot be copied or pickled: open the GPU again")

@@ -148,17 +148,17 @@ class MemoryObject(_vkgdr.Base):
     @property
     def memory_type_index(self) -> int | None:
         """The index of the Vulkan memory type; None for memory that does not come from Vulkan."""
-        return self._view.memory_type.index
+        return self._view.memory_type[0]
 
     @property
     def property_flags(self) -> list[str]:
         """The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``."""
-        return self._view.memory_type.flags
+        return list(self._view.memory_type[3])
 
     @property
     def heap_index(self) -> int | None:
         """The index of the Vulkan memory heap; None for memory that does not come from Vulkan."""
-        return self._view.memory_type.heap
+        return self._view.memory_type[1]
 
     @property
     def vulkan_memory(self) -> VulkanMemory | None:
@@ -510,27 +510,6 @@ class MemoryObject(_vkgdr.Base):
             The memory is another library's, which releases it itself.
         """
         self._view.record_stream(number_of(stream))
-
-    def free(self, *, force: bool = False) -> None:
-        """Free the memory. A second call does nothing.
-
-        Every method and attribute then raises `FreedError`. While arrays or other views exist (`pending_views`), the
-        pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
-        a stream, does not wait, and the pages are released after that stream's work.
-
-        Parameters
-        ----------
-        force : bool, optional
-            Release the pages although views exist, as vkgdr 0.1 does: using a view then crashes.
-
-        Raises
-        ------
-        VkgdrError
-            The first error of the drivers. The remaining steps are still done.
-        """
-        self._view.free(force and not self._given)
-        if self._parent is not None:
-            self._parent = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
         """Free the memory in stream order: after the work submitted to a stream before this call.

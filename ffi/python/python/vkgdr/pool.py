@@ -27,8 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import SupportsIndex
 
-    from vkgdr._vkgdr import MemoryInfo
-    from vkgdr.typing import Kind, Kinds, StreamLike
+    from vkgdr.typing import Kind, Kinds, MemoryInfo, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
 

@@ -7,6 +7,7 @@ number, see `vkgdr.stream`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, SupportsIndex, TypeAlias
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Kind",
     "Kinds",
     "MapMode",
+    "MemoryInfo",
+    "MemoryType",
     "Order",
     "Shape",
     "StreamLike",
@@ -60,6 +63,45 @@ class Waitable(Protocol):
         """Wait for the event."""
 
 
+@dataclass(frozen=True)
+class MemoryInfo:
+    """Free and total memory of a kind, from `vkgdr.Vkgdr.memory_info`.
+
+    Attributes
+    ----------
+    free
+        The estimated number of bytes that this process can still allocate.
+    total
+        The size of the heap, in bytes.
+    source
+        The source of ``free``.
+    """
+
+    free: int
+    total: int
+    source: str
+
+
+@dataclass(frozen=True)
+class MemoryType:
+    """A Vulkan memory type, or that of memory that does not come from Vulkan.
+
+    Attributes
+    ----------
+    index, heap
+        None outside Vulkan.
+    heap_size
+        In bytes.
+    flags
+        The names of its property flags, without ``VK_MEMORY_PROPERTY_`` and ``_BIT``.
+    """
+
+    index: int | None
+    heap: int | None
+    heap_size: int
+    flags: tuple[str, ...]
+
+
 class Handles(NamedTuple):
     """A Vulkan device as numbers, from `vkgdr.Vkgdr.vulkan_handles`.
 
@@ -91,6 +133,7 @@ class DmaBuf(NamedTuple):
 
 
 # Messages show the names of the modules that the guide uses.
+MemoryInfo.__module__ = MemoryType.__module__ = "vkgdr"
 Handles.__module__ = VulkanMemory.__module__ = "vkgdr.vulkan"
 DmaBuf.__module__ = "vkgdr.arrays"
 

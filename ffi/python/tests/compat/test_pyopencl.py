@@ -41,7 +41,7 @@ def test_get_info_gives_every_fact_by_its_name(gpu, context, memory):
     assert memory.get_info("parent") is None
     assert memory.get_info("offset") == 0
     assert memory.get_info("memory_type_index") == memory_type.index
-    assert memory.get_info("property_flags") == memory_type.flags
+    assert memory.get_info("property_flags") == list(memory_type.flags)
     assert memory.get_info("heap_index") == memory_type.heap
     region = memory[64:128]
     assert region.get_info("parent") is memory

@@ -260,6 +260,22 @@ def test_a_handle_or_a_map_without_init_has_a_repr():
         vkgdr.Memory(handle, 5)
 
 
+def test_handles_of_the_same_gpu_context_and_flags_are_equal(context):
+    primary, again = vkgdr.Vkgdr.open_primary_context(), vkgdr.Vkgdr.open_primary_context()
+    current, flagged = vkgdr.Vkgdr(0), vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    assert primary == again
+    assert current == vkgdr.Vkgdr(0)
+    assert len({primary, again, current, vkgdr.Vkgdr(0), flagged}) == 3
+    memory = vkgdr.Memory(primary, 64)
+    assert vkgdr.memory_of(memory.device_ptr).owner == primary
+    again.close()
+    assert primary == again
+    assert primary != 0
+    unfinished = vkgdr.Vkgdr.__new__(vkgdr.Vkgdr)
+    assert unfinished == unfinished
+    assert unfinished != vkgdr.Vkgdr.__new__(vkgdr.Vkgdr)
+
+
 def test_init_may_be_called_twice(gpu, simulated):
     before = simulator.ledger()
     memory = vkgdr.Memory(gpu, 64)

@@ -67,7 +67,7 @@ def test_json_has_the_same_facts_as_numbers(gpu):
         facts_of_kind, memory_type = device["kinds"][kind], memory_type_of(gpu, kind)
         assert facts_of_kind["memory_type"] == memory_type.index
         assert facts_of_kind["heap"] == memory_type.heap
-        assert facts_of_kind["flags"] == memory_type.flags
+        assert facts_of_kind["flags"] == list(memory_type.flags)
         assert 0 < facts_of_kind["free"] <= facts_of_kind["total"] == facts_of_kind["heap_size"]
         assert facts_of_kind["source"] in (("budget", "heap size") if memory_type.index is not None else ("system",))
         assert facts_of_kind["coherent"] is (None if kind == "device" else gpu_is_coherent(gpu, kind))
