@@ -157,8 +157,7 @@ NIGHTLY = {
         VKGDR_TEST_LAYERS=validation VKGDR_STEPS=10000 {LONG}
         for profile in $("$VKGDR_SIM_DIR"/{NAMES}); do
             echo "==> sequences on $profile"
-            VKGDR_TEST_PROFILE=$profile {LONG} -- --skip streams::random
-            VKGDR_TEST_PROFILE=$profile VKGDR_STEPS=20000 {LONG} streams::random
+            VKGDR_TEST_PROFILE=$profile {LONG}
         done""",
         FAULTS | {"VKGDR_STEPS": "100000"},
         7200,

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -190,6 +191,13 @@ impl Handle {
         tidy();
         let gpu = self.gpu()?;
         Ok(py.detach(move || gpu.collect()))
+    }
+
+    fn set_shortage_timeout(&self, seconds: f64) -> Result<()> {
+        let timeout = Duration::try_from_secs_f64(seconds);
+        let timeout = timeout.map_err(|error| Failure::Invalid(format!("a timeout of {seconds} seconds: {error}")))?;
+        self.gpu()?.set_shortage_timeout(timeout);
+        Ok(())
     }
 
     /// Live allocations of this package on this GPU, and pending releases.

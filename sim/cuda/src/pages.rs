@@ -20,6 +20,9 @@ use crate::sync::lock;
 /// The size of a GPU's small pages, of which exported ranges consist.
 pub(crate) const PAGE: usize = 64 << 10;
 
+/// The host's pages.
+const HOST_PAGE: usize = 4096;
+
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// All live pages, by their first address.
@@ -116,12 +119,13 @@ pub(crate) struct Mirror {
 impl Mirror {
     /// Of `size` bytes at an address. `None` where the system has no second mapping, as of private pages.
     pub(crate) fn of(address: usize, size: usize) -> Option<Mirror> {
-        let len = size.checked_next_multiple_of(PAGE)?;
-        let mirror = Mirror { start: map_new(len, PAGE)?, len };
+        let (len, reserved) = (size.checked_next_multiple_of(HOST_PAGE)?, size.checked_next_multiple_of(PAGE)?);
+        let mirror = Mirror { start: map_new(reserved, PAGE)?, len };
+        unmap(mirror.start + len, reserved - len);
         let (old, new) = (with_exposed_provenance_mut(address), with_exposed_provenance_mut::<c_void>(mirror.start));
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: an old length of 0 leaves the old mapping, mremap(2); the new one replaces pages that were just reserved.
-        let moved = unsafe { libc::mremap(old, 0, size, flags, new) };
+        let moved = unsafe { libc::mremap(old, 0, len, flags, new) };
         (moved != libc::MAP_FAILED).then_some(mirror)
     }
 }

@@ -178,9 +178,9 @@ impl World {
         self.wait_for_all()?;
         self.semaphores.clear();
         self.end_allocators()?;
-        for gpu in std::mem::take(&mut self.handles) {
-            gpu.collect();
-        }
+        self.handles.clear();
+        // Before the contexts end, which deferred frees name. The steps may have closed all handles of this GPU.
+        crate::open()?.collect();
         Ok(std::mem::take(&mut self.tally))
     }
 }

@@ -39,3 +39,11 @@ def test_other_errors_are_raised_at_once(gpu):
         vkgdr.Memory(gpu, 5, kind=())
     with pytest.raises(vkgdr.InvalidArgumentError, match=r"invalid kind 'gpu': expected 'mapped', 'host' or 'device'"):
         vkgdr.Memory(gpu, 5, kind=("mapped", "gpu"))
+
+
+def test_the_wait_of_a_shortage_can_be_set(gpu):
+    gpu.set_shortage_timeout(0)
+    gpu.set_shortage_timeout(0.5)
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="seconds"):
+            gpu.set_shortage_timeout(seconds)
