@@ -120,7 +120,12 @@ def test_freed_memory_is_freed_again_in_every_way(anything):
 
 def test_every_method_and_attribute_of_a_closed_handle_raises(gpu):
     gpu.close()
-    arguments = {"supports": ("mapped",), "memory_type_of": ("mapped",), "with_vulkan_queue": (print,), "set_shortage_timeout": (1,)}
+    arguments = {
+        "supports": ("mapped",),
+        "memory_type_of": ("mapped",),
+        "with_vulkan_queue": (print,),
+        "set_shortage_timeout": (1,),
+    }
     for name, is_method in members(gpu):
         if name in ("close", "closed"):
             continue
