@@ -234,14 +234,6 @@ impl Pool {
         self.open.0.kind
     }
 
-    /// The size of a block in bytes. When memory runs out, the pool allocates smaller blocks.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn block_len(&self) -> usize {
-        self.open.0.block_len
-    }
-
     /// The handle that the blocks are allocated from.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]

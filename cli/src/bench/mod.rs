@@ -216,7 +216,9 @@ fn allocation(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) -> Resul
     let largest = sizes.iter().copied().max().unwrap_or(0);
     run.for_each_kind(kinds, largest, 0, |run, kind| {
         let gpu = run.gpu;
-        let pool = Pool::new(gpu, PoolOptions::new(kind))?;
+        /// Longer memory gets a block of its own.
+        const BLOCK: usize = 32 << 20;
+        let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(BLOCK))?;
         let mut measure = |operation, len: usize, pair: &mut dyn FnMut() -> vkgdr::Result<()>| {
             run.progress.show(&format!("{kind} {operation}, {}", size(len as u64)));
             let batch = timing::batch(&mut *pair)?;
@@ -226,7 +228,7 @@ fn allocation(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) -> Resul
         for len in sizes {
             measure("memory", *len, &mut || Memory::allocate(gpu, *len, kind)?.free())?;
         }
-        for len in sizes.iter().filter(|len| **len <= pool.block_len()) {
+        for len in sizes.iter().filter(|len| **len <= BLOCK) {
             measure("pool", *len, &mut || pool.allocate(*len)?.free())?;
         }
         Ok(())
