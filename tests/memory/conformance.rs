@@ -369,6 +369,8 @@ fn the_copy_engine_copies_elements_and_refuses_what_is_outside() -> Result {
         model[13..21].copy_from_slice(bytemuck::cast_slice(&[1.5_f32, 2.5]));
         for memory in [memory].into_iter().chain(subject.twins()) {
             let (mut seen, mut elements) = (vec![0; SIZE], [0_f32; 2]);
+            // The engine flushes before it reads: another view of the bytes must not be older.
+            memory.invalidate(..)?;
             memory.read_with(CopyPolicy::Dma, 0, &mut seen)?;
             memory.read_with(CopyPolicy::Dma, 13, &mut elements)?;
             assert!(seen == model && elements == [1.5, 2.5], "{what}");

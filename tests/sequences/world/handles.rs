@@ -20,7 +20,7 @@ impl World {
         }
         let index = usize::from(step.first) % self.handles.len();
         match step.what {
-            What::Close => drop(self.handles.swap_remove(index)),
+            What::Close => self.closed.push(self.handles.swap_remove(index)),
             What::Collect => drop(self.handles[index].collect()),
             What::SetThresholds => {
                 let choices = [0, 64, 4096, usize::MAX];

@@ -71,6 +71,8 @@ pub(crate) struct World {
     streams: Streams,
     shared: Arc<Shared>,
     tally: Tally,
+    /// Handles that the steps have closed. What is left of one ends in the world's context, see `Vkgdr::prepare_copies`.
+    closed: Vec<Vkgdr>,
     context: Context,
     // Last: `Primary` orders its own fields.
     primary: device::Primary,
@@ -93,6 +95,7 @@ impl World {
             streams,
             shared: Arc::clone(shared),
             tally: Tally::default(),
+            closed: Vec::new(),
             context,
             primary,
         })
@@ -178,7 +181,8 @@ impl World {
         self.wait_for_all()?;
         self.semaphores.clear();
         self.end_allocators()?;
-        self.handles.clear();
+        let handles = (std::mem::take(&mut self.handles), std::mem::take(&mut self.closed));
+        self.context.with_current(|| drop(handles));
         // Before the contexts end, which deferred frees name. The steps may have closed all handles of this GPU.
         crate::open()?.collect();
         Ok(std::mem::take(&mut self.tally))
