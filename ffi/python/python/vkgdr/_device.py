@@ -267,8 +267,8 @@ class Vkgdr:
     def set_shortage_timeout(self, seconds: float) -> None:
         """Set how long an allocation that runs short waits for freed memory that the device still uses.
 
-        It is 1 second by default, and pools wait as long for memory of theirs. A program whose thread feeds a kernel that
-        does not end by itself sets 0.
+        It is 1 second by default, and pools wait as long for memory of theirs. A program whose thread feeds a kernel
+        that does not end by itself sets 0.
         """
         self._handle.set_shortage_timeout(seconds)
 
