@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-to=$target/bench tools=$target/python/tools/bin peer=$target/python/peer ours=$target/python/nox/types/bin/python
+to=$target/bench tools=$target/python/tools/bin peer=$target/python/peer ours=$target/python/nox/tests/bin/python
 options=("$@")
 driver=$(sim/run --driver)
 export VKGDR_BENCH_DIR=$to/reports VKGDR_BENCH_QUICK=${QUICK:+1}
@@ -27,8 +27,7 @@ if [[ " ${options[*]-} " != *' --from '* ]]; then
     for name in "${names[@]:-${all[@]}}"; do
         echo "==> $name"
         case $name in
-            # The session of the type checks has the package, and nothing that is not needed here.
-            python) "$tools/nox" --session types --install-only &&
+            python) "$tools/nox" --session tests --install-only &&
                 sim/run "$ours" benches/python.py "$peer/bin/python" "$VKGDR_BENCH_DIR/python.json" ;;
             # Simulated memory that is not cached.
             copies) VKGDR_TEST_PROFILE=$([ "$driver" = real ] || echo rebar) sim/run "$bench" copies ;;
