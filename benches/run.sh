@@ -27,7 +27,7 @@ if [[ " ${options[*]-} " != *' --from '* ]]; then
     for name in "${names[@]:-${all[@]}}"; do
         echo "==> $name"
         case $name in
-            python) "$tools/nox" --session tests --install-only &&
+            python) "$tools/nox" --session tests --install-only && "$ours" -m compileall -q "${ours%/bin/*}"/lib/*/site-packages/vkgdr &&
                 sim/run "$ours" benches/python.py "$peer/bin/python" "$VKGDR_BENCH_DIR/python.json" ;;
             # Simulated memory that is not cached.
             copies) VKGDR_TEST_PROFILE=$([ "$driver" = real ] || echo rebar) sim/run "$bench" copies ;;
