@@ -24,7 +24,7 @@ public:
     const char *what() const noexcept override { return text_.what(); }
 
 private:
-    std::runtime_error text_;  // its copies do not throw
+    const std::runtime_error text_;  // whose copies do not throw; const, so that a move copies
 };
 
 /// Allocates memory that the CPU sees too, and frees it by its device address.
