@@ -160,6 +160,7 @@ impl World {
         let bound = item.terms().bound;
         if let (Some(memory), true) = (item.owner.memory(), bound.is_some_and(|bound| bound != number)) {
             memory.record_use(self.streams.get(number))?;
+            item.terms().recorded = true;
         }
         Ok(())
     }

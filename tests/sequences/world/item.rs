@@ -34,6 +34,8 @@ pub(crate) struct Bytes {
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) bound: Option<usize>,
+    /// Whether uses on streams of the world may be recorded, which an end of the binding leaves.
+    pub(crate) recorded: bool,
     pub(crate) immediate: bool,
 }
 

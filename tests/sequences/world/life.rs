@@ -119,6 +119,7 @@ impl World {
         // The release waits for the bound stream only: earlier work on other streams must be recorded.
         pending.into_iter().try_for_each(|other| memory.record_use(self.streams.get(other)))?;
         item.terms().bound = Some(stream);
+        item.terms().recorded = true;
         Ok(true)
     }
 
@@ -182,7 +183,8 @@ impl World {
         let item = &self.items[index];
         // Memory of this world's own pools and allocators stays, since its number is checked.
         let is_counted = self.counts(item) || self.lends(item);
-        let stays = item.site == Site::Plain || !item.is_alone() || item.terms().bound.is_some() || is_counted;
+        // The streams of this world must outlive memory that they are recorded for.
+        let stays = item.site == Site::Plain || !item.is_alone() || item.terms().recorded || is_counted;
         if stays {
             return Ok(false);
         }

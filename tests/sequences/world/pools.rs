@@ -120,6 +120,7 @@ impl World {
         let item = Item::new(Owner::Memory(chunk), site);
         if let Some(stream) = bound {
             item.terms().bound = Some(stream);
+            item.terms().recorded = true;
             // Work of the previous user on that stream may still be pending.
             item.bytes().pending.insert(stream);
         }
