@@ -1,7 +1,9 @@
 //! The error type: the operation that failed, the driver's code, the numbers involved and, where known, the remedy.
 //!
-//! Decisions look at [`Call`] and at codes; names and texts are for readers. The remedies are the hints at the end.
+//! Decisions look at [`Call`] and at codes; names and texts are for readers. The remedies are in [`hint`].
 #![forbid(unsafe_code)]
+
+mod hint;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,7 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A driver's library is missing.
-    #[error("{library} could not be loaded ({reason}): {}", library_hint(library))]
+    #[error("{library} could not be loaded ({reason}): {}", hint::library(library))]
     Library {
         /// The library's file name.
         library: &'static str,
@@ -46,7 +48,7 @@ pub enum Error {
         extension: &'static str,
     },
     /// A CUDA driver call failed.
-    #[error("{operation} failed ({code}){}", cuda_hint(*call, *code))]
+    #[error("{operation} failed ({code}){}", hint::cuda(*call, *code))]
     #[non_exhaustive]
     Cuda {
         /// The CUDA driver function.
@@ -58,7 +60,7 @@ pub enum Error {
         call: Call,
     },
     /// A Vulkan call failed.
-    #[error("{operation} failed ({}){}", token(*code), vulkan_hint(*call, *code))]
+    #[error("{operation} failed ({}){}", token(*code), hint::vulkan(*call, *code))]
     #[non_exhaustive]
     Vulkan {
         /// The Vulkan function.
@@ -76,7 +78,7 @@ pub enum Error {
         shortage(*operation, *code, *kind, *asked, *heap),
         room(*free, *heap, others),
         in_use(*still_used),
-        exhaustion_hint(*code, *kind, *asked, *heap, *free)
+        hint::exhaustion(*code, *kind, *asked, *heap, *free)
     )]
     Allocation {
         /// The Vulkan function that failed. `None` if the request was refused without a call, because Vulkan leaves its effect
@@ -137,7 +139,7 @@ pub enum Error {
     /// The GPU has no memory type for a kind of memory.
     #[error(
         "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
-        memory_type_hint(*kind, wanted)
+        hint::memory_type(*kind, wanted)
     )]
     NoSuitableMemoryType {
         /// The Vulkan device's name.
@@ -223,7 +225,7 @@ pub enum Error {
     #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
     HostToHost,
     /// A system call failed.
-    #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), system_hint(*code))]
+    #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), hint::system(*code))]
     System {
         /// The C library's function.
         operation: &'static str,
@@ -697,128 +699,6 @@ fn in_units(count: u64) -> String {
 pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     [0..4, 4..6, 6..8, 8..10, 10..16].map(|group| hex(&uuid[group])).join("-")
-}
-
-// Remedies, as the ends of texts; nothing where none is known.
-
-/// In some drivers each live allocation holds a descriptor; in all of them an allocation or a semaphore needs one temporarily.
-const OPEN_FILES: &str = ": too many open files? see ulimit -n";
-
-/// For a system call that failed with an `errno`.
-fn system_hint(code: i32) -> &'static str {
-    match code {
-        libc::EMFILE => OPEN_FILES,
-        libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
-        _ => "",
-    }
-}
-
-/// For a driver's library that is missing.
-fn library_hint(library: &str) -> &'static str {
-    if library.contains("vulkan") {
-        "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"
-    } else {
-        "install the NVIDIA driver"
-    }
-}
-
-/// For a CUDA driver call that failed.
-fn cuda_hint(call: Call, code: CudaCode) -> &'static str {
-    match (call, code.value()) {
-        (_, CudaCode::INVALID_CONTEXT) => {
-            ": no usable CUDA context is current on this thread; make one current or open with open_primary_context"
-        }
-        (_, CudaCode::CONTEXT_IS_DESTROYED) => {
-            ": the CUDA context was destroyed, or the device reset; open the GPU again for new memory"
-        }
-        (_, CudaCode::INVALID_DEVICE) => ": no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES",
-        (Call::StartCuda, CudaCode::NO_DEVICE) => ": no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES",
-        (Call::ImportMemory | Call::ImportSemaphore | Call::ExportDmaBuf, CudaCode::OPERATING_SYSTEM) => OPEN_FILES,
-        (Call::ExportDmaBuf, CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
-            ": the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only"
-        }
-        // What a driver says in a child, if another library initialized it in the parent.
-        (Call::StartCuda, CudaCode::NOT_INITIALIZED) => {
-            ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
-             multiprocessing calls \"spawn\""
-        }
-        (Call::StartCuda, code) => start_hint(code),
-        _ => "",
-    }
-}
-
-/// For a CUDA driver that does not start. The causes are those of `CUresult`'s documentation.
-fn start_hint(code: i32) -> &'static str {
-    const STUB: i32 = CUresult::CUDA_ERROR_STUB_LIBRARY as i32;
-    const NOT_READY: i32 = CUresult::CUDA_ERROR_SYSTEM_NOT_READY as i32;
-    const MISMATCH: i32 = CUresult::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH as i32;
-    const COMPAT: i32 = CUresult::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE as i32;
-    const MPS: i32 = CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED as i32;
-    match code {
-        STUB => ": the CUDA toolkit's stub of libcuda was loaded; take its folder \"stubs\" out of LD_LIBRARY_PATH",
-        CudaCode::BUSY => {
-            ": another process has the GPU in exclusive mode, or it is busy; see nvidia-smi -q -d COMPUTE"
-        }
-        CudaCode::OPERATING_SYSTEM => {
-            ": the driver cannot open its devices /dev/nvidia*; do they exist, are too many files open (ulimit -n)?"
-        }
-        NOT_READY => ": the GPUs of an NVSwitch system wait for a service; start nvidia-fabricmanager",
-        MISMATCH => {
-            ": libcuda and the kernel module have different versions; reboot after an update, and see nvidia-smi; in a \
-             container do not install a driver"
-        }
-        COMPAT => ": libcuda of the package cuda-compat does not support this GPU; take it out of LD_LIBRARY_PATH",
-        MPS => ": the MPS daemon does not answer; see CUDA_MPS_PIPE_DIRECTORY and nvidia-cuda-mps-control",
-        _ => ": the NVIDIA driver does not start; see nvidia-smi",
-    }
-}
-
-/// For a Vulkan call that failed.
-fn vulkan_hint(call: Call, code: vk::Result) -> &'static str {
-    match (call, code) {
-        (Call::StartVulkan, vk::Result::ERROR_INCOMPATIBLE_DRIVER) => ": the loader found no Vulkan driver",
-        (Call::ListDevices, vk::Result::ERROR_INITIALIZATION_FAILED) => ": no Vulkan driver found a device",
-        (
-            Call::ExportMemory | Call::ExportSemaphore,
-            vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
-        ) => OPEN_FILES,
-        // A driver whose semaphores are files (Mesa's lavapipe) returns this code also without a free descriptor.
-        (Call::CreateSemaphore, vk::Result::ERROR_OUT_OF_HOST_MEMORY) => OPEN_FILES,
-        _ => "",
-    }
-}
-
-/// For a kind of memory that the GPU does not have, with the required property flags.
-fn memory_type_hint(kind: MemoryKind, wanted: &str) -> &'static str {
-    match kind {
-        _ if wanted.contains("the resource allows") => {
-            ": another location or usage of the resource may allow more types"
-        }
-        _ if wanted.contains("HOST_COHERENT") => ": open without REQUIRE_COHERENT; then flush and invalidate",
-        MemoryKind::Mapped => ": enable Resizable BAR in the firmware, or use host memory",
-        _ => "",
-    }
-}
-
-/// For a shortage of memory.
-fn exhaustion_hint(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64, free: Option<u64>) -> &'static str {
-    /// A BAR that was not resized exposes 256 MiB (NVIDIA's BAR1 default), of which the driver reserves a part.
-    const UNRESIZED_BAR: u64 = 256 << 20;
-    let small_bar = kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR;
-    let files = free.is_none() && asked <= heap / 2;
-    match code {
-        vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
-        vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
-        // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if small_bar && files => {
-            "; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
-        }
-        _ if small_bar => "; enable Resizable BAR in the firmware to map more",
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if files => {
-            "; other allocations use the heap, or too many files are open: see ulimit -n"
-        }
-        _ => "",
-    }
 }
 
 #[cfg(test)]
