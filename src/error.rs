@@ -385,6 +385,18 @@ impl Error {
         Self::Cuda { operation: call.name(), code, call }
     }
 
+    /// A shortage of memory: of the Vulkan call `operation`, or without a call. The sizes are in bytes.
+    #[cold]
+    pub(crate) fn shortage(
+        operation: Option<&'static str>,
+        code: vk::Result,
+        kind: MemoryKind,
+        asked: u64,
+        heap: u64,
+    ) -> Self {
+        Self::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new(), still_used: 0 }
+    }
+
     pub(crate) fn vulkan(call: impl Into<Call>, code: vk::Result) -> Self {
         let call = call.into();
         Self::Vulkan { operation: call.name(), code, call }

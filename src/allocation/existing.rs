@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
+use crate::access::range;
 use crate::device;
 use crate::driver::cuda::{MemoryAt, Placement, cuda};
 use crate::driver::os::Mapping;
@@ -82,10 +83,6 @@ impl ExistingRange {
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
         let offset = usize::try_from(self.address - self.pages.first).expect("usize has 64 bits");
         NonNull::new(self.pages.host.start().as_ptr().wrapping_add(offset)).expect("a mapping is not at address 0")
-    }
-
-    pub(super) const fn device_ptr(&self) -> CUdeviceptr {
-        self.address
     }
 
     /// The pages around the range: the first address and the bytes.
@@ -196,9 +193,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
     })?;
     let MemoryAt { start, len: size, .. } = memory;
     let offset = usize::try_from(address.saturating_sub(start)).expect("usize has 64 bits");
-    if offset > size || len > size - offset {
-        return Err(Error::OutOfRange { offset, len, size });
-    }
+    range::check(offset, len, size)?;
     let mut last = Backing::of(memory, address)?;
     let mut backings = vec![last];
     while last.end() < address + len as u64 {

@@ -190,7 +190,7 @@ impl Allocation {
         Ok(Self {
             addresses: None,
             host_ptr: Handle(range.host_ptr().as_ptr()),
-            device_ptr: range.device_ptr(),
+            device_ptr: address,
             stages: Stages::Existing(range),
             memory_type,
             kind: MemoryKind::Mapped,
@@ -339,8 +339,9 @@ impl Request<'_> {
         let source = memory_type.source;
         let max = if source == Source::Vulkan { owner.vulkan()?.device().physical.max_allocations } else { u32::MAX };
         let counted = owner.gpu().count_allocation(max);
-        let counted =
-            counted.ok_or_else(|| shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type))?;
+        let counted = counted.ok_or_else(|| {
+            Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
+        })?;
         let size = || usize::try_from(self.size).expect("usize has 64 bits");
         let (host_ptr, device_ptr, stages) = match source {
             Source::Vulkan => {
@@ -438,7 +439,7 @@ impl Request<'_> {
         if call == Call::ExportMemory || !error.is_exhaustion() {
             return error;
         }
-        let mut shortage = shortage(Some(operation), code, kind, len, memory_type);
+        let mut shortage = Error::shortage(Some(operation), code, kind, len as u64, memory_type.info.heap_size);
         let is_placement = call == Call::AllocateMemory && code == vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
         let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.cached;
@@ -458,19 +459,6 @@ impl Request<'_> {
     }
 }
 
-/// The error for a shortage: of the Vulkan call `operation`, or without a call.
-#[cold]
-fn shortage(
-    operation: Option<&'static str>,
-    code: vk::Result,
-    kind: MemoryKind,
-    len: usize,
-    memory_type: MemoryType,
-) -> Error {
-    let (asked, heap) = (len as u64, memory_type.info.heap_size);
-    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new(), still_used: 0 }
-}
-
 /// The bytes that are requested for `len`: whole atoms, so that a flush that is rounded outwards stays within the
 /// memory, and whole lines. Both are powers of two.
 pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
@@ -486,7 +474,13 @@ pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType)
 fn within_heap(size: Option<u64>, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     match size {
         Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
-        _ => Err(shortage(None, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, kind, len, memory_type)),
+        _ => Err(Error::shortage(
+            None,
+            vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+            kind,
+            len as u64,
+            memory_type.info.heap_size,
+        )),
     }
 }
 

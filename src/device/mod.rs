@@ -16,7 +16,7 @@ use ash::vk::MemoryPropertyFlags as Property;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUdeviceptr};
 
 use crate::driver::context::{Context, PrimaryContext};
-use crate::driver::cuda::cuda;
+use crate::driver::cuda::{cuda, started};
 use crate::driver::{fork, os};
 use crate::engine::{CopyEngines, CopyThresholds};
 use crate::error::CudaCode;
@@ -442,8 +442,7 @@ impl fmt::Debug for Vkgdr {
 /// The GPU of a CUDA device, or of that of the current context if the flags say so, with its number and its Vulkan device.
 fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, Result<VulkanRef>)> {
     let flags = flags.checked()?;
-    let cuda = cuda()?;
-    cuda.init()?;
+    let cuda = started()?;
     let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
     let (gpu, vulkan) = Gpu::find(device, cuda.device_uuid(device)?)?;
     Ok((gpu, device, vulkan))
@@ -505,8 +504,7 @@ impl fmt::Display for MemoryInfoSource {
 /// [`Error::Library`] and [`Error::Symbol`] when the driver is missing or
 /// too old, the driver's errors, such as `CUDA_ERROR_NO_DEVICE`, and [`Error::Forked`].
 pub fn device_count() -> Result<i32> {
-    let cuda = cuda()?;
-    cuda.init()?;
+    let cuda = started()?;
     cuda.device_count()
 }
 
@@ -518,8 +516,7 @@ pub fn device_count() -> Result<i32> {
 ///
 /// The errors of [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when a context is needed and none is current.
 pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
-    let cuda = cuda()?;
-    cuda.init()?;
+    let cuda = started()?;
     addresses::device_of(address).map_or_else(|| cuda.pointer_device(address), |device| Ok(Some(device)))
 }
 

@@ -160,6 +160,13 @@ pub(crate) fn cuda() -> Result<&'static Cuda> {
     CUDA.get().map_or_else(load, Ok)
 }
 
+/// The driver, started.
+pub(crate) fn started() -> Result<&'static Cuda> {
+    let cuda = cuda()?;
+    cuda.init()?;
+    Ok(cuda)
+}
+
 static CUDA: OnceLock<Cuda> = OnceLock::new();
 
 #[cold]
@@ -230,7 +237,7 @@ impl Cuda {
     ///
     /// A failure is remembered, unless it may pass: on real drivers each that fails leaves descriptors and a thread behind
     /// (seen with 550 and 555). Until one has succeeded, a forked child has nothing to lose and hears the same.
-    pub(crate) fn init(&self) -> Result<()> {
+    fn init(&self) -> Result<()> {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static FAILED: OnceLock<CudaCode> = OnceLock::new();
         if let Some(&code) = FAILED.get() {

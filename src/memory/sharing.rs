@@ -6,11 +6,10 @@
 )]
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::{Block, Inner, Memory};
+use super::Memory;
 use crate::addresses;
 use crate::allocation::existing::{self, ExistingRange};
 use crate::allocation::{Allocation, Exported};
@@ -172,8 +171,7 @@ impl Memory {
         if let Some(ours) = slice_of_ours(owner, device_ptr, len)? {
             return Ok(ours);
         }
-        let block = Block::new(owner, || Allocation::map_existing(owner, device_ptr, len, pcie))?;
-        Ok(Self::new(Arc::new(Inner::new(Arc::new(block), (0, len), None))))
+        Self::make(owner, || Allocation::map_existing(owner, device_ptr, len, pcie))
     }
 
     /// The whole pages around memory of others that are mapped: their first device address and their bytes; the memory itself if it

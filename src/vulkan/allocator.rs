@@ -398,8 +398,7 @@ impl AllocatorInner {
                 let found = allowed.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
                 let (asked, code) = (desc.requirements.size, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
                 let heap = found.map(|(_, found)| found.info.heap_size).max().unwrap_or(0);
-                let (free, others) = (None, Vec::new());
-                Error::Allocation { operation: None, code, kind, asked, heap, free, others, still_used: 0 }
+                Error::shortage(None, code, kind, asked, heap)
             }
             error => suballocation(error),
         }

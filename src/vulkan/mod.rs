@@ -28,7 +28,7 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::device::gpu::{Gpu, VulkanGpu};
 use crate::driver::context::PrimaryContext;
-use crate::driver::cuda::cuda;
+use crate::driver::cuda::{cuda, started};
 use crate::driver::fork;
 use crate::driver::vulkan::Device;
 use crate::{Error, Memory, OpenFlags, Result, Vkgdr};
@@ -145,8 +145,7 @@ impl Vkgdr {
     /// ```
     pub unsafe fn open_on(handles: &Handles, flags: OpenFlags) -> Result<Self> {
         let flags = flags.checked()?;
-        let cuda = cuda()?;
-        cuda.init()?;
+        let cuda = started()?;
         // SAFETY: by this function's contract.
         let program = unsafe { Device::adopt(handles) }?;
         let (uuid, number) = (program.physical.uuid, cuda_device(&program)?);

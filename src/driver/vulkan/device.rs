@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, CString, c_void};
 use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -178,12 +178,8 @@ impl Device {
         let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE_FD);
         // SAFETY: by this method's contract.
         let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named(Call::ExportMemory)?;
-        if fd < 0 {
-            // A driver was seen to return success without a descriptor for memory that it could not export.
-            return Err(Error::vulkan(Call::ExportMemory, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
-        }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        unsafe { os::take(fd) }
+        unsafe { exported(fd, Call::ExportMemory) }
     }
 
     /// # Safety
@@ -371,11 +367,8 @@ impl Device {
         let mut fd = -1;
         // SAFETY: by this method's contract.
         unsafe { get_fd(self.raw.handle(), &raw const info, &raw mut fd) }.result().named(Call::ExportSemaphore)?;
-        if fd < 0 {
-            return Err(Error::vulkan(Call::ExportSemaphore, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
-        }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        unsafe { os::take(fd) }
+        unsafe { exported(fd, Call::ExportSemaphore) }
     }
 
     /// The value of a semaphore.
@@ -564,4 +557,18 @@ impl Device {
         let (entry, instance) = (self.instance.entry.clone(), self.instance.raw.clone());
         Handles::new(entry, instance, self.physical.handle, self.raw.clone(), self.queue_family)
     }
+}
+
+/// The descriptor that a call has exported.
+///
+/// # Safety
+///
+/// It must be new and belong to the caller, unless it is negative.
+unsafe fn exported(fd: RawFd, call: Call) -> Result<OwnedFd> {
+    if fd < 0 {
+        // A driver was seen to return success without a descriptor for memory that it could not export.
+        return Err(Error::vulkan(call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
+    }
+    // SAFETY: by this function's contract.
+    unsafe { os::take(fd) }
 }
