@@ -161,7 +161,7 @@ private:
         throw error(text.get(), known, cuda, vulkan, known == VKGDR_ERROR_SYSTEM ? system : 0);
     }
 
-    /// A handle, or the last error of this thread where there is none.
+    /// Returns the handle that a C function made; throws this thread's last error if that is null.
     template <typename Handle>
     static Handle checked(Handle handle) {
         if (handle == nullptr) check(VKGDR_ERROR_INTERNAL);
@@ -194,7 +194,7 @@ public:
     /// context; allocations do.
     static device open(CUdevice number, std::uint32_t flags = 0) { return device(checked(vkgdr_open(number, flags))); }
 
-    /// Opens the GPU of the CUDA context that is current on this thread. Throws if there is none.
+    /// Opens the GPU whose CUDA context is current on this thread. Throws if no context is current.
     static device open_current_context(std::uint32_t flags = 0) {
         return open(0, flags | std::uint32_t{VKGDR_OPEN_CURRENT_CONTEXT_BIT});
     }

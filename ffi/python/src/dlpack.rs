@@ -20,7 +20,7 @@ use crate::error::{Failure, INVALID_CONTEXT, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
-use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, bound_handle, raw_stream};
+use crate::stream::{LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, bound_handle, raw_stream};
 use crate::transfer::{Side, copy_all};
 
 /// `kDLCPU`
@@ -254,7 +254,7 @@ fn export<'py>(py: Python<'py>, view: &MemoryView, layout: Layout, request: &Req
 fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Device) -> Result<Contents> {
     let consumer = match request.stream {
         Some(-1) => None,
-        None => Some(1),
+        None => Some(LEGACY_STREAM),
         Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream handle").into()),
         Some(other) => {
             Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
@@ -262,7 +262,7 @@ fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Devic
     };
     let copy = request.copy == Some(true);
     if copy && view.len > 0 {
-        return copy_on_device(py, view, consumer.unwrap_or(1), device);
+        return copy_on_device(py, view, consumer.unwrap_or(LEGACY_STREAM), device);
     }
     let allocation = view.live()?;
     if let Some(consumer) = consumer {

@@ -341,7 +341,7 @@ extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_voi
     quietly("recording a stream", || find(pointer).record_stream(pointer.addr() as u64, stream.addr() as u64));
 }
 
-/// The source that allocated the memory; the first one for other addresses, whose error it then is.
+/// The source that allocated the memory at this address. If none did, the first source, which then reports the address.
 fn find(pointer: *mut c_void) -> &'static Source {
     let [first, ..] = &*SOURCES;
     SOURCES.iter().find(|source| source.has(pointer.addr() as u64)).unwrap_or(first)

@@ -320,7 +320,7 @@ class MemoryObject(_vkgdr.Base):
             Its array interface is malformed.
         """
         queue = _copies.stream_of(self._view, stream)
-        source, ready = _copies.device_view_of(obj, self._view, queue)
+        source, ready = device_view_of(obj, self._view, queue)
         room = self._size_from(offset)
         if source.nbytes > room:
             raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
@@ -551,7 +551,7 @@ class MemoryObject(_vkgdr.Base):
     def __exit__(self, *_exception: object) -> None:
         self.free()
 
-    # Slices, and what every object has
+    # Slices, migration, comparison, pickling and repr
 
     @property
     def parent(self) -> MemoryObject | None:

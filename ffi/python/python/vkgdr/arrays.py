@@ -673,7 +673,7 @@ class Array:
         memory = self.memory
         if not _is_dense(self._layout):
             raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
-        if hasattr(ary, "__cuda_array_interface__") and not isinstance(ary, np.ndarray):
+        if _is_on_device(ary):
             source = _as_array(ary)
             _check_alike(self, source)
             if memory is not None and source.memory is not None:
@@ -794,7 +794,7 @@ class Array:
             The value's shape does not fit.
         """
         to = self._like(_part(self._layout, key))
-        if hasattr(value, "__cuda_array_interface__") and not isinstance(value, np.ndarray):
+        if _is_on_device(value):
             value = _as_array(value).copy_to_host()
         source = np.asarray(value, dtype=None if self.dtype.names is None else self.dtype)
         _check_assignable(source, to.shape)
@@ -841,7 +841,7 @@ def _as_array(obj: Any) -> Array:
     layout = _layout_of(array.extents, array.strides, element_of(interface, obj))
     memory: Memory | None = None
     if layout.size:
-        found = _copies.found_of(array, obj)
+        found = found_of(array, obj)
         memory = Memory._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
     stream = array.stream or 0
     bound = None if memory is None else memory.stream
@@ -908,7 +908,7 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
     """
     if isinstance(ary, Array):
         layout = ary._layout
-    elif is_cuda_array(ary) and not isinstance(ary, np.ndarray):
+    elif _is_on_device(ary):
         interface = ary.__cuda_array_interface__
         read = read_interface(interface)
         layout = _layout_of(read.extents, read.strides, element_of(interface, ary))
@@ -974,7 +974,7 @@ def to_device(
         return to
     if isinstance(obj, Array):
         return obj
-    if is_cuda_array(obj) and not isinstance(obj, np.ndarray):
+    if _is_on_device(obj):
         return as_cuda_array(obj)
     host = np.asarray(obj)
     if not (host.flags.c_contiguous or host.flags.f_contiguous):
@@ -1037,6 +1037,11 @@ class _Described:
 def is_cuda_array(obj: object) -> bool:
     """Return whether an object has ``__cuda_array_interface__``."""
     return hasattr(obj, "__cuda_array_interface__")
+
+
+def _is_on_device(obj: object) -> bool:
+    """Return whether an array lies on the device; one of NumPy's does not, whatever it offers."""
+    return is_cuda_array(obj) and not isinstance(obj, np.ndarray)
 
 
 @contextlib.contextmanager

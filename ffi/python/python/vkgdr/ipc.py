@@ -14,7 +14,6 @@ import errno
 import logging
 import math
 import os
-import secrets
 import select
 import socket
 import struct
@@ -224,7 +223,7 @@ def _name() -> bytes:
     global _listening
     with _lock:
         if _listening is None or _listening[0] != os.getpid():
-            name = secrets.token_bytes(16)
+            name = os.urandom(16)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(_address(name))
             listener.listen()

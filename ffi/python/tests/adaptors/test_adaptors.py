@@ -187,7 +187,7 @@ def test_an_array_is_freed_on_another_thread(run):
         if NAME == "numba.cuda":
             manager = library.cuda.current_context().memory_manager
             manager.deallocations.clear()
-            # What numba has freed is released by a later allocation, or here.
+            # A later allocation releases what numba has freed; closing the source does, too.
             manager._source.close()
         if NAME == "torch.cuda":
             # A pool keeps its segments.

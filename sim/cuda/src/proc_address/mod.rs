@@ -24,7 +24,7 @@ const VERSION_NOT_SUFFICIENT: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_
 static SYMBOLS: LazyLock<HashMap<&'static str, usize>> =
     LazyLock::new(|| SITES.iter().map(|site| (site.name(), site.address())).collect());
 
-/// The newest form of a function that a version has, or why there is none. A version above the driver's counts as the driver's.
+/// The newest form of a function that this CUDA version has, or why it has none. A version beyond the driver's means the driver's.
 fn find(name: &str, version: i32, per_thread: bool) -> Result<usize, u32> {
     // Only base names are known, as with the real driver: the version picks the suffix.
     versions::introduced(name).filter(|first| *first <= driver_version()).ok_or(SYMBOL_NOT_FOUND)?;

@@ -25,10 +25,10 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _copies, _vkgdr
-from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream, stream_of
+from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, VkgdrError, beyond, in_bytes
 from vkgdr._memory import Map, Memory, MemoryObject
-from vkgdr._stream_handle import handle_of, number_of, order_after, wait_for_all
+from vkgdr._stream_handle import NULL_STREAM, handle_of, number_of, order_after, wait_for_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -234,8 +234,7 @@ def fill(
     unit = _pattern_bytes(pattern)
     start = _natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else _natural("size", size)
-    if start > to.nbytes or count > to.nbytes - start:
-        raise OutOfRangeError(beyond(count, start, to.nbytes, "destination"))
+    _check_range("destination", start, count, to.nbytes)
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
@@ -485,7 +484,7 @@ def _side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> 
 
 
 def _device_side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> _DeviceSide:
-    """Like `side`, for an operand that must be device memory."""
+    """Like `_side`, for an operand that must be device memory."""
     found = _side(what, obj, stream, writable=writable)
     if isinstance(found, _HostSide):
         raise TypeError(f"the {what} must be device memory, not the host bytes of a {type(obj).__name__}")
@@ -505,9 +504,8 @@ class _Queue:
             self.handle = number_of(stream)
             return
         context = self.lead.context
-        same = [side.view for side in sides if side.view.context == context]
-        bound = [view.bound_stream for view in (self.lead, *same)]
-        self.handle = next((handle for handle in bound if handle is not None), stream_of(self.lead, None))
+        bound = (side.view.bound_stream for side in sides if side.view.context == context)
+        self.handle = next((handle for handle in bound if handle is not None), NULL_STREAM)
 
     def _others(self) -> Iterator[tuple[MemoryView, int]]:
         """Return the other streams on which the sides are ready."""
@@ -519,8 +517,8 @@ class _Queue:
     def begin(self, wait_for: Iterable[Waitable] | None) -> None:
         """Order later work after the events and the sides' streams, on the device where possible."""
         order_after(self.lead, self.handle, wait_for)
-        for view, stream in self._others():
-            follow(self.lead, self.handle, view, (stream,))
+        for side in self.sides:
+            follow(self.lead, self.handle, side.view, side.ready)
 
     def settle(self, wait_for: Iterable[Waitable] | None) -> None:
         """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
