@@ -173,12 +173,15 @@ static CUDA: OnceLock<Cuda> = OnceLock::new();
 fn load() -> Result<&'static Cuda> {
     // Vulkan is loaded after CUDA, so that this covers both.
     fork::watch_forks()?;
-    let library = load_library(LIBRARY).map_err(|reason| {
+    let loaded = load_library(LIBRARY)
+        .map_err(|reason| Error::Library { library: LIBRARY, reason })
+        .and_then(|library| Cuda::find(&library));
+    let kept = loaded.map(|loaded| CUDA.set(loaded).is_ok());
+    if !matches!(kept, Ok(true)) {
+        // Without a driver, or with that of a faster thread, which watches.
         fork::stop_watching_forks();
-        Error::Library { library: LIBRARY, reason }
-    })?;
-    let loaded = Cuda::find(&library)?;
-    Ok(CUDA.get_or_init(|| loaded))
+    }
+    kept.map(|_| CUDA.get().expect("this thread or a faster one has set it"))
 }
 
 /// The kind of memory at an address.

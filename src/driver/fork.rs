@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::{Error, Result};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
-/// Threads that are loading the drivers or have loaded them. Children are marked while it is not 0.
+/// Threads that are loading the drivers, and one more once these are loaded. Children are marked while it is not 0.
 static LOADERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Marks children that are forked from now on, and their descendants. Call before taking the lock under which the drivers are
@@ -29,7 +29,7 @@ pub(super) fn watch_forks() -> Result<()> {
     Ok(())
 }
 
-/// Takes back one [`watch_forks`], after which the drivers could not be loaded.
+/// Takes back one [`watch_forks`], of a thread that has loaded nothing, or of a driver that does not start.
 pub(super) fn stop_watching_forks() {
     LOADERS.fetch_sub(1, Ordering::Relaxed);
 }
