@@ -14,12 +14,9 @@ use super::memory::log_failure;
 use crate::Result;
 use crate::error::CudaCode;
 
-/// An event without timing that is recorded on a stream. The default is an event that was destroyed.
-#[derive(Debug, Default)]
-pub(crate) struct RawEvent {
-    /// `None` once it was destroyed.
-    raw: Option<Handle<CUevent>>,
-}
+/// An event without timing that is recorded on a stream.
+#[derive(Debug)]
+pub(crate) struct RawEvent(Handle<CUevent>);
 
 impl RawEvent {
     /// Records an event after all work that was submitted to `stream` so far.
@@ -31,22 +28,21 @@ impl RawEvent {
         const FLAGS: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
         let (cuda, mut raw) = (cuda()?, ptr::null_mut());
         call!(cuda, cuEventCreate(&raw mut raw, FLAGS))?;
-        let event = Self { raw: Some(Handle(raw)) };
+        let event = Self(Handle(raw));
         call!(cuda, cuEventRecord(raw, stream))?;
         Ok(event)
     }
 
-    /// The driver's handle; null once it was destroyed.
-    pub(crate) fn raw(&self) -> CUevent {
-        self.raw.map_or(ptr::null_mut(), |raw| raw.0)
+    /// The driver's handle.
+    pub(crate) const fn raw(&self) -> CUevent {
+        self.0.0
     }
 
     /// Whether the stream has passed the event. Does not wait.
     pub(crate) fn is_complete(&self) -> Result<bool> {
-        let Some(Handle(raw)) = self.raw else { return Ok(true) };
         let cuda = cuda()?;
         // SAFETY: the event is live.
-        match unsafe { (cuda.cuEventQuery)(raw) } {
+        match unsafe { (cuda.cuEventQuery)(self.raw()) } {
             CudaCode::NOT_READY => Ok(false),
             code => cuda.check("cuEventQuery", code).map(|()| true),
         }
@@ -54,16 +50,14 @@ impl RawEvent {
 
     /// Waits until the stream has passed the event.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let Some(Handle(raw)) = self.raw else { return Ok(()) };
         let cuda = cuda()?;
-        call!(cuda, cuEventSynchronize(raw))
+        call!(cuda, cuEventSynchronize(self.raw()))
     }
 }
 
 impl Drop for RawEvent {
     fn drop(&mut self) {
-        let Some(Handle(raw)) = self.raw.take() else { return };
-        log_failure("a CUDA event", cuda().and_then(|cuda| call!(cuda, cuEventDestroy_v2(raw))));
+        log_failure("a CUDA event", cuda().and_then(|cuda| call!(cuda, cuEventDestroy_v2(self.raw()))));
     }
 }
 

@@ -91,10 +91,13 @@ impl Inner {
         Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), part_of }
     }
 
-    /// Lets lookups find the memory, which is all of its block.
-    pub(crate) fn list(self: &Arc<Self>) {
-        let found: Weak<Self> = Arc::downgrade(self);
-        self.block().allocation().set_home(found);
+    /// All of a block, which lookups find from now on.
+    pub(crate) fn whole(block: Block, part_of: Option<Part>) -> Arc<Self> {
+        let len = block.allocation().len();
+        let whole = Arc::new(Self::new(Arc::new(block), (0, len), part_of));
+        let found: Weak<Self> = Arc::downgrade(&whole);
+        whole.block().allocation().set_home(found);
+        whole
     }
 
     #[inline]
@@ -106,15 +109,15 @@ impl Inner {
         self.block().context()
     }
 
-    /// The uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
-    pub(super) fn uses(&self) -> Uses {
+    /// Reads the uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
+    pub(super) fn uses<T>(&self, read: impl FnOnce(&Uses) -> T) -> T {
         if fork::is_forked() {
-            return self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default();
+            return read(&self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default());
         }
-        self.uses.lock().clone()
+        read(&self.uses.lock())
     }
 
-    pub(super) fn bind(&self, stream: UsedStream) -> Result<()> {
+    pub(crate) fn bind(&self, stream: UsedStream) -> Result<()> {
         if stream.is_per_thread() {
             return Err(Error::PerThreadStream);
         }
@@ -186,7 +189,7 @@ impl Block {
 
     fn of(allocation: Allocation, context: Context) -> Self {
         // The first call of the process may log.
-        let access = CopyRoutine::of(allocation.memory_type().cached);
+        let access = CopyRoutine::of(allocation.memory_type().is_cached());
         Self { allocation: Some(allocation), context, access }
     }
 

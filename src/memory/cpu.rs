@@ -75,9 +75,7 @@ impl Memory {
     /// `cuStreamSynchronize` and `vkInvalidateMappedMemoryRanges`.
     pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        if !self.kind().has_host_view() {
-            return Err(Error::NoHostView { kind: self.kind() });
-        }
+        self.host_range(offset, len)?;
         self.wait_for_stream()?;
         MapGuard::new(self, (offset, len), mode)
     }
@@ -376,7 +374,7 @@ impl Memory {
             // purpose: that may wait for a kernel that waits for this copy.
             CopyPolicy::Auto => {
                 let memory_type = self.block().allocation().memory_type();
-                len >= threshold && memory_type.coherent && !memory_type.cached && engines.is_prepared(context)
+                len >= threshold && memory_type.coherent && !memory_type.is_cached() && engines.is_prepared(context)
             }
         };
         if !takes_engine {

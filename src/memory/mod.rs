@@ -204,11 +204,7 @@ impl Memory {
     /// Memory of an allocation of its own.
     #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let block = Block::new(owner, allocate)?;
-        let len = block.allocation().len();
-        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), None));
-        inner.list();
-        Ok(Self::new(inner))
+        Ok(Self::new(Inner::whole(Block::new(owner, allocate)?, None)))
     }
 
     /// A reference to all of a memory.
@@ -339,7 +335,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn is_cached(&self) -> bool {
-        self.block().allocation().memory_type().cached
+        self.block().allocation().memory_type().is_cached()
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`, or 64 for memory
@@ -347,7 +343,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.block().allocation().memory_type().atom
+        self.block().allocation().memory_type().atom()
     }
 
     /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.
@@ -436,7 +432,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.inner.uses().bound_stream()
+        self.inner.uses(Uses::bound_stream)
     }
 
     /// Waits for the bound stream and ends the binding: from then on the drop waits for the whole context, unless it
@@ -450,7 +446,7 @@ impl Memory {
     /// [`Error::Forked`]. The memory then remains bound.
     pub fn unbind_stream(&self) -> Result<()> {
         fork::check()?;
-        let waited_for = self.inner.uses();
+        let waited_for = self.inner.uses(Uses::clone);
         waited_for.synchronize()?;
         // Another thread may have bound the memory to another stream meanwhile.
         let before = self.inner.uses.lock().unbind(waited_for.bound_stream());
@@ -466,7 +462,7 @@ impl Memory {
     /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
         fork::check()?;
-        self.inner.uses().synchronize()
+        self.inner.uses(Uses::clone).synchronize()
     }
 
     /// Records that a stream, of any context, uses the memory. The release waits for the work that was submitted to the stream
@@ -493,18 +489,19 @@ impl Memory {
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
         let part = self.inner.part_of.as_ref().filter(|part| part.slot.is_some());
-        let is_unused = || !self.inner.exposed.load(Ordering::Relaxed) || self.inner.uses().is_unrecorded();
+        let is_unused = || !self.inner.exposed.load(Ordering::Relaxed) || self.inner.uses(Uses::is_unrecorded);
         part.is_some_and(|part| is_unused() && part.home.is_caching())
     }
 
     /// The device work that freeing the memory waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
-        self.inner.uses().policy()
+        self.inner.uses(Uses::policy)
     }
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for a failed copy of this crate that the
-    /// device may still be making. [`DropPolicy::WaitForContext`] holds from then on, for bound memory, too; with
+    /// device may still be making, and for what a stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) reused
+    /// memory of it. [`DropPolicy::WaitForContext`] holds from then on, for bound memory, too; with
     /// [`DropPolicy::WaitForStream`], the release waits as if nothing had been set.
     ///
     /// # Safety

@@ -38,7 +38,7 @@ pub enum DropPolicy {
 #[derive(Debug, Clone)]
 pub(crate) struct UsedStream {
     /// Live until the memory is freed, by the contracts of `bind_raw_stream` and `record_use`.
-    stream: StreamRef,
+    pub(crate) stream: StreamRef,
     /// Keeps the stream alive; `None` where the caller does.
     keeper: Option<Arc<CudaStream>>,
 }

@@ -145,14 +145,9 @@ impl Arena {
 
     /// Makes a new slot in the class's span that still has room, or in a new span.
     fn split(&mut self, class: usize) -> Option<Slot> {
-        if self.free_lists[class].splitting.is_none() && !self.open_span(class) {
-            if self.free_spans == 0 {
-                return None;
-            }
+        if self.free_lists[class].splitting.is_none() && !self.open_span(class) && self.free_spans > 0 {
             self.give_free_spans_back();
-            if !self.open_span(class) {
-                return None;
-            }
+            self.open_span(class);
         }
         let index = self.free_lists[class].splitting?;
         let span = self.spans[index as usize].as_mut().expect("a span lives while it is divided");
@@ -187,7 +182,7 @@ impl Arena {
         (SPAN_LEN / size).max(1) * size
     }
 
-    /// Opens a span in a block that has room. Returns false if none has.
+    /// Opens a span for a class's new slots in a block that has room. Returns false if none has.
     fn open_span(&mut self, class: usize) -> bool {
         let (size, len) = (self.classes.size(class), self.span_len(class));
         let mut room = |len| {
@@ -230,7 +225,6 @@ impl Arena {
         for slot in slots {
             let span = self.span(slot);
             let class = span.class;
-            span.slots[slot.index as usize] = Weak::new();
             span.free += 1;
             let is_free = span.is_free();
             self.free_spans += usize::from(is_free);
@@ -241,13 +235,6 @@ impl Arena {
 
     /// Keeps free slots until the device has finished with them; hands them back where nothing is kept.
     pub(super) fn keep(&mut self, waiting: Waiting) -> Result<(), Waiting> {
-        let slots = match &waiting {
-            Waiting::Events(fenced) => std::slice::from_ref(&fenced.slot),
-            Waiting::Context(slots) => slots,
-        };
-        for &slot in slots {
-            self.set_memory(slot, Weak::new());
-        }
         match waiting {
             waiting if !self.caching => return Err(waiting),
             Waiting::Events(fenced) => self.fenced.push_back(fenced),

@@ -21,10 +21,9 @@ use self::arena::{Arena, Evicted, Fenced, Taken, Waiting};
 use self::options::Classes;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
-use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Freed, Home, Inner, Part, Slot, Uses};
+use crate::memory::{Block, Freed, Home, Inner, Part, Slot, UsedStream, Uses};
 use crate::report::report;
 use crate::retire::{self, Fence};
 use crate::{DropPolicy, Error, Event, Memory, MemoryKind, Result, StreamRef, Vkgdr};
@@ -141,10 +140,9 @@ impl Pool {
     /// The errors of [`allocate`](Self::allocate) and of `cuStreamWaitEvent`, [`Error::ForeignStream`] when the stream does not
     /// belong to the pool's context, and [`Error::PerThreadStream`].
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<Memory> {
-        // SAFETY: live by the reference.
-        let memory = unsafe { self.open.0.allocate_for_stream(len, stream.cu_stream()) }?;
-        memory.bind_stream(stream)?;
-        Ok(memory)
+        fork::check()?;
+        let stream = UsedStream::shared(stream, self.open.0.context)?;
+        self.open.0.allocate_for_stream(len, stream)
     }
 
     /// [`allocate_on`](Self::allocate_on) for a stream that the caller keeps alive. Null is the legacy default stream
@@ -158,11 +156,9 @@ impl Pool {
     ///
     /// The contract of [`Memory::bind_raw_stream`].
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<Memory> {
-        // SAFETY: live by this method's contract.
-        let memory = unsafe { self.open.0.allocate_for_stream(len, stream) }?;
         // SAFETY: live for long enough by this method's contract.
-        unsafe { memory.bind_raw_stream(stream) }?;
-        Ok(memory)
+        let stream = unsafe { StreamRef::in_context(stream, self.open.0.context) }?;
+        self.open.0.allocate_for_stream(len, stream.into())
     }
 
     /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Does not wait for the
@@ -325,8 +321,7 @@ impl PoolInner {
             block => block,
         }?;
         let part = Part { home: self.clone(), slot: None };
-        let inner = Arc::new(Inner::new(Arc::new(block), (0, len), Some(part)));
-        inner.list();
+        let inner = Inner::whole(block, Some(part));
         let mut arena = self.arena();
         arena.used += 1;
         arena.used_bytes += len;
@@ -380,36 +375,35 @@ impl PoolInner {
         Block::in_context(self.context, || Allocation::new(&self.owner, len, self.kind))
     }
 
-    /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on; else
-    /// [`allocate`](Self::allocate)s.
-    ///
-    /// # Safety
-    ///
-    /// The stream must be live.
-    unsafe fn allocate_for_stream(self: &Arc<Self>, len: usize, stream: CUstream) -> Result<Memory> {
-        fork::check()?;
-        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream, class));
-        let Some((taken, events)) = found else { return self.allocate(len) };
+    /// Allocates memory that is bound to a stream of the pool's context.
+    fn allocate_for_stream(self: &Arc<Self>, len: usize, stream: UsedStream) -> Result<Memory> {
+        let memory = match self.reuse(len, stream.stream)? {
+            Some(memory) => memory,
+            None => self.allocate(len)?,
+        };
+        memory.inner().bind(stream)?;
+        Ok(memory)
+    }
+
+    /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on.
+    fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
+        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream.raw(), class));
+        let Some((taken, events)) = found else { return Ok(None) };
         // During the stream's capture, a wait for what came before would end that.
-        let order = || {
-            // SAFETY: live by this method's contract.
-            if self.context.run(|| unsafe { cuda()?.stream_is_capturing(stream) })? {
-                return Ok(false);
-            }
-            // SAFETY: live by this method's contract, and used only until this returns.
-            let stream = unsafe { StreamRef::in_context(stream, self.context) }?;
-            events.iter().try_for_each(|event| stream.wait(event)).map(|()| true)
+        let order = || match stream.is_capturing()? {
+            true => Ok(false),
+            false => events.iter().try_for_each(|event| stream.wait(event)).map(|()| true),
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep(Waiting::Events(Fenced { events, stream: stream.addr(), slot: taken.slot }));
-            return ordered.and_then(|_| self.allocate(len));
+            self.keep(Waiting::Events(Fenced { events, stream: stream.raw().addr(), slot: taken.slot }));
+            return ordered.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), taken, len);
         // The earlier user's work goes on.
         memory.expose();
         memory.inner().uses.lock().record_earlier_work();
-        Ok(memory)
+        Ok(Some(memory))
     }
 
     /// Keeps free slots until the device has finished with them: here, or in the GPU's queue, which then keeps the pool's state.
@@ -537,6 +531,7 @@ impl Home for PoolInner {
             drop(arena);
             return freed.release();
         };
+        arena.set_memory(slot, Weak::new());
         let Freed { block, uses, .. } = freed;
         let policy = uses.policy();
         // The arena has a reference as long as the block has a slot that is not free.
@@ -564,11 +559,7 @@ impl Home for PoolInner {
     }
 }
 
-/// Releases blocks that the arena has evicted, and logs a failure. Returns their bytes.
+/// Drops blocks that the arena has evicted, without its lock. Returns their bytes.
 fn release(evicted: Evicted) -> usize {
-    let bytes = evicted.iter().map(|block| block.allocation().len()).sum();
-    if let Err(error) = Block::release_all(evicted) {
-        report!(Warn, "releasing memory: {error}");
-    }
-    bytes
+    evicted.into_iter().map(|block| block.allocation().len()).sum()
 }

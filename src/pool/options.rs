@@ -103,7 +103,7 @@ impl PoolOptions {
         let classes = Classes::new(classes_per_doubling.ilog2(), alignment, largest);
         // The largest size class may be larger than the largest length.
         let largest_size = classes.size(classes.count() - 1);
-        Ok((classes, block_len.max(largest_size.next_multiple_of(alignment))))
+        Ok((classes, block_len.max(largest_size)))
     }
 }
 

@@ -110,17 +110,6 @@ impl StreamRef {
         }
     }
 
-    /// Whether the stream is being captured (`cuStreamIsCapturing`).
-    ///
-    /// # Errors
-    ///
-    /// The driver's errors, `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream during a capture that it would
-    /// take part in, and [`Error::Forked`].
-    pub fn is_capturing(&self) -> Result<bool> {
-        // SAFETY: live by the constructors' contract.
-        self.context.run(|| unsafe { cuda()?.stream_is_capturing(self.raw()) })
-    }
-
     /// Copies bytes, rows or slices.
     ///
     /// A single row (height and depth are 1) may start at any address, and its pitches are ignored. For several rows,

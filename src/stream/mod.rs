@@ -50,7 +50,7 @@ impl StreamRef {
     ///
     /// The stream must outlive the last use of this value and its clones.
     pub unsafe fn in_current_context(raw: CUstream) -> Result<Self> {
-        let context = Context::current()?;
+        let (context, _) = Context::current()?;
         // SAFETY: live by this function's contract.
         let found = unsafe { cuda()?.stream_context(raw) }?;
         Self::checked(raw, found, context)
@@ -95,6 +95,18 @@ impl StreamRef {
         self.context.run(|| unsafe { cuda()?.stream_synchronize(self.raw()) })
     }
 
+    /// Whether the stream is being captured (`cuStreamIsCapturing`).
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors, `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` for the legacy default stream during a capture that it would
+    /// take part in, and [`Error::Forked`].
+    #[doc(hidden)]
+    pub fn is_capturing(&self) -> Result<bool> {
+        // SAFETY: live by the constructors' contract.
+        self.context.run(|| unsafe { cuda()?.stream_is_capturing(self.raw()) })
+    }
+
     /// Records an event after all work that was submitted to the stream so far.
     ///
     /// # Errors
@@ -133,13 +145,14 @@ impl fmt::Debug for StreamRef {
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
 /// is destroyed: the destruction cannot always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
-    event: RawEvent,
+    /// Dropped by the drop alone, unless CUDA has destroyed it.
+    event: ManuallyDrop<RawEvent>,
     context: Context,
 }
 
 impl Event {
     pub(crate) fn new(event: RawEvent, context: Context) -> Self {
-        Self { event, context }
+        Self { event: ManuallyDrop::new(event), context }
     }
 
     /// Whether the event is complete. Does not wait.
@@ -179,14 +192,12 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let event = std::mem::take(&mut self.event);
         match self.context.try_enter() {
             // CUDA destroyed it with the context.
-            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
-                let _ = ManuallyDrop::new(event);
-            }
+            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {}
             // If the context cannot be entered, the driver destroys the event with any context current.
-            Ok(Entered::Current(_)) | Err(_) => drop(event),
+            // SAFETY: dropped only here, once.
+            Ok(Entered::Current(_)) | Err(_) => unsafe { ManuallyDrop::drop(&mut self.event) },
         }
     }
 }
