@@ -144,7 +144,6 @@ impl CopyEngines {
 
     /// Makes the context's engine unless it exists. Does nothing where engines are not kept, see [`engine`](Self::engine).
     pub(crate) fn prepare(&self, context: Context) -> Result<()> {
-        fork::check()?;
         if !context.has_unique_id() || self.is_prepared(context) {
             return Ok(());
         }

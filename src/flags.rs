@@ -22,14 +22,6 @@ bitflags::bitflags! {
     }
 }
 
-impl OpenFlags {
-    /// The flags, if every bit is known.
-    pub(crate) fn checked(self) -> Result<Self> {
-        let unknown = self.bits() & !Self::all().bits();
-        if unknown == 0 { Ok(self) } else { Err(Error::UnknownFlags { bits: unknown }) }
-    }
-}
-
 bitflags::bitflags! {
     /// How the CPU maps memory that others allocated ([`Memory::map_existing`](crate::Memory::map_existing)).
     ///
@@ -42,10 +34,8 @@ bitflags::bitflags! {
     }
 }
 
-impl MappingFlags {
-    /// The flags, if every bit is known.
-    pub(crate) fn checked(self) -> Result<Self> {
-        let unknown = self.bits() & !Self::all().bits();
-        if unknown == 0 { Ok(self) } else { Err(Error::UnknownFlags { bits: unknown }) }
-    }
+/// The flags, if every bit is known.
+pub(crate) fn checked<F: bitflags::Flags<Bits = u32>>(flags: F) -> Result<F> {
+    let unknown = flags.bits() & !F::all().bits();
+    if unknown == 0 { Ok(flags) } else { Err(Error::UnknownFlags { bits: unknown }) }
 }

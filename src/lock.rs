@@ -4,7 +4,7 @@
 //! own waits.
 #![forbid(unsafe_code)]
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -33,6 +33,20 @@ impl<T> Lock<T> {
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: PartialEq, V: Default> Lock<Vec<(K, Weak<V>)>> {
+    /// The value of a key: one, as long as anyone has it.
+    pub(crate) fn shared(&self, key: K) -> Arc<V> {
+        let mut values = self.lock();
+        values.retain(|(_, value)| value.strong_count() > 0);
+        let known = values.iter().find(|(of, _)| *of == key);
+        known.and_then(|(_, value)| value.upgrade()).unwrap_or_else(|| {
+            let value = Arc::default();
+            values.push((key, Arc::downgrade(&value)));
+            value
+        })
     }
 }
 

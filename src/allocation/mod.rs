@@ -324,7 +324,7 @@ impl Allocation {
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
     fn atoms(&self, offset: usize, len: usize) -> (u64, u64) {
-        let atom = self.memory_type.atom as u64;
+        let atom = self.memory_type.atom() as u64;
         let (start, end) = (offset as u64, (offset + len) as u64);
         let start = start - start % atom;
         (start, end.next_multiple_of(atom) - start)
@@ -332,6 +332,11 @@ impl Allocation {
 }
 
 impl Request<'_> {
+    /// The size, which is at most `isize::MAX`.
+    fn bytes(&self) -> usize {
+        usize::try_from(self.size).expect("usize has 64 bits")
+    }
+
     #[inline(never)]
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
@@ -342,7 +347,6 @@ impl Request<'_> {
         let counted = counted.ok_or_else(|| {
             Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
         })?;
-        let size = || usize::try_from(self.size).expect("usize has 64 bits");
         let (host_ptr, device_ptr, stages) = match source {
             Source::Vulkan => {
                 let (memory, cuda, host_ptr) = self.share().map_err(|error| self.explained(error))?;
@@ -354,12 +358,12 @@ impl Request<'_> {
                 (Some(pages.start()), pages.device_ptr()?, Stages::Registered { pages, file })
             }
             Source::Cuda => {
-                let cuda = CudaMemory::allocate(size())?;
+                let cuda = CudaMemory::allocate(self.bytes())?;
                 (None, cuda.pointer(), Stages::Cuda(cuda))
             }
             Source::DmaBuf => {
-                let cuda = CudaMemory::allocate(size())?;
-                let range = ExistingRange::map(owner.device(), cuda.pointer(), size(), false)?;
+                let cuda = CudaMemory::allocate(self.bytes())?;
+                let range = ExistingRange::map(owner.device(), cuda.pointer(), self.bytes(), false)?;
                 (Some(range.host_ptr()), cuda.pointer(), Stages::CudaMapped { range, cuda })
             }
         };
@@ -416,9 +420,7 @@ impl Request<'_> {
 
     /// The file of registered pages, and their bytes: the size in whole pages.
     fn memory_file(&self) -> Result<(OwnedFd, usize)> {
-        let size = usize::try_from(self.size).ok();
-        let len = size.and_then(|size| size.checked_next_multiple_of(os::page_size()));
-        let len = len.ok_or(Error::System { operation: "mmap", code: libc::ENOMEM })?;
+        let len = self.bytes().next_multiple_of(os::page_size());
         let Of::Exported(exported) = self.of else { return Ok((os::memory_file(len)?, len)) };
         // The file's size is sealed: every page of the mapping exists.
         let FileType::Regular(size) = os::file_type(&exported.fd)? else { unreachable!("a memory file is regular") };
@@ -442,7 +444,7 @@ impl Request<'_> {
         let mut shortage = Error::shortage(Some(operation), code, kind, len as u64, memory_type.info.heap_size);
         let is_placement = call == Call::AllocateMemory && code == vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
         // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
-        let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.cached;
+        let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.is_cached();
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
         if matches!(self.of, Of::Memory)
             && is_bar
@@ -580,7 +582,7 @@ mod tests {
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
         let of = |len, granularity| {
             let source = Source::Vulkan;
-            let memory_type = MemoryType { source, info, coherent: true, cached: false, atom: 1, granularity };
+            let memory_type = MemoryType { source, info, coherent: true, granularity };
             padded_size(len, MemoryKind::Mapped, memory_type)
         };
         for (len, atom, size) in [

@@ -80,7 +80,7 @@ impl VulkanGpu {
 
     pub(crate) fn new(device: Device) -> Self {
         let memory = device.instance.memory_properties(&device.physical);
-        let queue = queue_of(device.handle());
+        let queue = QUEUES.shared(device.handle());
         let (dedicated_types, refused_types) = (AtomicU32::new(0), AtomicU32::new(0));
         Self { device, memory, dedicated_types, refused_types, queue }
     }
@@ -159,19 +159,9 @@ fn among(
     Err(Error::NoMatchingDevice { device, uuid, found })
 }
 
-/// The mutex for the queue of a Vulkan device. A program may open handles on its device more than once, and on that of this
+/// The mutexes for the queues of Vulkan devices. A program may open handles on its device more than once, and on that of this
 /// crate.
-fn queue_of(device: vk::Device) -> Arc<Mutex<()>> {
-    static QUEUES: Lock<Vec<(vk::Device, Weak<Mutex<()>>)>> = Lock::new(Vec::new());
-    let mut queues = QUEUES.lock();
-    queues.retain(|(_, queue)| queue.strong_count() > 0);
-    let known = queues.iter().find(|(of, _)| *of == device);
-    known.and_then(|(_, queue)| queue.upgrade()).unwrap_or_else(|| {
-        let queue = Arc::default();
-        queues.push((device, Arc::downgrade(&queue)));
-        queue
-    })
-}
+static QUEUES: Lock<Vec<(vk::Device, Weak<Mutex<()>>)>> = Lock::new(Vec::new());
 
 /// Every GPU that was opened. No driver is called under this lock.
 static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());

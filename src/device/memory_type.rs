@@ -46,10 +46,6 @@ pub(crate) struct MemoryType {
     pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
-    /// Whether the CPU caches this memory. If not, its stores are write-combined.
-    pub(crate) cached: bool,
-    /// The granularity of flushes in bytes: 1 where the memory is coherent.
-    pub(crate) atom: usize,
     /// The granularity of sizes in bytes: an atom, also where memory is coherent, so that an importer knows the size of
     /// memory without knowing the flags of the exporter's handle.
     pub(crate) granularity: usize,
@@ -63,6 +59,16 @@ pub(crate) struct MemoryType {
 pub(crate) const LINE: usize = 64;
 
 impl MemoryType {
+    /// Whether the CPU caches this memory. If not, its stores are write-combined.
+    pub(crate) const fn is_cached(&self) -> bool {
+        self.info.flags.contains(Property::HOST_CACHED)
+    }
+
+    /// The granularity of flushes in bytes.
+    pub(crate) const fn atom(&self) -> usize {
+        if self.coherent { 1 } else { self.granularity }
+    }
+
     /// The type of host memory without Vulkan: pages of the system's `size` bytes of memory. The CPU caches them, and the
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
@@ -73,13 +79,10 @@ impl MemoryType {
     /// A type of the system's or the device's `heap_size` bytes of memory, which both sides see coherently.
     pub(super) fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
         let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
-        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
         Self {
             source,
             info: MemoryTypeInfo { index, heap, heap_size, flags: properties },
-            coherent,
-            cached: properties.contains(Property::HOST_CACHED),
-            atom: if coherent { 1 } else { LINE },
+            coherent: !flags.contains(OpenFlags::FORCE_NON_COHERENT),
             granularity: LINE,
         }
     }
@@ -143,7 +146,7 @@ pub(super) fn at(
         (false, false) => return None,
     };
     let is_missing = flags.contains(OpenFlags::REQUIRE_COHERENT) && !info.flags.contains(Property::HOST_COHERENT);
-    if kind.has_host_view() && is_missing { None } else { Some((kind, describe(info, atom, kind, flags)?)) }
+    if kind.has_host_view() && is_missing { None } else { Some((kind, describe(info, atom, kind, flags))) }
 }
 
 /// The best memory type for a kind, the first among equals: Vulkan orders types by preference
@@ -157,25 +160,18 @@ pub(super) fn choose(
     let required = required(kind, flags);
     let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
     let info = list(memory).filter(|t| fits(t.flags)).min_by_key(|t| shortcomings(kind, t.flags))?;
-    describe(info, atom, kind, flags)
+    Some(describe(info, atom, kind, flags))
 }
 
 /// A type of Vulkan's list as a handle uses it for a kind.
-fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
+fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags) -> MemoryType {
     let coherent = match kind {
         // Without a host view there is no second view to be incoherent with.
         MemoryKind::Device => true,
         _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };
-    let granularity = usize::try_from(atom).ok()?;
-    Some(MemoryType {
-        source: Source::Vulkan,
-        info,
-        coherent,
-        cached: info.flags.contains(Property::HOST_CACHED),
-        atom: if coherent { 1 } else { granularity },
-        granularity,
-    })
+    let granularity = usize::try_from(atom).expect("usize has 64 bits");
+    MemoryType { source: Source::Vulkan, info, coherent, granularity }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
-use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses};
+use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses, flags};
 use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{LINE, MemoryType, Source};
@@ -350,7 +350,10 @@ impl Vkgdr {
 
     /// Fails unless the current context belongs to this handle's device.
     pub(crate) fn check_current_context(&self) -> Result<()> {
-        let current = cuda()?.context_device()?;
+        self.check_device(cuda()?.context_device()?)
+    }
+
+    fn check_device(&self, current: CUdevice) -> Result<()> {
         let expected = self.handle.device;
         if current == expected { Ok(()) } else { Err(Error::WrongDevice { current, expected }) }
     }
@@ -360,14 +363,14 @@ impl Vkgdr {
         // Before the lock, which in a forked child may be held for ever by a thread of the parent.
         fork::check()?;
         let last = *self.handle.last_context.lock();
-        // One driver call instead of three if the context is the last one.
+        // One driver call instead of several if the context is the last one.
         if let Some(last) = last
             && last.is_current()?
         {
             return Ok(last);
         }
-        let context = Context::current()?;
-        self.check_current_context()?;
+        let (context, device) = Context::current()?;
+        self.check_device(device)?;
         if context.primary_device().is_some() && self.handle.kept.get().is_none() {
             // Its other owners may release it while memory of this handle is in it. Another thread may do the same.
             let _ = self.handle.kept.set(PrimaryContext::retain(self.device())?);
@@ -441,7 +444,7 @@ impl fmt::Debug for Vkgdr {
 
 /// The GPU of a CUDA device, or of that of the current context if the flags say so, with its number and its Vulkan device.
 fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, Result<VulkanRef>)> {
-    let flags = flags.checked()?;
+    let flags = flags::checked(flags)?;
     let cuda = started()?;
     let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
     let (gpu, vulkan) = Gpu::find(device, cuda.device_uuid(device)?)?;

@@ -26,8 +26,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context that is current on this thread; `CUDA_ERROR_INVALID_CONTEXT` when there is none.
-    pub(crate) fn current() -> Result<Self> {
+    /// The context that is current on this thread, and its device; `CUDA_ERROR_INVALID_CONTEXT` when there is none.
+    pub(crate) fn current() -> Result<(Self, CUdevice)> {
         let cuda = cuda()?;
         let raw = cuda.context_current()?;
         // Fails with the driver's own error where no context is current.
@@ -36,7 +36,7 @@ impl Context {
         // An active primary context has other references: the one that is released here is not the last.
         let is_primary =
             cuda.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context.raw == Handle(raw);
-        Ok(Self { raw: Handle(raw), id, primary: is_primary.then_some(device) })
+        Ok((Self { raw: Handle(raw), id, primary: is_primary.then_some(device) }, device))
     }
 
     pub(crate) const fn raw(self) -> CUcontext {

@@ -81,7 +81,7 @@ pub(crate) struct Sharing {
     pub(crate) exports_imports: bool,
 }
 
-/// How a buffer's memory can be shared.
+/// The usage of the buffers that memory is dedicated to.
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 

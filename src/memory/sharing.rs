@@ -162,7 +162,7 @@ impl Memory {
         len: usize,
         flags: crate::MappingFlags,
     ) -> Result<Self> {
-        let pcie = flags.checked()?.contains(crate::MappingFlags::FORCE_PCIE);
+        let pcie = crate::flags::checked(flags)?.contains(crate::MappingFlags::FORCE_PCIE);
         Self::map_pages(owner, device_ptr, len, pcie)
     }
 

@@ -85,18 +85,8 @@ pub struct Ring {
 /// including those of other rings, which end only when those rings are dropped.
 type Dropped = Lock<Vec<Memory>>;
 
-/// That of a context, as long as it has rings.
-fn dropped_of(context: Context) -> Arc<Dropped> {
-    static OF_CONTEXTS: Lock<Vec<(Context, Weak<Dropped>)>> = Lock::new(Vec::new());
-    let mut contexts = OF_CONTEXTS.lock();
-    if let Some(dropped) = contexts.iter().filter(|(of, _)| *of == context).find_map(|(_, dropped)| dropped.upgrade()) {
-        return dropped;
-    }
-    contexts.retain(|(_, dropped)| dropped.strong_count() > 0);
-    let dropped = Arc::default();
-    contexts.push((context, Arc::downgrade(&dropped)));
-    dropped
-}
+/// Those of the contexts that have rings.
+static DROPPED: Lock<Vec<(Context, Weak<Dropped>)>> = Lock::new(Vec::new());
 
 /// The statistics of a [`Ring`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,7 +170,7 @@ impl Ring {
             producer: Lock::new(Producer::new(sending, message_bytes, messages)),
             consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
             max_message: messages,
-            dropped: dropped_of(device.block().context()),
+            dropped: DROPPED.shared(device.block().context()),
             device,
             host,
         })

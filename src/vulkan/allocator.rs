@@ -101,7 +101,7 @@ impl Drop for Open {
             return;
         }
         let (idle, report) = self.0.state.lock().close();
-        release(idle);
+        drop(idle);
         let AllocatorReport { allocations, total_allocated_bytes: bytes, .. } = report;
         if !allocations.is_empty() {
             let count = allocations.len();
@@ -293,7 +293,7 @@ impl AllocatorInner {
         loop {
             desc.requirements.memory_type_bits = types & !failed;
             let (allocated, freed) = self.state.lock().allocate(&desc, offer.take());
-            release(freed);
+            drop(freed);
             let (error, request) = match allocated {
                 Ok(place) => return Ok(self.memory_at(place, len, refused)),
                 Err(refused) => refused,
@@ -446,10 +446,4 @@ fn checked_len(size: u64, location: MemoryLocation) -> Result<usize> {
 
 fn suballocation(error: AllocationError) -> Error {
     Error::Suballocation { reason: error.to_string() }
-}
-
-fn release(blocks: Vec<Arc<Block>>) {
-    if let Err(error) = Block::release_all(blocks) {
-        report!(Warn, "releasing memory: {error}");
-    }
 }

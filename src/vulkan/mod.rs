@@ -14,7 +14,7 @@
 //! on the CPU, or by a semaphore. The CPU's own accesses need the flush and invalidate of [`Memory`], as with CUDA.
 //!
 //! This module needs the crate's feature `vulkan`, which is on by default.
-#![expect(unsafe_code, reason = "asks a device for its queue, and uses one that the caller keeps alive")]
+#![expect(unsafe_code, reason = "uses a device that the caller keeps alive")]
 
 mod allocator;
 mod resources;
@@ -31,7 +31,7 @@ use crate::driver::context::PrimaryContext;
 use crate::driver::cuda::{cuda, started};
 use crate::driver::fork;
 use crate::driver::vulkan::Device;
-use crate::{Error, Memory, OpenFlags, Result, Vkgdr};
+use crate::{Error, Memory, OpenFlags, Result, Vkgdr, flags};
 
 pub use allocator::{Allocator, AllocatorOptions};
 pub use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme};
@@ -93,12 +93,10 @@ impl Vkgdr {
     /// Those of [`vulkan_handles`](Self::vulkan_handles).
     pub fn with_vulkan_queue<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Result<T> {
         let vulkan = self.vulkan()?;
-        let Handles { device, queue_family, .. } = self.vulkan_handles()?;
+        fork::check()?;
         // No `Lock`: the program's code may do everything meanwhile, also what logs.
         let _turn = vulkan.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the device was made with queue 0 of this family: by this crate, or by the contract of `open_on`.
-        let queue = unsafe { device.get_device_queue(queue_family, 0) };
-        Ok(work(queue))
+        Ok(work(vulkan.device().queue()))
     }
 
     /// Opens a GPU on a Vulkan device that the program made, instead of the one that this crate shares in the process.
@@ -144,7 +142,7 @@ impl Vkgdr {
     /// # }
     /// ```
     pub unsafe fn open_on(handles: &Handles, flags: OpenFlags) -> Result<Self> {
-        let flags = flags.checked()?;
+        let flags = flags::checked(flags)?;
         let cuda = started()?;
         // SAFETY: by this function's contract.
         let program = unsafe { Device::adopt(handles) }?;

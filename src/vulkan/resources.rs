@@ -88,7 +88,6 @@ impl Drop for Resource {
 pub struct Buffer {
     // Destroyed before its memory is freed.
     resource: Resource,
-    handle: vk::Buffer,
     memory: Memory,
     allocator: Arc<AllocatorInner>,
 }
@@ -100,7 +99,6 @@ pub struct Buffer {
 pub struct Image {
     // Destroyed before its memory is freed.
     resource: Resource,
-    handle: vk::Image,
     /// Mipmap levels and array layers; 0 where Vulkan defines no layout of the pixels.
     extent: (u32, u32),
     memory: Memory,
@@ -114,7 +112,8 @@ macro_rules! with_memory {
             /// Vulkan's handle, valid while this value lives.
             #[must_use]
             pub const fn handle(&self) -> $handle {
-                self.handle
+                let DedicatedTo::$type(handle) = self.resource.handle else { unreachable!() };
+                handle
             }
 
             /// Gives it a name in the allocator's [`report`](super::Allocator::report).
@@ -157,7 +156,7 @@ macro_rules! with_memory {
         impl fmt::Debug for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($type))
-                    .field("handle", &self.handle)
+                    .field("handle", &self.handle())
                     .field("memory", &self.memory)
                     .finish_non_exhaustive()
             }
@@ -170,8 +169,7 @@ with_memory!(Image, vk::Image);
 
 impl Buffer {
     pub(super) fn new(resource: Resource, memory: Memory, allocator: Arc<AllocatorInner>) -> Self {
-        let DedicatedTo::Buffer(handle) = resource.handle else { unreachable!("made by `Resource::buffer`") };
-        Self { resource, handle, memory, allocator }
+        Self { resource, memory, allocator }
     }
 }
 
@@ -182,10 +180,9 @@ impl Image {
         memory: Memory,
         allocator: Arc<AllocatorInner>,
     ) -> Self {
-        let DedicatedTo::Image(handle) = resource.handle else { unreachable!("made by `Resource::image`") };
         let has_layout = resource.is_linear && has_one_color_plane(info.format);
         let extent = if has_layout { (info.mip_levels, info.array_layers) } else { (0, 0) };
-        Self { resource, handle, extent, memory, allocator }
+        Self { resource, extent, memory, allocator }
     }
 
     /// Where the pixels of a mipmap level and an array layer lie in the memory; `None` for optimal tiling, for formats other than
@@ -198,7 +195,7 @@ impl Image {
         }
         let of = vk::ImageSubresource { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level, array_layer };
         // SAFETY: a live image with linear tiling, and one of its subresources.
-        Some(unsafe { self.resource.gpu.device().image_layout(self.handle, of) })
+        Some(unsafe { self.resource.gpu.device().image_layout(self.handle(), of) })
     }
 }
 

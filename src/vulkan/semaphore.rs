@@ -213,9 +213,7 @@ impl Semaphore {
     fn within(&self, stream: &StreamRef, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
         fork::check()?;
         let context = self.external.context;
-        if stream.context() != context.raw() {
-            return Err(Error::ForeignStream);
-        }
+        StreamRef::checked(stream.raw(), stream.context(), context)?;
         context.run(|| work(cuda()?))
     }
 }

@@ -343,10 +343,7 @@ impl Device {
 
     fn timelines(&self) -> Result<&Timelines> {
         fork::check()?;
-        self.timelines.as_ref().ok_or_else(|| {
-            let (device, extension) = (self.physical.name.clone(), "VK_KHR_external_semaphore_fd");
-            Error::Extension { device, extension }
-        })
+        Ok(self.timelines.as_ref().expect("`shares_semaphores` was asked before the semaphore was made"))
     }
 
     /// Creates a timeline semaphore that can be exported.
@@ -550,6 +547,12 @@ impl Device {
         // Functionality").
         let has_budget = instance.extensions(&physical)?(ash::ext::memory_budget::NAME);
         Ok(Self::new(instance, device, physical, queue_family, has_budget))
+    }
+
+    /// Queue 0 of the device's family.
+    pub(crate) fn queue(&self) -> vk::Queue {
+        // SAFETY: the device was made with this queue: by this crate, or by the contract of `Vkgdr::open_on`.
+        unsafe { self.raw.get_device_queue(self.queue_family, 0) }
     }
 
     /// The handles of the device.
