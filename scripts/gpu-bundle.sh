@@ -81,7 +81,7 @@ grep -q '"./libVkLayer' "$programs/layers/VkLayer_khronos_validation.json" || di
 
 # The files that tests and examples read. nextest starts each test in its package's folder, relative to which they are found.
 cp --parents Cargo.toml README.md .cargo/config.toml .config/nextest.toml "$programs/workspace"
-find examples sim/run sim/test-layers.sh tests benches ffi/python/tests ffi/python/pyproject.toml -type f ! -name '*.rs' \
+find examples sim/run sim/test-layers.sh tests cli/src ffi/python/tests ffi/python/pyproject.toml -type f ! -name '*.rs' \
     ! -name '*.pyc' ! -path 'tests/gpu/*' -exec cp --parents -t "$programs/workspace" {} +
 cp tests/gpu/*.sh "$new"
 tar -C "$programs" --owner=0 --group=0 -I 'gzip -9' -cf "$new/programs.tar.gz" .
