@@ -31,6 +31,12 @@ impl<'a> Words<'a> {
         Ok(Self { first: allocation.map()?.cast(), count: len / 4, owner: PhantomData })
     }
 
+    /// The first `len` bytes from a page's start on; `pages` must have a page more.
+    pub(crate) fn whole_pages(pages: &'a mut [u32], len: usize) -> Self {
+        let start = pages.as_ptr().align_offset(4096);
+        Self { first: pages[start..].as_mut_ptr(), count: len / 4, owner: PhantomData }
+    }
+
     pub(crate) const fn as_ptr(&self) -> *mut u8 {
         self.first.cast()
     }

@@ -86,6 +86,11 @@ impl Module {
         Ok(Kernel { function })
     }
 
+    /// No kernel of it may be launched afterwards.
+    pub(crate) fn unload(self) -> Answer<()> {
+        call!("cuModuleUnload", (CUmodule), (self.0))
+    }
+
     /// Whether the driver loads kernels when they are first used, by `cuModuleGetLoadingMode`.
     pub(crate) fn loading() -> Answer<&'static str> {
         let mut mode: c_int = 0;

@@ -22,6 +22,8 @@ pub(super) const CALLS: &[&str] = &[
     "cuStreamCreate",
     "cuModuleLoadData",
     "cuModuleGetFunction",
+    "cuModuleUnload",
+    "cuModuleUnload of the kernel's",
     "a first launch on another stream",
     "vkAllocateMemory",
     "cuImportExternalMemory",
@@ -55,6 +57,14 @@ pub(super) fn waits(probe: &Probe, call: &str) -> Answer<String> {
         "cuModuleGetFunction" => {
             let module = Module::load()?;
             behind(&stream, &kernel, || module.function("copy"))
+        }
+        "cuModuleUnload" => {
+            let module = Module::load()?;
+            behind(&stream, &kernel, || module.unload())
+        }
+        "cuModuleUnload of the kernel's" => {
+            let module = Module::load()?;
+            behind(&stream, &module.function("spin")?, || module.unload())
         }
         "a first launch on another stream" => {
             let (first, other) = (Module::load()?.function("copy")?, Stream::new()?);

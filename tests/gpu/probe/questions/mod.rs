@@ -12,6 +12,7 @@ mod ordering;
 mod pointers;
 mod registration;
 mod returns;
+mod sharing;
 mod speed;
 
 use std::time::{Duration, Instant};
@@ -87,13 +88,15 @@ const WITHOUT_LOADER: &[(&str, &str)] = &[("VK_DRIVER_FILES", NO_FILE), ("VK_ICD
 /// A file that cannot exist.
 const NO_FILE: &str = "/dev/null/icd.json";
 
-pub(crate) const ALL: [Question; 39] = [
+pub(crate) const ALL: [Question; 41] = [
     once("M10", "UUIDs of CUDA and Vulkan", device::uuids),
     once("D1", "Vulkan memory types and heaps", device::memory_types),
     each("M5", "import of each kind", KINDS, import::kinds),
     each("M5e", "import without the Vulkan loader", &["mapped"], import::kinds).within(WITHOUT_LOADER),
     each("M5t", "import of Vulkan memory type", import::TYPES, import::types),
     each("M1", "pointer attributes", pointers::MEMORY, pointers::attributes),
+    each("H1", "system memory that both sides store into", sharing::HOST_MEMORY, sharing::host_memory),
+    each("I6", "Vulkan's import of its own export", sharing::IMPORTS, sharing::vulkan_imports),
     each("M3", "cuMemHostRegister of host_ptr", registration::REGISTRATIONS, registration::register),
     each("B1", "the CPU's mapping of a dma-buf", dma_buf::EXPORTS, dma_buf::mapping),
     each("M7", "does freeing wait for a kernel", ordering::FREED, ordering::free_waits),
