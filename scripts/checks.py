@@ -101,9 +101,8 @@ CI = {
 
 # What another profile changes, as test binaries of the crate or modules of them.
 PROFILES = {
-    "rebar": "memory::access memory::conformance memory::map memory::memory copy::routines copy::engine copy::policy",
+    "rebar": "memory copy::routines copy::engine copy::policy interop vulkan",
     "bar256": "memory::cycles failures pool",
-    "host-import-refused": "memory device failures pool stream copy::engine copy::policy interop vulkan sequences",
     "needs-dedicated": """failures::allocate failures::release
         memory::conformance memory::export memory::memory vulkan sequences""",
     "two-gpus-swapped": "device stream interop memory::contexts copy::engine pool::pool",
@@ -112,8 +111,6 @@ PROFILES = {
     "no-bar": "failures",
     "no-vulkan": "sequences failures ring",
     "dma-buf-no-vulkan": "sequences",
-    "no-export-of-imports": "memory::conformance memory::export sequences",
-    "pointer-type-host": "interop copy::pinned",
 }
 CRATE = f"{TESTS} --package vkgdr --tests"
 LIBRARIES = f"{CRATE}\n{TESTS} --package vkgdr-c --tests"

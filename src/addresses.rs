@@ -1,7 +1,7 @@
 //! The addresses of this crate's live allocations in this process.
 //!
-//! They distinguish memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver may report
-//! imported system memory as the host's. [`memory_of`](crate::memory_of) finds memory by them.
+//! They distinguish memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver reports
+//! registered pages as the host's. [`memory_of`](crate::memory_of) finds memory by them.
 //!
 //! Not for forked children, where a thread of the parent may hold the lock for ever.
 #![forbid(unsafe_code)]

@@ -446,15 +446,6 @@ impl Error {
             if CudaCode::REFUSAL.contains(&code.value()))
     }
 
-    /// Whether a driver refuses to share Vulkan's memory or has no free descriptor, which it says by the same code.
-    pub(crate) fn may_be_refusal(&self) -> bool {
-        match self {
-            Self::Vulkan { call: Call::ExportMemory, code, .. } => *code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
-            Self::Cuda { call: Call::ImportMemory, code, .. } => code.value() == CudaCode::OPERATING_SYSTEM,
-            _ => false,
-        }
-    }
-
     /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
     pub(crate) fn asks_for_dedicated(&self) -> bool {
         let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];

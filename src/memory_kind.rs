@@ -26,10 +26,8 @@ pub enum MemoryKind {
     Mapped,
     /// Cached system memory that the GPU accesses over PCIe.
     ///
-    /// Vulkan allocates it, unless a driver refuses to share Vulkan's host memory with CUDA, Vulkan is missing, or Vulkan has no
-    /// such type. Then it consists of pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`),
-    /// for all allocations of the GPU after the first refusal. [`export_fd`](crate::Memory::export_fd) shares both. A
-    /// registered page may have the same host and device address.
+    /// It consists of pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`), and needs no Vulkan.
+    /// [`export_fd`](crate::Memory::export_fd) shares the file. A page may have the same host and device address.
     Host,
     /// Video memory without a host view.
     Device,

@@ -110,26 +110,16 @@ impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
     /// When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says,
-    /// and tries once more. Where a driver refuses to share Vulkan's host memory, this and every later allocation of host memory
-    /// is of registered pages. Where its code may also mean something else, this one alone is. Mapped memory for which
-    /// Vulkan has no room is CUDA's, where the CPU can map that.
+    /// and tries once more. Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
         let made = Self::make(owner, len, kind, memory_type, Of::Memory);
         match made {
-            Err(error) if memory_type.source == Source::Vulkan => match kind {
-                MemoryKind::Host if error.is_refusal() || error.may_be_refusal() && !os::descriptors_are_short() => {
-                    let made = Self::make(owner, len, kind, owner.registered_memory_type(), Of::Memory)?;
-                    if error.is_refusal() && owner.gpu().register_host() {
-                        report!(Info, "host memory of {} is registered pages from now on: {error}", owner.name());
-                    }
-                    Ok(made)
-                }
-                MemoryKind::Mapped if matches!(error, Error::Allocation { .. }) => {
-                    Self::allocate_exportable(owner, len, kind).map_err(|_| error)
-                }
-                _ => Err(error),
-            },
+            Err(error @ Error::Allocation { .. })
+                if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
+            {
+                Self::allocate_exportable(owner, len, kind).map_err(|_| error)
+            }
             made => made,
         }
     }
@@ -355,7 +345,7 @@ impl Request<'_> {
             Source::RegisteredPages => {
                 let (file, len) = self.memory_file()?;
                 let pages = LockedPages::map_file(file.as_fd(), len)?;
-                (Some(pages.start()), pages.device_ptr()?, Stages::Registered { pages, file })
+                (Some(pages.start()), pages.device_ptr(), Stages::Registered { pages, file })
             }
             Source::Cuda => {
                 let cuda = CudaMemory::allocate(self.bytes())?;
@@ -369,7 +359,7 @@ impl Request<'_> {
         };
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
         let host_ptr = Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr));
-        let is_registered = source == Source::RegisteredPages;
+        let is_registered = kind == MemoryKind::Host && memory_type.is_system_memory();
         let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
         Ok(Allocation {
             addresses: Some(addresses),
@@ -399,7 +389,7 @@ impl Request<'_> {
             Of::Resources(block) => Some(block.dedicated_to.is_some()),
         };
         // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
-        let dedicated = decided.unwrap_or_else(|| gpu.device().sharing().dedicated_only || gpu.is_dedicated(index));
+        let dedicated = decided.unwrap_or_else(|| gpu.device().dedicated_only() || gpu.is_dedicated(index));
         let refusal = match share(dedicated) {
             Err(error) if !dedicated && decided.is_none() && error.asks_for_dedicated() => error,
             result => return result,

@@ -10,8 +10,7 @@ use super::{Of, Request};
 use crate::device::gpu::VulkanRef;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
-use crate::driver::vulkan::{DedicatedTo, Device};
-use crate::report::report;
+use crate::driver::vulkan::DedicatedTo;
 use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
@@ -44,29 +43,13 @@ impl Exported {
         os::is_memory_file(self.fd.as_fd())
     }
 
-    /// Imports the memory as another memory object of `size` bytes, which can be exported again. Where the driver cannot export
-    /// it again, a duplicate of the descriptor is returned, too.
-    fn import(
-        &self,
-        device: &Device,
-        size: u64,
-        import: impl Fn(bool) -> Result<vk::DeviceMemory>,
-    ) -> Result<(vk::DeviceMemory, Option<OwnedFd>)> {
+    /// A duplicate of the descriptor, to import as memory of `size` bytes.
+    fn duplicate(&self, size: u64) -> Result<OwnedFd> {
         if self.layout.is_some_and(|layout| layout.size != size) {
             // A buffer of this length requires another size here than in the exporter: not the same driver.
             return Err(Error::vulkan("vkAllocateMemory", vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
         }
-        if device.sharing().exports_imports {
-            match import(true) {
-                // Not to be exported again, or the descriptor is wrong, which the next import tells.
-                Err(error @ Error::Vulkan { code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, .. }) => {
-                    report!(Debug, "imported memory to export: {error}");
-                }
-                result => return Ok((result?, None)),
-            }
-        }
-        let kept = os::duplicate(&self.fd)?;
-        Ok((import(false)?, Some(kept)))
+        os::duplicate(&self.fd)
     }
 }
 
@@ -80,7 +63,7 @@ pub(super) struct VulkanMemory {
     size: u64,
     /// The buffer that was made for the memory. Destroyed after the memory.
     buffer: Option<DedicatedBuffer>,
-    /// The descriptor of imported memory that the driver does not export.
+    /// The descriptor of imported memory, which the driver does not export again.
     imported: Option<OwnedFd>,
     gpu: VulkanRef,
 }
@@ -103,24 +86,23 @@ impl VulkanMemory {
         // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
         // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
         // by the contract of `Exported::new`.
-        let allocate = |fd, export| unsafe { device.allocate_memory(index, size, to, flags, fd, export) };
-        let (handle, imported) = match request.of {
-            Of::Exported(exported) => {
-                exported.import(device, size, |export| allocate(Some(exported.fd.as_fd()), export))?
-            }
-            Of::Memory | Of::Resources(_) => (allocate(None, true)?, None),
+        let allocate = |fd| unsafe { device.allocate_memory(index, size, to, flags, fd) };
+        let imported = match request.of {
+            Of::Exported(exported) => Some(exported.duplicate(size)?),
+            Of::Memory | Of::Resources(_) => None,
         };
+        let handle = allocate(imported.as_ref().map(AsFd::as_fd))?;
         let memory = Self { handle, size, buffer, imported, gpu: gpu.clone() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
         let host_ptr = request.kind.has_host_view().then(map).transpose()?;
-        let fd = match request.of {
-            // A driver need not export imported memory.
-            Of::Exported(exported) => os::duplicate(&exported.fd),
-            Of::Memory | Of::Resources(_) => memory.export(),
+        let len = usize::try_from(size).expect("usize has 64 bits");
+        let cuda = match host_ptr {
+            // SAFETY: the pages are mapped until the memory is freed, before which the registration ends.
+            Some(host_ptr) if request.memory_type.is_system_memory() => unsafe { CudaMemory::register(host_ptr, len) },
+            // SAFETY: the descriptor is of this memory object.
+            _ => unsafe { CudaMemory::import(memory.export()?, size, to.is_some()) },
         }?;
-        // SAFETY: the descriptor is of this memory object.
-        let cuda = unsafe { CudaMemory::import(fd, size, to.is_some()) }?;
         Ok((memory, cuda, host_ptr))
     }
 

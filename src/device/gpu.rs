@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
@@ -29,8 +29,6 @@ pub(crate) struct Gpu {
     pub(super) name: String,
     /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
     vulkan: Lock<Option<Result<VulkanRef>>>,
-    /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
-    registers_host: AtomicBool,
     /// The results of trial allocations, by kind and by source and index of the memory type.
     trials: Lock<Vec<(Trial, Result<()>)>>,
     retired: RetireQueue,
@@ -208,7 +206,6 @@ impl Gpu {
             uuid,
             name: cuda()?.device_name(device)?,
             vulkan: Lock::default(),
-            registers_host: AtomicBool::new(false),
             trials: Lock::default(),
             retired: RetireQueue::default(),
             live_allocations: Arc::default(),
@@ -221,17 +218,6 @@ impl Gpu {
             gpus.push(gpu);
             gpu
         }))
-    }
-
-    /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
-    #[inline]
-    pub(super) fn registers_host(&self) -> bool {
-        self.registers_host.load(Ordering::Relaxed)
-    }
-
-    /// Makes host memory registered pages from now on. Returns true if it was Vulkan's until now.
-    pub(crate) fn register_host(&self) -> bool {
-        !self.registers_host.swap(true, Ordering::Relaxed)
     }
 
     /// The result of an earlier trial of a memory type for a kind, if any.

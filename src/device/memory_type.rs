@@ -34,7 +34,7 @@ pub struct MemoryTypeInfo {
 }
 
 impl MemoryTypeInfo {
-    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and
+    /// The index of memory that does not come from Vulkan: host memory, and
     /// memory that CUDA allocates.
     pub const OUTSIDE_VULKAN: u32 = u32::MAX;
 }
@@ -64,12 +64,18 @@ impl MemoryType {
         self.info.flags.contains(Property::HOST_CACHED)
     }
 
+    /// Whether this is the system's memory, not a GPU's. As an import, CUDA takes it for the GPU's, and the GPU caches it: the
+    /// device does not see what the CPU stores later (an H100 with driver 580). Registered pages are coherent.
+    pub(crate) const fn is_system_memory(&self) -> bool {
+        !self.info.flags.contains(Property::DEVICE_LOCAL)
+    }
+
     /// The granularity of flushes in bytes.
     pub(crate) const fn atom(&self) -> usize {
         if self.coherent { 1 } else { self.granularity }
     }
 
-    /// The type of host memory without Vulkan: pages of the system's `size` bytes of memory. The CPU caches them, and the
+    /// The type of host memory: pages of the system's `size` bytes of memory. The CPU caches them, and the
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
         let properties = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;

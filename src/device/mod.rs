@@ -287,10 +287,10 @@ impl Vkgdr {
     #[inline]
     pub(crate) fn memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let handle = &self.handle;
-        match handle.types[kind as usize] {
-            Some(_) if kind == MemoryKind::Host && handle.gpu.registers_host() => Ok(handle.registered),
-            Some(memory_type) => Ok(memory_type),
-            None => Err(no_memory_type(&handle.vulkan, kind, handle.flags)),
+        match (kind, handle.types[kind as usize]) {
+            (MemoryKind::Host, _) => Ok(handle.registered),
+            (_, Some(memory_type)) => Ok(memory_type),
+            (_, None) => Err(no_memory_type(&handle.vulkan, kind, handle.flags)),
         }
     }
 
@@ -388,8 +388,7 @@ impl Vkgdr {
         self.vulkan().map(|vulkan| vulkan.memory_types()).unwrap_or_default()
     }
 
-    /// The memory type that this handle allocates a kind of memory from. The type for `Host` changes once a driver refuses
-    /// to share Vulkan's host memory, see [`MemoryKind::Host`].
+    /// The memory type that this handle allocates a kind of memory from.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! [`CudaMemory`]: memory of Vulkan that CUDA imported and mapped, or memory that CUDA allocated. [`LockedPages`]: memory of this
-//! process that is registered with CUDA.
+//! [`CudaMemory`]: memory of Vulkan that CUDA imported and mapped, registered pages, or memory that CUDA allocated.
+//! [`LockedPages`]: pages of this process that are registered.
 //!
 //! Both belong to the context that is current when they are created, and must be released in it.
 #![expect(unsafe_code, reason = "hands its live handles and pages to the driver")]
@@ -19,13 +19,15 @@ use crate::error::{Call, CudaCode};
 use crate::report::report;
 use crate::{Error, Result};
 
-/// CUDA's side of an allocation of Vulkan's, or device memory of CUDA's.
+/// CUDA's side of an allocation of Vulkan's or of pages, or device memory of CUDA's.
 #[derive(Debug)]
 pub(crate) struct CudaMemory {
     /// 0 once it has been released.
     pointer: CUdeviceptr,
-    /// The imported memory that is mapped there; null for CUDA's own.
+    /// The imported memory that is mapped there; null for CUDA's own, and for pages.
     external: Handle<CUexternalMemory>,
+    /// The first byte of registered pages; null for other memory.
+    pages: Handle<*mut u8>,
 }
 
 impl CudaMemory {
@@ -33,7 +35,22 @@ impl CudaMemory {
     pub(crate) fn allocate(size: usize) -> Result<Self> {
         let (cuda, mut pointer) = (cuda()?, 0);
         call!(cuda, cuMemAlloc_v2(&raw mut pointer, size))?;
-        Ok(Self { pointer, external: Handle(ptr::null_mut()) })
+        Ok(Self { pointer, external: Handle(ptr::null_mut()), pages: Handle(ptr::null_mut()) })
+    }
+
+    /// Registers the pages of `len` bytes, so that kernels can access them.
+    ///
+    /// # Safety
+    ///
+    /// The pages must stay mapped until this value is released.
+    pub(crate) unsafe fn register(start: NonNull<u8>, len: usize) -> Result<Self> {
+        let (cuda, start, mut pointer) = (cuda()?, start.as_ptr(), 0);
+        let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
+        call!(cuda, cuMemHostRegister_v2(start.cast(), len, flags))?;
+        let mut registered = Self { pointer: 0, external: Handle(ptr::null_mut()), pages: Handle(start) };
+        call!(cuda, cuMemHostGetDevicePointer_v2(&raw mut pointer, start.cast(), 0))?;
+        registered.pointer = pointer;
+        Ok(registered)
     }
 
     /// Imports the memory object behind `fd`, which has `size` bytes and may be a dedicated allocation, and maps all of it. There
@@ -56,7 +73,7 @@ impl CudaMemory {
         call!(cuda, cuImportExternalMemory(&raw mut external, &raw const import) as Call::ImportMemory)?;
         // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
-        let mut imported = Self { pointer: 0, external: Handle(external) };
+        let mut imported = Self { pointer: 0, external: Handle(external), pages: Handle(ptr::null_mut()) };
         let map = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
         let mut pointer = 0;
         call!(cuda, cuExternalMemoryGetMappedBuffer(&raw mut pointer, external, &raw const map) as Call::MapImported)?;
@@ -77,9 +94,14 @@ impl CudaMemory {
 
     #[inline]
     fn free(&mut self) -> Result<()> {
-        match mem::take(&mut self.pointer) {
-            0 => Ok(()),
-            pointer => cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemFree_v2(pointer)))),
+        match (mem::take(&mut self.pointer), mem::replace(&mut self.pages, Handle(ptr::null_mut())).0) {
+            (0, pages) if pages.is_null() => Ok(()),
+            (pointer, pages) if pages.is_null() => {
+                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemFree_v2(pointer))))
+            }
+            (_, pages) => {
+                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemHostUnregister(pages.cast()))))
+            }
         }
     }
 
@@ -93,7 +115,7 @@ impl CudaMemory {
 
     /// Forgets the handles, after CUDA released the memory with its context.
     pub(crate) fn abandon(&mut self) {
-        (self.pointer, self.external) = (0, Handle(ptr::null_mut()));
+        (self.pointer, self.external, self.pages) = (0, Handle(ptr::null_mut()), Handle(ptr::null_mut()));
     }
 }
 
@@ -112,8 +134,8 @@ impl Drop for CudaMemory {
 /// destroyed while the CPU copies to them.
 #[derive(Debug)]
 pub(crate) struct LockedPages {
-    registered: bool,
-    /// Unmapped after they were unregistered.
+    /// Ends before the pages are unmapped.
+    cuda: CudaMemory,
     pages: Mapping,
 }
 
@@ -122,33 +144,31 @@ impl LockedPages {
 
     /// `len` private bytes, a multiple of the page size, in the current context.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        Self::lock(0, || Mapping::private(len))
+        Self::lock(|| Mapping::private(len))
     }
 
-    /// The first `len` bytes of a file, a multiple of the page size, in the current context. Kernels can access them.
+    /// The first `len` bytes of a file, a multiple of the page size, in the current context.
     pub(crate) fn map_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
-        Self::lock(sys::CU_MEMHOSTREGISTER_DEVICEMAP, || Mapping::shared(file, len))
+        Self::lock(|| Mapping::shared(file, len))
     }
 
     /// Maps and registers pages.
     ///
     /// The driver may still have a stale registration at the new address: of pages that were unmapped without being
     /// unregistered, or of a context that another thread is destroying. Then this takes other pages.
-    fn lock(flags: u32, map: impl Fn() -> Result<Mapping>) -> Result<Self> {
-        let cuda = cuda()?;
+    fn lock(map: impl Fn() -> Result<Mapping>) -> Result<Self> {
         // Kept mapped, so that the next pages are different ones.
         let mut refused = Vec::new();
         loop {
             let pages = map()?;
-            let flags = flags | sys::CU_MEMHOSTREGISTER_PORTABLE;
-            // The pages stay mapped until they are unregistered.
-            match call!(cuda, cuMemHostRegister_v2(pages.start().as_ptr().cast(), pages.len(), flags)) {
+            // SAFETY: the pages stay mapped until the registration ends.
+            match unsafe { CudaMemory::register(pages.start(), pages.len()) } {
                 Err(error)
                     if error.cuda_code() == Some(CudaCode::ALREADY_REGISTERED) && refused.len() < Self::TRIES =>
                 {
                     refused.push(pages);
                 }
-                registered => return registered.map(|()| Self { registered: true, pages }),
+                registered => return registered.map(|cuda| Self { cuda, pages }),
             }
         }
     }
@@ -158,38 +178,25 @@ impl LockedPages {
         self.pages.start()
     }
 
-    /// The device address of pages that kernels can access, in the current context.
-    pub(crate) fn device_ptr(&self) -> Result<CUdeviceptr> {
-        let (cuda, mut pointer) = (cuda()?, 0);
-        call!(cuda, cuMemHostGetDevicePointer_v2(&raw mut pointer, self.start().as_ptr().cast(), 0))?;
-        Ok(pointer)
+    /// The device address of the pages.
+    pub(crate) const fn device_ptr(&self) -> CUdeviceptr {
+        self.cuda.pointer()
     }
 
     /// Unregisters in the current context. A second call does nothing.
     pub(crate) fn release(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.registered) {
-            return Ok(());
-        }
-        let (cuda, start) = (cuda()?, self.start().as_ptr());
-        // Nothing of the device uses the pages: see `leave`.
-        cuda.despite_captures(|| call!(cuda, cuMemHostUnregister(start.cast())))
+        self.cuda.release()
     }
 
     /// Leaks the pages, still locked: a copy engine may still use them.
     pub(crate) fn leave(&mut self) {
-        self.registered = false;
+        self.cuda.abandon();
         self.pages.leave();
     }
 
     /// Forgets the registration, which CUDA removed with the context.
     pub(crate) fn abandon(&mut self) {
-        self.registered = false;
-    }
-}
-
-impl Drop for LockedPages {
-    fn drop(&mut self) {
-        log_failure("locked pages", self.release());
+        self.cuda.abandon();
     }
 }
 

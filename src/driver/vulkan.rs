@@ -72,15 +72,6 @@ pub(crate) struct PhysicalDevice {
     pub(crate) max_allocations: u32,
 }
 
-/// How a device shares memory as opaque file descriptors, from `VkExternalMemoryProperties`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sharing {
-    /// Whether only dedicated allocations can be shared.
-    pub(crate) dedicated_only: bool,
-    /// Whether imported memory can be exported again.
-    pub(crate) exports_imports: bool,
-}
-
 /// The usage of the buffers that memory is dedicated to.
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;

@@ -381,7 +381,7 @@ impl AllocatorInner {
 
     /// Whether CUDA's refusal may mean that it wants dedicated allocations.
     fn may_want_dedicated(&self, error: &Error) -> bool {
-        error.asks_for_dedicated() || (error.is_refusal() && self.gpu.device().sharing().dedicated_only)
+        error.asks_for_dedicated() || (error.is_refusal() && self.gpu.device().dedicated_only())
     }
 
     /// gpu-allocator's error, where no driver was called.

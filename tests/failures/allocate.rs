@@ -4,7 +4,7 @@
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::Result;
-use crate::place::{Place, imported_kind, is_of, only_imports_mapped};
+use crate::place::{Place, imported_kind, only_imports_mapped};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
@@ -82,29 +82,6 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
         }
         Ok(())
     })
-}
-
-#[test]
-fn memory_that_may_not_be_exported_again_is_imported_all_the_same() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
-    let (Some(layer), Some(kind)) = (support::vklayer(), imported_kind(&place.gpu)) else {
-        return support::skip("needs the fault layer and memory of Vulkan's");
-    };
-    if is_of("no-export-of-imports") {
-        return support::skip("the profile's device does not export imports at all");
-    }
-    let exported = Memory::allocate(&place.gpu, LEN, kind)?;
-    let fd = exported.export_fd()?;
-    layer.fail("vkAllocateMemory", 1, support::codes::vulkan::INVALID_EXTERNAL_HANDLE);
-    // SAFETY: exported from memory of this kind and length.
-    let imported = unsafe { Memory::import_fd(&place.gpu, fd, LEN, kind) };
-    let fired = layer.last_fault();
-    layer.clear_faults();
-    assert_eq!(fired.as_deref(), Some("vkAllocateMemory"));
-    let imported = imported?;
-    imported.export_fd()?;
-    imported.free()?;
-    Ok(())
 }
 
 #[test]

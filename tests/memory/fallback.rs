@@ -3,9 +3,9 @@
 use support::codes::{self, vulkan};
 use support::cuda::no_context;
 use support::ledger::Live;
-use support::{Result, Shortage, assert_says, child, refused, skip};
+use support::{Result, Shortage, assert_says, refused, skip};
 use vkgdr::MemoryKind::{Device, Host, Mapped};
-use vkgdr::{AllocateOptions, Error, Memory, MemoryTypeInfo, OpenFlags};
+use vkgdr::{AllocateOptions, Error, Memory, OpenFlags};
 
 const SIZE: usize = 5000;
 
@@ -26,14 +26,12 @@ fn the_first_kind_is_taken_where_there_is_some() -> Result {
 #[test]
 fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    for (failures, expected) in [(1, Host), (2, Device)] {
+    for expected in [Host, Device] {
         for code in [vulkan::OUT_OF_DEVICE_MEMORY, vulkan::OUT_OF_HOST_MEMORY] {
-            let Some(shortage) = Shortage::of(&gpu, failures, code)? else { return Ok(()) };
-            let memory = Memory::allocate_with(&gpu, SIZE, to_all());
+            let Some(shortage) = Shortage::of(&gpu, 1, code)? else { return Ok(()) };
+            let memory = Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(Mapped).fallback([expected]));
             drop(shortage);
-            // Host memory that does not come from Vulkan does not fail with it.
-            let is_registered = gpu.memory_type_of(Host)?.index == MemoryTypeInfo::OUTSIDE_VULKAN;
-            assert_eq!(memory?.kind(), if is_registered { Host } else { expected });
+            assert_eq!(memory?.kind(), expected);
         }
     }
     Ok(())
@@ -41,15 +39,10 @@ fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> 
 
 #[test]
 fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Result {
-    // In a process whose host memory is Vulkan's as yet: registered pages would be left.
-    child::afresh(no_kind_is_left)
-}
-
-fn no_kind_is_left() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let live = Live::now();
-    let Some(shortage) = Shortage::of(&gpu, 3, vulkan::OUT_OF_DEVICE_MEMORY)? else { return Ok(()) };
-    let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
+    let Some(shortage) = Shortage::of(&gpu, 2, vulkan::OUT_OF_DEVICE_MEMORY)? else { return Ok(()) };
+    let error = refused(Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(Mapped).fallback([Device])));
     drop(shortage);
     assert!(matches!(error, Error::Allocation { kind: Mapped, .. }), "{error}");
     assert_eq!(Live::now(), live);

@@ -155,9 +155,6 @@ fn a_forked_child_still_knows_what_it_was_told() -> Result {
 #[test]
 fn a_forked_child_shares_registered_host_pages_and_leaves_them_to_the_parent() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    if !support::register_host(&gpu)? {
-        return Ok(());
-    }
     let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
     let things = RefCell::new(Some(memory.slice(..)?));
     in_quiet_child(|| {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use support::{HOST_VIEWS, Result, assert_says, cuda, device_read, refused};
+use support::{Result, assert_says, cuda, device_read, refused};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::under;
@@ -11,18 +11,15 @@ const NONE: OpenFlags = OpenFlags::empty();
 const ATOM: usize = 256;
 const LEN: usize = 4 * ATOM;
 
-/// Runs a check on memory of both kinds with a host view, zero in both views.
-fn each_kind(check: impl Fn(&Memory) -> Result) -> Result {
+/// Runs a check on mapped memory that is zero in both views.
+fn on_mapped(check: impl Fn(&Memory) -> Result) -> Result {
     under("non-coherent", || {
         let (_context, gpu) = support::open(NONE)?;
-        for kind in HOST_VIEWS {
-            let memory = Memory::allocate(&gpu, LEN, kind)?;
-            cuda::memset_d8(memory.device_ptr(), 0, LEN);
-            cuda::synchronize();
-            memory.invalidate(..)?;
-            check(&memory)?;
-        }
-        Ok(())
+        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        cuda::memset_d8(memory.device_ptr(), 0, LEN);
+        cuda::synchronize();
+        memory.invalidate(..)?;
+        check(&memory)
     })
 }
 
@@ -50,10 +47,11 @@ fn on_device(memory: &Memory, offset: usize) -> u8 {
 }
 
 #[test]
-fn neither_kind_is_coherent_and_the_atom_is_256_bytes() -> Result {
-    each_kind(|memory| {
+fn mapped_memory_has_atoms_of_256_bytes_and_host_memory_is_coherent() -> Result {
+    on_mapped(|memory| {
         assert!(!memory.is_coherent());
         assert_eq!(memory.non_coherent_atom_size(), ATOM);
+        assert!(Memory::allocate(memory.owner(), LEN, MemoryKind::Host)?.is_coherent());
         Ok(())
     })
 }
@@ -70,7 +68,7 @@ fn required_coherent_memory_is_refused_with_what_to_do() -> Result {
 
 #[test]
 fn a_write_that_is_not_flushed_never_reaches_the_device() -> Result {
-    each_kind(|memory| {
+    on_mapped(|memory| {
         store(memory, 10, 7)?;
         memory.write(20, &[8_u8; 4])?;
         assert_eq!(device_read(memory.device_ptr(), LEN), [0; LEN]);
@@ -85,7 +83,7 @@ fn a_write_that_is_not_flushed_never_reaches_the_device() -> Result {
 
 #[test]
 fn what_the_device_writes_is_not_seen_before_an_invalidate() -> Result {
-    each_kind(|memory| {
+    on_mapped(|memory| {
         cuda::memset_d8(memory.device_ptr() + 10, 9, 1);
         cuda::synchronize();
         assert_eq!(load(memory, 10)?, 0);
@@ -110,7 +108,7 @@ fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
 
 #[test]
 fn whole_atoms_are_flushed_and_their_neighbours_are_not() -> Result {
-    each_kind(|memory| {
+    on_mapped(|memory| {
         (0..LEN).try_for_each(|offset| store(memory, offset, 5))?;
         memory.flush(2 * ATOM - 1..2 * ATOM)?;
         let expected = [[0; ATOM], [5; ATOM], [0; ATOM], [0; ATOM]].concat();
@@ -123,7 +121,7 @@ fn whole_atoms_are_flushed_and_their_neighbours_are_not() -> Result {
 
 #[test]
 fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
-    each_kind(|memory| {
+    on_mapped(|memory| {
         cuda::memset_d8(memory.device_ptr(), 6, LEN);
         cuda::synchronize();
         memory.invalidate(2 * ATOM - 1..2 * ATOM + 1)?;
@@ -135,7 +133,7 @@ fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
 
 #[test]
 fn each_import_has_a_view_of_its_own() -> Result {
-    each_kind(|memory| {
+    on_mapped(|memory| {
         let fd = memory.export_fd()?;
         // SAFETY: exported above from memory of this kind and length.
         let other = unsafe { Memory::import_fd(memory.owner(), fd, LEN, memory.kind()) }?;

@@ -200,15 +200,6 @@ impl Imported {
         mapped.result().map_err(|error| error.0)?;
         Ok(Self { handle, pointer })
     }
-
-    /// The memory's type in CUDA's pointer attributes.
-    pub(crate) fn memory_type(&self) -> Result<u32> {
-        let mut kind = 0_u32;
-        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-        // SAFETY: an output of the attribute's type.
-        unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, self.pointer) }.result()?;
-        Ok(kind)
-    }
 }
 
 impl Drop for Imported {

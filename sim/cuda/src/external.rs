@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
+use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::device;
 use crate::ffi::{In, Out};
@@ -68,26 +68,29 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
         return Err(INVALID_VALUE);
     }
     let (fd, owner) = (fd::borrow(description.fd())?, context.owner());
-    let is_system_memory = check(fd, description.flags & DEDICATED != 0, owner.device)?;
-    let import = Arc::new(vulkan::import(fd, size, is_system_memory)?);
+    check(fd, description.flags & DEDICATED != 0, owner.device)?;
+    let import = Arc::new(vulkan::import(fd, size)?);
     let handle = handle::next();
     // CUDA takes ownership of the descriptor, on success only.
     lock(&EXTERNALS).insert(handle, External { import, owner, fd: fd::take(fd) });
     out.set(handle)
 }
 
-/// Refuses memory that the device cannot import under the profile, or that is another device's. Returns whether it is
-/// system memory. Memory without a label was exported without a profile, and is never refused.
-fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code> {
-    let Some(label) = Label::read(fd.as_raw_fd()).map_err(|_| OPERATING_SYSTEM)? else { return Ok(false) };
+/// Refuses memory that the device cannot import under the profile, or that is another device's. Memory without a label was
+/// exported without a profile, and is never refused.
+///
+/// System memory is refused, too. NVIDIA's driver 580 imports it, and an H100 caches it: the device never sees what the CPU
+/// stores after the device's first access. Programs register such memory.
+fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Outcome {
+    let Some(label) = Label::read(fd.as_raw_fd()).map_err(|_| OPERATING_SYSTEM)? else { return Ok(()) };
     let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
     if i32::from(label.device) != device::number(device)? || undedicated {
         return Err(INVALID_VALUE);
     }
-    if label.system && !profile().imports_system_memory {
+    if label.system {
         return Err(NOT_SUPPORTED);
     }
-    Ok(label.system)
+    Ok(())
 }
 
 fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -> Outcome {

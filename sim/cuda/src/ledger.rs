@@ -36,7 +36,7 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "graph" => graph::count(),
         "executable" => graph::executables(),
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
-        "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. } | Kind::Shared)),
+        "mapped" => table::count(|kind| matches!(kind, Kind::Imported | Kind::Shared)),
         "external" => external::count(),
         "semaphore" => semaphore::count(),
         "allocation" => virtual_memory::allocations(),

@@ -106,8 +106,8 @@
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel, and with `SIMCUDA_ASYNC=1` or `SIMCUDA_LATE=1`; that synchronous copies from pageable memory may, shows with
 //!   either of these settings only. A program that frees imported memory right afterwards must synchronise first.
-//! * The host's view of imported memory cannot be registered without `CU_MEMHOSTREGISTER_IOMEMORY`, except where the
-//!   profile layer gives the host pages of its own (memory that is not coherent).
+//! * The host's view of imported memory cannot be registered, except where the profile layer gives the host pages of its own
+//!   (memory that is not coherent). System memory cannot be imported, see `external.rs`.
 //! * Device memory is exported (`cuMemGetHandleForAddressRange`) as a memfd, and under the profiles `dma-buf` only. Ranges
 //!   that overlap and start at different pages are `CUDA_ERROR_NOT_SUPPORTED`, with a line on stderr.
 //! * `cuMemUnmap` waits for copies and kernels' accesses that are under way. Queued work that comes later fails. Mapped memory

@@ -138,7 +138,7 @@ impl Known {
 
     /// `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
     fn is_hidden(&self) -> bool {
-        let imported = self.found.is_some_and(|found| matches!(found.kind, Kind::Imported { .. }));
+        let imported = self.found.is_some_and(|found| matches!(found.kind, Kind::Imported));
         imported && settings().imports_are_unknown
     }
 }
@@ -151,9 +151,6 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         // Pools and mapped memory are a device's, not a context's.
         CONTEXT if matches!(found.kind, Kind::Pooled { .. } | Kind::Virtual) => Value::Pointer(0),
         CONTEXT => Value::Pointer(window.owner.context),
-        MEMORY_TYPE if found.kind == (Kind::Imported { system: true }) && profile().imports_are_host => {
-            Value::Uint(MEMORY_TYPE_HOST)
-        }
         MEMORY_TYPE if device_side || found.kind.is_managed() => Value::Uint(MEMORY_TYPE_DEVICE),
         MEMORY_TYPE => Value::Uint(MEMORY_TYPE_HOST),
         DEVICE_POINTER => Value::Pointer(address),

@@ -11,8 +11,6 @@ pub(crate) struct Profile {
     name: &'static str,
     /// Whether Vulkan has the device, too.
     pub(crate) has_vulkan: bool,
-    /// Whether system memory that Vulkan allocated can be imported.
-    pub(crate) imports_system_memory: bool,
     /// Whether only dedicated allocations can be imported, and only as such.
     pub(crate) needs_dedicated: bool,
     /// Whether device memory can be exported as a dma-buf.
@@ -25,8 +23,6 @@ pub(crate) struct Profile {
     pub(crate) coherent: bool,
     /// The version of the driver, unless the environment gives another.
     pub(crate) driver_version: i32,
-    /// Whether pointer attributes say that imported system memory is host memory.
-    pub(crate) imports_are_host: bool,
 }
 
 impl Profile {
@@ -40,9 +36,7 @@ impl Profile {
 const PLAIN: Profile = Profile {
     name: "",
     has_vulkan: true,
-    imports_system_memory: true,
     needs_dedicated: false,
-    imports_are_host: false,
     dma_buf: false,
     dma_buf_mmap: false,
     dma_buf_refusal: NOT_SUPPORTED,
@@ -57,7 +51,7 @@ const DMA_BUF: Profile =
 /// The first version that knows of mapping dma-bufs.
 pub(crate) const DMA_BUF_MMAP: i32 = 13_030;
 
-static ALL: [Profile; 11] = [
+static ALL: [Profile; 9] = [
     DMA_BUF,
     // An RTX 3090 with the same driver.
     Profile { name: "dma-buf-no-mmap", dma_buf_mmap: false, ..DMA_BUF },
@@ -66,10 +60,8 @@ static ALL: [Profile; 11] = [
     Profile { name: "dma-buf-bar256", ..DMA_BUF },
     Profile { name: "gb10", dma_buf_refusal: INVALID_VALUE, ..PLAIN },
     Profile { name: "no-vulkan", has_vulkan: false, ..PLAIN },
-    Profile { name: "host-import-refused", imports_system_memory: false, ..PLAIN },
     Profile { name: "needs-dedicated", needs_dedicated: true, ..PLAIN },
     Profile { name: "dedicated-only", needs_dedicated: true, ..PLAIN },
-    Profile { name: "pointer-type-host", imports_are_host: true, ..PLAIN },
 ];
 
 /// The profile of this process.

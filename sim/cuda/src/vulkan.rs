@@ -122,15 +122,13 @@ impl Vulkan {
 /// Memory imported from a file descriptor, and its mapping. Dropping it releases both.
 pub(crate) struct Import {
     device: &'static ash::Device,
-    /// Whether the memory is labelled as system memory.
-    pub(crate) is_system_memory: bool,
     memory: vk::DeviceMemory,
     mapping: OnceLock<Result<(usize, Option<Mirror>), Code>>,
     pub(crate) size: usize,
 }
 
 /// Imports `size` bytes from a descriptor, which stays the caller's.
-pub(crate) fn import(fd: BorrowedFd<'_>, size: usize, is_system_memory: bool) -> Result<Import, Code> {
+pub(crate) fn import(fd: BorrowedFd<'_>, size: usize) -> Result<Import, Code> {
     let importer = cpu_device().and_then(|device| device.vulkan.as_ref()).ok_or(NOT_SUPPORTED)?.importer()?;
     let fd = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;
     let mut handle = vk::ImportMemoryFdInfoKHR::default()
@@ -144,7 +142,7 @@ pub(crate) fn import(fd: BorrowedFd<'_>, size: usize, is_system_memory: bool) ->
         .push_next(&mut handle);
     // SAFETY: the device has the extension enabled, and the descriptor is ours to give away.
     let memory = unsafe { importer.device.allocate_memory(&info, None) }.map_err(cuda_code)?;
-    Ok(Import { device: &importer.device, is_system_memory, memory, mapping: OnceLock::new(), size })
+    Ok(Import { device: &importer.device, memory, mapping: OnceLock::new(), size })
 }
 
 impl Import {

@@ -14,15 +14,12 @@
 //! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
 //! | `foreign-uuid` | a GPU that CUDA does not know |
 //! | `no-external-memory` | a driver without `VK_KHR_external_memory_fd` |
-//! | `no-export-of-imports` | imported memory cannot be exported again |
-//! | `host-import-refused` | CUDA does not import system memory |
 //! | `needs-dedicated` | CUDA imports dedicated allocations only |
 //! | `dedicated-only` | the same, and Vulkan says so |
-//! | `pointer-type-host` | CUDA calls imported system memory host memory |
 //! | `dma-buf`, `dma-buf-no-mmap` | CUDA exports its memory as a dma-buf, which the host can map, or cannot |
 //! | `dma-buf-cached`, `dma-buf-bar256` | `dma-buf` on a GPU as `gh200` or `bar256` |
 //!
-//! The simulated CUDA driver has its part of the last eight (`sim/cuda/src/profile.rs`), and finds the properties of
+//! The simulated CUDA driver has its part of the last six (`sim/cuda/src/profile.rs`), and finds the properties of
 //! memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ash::{khr, vk};
 
-use super::{Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, USAGE};
+use super::{Instance, Named, OPAQUE_FD, PhysicalDevice, USAGE};
 use crate::driver::fork;
 use crate::driver::os::{self, DriverFd};
 use crate::error::Call;
@@ -45,7 +45,7 @@ pub(crate) struct Device {
     /// `None` where timeline semaphores cannot be shared.
     pub(super) timelines: Option<Timelines>,
     has_budget: bool,
-    sharing: OnceLock<Sharing>,
+    dedicated_only: OnceLock<bool>,
     pub(crate) physical: PhysicalDevice,
     /// The family of its queue.
     pub(super) queue_family: u32,
@@ -68,7 +68,16 @@ impl Device {
     ) -> Self {
         let external_fd = khr::external_memory_fd::Device::new(&instance.raw, &raw);
         let timelines = Timelines::find(&instance.raw, &raw);
-        Self { raw, external_fd, timelines, has_budget, sharing: OnceLock::new(), physical, queue_family, instance }
+        Self {
+            raw,
+            external_fd,
+            timelines,
+            has_budget,
+            dedicated_only: OnceLock::new(),
+            physical,
+            queue_family,
+            instance,
+        }
     }
 
     /// The device's own handle.
@@ -89,25 +98,22 @@ impl Device {
         Some(budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap]))
     }
 
-    /// How the device shares memory. Asked at the first call, which vkgdr 0.1 never makes.
-    pub(crate) fn sharing(&self) -> Sharing {
-        *self.sharing.get_or_init(|| {
+    /// Whether the device shares only dedicated allocations. Asked at the first call, which vkgdr 0.1 never makes.
+    pub(crate) fn dedicated_only(&self) -> bool {
+        *self.dedicated_only.get_or_init(|| {
             let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE_FD);
             let mut properties = vk::ExternalBufferProperties::default();
             let (instance, physical) = (&self.instance.raw, self.physical.handle);
             // SAFETY: the handle comes from this instance, whose version has the function, as the device's has.
             unsafe { instance.get_physical_device_external_buffer_properties(physical, &info, &mut properties) };
-            let found = properties.external_memory_properties;
-            Sharing {
-                dedicated_only: found.external_memory_features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY),
-                exports_imports: found.export_from_imported_handle_types.contains(OPAQUE_FD),
-            }
+            let features = properties.external_memory_properties.external_memory_features;
+            features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY)
         })
     }
 
     /// Allocates memory, dedicated to a buffer or image if one is given. With `import`, an opaque file descriptor that stays the
-    /// caller's, it is another memory object of the memory behind that. If `export` is true it can be exported as such a
-    /// descriptor, which not every driver allows of imported memory.
+    /// caller's, it is another memory object of the memory behind that. Otherwise it can be exported as such a descriptor. Imports
+    /// that ask for that, too, are new memory on NVIDIA's driver 580, with other bytes.
     ///
     /// # Safety
     ///
@@ -122,7 +128,6 @@ impl Device {
         dedicated: Option<DedicatedTo>,
         flags: vk::MemoryAllocateFlags,
         import: Option<BorrowedFd<'_>>,
-        export: bool,
     ) -> Result<vk::DeviceMemory> {
         fork::check()?;
         let lent = import.map(DriverFd::new).transpose()?;
@@ -131,10 +136,13 @@ impl Device {
         let mut flags_info = vk::MemoryAllocateFlagsInfo::default().flags(flags);
         let mut exported = vk::ExportMemoryAllocateInfo::default().handle_types(OPAQUE_FD);
         let mut info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(type_index);
-        if let Some(lent) = &lent {
-            import.fd = lent.raw();
-            info = info.push_next(&mut import);
-        }
+        info = match &lent {
+            Some(lent) => {
+                import.fd = lent.raw();
+                info.push_next(&mut import)
+            }
+            None => info.push_next(&mut exported),
+        };
         if !flags.is_empty() {
             info = info.push_next(&mut flags_info);
         }
@@ -144,9 +152,6 @@ impl Device {
                 DedicatedTo::Image(image) => to.image(image),
             };
             info = info.push_next(&mut to);
-        }
-        if export {
-            info = info.push_next(&mut exported);
         }
         // SAFETY: by this method's contract; the driver may take ownership of the duplicate.
         let allocated = unsafe { self.raw.allocate_memory(&info, None) }.named(Call::AllocateMemory);
@@ -172,7 +177,7 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// `memory` must come from [`Self::allocate_memory`] with `export`.
+    /// `memory` must come from [`Self::allocate_memory`] without an import.
     pub(crate) unsafe fn export_memory(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
         fork::check()?;
         let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE_FD);

@@ -37,7 +37,7 @@ pub mod state;
 pub use check::{Result, assert_says, refused};
 pub use memory::{
     HOST_VIEWS, device_read, host_read, host_write, imported, is_imported, linear, map_existing, memory_of, open,
-    open_coherent, record_use, refuse_imports, register_host, row, supported,
+    open_coherent, record_use, refuse_imports, row, supported,
 };
 pub use random::{Random, pattern};
 pub use shortage::Shortage;

@@ -37,26 +37,6 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
     }
 }
 
-/// Makes host memory registered pages for the rest of the process, as a driver does that refuses to import Vulkan's. False,
-/// with a message, where no driver can be made to refuse. The device's context or the handle's must be current.
-///
-/// # Errors
-/// Those of [`Memory::allocate`].
-pub fn register_host(gpu: &Vkgdr) -> Result<bool> {
-    let is_registered = || gpu.memory_type_of(MemoryKind::Host).map(|t| t.index == MemoryTypeInfo::OUTSIDE_VULKAN);
-    if !is_registered()? {
-        let Some(sim) = crate::simcuda() else {
-            eprintln!("skipped: only the simulated driver can be made to refuse host memory");
-            return Ok(false);
-        };
-        refuse_imports(sim);
-        let made = Memory::allocate(gpu, 1, MemoryKind::Host);
-        sim.clear_faults();
-        made?.free()?;
-    }
-    Ok(is_registered()?)
-}
-
 /// Makes CUDA refuse to import the memory of the next allocation: asked twice for it as it is, and twice for a dedicated
 /// allocation.
 pub fn refuse_imports(sim: &SimCuda) {

@@ -57,7 +57,7 @@ fn free(pointer: usize) -> Outcome {
     if pointer == 0 {
         return context::usable().map(drop);
     }
-    let freeable = |kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed | Kind::Imported { .. });
+    let freeable = |kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed | Kind::Imported);
     let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)
 }

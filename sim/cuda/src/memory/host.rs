@@ -59,7 +59,7 @@ fn register(pointer: usize, size: usize, flags: u32) -> Outcome {
     if pointer == 0 || size == 0 || pointer.checked_add(size).is_none() || flags & !REGISTER_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    if flags & sys::CU_MEMHOSTREGISTER_IOMEMORY == 0 && imported_pages::overlap(pointer, size) {
+    if imported_pages::overlap(pointer, size) {
         return Err(INVALID_VALUE);
     }
     let added = table::insert_registered(pointer, size, flags | PORTABLE | DEVICEMAP, context.owner());

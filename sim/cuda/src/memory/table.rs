@@ -35,10 +35,7 @@ pub(crate) enum Kind {
     Registered {
         flags: u32,
     },
-    Imported {
-        /// Whether it is system memory.
-        system: bool,
-    },
+    Imported,
     /// A module's `__device__` or `__constant__` variables, or those that are also `__managed__`.
     Variable {
         managed: bool,
@@ -122,7 +119,7 @@ pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, s
     let mut regions = lock(&REGIONS);
     let region = regions.entry(base).or_insert_with(|| Region {
         size: import.size,
-        kind: Kind::Imported { system: import.is_system_memory },
+        kind: Kind::Imported,
         windows: Vec::new(),
         backing: Arc::new(Backing::shared(import)),
     });

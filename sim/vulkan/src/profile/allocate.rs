@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use ash::vk;
 
@@ -64,9 +65,6 @@ impl Device {
     fn label_of(&self, wishes: &Wishes, system: bool) -> Result<Label, vk::Result> {
         let own = Label { system, dedicated: wishes.dedicated(), device: self.number() };
         let Some(fd) = wishes.import else { return Ok(own) };
-        if wishes.exportable && !profile().exports_imports {
-            return Err(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE);
-        }
         match Label::read(fd).map_err(|_| vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)? {
             Some(label) if label.device != own.device => Err(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE),
             label => Ok(label.unwrap_or(own)),
@@ -102,7 +100,13 @@ pub(super) unsafe extern "system" fn allocate_memory(
         return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
     };
     // SAFETY: the chain of the caller's structure.
-    let wishes = unsafe { Wishes::of(info.p_next) };
+    let mut wishes = unsafe { Wishes::of(info.p_next) };
+    // An import that may be exported is new memory, as on NVIDIA's driver 580.
+    let unused = if wishes.exportable { wishes.import.take() } else { None };
+    let export = vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+    if unused.is_some() {
+        info.p_next = (&raw const export).cast();
+    }
     known.check_dedicated_size(wishes.buffer, size);
     if profile().dedicated_only && wishes.exportable && !wishes.dedicated() {
         broken("vkAllocateMemory", "memory to export is not dedicated, as the device asks for (pNext-00639)");
@@ -126,6 +130,10 @@ pub(super) unsafe extern "system" fn allocate_memory(
     // SAFETY: the caller's arguments with another type, alive during the call.
     let result = unsafe { (known.next.fp_v1_0().allocate_memory)(device, &raw const info, allocator, memory) };
     if result == vk::Result::SUCCESS {
+        if let Some(fd) = unused {
+            // SAFETY: a success passes the descriptor to the driver.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
         let export = wishes.exportable.then_some(label);
         // SAFETY: success means that it was written.
         let handle = unsafe { *memory };

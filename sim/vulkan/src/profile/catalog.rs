@@ -26,8 +26,6 @@ pub(super) struct Profile {
     pub(super) devices: &'static [Identity],
     /// Extensions that the devices lack.
     pub(super) hidden: &'static [&'static CStr],
-    /// Whether imported memory can be exported again.
-    pub(super) exports_imports: bool,
     /// Whether the devices say that only dedicated allocations can be shared.
     pub(super) dedicated_only: bool,
 }
@@ -134,7 +132,6 @@ const REBAR: Profile = Profile {
     atom: 64,
     devices: &[Identity::Cuda(0)],
     hidden: &[],
-    exports_imports: true,
     dedicated_only: false,
 };
 
@@ -252,20 +249,11 @@ const FOREIGN_UUID: Profile = Profile { name: "foreign-uuid", devices: &[Identit
 const NO_EXTERNAL_MEMORY: Profile =
     Profile { name: "no-external-memory", hidden: &[external_memory_fd::NAME], ..REBAR };
 
-/// CUDA does not import system memory; the simulated driver's part.
-const HOST_IMPORT_REFUSED: Profile = Profile { name: "host-import-refused", ..REBAR };
-
 /// CUDA imports dedicated allocations only, which Vulkan does not say; the simulated driver's part.
 const NEEDS_DEDICATED: Profile = Profile { name: "needs-dedicated", ..REBAR };
 
 /// The same, and Vulkan says so.
 const DEDICATED_ONLY: Profile = Profile { name: "dedicated-only", dedicated_only: true, ..REBAR };
-
-/// Imported memory cannot be exported again.
-const NO_EXPORT_OF_IMPORTS: Profile = Profile { name: "no-export-of-imports", exports_imports: false, ..REBAR };
-
-/// CUDA's pointer attributes call imported system memory host memory; the simulated driver's part.
-const POINTER_TYPE_HOST: Profile = Profile { name: "pointer-type-host", ..REBAR };
 
 /// CUDA exports device memory that the host can map; the simulated driver's part.
 const DMA_BUF: Profile = Profile { name: "dma-buf", ..REBAR };
@@ -279,7 +267,7 @@ const DMA_BUF_CACHED: Profile = Profile { name: "dma-buf-cached", ..GH200 };
 /// As `dma-buf`, without Resizable BAR.
 const DMA_BUF_BAR256: Profile = Profile { name: "dma-buf-bar256", ..BAR256 };
 
-const ALL: [&Profile; 21] = [
+const ALL: [&Profile; 18] = [
     &REBAR,
     &BAR256,
     &NO_BAR,
@@ -292,11 +280,8 @@ const ALL: [&Profile; 21] = [
     &TWO_GPUS_SWAPPED,
     &FOREIGN_UUID,
     &NO_EXTERNAL_MEMORY,
-    &HOST_IMPORT_REFUSED,
     &NEEDS_DEDICATED,
     &DEDICATED_ONLY,
-    &NO_EXPORT_OF_IMPORTS,
-    &POINTER_TYPE_HOST,
     &DMA_BUF,
     &DMA_BUF_NO_MMAP,
     &DMA_BUF_CACHED,

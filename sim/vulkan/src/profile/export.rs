@@ -84,9 +84,6 @@ fn change(properties: &mut vk::ExternalMemoryProperties) {
     if profile().hidden.contains(&external_memory_fd::NAME) {
         *properties = vk::ExternalMemoryProperties::default();
     }
-    if !profile().exports_imports {
-        properties.export_from_imported_handle_types = vk::ExternalMemoryHandleTypeFlags::empty();
-    }
     if profile().dedicated_only && properties.external_memory_features.contains(Features::EXPORTABLE) {
         properties.external_memory_features |= Features::DEDICATED_ONLY;
     }
