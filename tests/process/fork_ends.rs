@@ -17,7 +17,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
 
 /// One of each kind of object. The drop releases all of them.
-struct Everything {
+struct Everything<'a> {
     memory: Memory,
     region: Memory,
     bound: Memory,
@@ -26,15 +26,14 @@ struct Everything {
     event: Event,
     gpu: Vkgdr,
     primary: Vkgdr,
-    // Last: memory bound to it is dropped first.
-    stream: Stream,
+    // The parent's: NVIDIA's driver crashes where a child destroys one.
+    stream: &'a Stream,
 }
 
-impl Everything {
+impl<'a> Everything<'a> {
     /// A context must be current.
-    fn make() -> Result<Self> {
+    fn make(stream: &'a Stream) -> Result<Self> {
         let (gpu, primary) = (Vkgdr::open(0, NONE)?, Vkgdr::open_primary_context(0, NONE)?);
-        let stream = Stream::create();
         let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
         host_write(&memory, 0, &pattern(SIZE, 1))?;
         memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
@@ -70,13 +69,14 @@ impl Everything {
 const END: i32 = 99;
 
 /// Forks a child, checks how it ends, and checks that the parent's objects are unchanged.
-fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Result {
+fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything<'_>>)) -> Result {
     let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
     // Warm-up: the drivers create their lasting objects.
-    drop(Everything::make()?);
+    drop(Everything::make(&stream)?);
     gpu.collect();
     let before = State::take();
-    let mut all = Some(Everything::make()?);
+    let mut all = Some(Everything::make(&stream)?);
     let with_all = Live::now();
     let end = end_of(|| {
         child(&mut all);

@@ -6,6 +6,7 @@ mod messages;
 mod pressure;
 mod weak;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// The time for what does not happen.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// The example's kernel is loaded before any kernel runs: a driver may wait for running kernels to load another.
+/// The example's kernel is loaded before any kernel runs, and all stay loaded: NVIDIA's driver waits for running kernels to load
+/// or unload another.
 struct Setup {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     echo: CudaFunction,
+    loaded: RefCell<Vec<CudaFunction>>,
     gpu: Vkgdr,
 }
 
@@ -36,17 +39,20 @@ impl Setup {
         let context = CudaContext::new(0)?;
         let stream = context.new_stream()?;
         let echo = context.load_module(Ptx::from_src(ECHO))?.load_function("echo")?;
-        Ok(Self { context, stream, echo, gpu: Vkgdr::open_primary_context(0, OpenFlags::empty())? })
+        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+        Ok(Self { context, stream, echo, loaded: RefCell::default(), gpu })
     }
 
     /// The same with another stream.
     fn with_new_stream(&self) -> Result<Self> {
         let (context, echo, gpu) = (self.context.clone(), self.echo.clone(), self.gpu.clone());
-        Ok(Self { stream: context.new_stream()?, context, echo, gpu })
+        Ok(Self { stream: context.new_stream()?, context, echo, loaded: RefCell::default(), gpu })
     }
 
     fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {
-        Ok(self.context.load_module(Ptx::from_src(ptx))?.load_function(name)?)
+        let kernel = self.context.load_module(Ptx::from_src(ptx))?.load_function(name)?;
+        self.loaded.borrow_mut().push(kernel.clone());
+        Ok(kernel)
     }
 
     /// Starts the example's kernel.

@@ -251,7 +251,7 @@ fn a_binding_that_ends_a_cudarc_stream_leaves_the_current_context_alone() -> Res
 #[test]
 fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
+    let (stream, other) = (Stream::create(), Stream::create());
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     assert_eq!(memory.bound_stream(), None);
     memory.unbind_stream()?;
@@ -263,7 +263,6 @@ fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
     assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
 
     // The earlier stream was waited for, so that it does not count after another binding.
-    let other = Stream::create();
     bind(&memory, &other)?;
     assert_eq!((memory.bound_stream(), memory.drop_policy()), (Some(other.raw()), DropPolicy::WaitForStream));
     Ok(())
