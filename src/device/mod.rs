@@ -218,15 +218,14 @@ impl Vkgdr {
         self.gpu().retired().collect()
     }
 
-    /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses
-    /// the copy engine for memory of this handle. They are made in the handle's primary context if it retains that,
-    /// otherwise in the current context, which must belong to the handle's device. Nothing is made if they exist. They
-    /// end with the handle and its memory. Drop the last of these with a context of `cuCtxCreate` current: that context may be
-    /// gone otherwise, so that 2 MiB stay locked.
+    /// Makes the copy engine's stream, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy engine for memory of
+    /// this handle. It is made in the handle's primary context if it retains that, otherwise in the current context, which
+    /// must belong to the handle's device. Nothing is made if it exists. It ends with the handle and its memory. Drop the
+    /// last of these with a context of `cuCtxCreate` current: otherwise the stream stays until that context ends.
     ///
-    /// Page-locking memory and creating streams may wait until running kernels have ended. Call this
-    /// before starting a kernel that waits for the CPU. A copy with [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes
-    /// them, too, as does a copy from or to memory without a host view.
+    /// The driver may wait until running kernels have ended. Call this before starting a kernel that waits for the CPU. A
+    /// copy with [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes it, too, as does a copy from or to memory without a host
+    /// view.
     /// With drivers older than CUDA 12 this does nothing, see [`Memory::write_with`](crate::Memory::write_with).
     ///
     /// # Errors

@@ -128,10 +128,10 @@ impl Drop for CudaMemory {
     }
 }
 
-/// Page-locked memory, private for a copy engine, or shared for `Host` memory.
+/// Page-locked pages of a file, for `Host` memory.
 ///
-/// The pages are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is
-/// destroyed while the CPU copies to them.
+/// They are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is destroyed while
+/// the CPU copies to them.
 #[derive(Debug)]
 pub(crate) struct LockedPages {
     /// Ends before the pages are unmapped.
@@ -142,25 +142,15 @@ pub(crate) struct LockedPages {
 impl LockedPages {
     const TRIES: usize = 4;
 
-    /// `len` private bytes, a multiple of the page size, in the current context.
-    pub(crate) fn new(len: usize) -> Result<Self> {
-        Self::lock(|| Mapping::private(len))
-    }
-
-    /// The first `len` bytes of a file, a multiple of the page size, in the current context.
-    pub(crate) fn map_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
-        Self::lock(|| Mapping::shared(file, len))
-    }
-
-    /// Maps and registers pages.
+    /// Maps the first `len` bytes of a file, a multiple of the page size, and registers them in the current context.
     ///
     /// The driver may still have a stale registration at the new address: of pages that were unmapped without being
     /// unregistered, or of a context that another thread is destroying. Then this takes other pages.
-    fn lock(map: impl Fn() -> Result<Mapping>) -> Result<Self> {
+    pub(crate) fn map_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
         // Kept mapped, so that the next pages are different ones.
         let mut refused = Vec::new();
         loop {
-            let pages = map()?;
+            let pages = Mapping::shared(file, len)?;
             // SAFETY: the pages stay mapped until the registration ends.
             match unsafe { CudaMemory::register(pages.start(), pages.len()) } {
                 Err(error)
@@ -186,12 +176,6 @@ impl LockedPages {
     /// Unregisters in the current context. A second call does nothing.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.cuda.release()
-    }
-
-    /// Leaks the pages, still locked: a copy engine may still use them.
-    pub(crate) fn leave(&mut self) {
-        self.cuda.abandon();
-        self.pages.leave();
     }
 
     /// Forgets the registration, which CUDA removed with the context.

@@ -18,7 +18,7 @@ use rustix::fs::{
     memfd_create,
 };
 use rustix::io::{Errno, FdFlags, IoSlice, IoSliceMut, fcntl_setfd, retry_on_intr};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -160,23 +160,11 @@ const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// others there.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// Null once they are left to the process.
     start: Handle<*mut c_void>,
     len: usize,
 }
 
 impl Mapping {
-    /// Private pages. Forked children do not inherit them: after a fork a copy-on-write would move the parent's page to a
-    /// frame that the copy engine does not use (madvise(2), `MADV_DONTFORK`).
-    pub(super) fn private(len: usize) -> Result<Self> {
-        // SAFETY: a new mapping at an address that the system chooses.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ACCESS, MapFlags::PRIVATE) };
-        let pages = Self { start: Handle(start.map_err(system("mmap"))?), len };
-        // SAFETY: the pages were just mapped.
-        unsafe { madvise(pages.start.0, len, Advice::LinuxDontFork) }.map_err(system("madvise"))?;
-        Ok(pages)
-    }
-
     /// The first `len` bytes of a file, which may be closed afterwards. Forked children inherit the mapping: shared pages
     /// are never copied on write, so that both processes and the device continue to use the same frames.
     pub(crate) fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
@@ -193,16 +181,11 @@ impl Mapping {
     pub(super) const fn len(&self) -> usize {
         self.len
     }
-
-    /// Leaves the pages mapped until the process ends.
-    pub(super) fn leave(&mut self) {
-        self.start = Handle(ptr::null_mut());
-    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !self.start.0.is_null() && !fork::is_forked() {
+        if !fork::is_forked() {
             // SAFETY: mapped when this value was created, which is their only owner.
             let unmapped = unsafe { munmap(self.start.0, self.len) };
             debug_assert!(unmapped.is_ok(), "{unmapped:?}");

@@ -17,7 +17,7 @@ use crate::access::copy::{self, CopyRoutine};
 use crate::access::{self, range};
 use crate::driver::fork;
 use crate::driver::stream::FillPattern;
-use crate::engine::{ContextEngine, Failure};
+use crate::engine::{self, ContextEngine, Failure};
 use crate::report::report;
 use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
 
@@ -257,10 +257,10 @@ impl Memory {
         }
         let to = self.host_range(offset, len)?;
         if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
-            let threshold = self.inner.thresholds.get().write;
+            let is_long = || len >= self.inner.thresholds.get().write;
             // SAFETY: as in `write_bytes`.
             let fill = |engine: &mut ContextEngine, to| unsafe { engine.fill(to, value, len) };
-            if self.by_engine(CopyPolicy::Auto, threshold, (offset, len), fill)? {
+            if self.by_engine(CopyPolicy::Auto, is_long, (offset, len), fill)? {
                 return self.invalidate(offset..offset + len);
             }
         }
@@ -275,15 +275,14 @@ impl Memory {
     /// selects it. Its copies are not ordered with the device's other work: wait first for work that uses the memory;
     /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
-    /// The handle's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
-    /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running
-    /// kernels have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They end with the
-    /// handle and its memory. Copies use them one at a time and are never part of a capture. Drivers older than CUDA 12
-    /// cannot tell a destroyed context from a later one at its address. There every copy allocates its own, and
+    /// The handle's first such copy in a context makes a stream there, in relaxed capture mode, unless
+    /// [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. [`CopyPolicy::Auto`] leaves mapped memory to the CPU until
+    /// then. It ends with the handle and its memory. Copies use it one at a time and are never part of a capture. Drivers older
+    /// than CUDA 12 cannot tell a destroyed context from a later one at its address. There every copy makes its own, and
     /// [`CopyPolicy::Auto`] always uses the CPU where it can.
     ///
-    /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) is copied directly, without that
-    /// pinned memory; large copies take as long as `cuMemcpyHtoDAsync` and a wait.
+    /// Private memory is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) as a whole or not at all: the driver refuses
+    /// other memory, which [`CopyPolicy::Auto`] then leaves to the CPU.
     ///
     /// On non-coherent memory this flushes before the copy and invalidates after it, in whole atoms: nothing else may
     /// write to these atoms meanwhile. Other views of the same bytes, such as imported memory, must be invalidated
@@ -325,11 +324,12 @@ impl Memory {
 
     #[cold]
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
-        let (len, threshold) = (source.len(), self.inner.thresholds.get().write);
+        let len = source.len();
         range::check(offset, len, self.len)?;
-        // SAFETY: this memory keeps the bytes alive, and after an `Unfinished` failure their release waits for the context.
+        let is_long = || len >= self.inner.thresholds.get().write && engine::is_pinned(source);
+        // SAFETY: this memory keeps the bytes alive.
         let write = |engine: &mut ContextEngine, to| unsafe { engine.write(to, source) };
-        if self.by_engine(policy, threshold, (offset, len), write)? {
+        if self.by_engine(policy, is_long, (offset, len), write)? {
             return self.invalidate(offset..offset + len);
         }
         self.write_unfenced(offset, source)?;
@@ -339,11 +339,12 @@ impl Memory {
 
     #[cold]
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
-        let (len, threshold) = (target.len(), self.inner.thresholds.get().read);
+        let len = target.len();
         range::check(offset, len, self.len)?;
+        let is_long = || len >= self.inner.thresholds.get().read;
         // SAFETY: as in `write_bytes`.
         let read = |engine: &mut ContextEngine, from| unsafe { engine.read(from, target) };
-        if self.by_engine(policy, threshold, (offset, len), read)? {
+        if self.by_engine(policy, is_long, (offset, len), read)? {
             return Ok(());
         }
         copy::order_reads(self.access);
@@ -354,12 +355,11 @@ impl Memory {
     }
 
     /// Makes a copy of `len` bytes by the copy engine, which is given their device address. False if the CPU is to make it: by the
-    /// policy, or because the engine is unavailable. After a failure of which the device may still be copying, the release of
-    /// the memory waits for the context.
+    /// policy, because the copy is not long enough, or because the engine is unavailable.
     fn by_engine(
         &self,
         policy: CopyPolicy,
-        threshold: usize,
+        is_long: impl FnOnce() -> bool,
         (offset, len): (usize, usize),
         copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
@@ -374,7 +374,7 @@ impl Memory {
             // purpose: that may wait for a kernel that waits for this copy.
             CopyPolicy::Auto => {
                 let memory_type = self.block().allocation().memory_type();
-                len >= threshold && memory_type.coherent && !memory_type.is_cached() && engines.is_prepared(context)
+                memory_type.coherent && !memory_type.is_cached() && engines.is_prepared(context) && is_long()
             }
         };
         if !takes_engine {
@@ -393,11 +393,6 @@ impl Memory {
                 Ok(false)
             }
             Err(Failure::Unavailable(error) | Failure::Copy(error)) => Err(error),
-            Err(Failure::Unfinished(error)) => {
-                self.expose();
-                self.inner.uses.lock().record_unfinished_copy();
-                Err(error)
-            }
         }
     }
 }

@@ -130,11 +130,6 @@ impl Uses {
         self.for_context |= policy == DropPolicy::WaitForContext;
     }
 
-    /// Records that a failed copy of the copy engine may still use the memory, on a stream of the engine.
-    pub(crate) fn record_unfinished_copy(&mut self) {
-        (self.uncovered, self.for_context) = (true, true);
-    }
-
     /// Records that work of an earlier holder may still use the memory, on the bound stream.
     pub(crate) fn record_earlier_work(&mut self) {
         self.uncovered = true;

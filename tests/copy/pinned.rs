@@ -8,10 +8,7 @@ use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// Larger than the copy engine's slots together.
 const LEN: usize = (3 << 20) + 8192;
-/// The segments of a copy of this length through the slots.
-const SEGMENTS: u64 = 4;
 
 /// Counts of the driver's copies, to and from the device.
 fn copies() -> impl Fn(u64, u64, &str) {
@@ -44,7 +41,7 @@ fn copied() -> Result<(PrimaryContext, Memory, PinnedBytes)> {
 }
 
 #[test]
-fn page_locked_memory_is_copied_directly_and_other_memory_in_segments() -> Result {
+fn page_locked_memory_and_other_memory_are_copied_by_one_call() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (mut pinned, mut pageable) = (PinnedBytes::new(LEN), PinnedBytes::pageable(LEN));
     for kind in supported(&gpu, &MemoryKind::ALL) {
@@ -56,35 +53,9 @@ fn page_locked_memory_is_copied_directly_and_other_memory_in_segments() -> Resul
         let direct = copies();
         write_and_read(&memory, 3, &mut pinned[1..LEN - 5], 3)?;
         direct(1, 1, "part of a page-locked range");
-        let staged = copies();
+        let other = copies();
         write_and_read(&memory, 3, &mut pageable, 4)?;
-        staged(SEGMENTS, SEGMENTS, "not page-locked");
-    }
-    Ok(())
-}
-
-#[test]
-fn memory_of_which_only_parts_are_page_locked_is_copied_all_the_same() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let (first, middle, last) = (0..4096, 8192..LEN - 8192, LEN - 4096..LEN);
-    for (parts, seed) in [&[&first][..], &[&last], &[&first, &last], &[&middle]].into_iter().zip(1..) {
-        let mut bytes = PinnedBytes::pageable(LEN);
-        parts.iter().for_each(|&part| bytes.pin(part.clone()));
-        write_and_read(&memory, 0, &mut bytes, seed)?;
-    }
-    Ok(())
-}
-
-#[test]
-fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, memory, mut pinned) = copied()?;
-    for function in ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuPointerGetAttributes"] {
-        sim.fail(function, 1, 1);
-        write_and_read(&memory, 0, &mut pinned, 2)?;
-        assert_eq!(sim.last_fault().as_deref().map(|fault| fault.starts_with(function)), Some(true), "{function}");
-        sim.clear_faults();
+        other(1, 1, "not page-locked");
     }
     Ok(())
 }

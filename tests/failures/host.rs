@@ -73,3 +73,19 @@ fn a_failed_release_of_registered_pages_names_the_call_and_leaves_nothing() -> R
         sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, HOST)?), Memory::free, |()| Ok(()))
     })
 }
+
+#[test]
+fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
+    let Some(sim) = support::simcuda() else { return support::skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let already = support::codes::HOST_MEMORY_ALREADY_REGISTERED;
+    (1..=5).for_each(|nth| sim.fail("cuMemHostRegister", nth, already));
+    let error = support::refused(Memory::allocate(&gpu, LEN, HOST));
+    support::assert_says(&error, &["cuMemHostRegister failed (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)"]);
+    sim.fail("cuMemHostRegister", 1, already);
+    let tries = support::ledger::Calls::of("cuMemHostRegister");
+    let memory = Memory::allocate(&gpu, LEN, HOST)?;
+    tries.assert(2, "other pages the second time");
+    memory.free()?;
+    Ok(())
+}

@@ -249,7 +249,7 @@ fn copy_beside_a_kernel(prepared: bool) -> Result {
     let setup = Setup::new()?;
     let (bytes, mut seen) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let waiting = setup.wait()?;
-    let by_engine = Calls::of("cuMemcpyHtoDAsync");
+    let by_engine = Calls::of("cuMemcpyDtoHAsync");
     memory.write(0, &bytes)?;
     memory.read(0, &mut seen)?;
     memory.fill(.., 9_u8)?;

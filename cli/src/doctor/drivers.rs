@@ -158,7 +158,7 @@ fn loader() -> Check {
 
 /// The usual soft limit of open files.
 const FILES: u64 = 1024;
-/// The pinned memory of one context's copy engine, in bytes.
+/// Less page-locked memory, in bytes, is little.
 const PINNED: u64 = 2 << 20;
 
 pub(super) fn limits(system: &System) -> Vec<Check> {
@@ -184,7 +184,7 @@ fn files(system: &System) -> Option<Check> {
     Some(found.at(Level::Limited, format!("{raise}, or take small memory from a pool")))
 }
 
-/// Memory that is registered with CUDA, and the copy engine's, is page-locked.
+/// Host memory is page-locked.
 fn locked(system: &System) -> Option<Check> {
     let limit = linux::limit(system, "Max locked memory")?;
     let check = |text: String| Check::ok("locked-memory", "locked memory", text);
@@ -193,6 +193,6 @@ fn locked(system: &System) -> Option<Check> {
         return Some(check(text::size(soft)));
     }
     // CUDA's documentation names no such limit of page-locked memory.
-    let text = format!("{}: less than this library locks, if the driver counts that", text::size(soft));
+    let text = format!("{}: little for host memory, if the driver counts that", text::size(soft));
     Some(check(text).at(Level::Note, "`ulimit -l unlimited`; for a container `--ulimit memlock=-1`"))
 }

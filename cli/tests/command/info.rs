@@ -16,7 +16,7 @@ fn info_names_devices_kinds_and_their_ways() -> Result {
         "free of 246 MiB, by Vulkan's live budget made by Vulkan, memory type",
         "DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT",
         "by the CPU with the routine ",
-        "reads from 8 KiB, writes from 1 MiB",
+        "reads from 8 KiB, writes from 256 KiB",
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }

@@ -13,7 +13,7 @@
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
  * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of
  * device memory has made the GPU's copy engine in the memory's context. From then on, of coherent memory that the CPU
- * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and writes from 1 MiB on, unless
+ * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and, from page-locked memory, writes from 256 KiB on, unless
  * vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the engine, some microseconds at
  * least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work. The engine works on streams
  * of this library that have no order with any other stream, the default streams included, and is never part of a
@@ -132,9 +132,9 @@ typedef enum vkgdr_copy_policy {
    */
   VKGDR_COPY_CPU = 1,
   /**
-   * The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
-   * cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-   * before the copy and, after a write, invalidates, both in whole atoms, to which nothing else may write meanwhile.
+   * The GPU's copy engine, whatever the size, by cuMemcpyHtoDAsync() or cuMemcpyDtoHAsync() and a wait. On memory that is
+   * not coherent it flushes before the copy and, after a write, invalidates, both in whole atoms, to which nothing else
+   * may write meanwhile.
    */
   VKGDR_COPY_DMA = 2,
 } vkgdr_copy_policy;
@@ -275,7 +275,8 @@ typedef struct vkgdr_copy_thresholds {
    */
   size_t read;
   /**
-   * Bytes of a write or a fill; 1 MiB by default.
+   * Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister), and of a fill; 256 KiB by default. The CPU
+   * writes from other memory: the driver copies that by the CPU, too.
    */
   size_t write;
 } vkgdr_copy_thresholds;
@@ -626,9 +627,9 @@ VKGDR_API int32_t vkgdr_copy_get_thresholds(vkgdr_t g, struct vkgdr_copy_thresho
 VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_thresholds *thresholds);
 
 /**
- * Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which
- * vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
- * 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
+ * Makes the stream of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which vkgdr_memory_alloc() would
+ * allocate, under the same rules. Does nothing if it exists, and with drivers older than CUDA 12, with which
+ * VKGDR_COPY_AUTO always uses the CPU where it can.
  *
  * That may wait until running kernels have ended: call this before starting a kernel that waits for the CPU.
  *

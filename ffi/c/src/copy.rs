@@ -23,9 +23,9 @@ pub enum vkgdr_copy_policy {
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
-    /// The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
-    /// cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-    /// before the copy and, after a write, invalidates, both in whole atoms, to which nothing else may write meanwhile.
+    /// The GPU's copy engine, whatever the size, by cuMemcpyHtoDAsync() or cuMemcpyDtoHAsync() and a wait. On memory that is
+    /// not coherent it flushes before the copy and, after a write, invalidates, both in whole atoms, to which nothing else
+    /// may write meanwhile.
     VKGDR_COPY_DMA = 2,
 }
 
@@ -37,7 +37,8 @@ pub enum vkgdr_copy_policy {
 pub struct vkgdr_copy_thresholds {
     /// Bytes of a read; 8 KiB by default.
     pub read: usize,
-    /// Bytes of a write or a fill; 1 MiB by default.
+    /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister), and of a fill; 256 KiB by default. The CPU
+    /// writes from other memory: the driver copies that by the CPU, too.
     pub write: usize,
 }
 
@@ -161,9 +162,9 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
     })
 }
 
-/// Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which
-/// vkgdr_memory_alloc() would allocate, under the same rules. Does nothing if they exist, and with drivers older than CUDA
-/// 12, with which VKGDR_COPY_AUTO always uses the CPU where it can.
+/// Makes the stream of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context in which vkgdr_memory_alloc() would
+/// allocate, under the same rules. Does nothing if it exists, and with drivers older than CUDA 12, with which
+/// VKGDR_COPY_AUTO always uses the CPU where it can.
 ///
 /// That may wait until running kernels have ended: call this before starting a kernel that waits for the CPU.
 ///

@@ -209,8 +209,8 @@ class Vkgdr:
     def copy_thresholds(self) -> tuple[int, int]:
         """The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
 
-        Settable, for all handles of the GPU; 0 selects the engine for every size. Non-coherent memory is always copied
-        by the CPU, and all memory whose context has no copy engine: see `prepare_copies`.
+        Settable, for all handles of the GPU; 0 selects the engine for every size. The CPU copies non-coherent memory, writes
+        from memory that is not page-locked, and copies all memory whose context has no copy engine: see `prepare_copies`.
         """
         return self._handle.copy_thresholds
 
@@ -219,10 +219,10 @@ class Vkgdr:
         self._handle.set_copy_thresholds(*read_and_write)
 
     def prepare_copies(self) -> None:
-        """Make the pinned memory and the streams of the GPU's copy engine, so that copies use it by default.
+        """Make the stream of the GPU's copy engine, so that copies use it by default.
 
         That may wait until running kernels have ended: call this before starting a kernel that waits for
-        the CPU. Does nothing if they exist. Needs a context, as an allocation does, and applies to memory of that
+        the CPU. Does nothing if it exists. Needs a context, as an allocation does, and applies to memory of that
         context.
         """
         self._handle.prepare_copies()
