@@ -18,7 +18,7 @@ use support::socket;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 /// The length of a message in bytes.
-const LEN: usize = 88;
+const LEN: usize = socket::MESSAGE_LEN;
 /// Where the memory's length is in it. Other lengths of the same allocation fit, too.
 const LENGTH: std::ops::Range<usize> = 40..48;
 /// Where its kind is. Where kinds have one memory type, as in the simulated GPU without a profile, each of them fits.
@@ -53,13 +53,9 @@ impl World {
     fn open() -> Self {
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty()).expect("a GPU");
         let memory = Memory::allocate(&gpu, 5000, MemoryKind::Mapped).expect("memory");
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
-        ipc::send(&ours, &memory).expect("a message");
-        let mut message = vec![0; 2 * LEN];
-        let (len, fd) = socket::receive(theirs.as_fd(), &mut message).expect("a message");
-        message.truncate(len);
-        assert_eq!(len, LEN);
-        let mut descriptors = vec![fd.expect("a descriptor"), ours.into()];
+        let (message, fd) = socket::genuine(&memory).expect("a message");
+        let (socket, _) = UnixStream::pair().expect("sockets");
+        let mut descriptors = vec![fd, socket.into()];
         descriptors.extend(
             ["/dev/null", "/proc/self/exe", "/proc/self/status"].map(|path| File::open(path).expect(path).into()),
         );

@@ -76,8 +76,7 @@ fn uncached(check: impl FnOnce() -> Result) -> Result {
     let command = if driver::is_real() {
         let (_context, gpu) = support::open(NONE)?;
         if Memory::allocate(&gpu, 1, MAPPED)?.is_cached() {
-            eprintln!("skipped: the CPU caches mapped memory of {}", gpu.name());
-            return Ok(());
+            return support::skip(&format!("the CPU caches mapped memory of {}", gpu.name()));
         }
         child::command("uncached")?
     } else {

@@ -94,8 +94,7 @@ fn pending_releases_are_what_was_dropped_and_is_in_use() -> Result {
     assert_eq!(gpu.deferred_frees(), 0);
     let memories = [Memory::allocate(&gpu, 1, MAPPED)?, Memory::allocate(&gpu, 1, MAPPED)?];
     for memory in &memories {
-        // SAFETY: the stream outlives the memory.
-        unsafe { memory.bind_raw_stream(stream.raw()) }?;
+        support::bind(memory, &stream)?;
     }
     let gate = stream.hold();
     drop(memories);

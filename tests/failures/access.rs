@@ -79,8 +79,7 @@ fn mapping_bound_memory_names_the_call_that_failed() -> Result {
     };
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, kind)?;
-    // SAFETY: the memory is dropped before the stream, which is declared earlier.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let named = ["cuCtxPushCurrent", "cuCtxGetId", "cuStreamSynchronize", "cuCtxPopCurrent", INVALIDATE, FLUSH];
     // Called when a reference to the stream is dropped.
     let incidental = &["cuCtxGetCurrent"];

@@ -12,7 +12,6 @@ const LEN: usize = 4097;
 const KINDS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Device];
 const STAGES: [&str; 4] =
     ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
-pub(crate) const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 /// The calls of an allocation: its stages, a mapping if the kind has a host view, and those for the context.
 fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {
@@ -23,15 +22,13 @@ fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {
 /// Sweeps `allocate` in both places for each of [`KINDS`].
 fn sweep_kinds<M>(
     what: &str,
-    in_plain_context: &[&'static str],
     allocate: impl Fn(&Place, MemoryKind) -> vkgdr::Result<M>,
     free: impl Fn(M) -> Result,
 ) -> Result {
     Place::each(OpenFlags::empty(), |place| {
         let has_one_way = |kind| kind == MemoryKind::Device || only_imports_mapped(&place.gpu).is_ok_and(|only| only);
         for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind) && has_one_way(kind)) {
-            let context = if place.name.starts_with("plain") { in_plain_context } else { &ENTER_AND_LEAVE };
-            let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, context));
+            let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, place.entering()));
             let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
             sweep.run(|| Ok(()), |()| allocate(place, kind), &free)?;
         }
@@ -47,19 +44,19 @@ fn a_failed_allocation_of_raw_memory_names_the_call_and_leaves_nothing() -> Resu
         Ok(())
     };
     let allocate = |place: &Place, kind| RawMemory::allocate(&unused(place)?, LEN, kind);
-    sweep_kinds("RawMemory::allocate", &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"], allocate, free)
+    sweep_kinds("RawMemory::allocate", allocate, free)
 }
 
 /// A fresh handle, which queries the current context; a used one caches the context of its last allocation.
 pub(crate) fn unused(place: &Place) -> vkgdr::Result<Vkgdr> {
-    if place.name.starts_with("plain") { Vkgdr::open(0, OpenFlags::empty()) } else { Ok(place.gpu.clone()) }
+    if place.is_plain() { Vkgdr::open(0, OpenFlags::empty()) } else { Ok(place.gpu.clone()) }
 }
 
 #[test]
 fn a_failed_allocation_of_memory_names_the_call_and_leaves_nothing() -> Result {
     let free = |memory: Memory| Ok(memory.free()?);
     let allocate = |place: &Place, kind| Memory::allocate(&unused(place)?, LEN, kind);
-    sweep_kinds("Memory::allocate", &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"], allocate, free)
+    sweep_kinds("Memory::allocate", allocate, free)
 }
 
 #[test]
@@ -67,11 +64,7 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
     Place::each(OpenFlags::empty(), |place| {
         for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
             let exported = Memory::allocate(&place.gpu, LEN, kind)?;
-            let context: &[_] = match place.name.starts_with("plain") {
-                true => &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"],
-                false => &ENTER_AND_LEAVE,
-            };
-            let mut named = calls(kind, context);
+            let mut named = calls(kind, place.entering());
             // CUDA gets a duplicate of the descriptor.
             named.retain(|function| *function != "vkGetMemoryFdKHR");
             let what = format!("Memory::import_fd of {kind} memory, {}", place.name);

@@ -1,8 +1,8 @@
 //! Out of memory: an allocation waits for the deferred frees and tries once more.
-#![expect(unsafe_code, reason = "raw streams are bound")]
 
 use std::time::{Duration, Instant};
 
+use support::blocking::waits;
 use support::codes;
 use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
@@ -10,7 +10,6 @@ use support::{Controls, Shortage, refused};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::Result;
-use crate::gate::open_during;
 use crate::place::{Place, imports_mapped, only_imports_mapped};
 
 const LEN: usize = 1 << 20;
@@ -27,16 +26,14 @@ fn survives(controls: &'static Controls, function: &'static str, code: i32) -> R
     let before = State::take();
 
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory is dropped before the stream.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     assert_eq!(place.gpu.collect(), 0, "the memory was freed while the stream was blocked");
 
     controls.fail(function, 1, code);
     // The gate opens only after the call has failed: until then the free must stay deferred.
-    let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped);
-    let allocated = open_during(gate, Some(controls), function, allocate);
+    let (_, allocated) = waits(gate, function, || Ok(Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)))?;
     let fired = controls.last_fault();
     controls.clear_faults();
     assert_eq!(fired.as_deref(), Some(function));
@@ -49,8 +46,7 @@ fn survives(controls: &'static Controls, function: &'static str, code: i32) -> R
 #[test]
 fn vulkan_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
     let Some(layer) = support::vklayer() else {
-        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
-        return Ok(());
+        return support::skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
     };
     survives(layer, "vkAllocateMemory", codes::vulkan::OUT_OF_DEVICE_MEMORY)?;
     survives(layer, "vkAllocateMemory", codes::vulkan::OUT_OF_HOST_MEMORY)?;
@@ -62,8 +58,7 @@ fn vulkan_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
 #[test]
 fn cuda_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
     let Some(sim) = support::simcuda() else {
-        eprintln!("skipped: needs the simulated CUDA driver");
-        return Ok(());
+        return support::skip("needs the simulated CUDA driver");
     };
     survives(sim, "cuImportExternalMemory", codes::OUT_OF_MEMORY)?;
     survives(sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM)?;
@@ -81,8 +76,7 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
     let before = State::take();
     let gate = stream.hold();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory is dropped before the stream.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     drop(memory);
     // Each attempt before and after the wait.
     let Some(shortage) = Shortage::of(&place.gpu, 4, codes::vulkan::OUT_OF_DEVICE_MEMORY)? else {
@@ -132,8 +126,7 @@ fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end(
 #[test]
 fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
     let Some(layer) = support::vklayer() else {
-        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
-        return Ok(());
+        return support::skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
     };
     let place = Place::primary(OpenFlags::empty())?;
     if !only_imports_mapped(&place.gpu)? {
@@ -163,8 +156,7 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
 #[test]
 fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
     let Some(layer) = support::vklayer() else {
-        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
-        return Ok(());
+        return support::skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
     };
     let place = Place::plain(OpenFlags::empty())?;
     if !only_imports_mapped(&place.gpu)? {
@@ -172,15 +164,14 @@ fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
     }
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory is dropped before the stream.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     let calls = layer.calls(Some("vkAllocateMemory"));
     layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     layer.fail("vkAllocateMemory", 2, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
-    let error = open_during(gate, Some(layer), "vkAllocateMemory", allocate);
+    let (_, error) = waits(gate, "vkAllocateMemory", || Ok(allocate()))?;
     layer.clear_faults();
     assert!(error.as_ref().is_err_and(|text| text.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{error:?}");
     assert_eq!(layer.calls(Some("vkAllocateMemory")), calls + 2);
@@ -190,8 +181,7 @@ fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
 #[test]
 fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
     let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
-        eprintln!("skipped: needs the fault layer and the simulated CUDA driver");
-        return Ok(());
+        return support::skip("needs the fault layer and the simulated CUDA driver");
     };
     let place = Place::primary(OpenFlags::empty())?;
     if !imports_mapped(&place.gpu) {

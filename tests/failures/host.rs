@@ -4,20 +4,19 @@
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory};
 
 use crate::Result;
-use crate::allocate::{ENTER_AND_LEAVE, unused};
-use crate::place::Place;
+use crate::allocate::unused;
+use crate::place::{ENTER_AND_LEAVE, Place};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
 const HOST: MemoryKind = MemoryKind::Host;
 const STAGES: [&str; 2] = ["cuMemHostRegister", "cuMemHostGetDevicePointer"];
 
+/// Runs a check in each place, with the calls of an allocation there.
 fn each_registered(check: impl Fn(&Place, &[&'static str]) -> Result) -> Result {
-    let plain = ["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"];
-    let places: [(Place, &[&str]); 2] =
-        [(Place::plain(OpenFlags::empty())?, &plain), (Place::primary(OpenFlags::empty())?, &ENTER_AND_LEAVE)];
-    for (place, context) in places {
-        check(&place, &[&STAGES[..], context].concat())?;
+    // Both at once, so that allocations in the plain context also ask about the primary one.
+    for place in [Place::plain(OpenFlags::empty())?, Place::primary(OpenFlags::empty())?] {
+        check(&place, &[&STAGES[..], place.entering()].concat())?;
     }
     Ok(())
 }

@@ -9,7 +9,6 @@ use support::child;
 mod exhaustion;
 mod existing;
 mod first_open;
-mod gate;
 mod host;
 mod open;
 mod place;

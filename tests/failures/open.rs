@@ -5,7 +5,7 @@ use vkgdr::{Memory, OpenFlags, Vkgdr};
 
 use crate::Result;
 use crate::place::SomeMemory;
-use crate::sweep::Sweep;
+use crate::sweep::{Sweep, dropped};
 
 const NOTHING: OpenFlags = OpenFlags::empty();
 
@@ -36,11 +36,7 @@ fn closing_a_handle_survives_every_failure() -> Result {
     // A drop cannot return the error: it is logged.
     let sweep = Sweep { what: "close", survived: &["cuDevicePrimaryCtxRelease"], ..Sweep::default() };
     let open = || Ok(Vkgdr::open_primary_context(0, NOTHING)?);
-    let close = |gpu: Vkgdr| {
-        drop(gpu);
-        Ok(())
-    };
-    sweep.run(open, close, |()| Ok(()))
+    sweep.run(open, dropped, |()| Ok(()))
 }
 
 #[test]

@@ -5,6 +5,9 @@ use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
 
+/// The calls that make the context of an allocation current, and the caller's again.
+pub(crate) const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+
 /// A handle and the context of its allocations.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
@@ -23,6 +26,15 @@ impl Place {
     /// In the primary context, with none current on this thread.
     pub(crate) fn primary(flags: OpenFlags) -> Result<Self> {
         Ok(Self { name: "primary context", gpu: Vkgdr::open_primary_context(0, flags)?, context: None })
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// The calls by which a handle without a known context comes to that of an allocation.
+    pub(crate) fn entering(&self) -> &'static [&'static str] {
+        if self.is_plain() { &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"] } else { &ENTER_AND_LEAVE }
     }
 
     /// Runs `work` with the context of allocations current, if it is a plain one.

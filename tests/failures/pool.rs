@@ -103,8 +103,7 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
     let prepare = || {
         let (pool, chunks) = with_chunks(&place, 12)?;
         for chunk in &chunks[..6] {
-            // SAFETY: the stream outlives the memory.
-            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+            support::bind(chunk, &stream)?;
         }
         Ok((pool, chunks))
     };
@@ -132,8 +131,7 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
 #[test]
 fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Result {
     let Some(simcuda) = simcuda() else {
-        eprintln!("skipped: needs the simulated CUDA driver");
-        return Ok(());
+        return support::skip("needs the simulated CUDA driver");
     };
     let calls = |function| simcuda.calls(Some(function));
     let place = Place::plain(OpenFlags::empty())?;
@@ -201,12 +199,11 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
         let prepare = || {
             let (pool, chunks) = with_chunks(&place, earlier)?;
             for chunk in &chunks {
-                // SAFETY: the stream outlives the memory.
-                unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+                support::bind(chunk, &stream)?;
             }
             Ok(pool)
         };
-        // SAFETY: as above.
+        // SAFETY: the stream outlives the memory.
         let operate = |pool: Pool| Ok((unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?, pool));
         sweep.run(prepare, operate, dropped)?;
     }

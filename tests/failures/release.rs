@@ -2,21 +2,19 @@
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
 
 use cudarc::driver::CudaContext;
-use support::Controls;
+use support::blocking::waits;
 use support::cuda::{Context, Gate, Stream, no_context};
 use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr, cudarc};
 
 use crate::Result;
-use crate::gate::open_during;
-use crate::place::{Place, SomeMemory};
-use crate::sweep::Sweep;
+use crate::place::{ENTER_AND_LEAVE, Place, SomeMemory};
+use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = 4097;
 /// The releasing calls of CUDA. Those of Vulkan return no result.
 const STAGES: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
 /// The calls that keep the caller's context current while cudarc drops a stream.
 const KEEP_CURRENT: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
-const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
     lists.concat()
@@ -38,15 +36,10 @@ fn each_kind_from_outside(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Resul
     each_kind(|place, kind, sweep| no_context(|| check(place, kind, sweep)))
 }
 
-fn drop_it<T>(value: T) -> vkgdr::Result<()> {
-    drop(value);
-    Ok(())
-}
-
 #[test]
 fn freeing_raw_memory_names_what_failed_and_frees_all_the_same() -> Result {
     each_kind(|place, kind, sweep| {
-        let context: &[_] = if place.name.starts_with("plain") { &[] } else { &ENTER_AND_LEAVE };
+        let context: &[_] = if place.is_plain() { &[] } else { &ENTER_AND_LEAVE };
         let named = all(&[&STAGES, context]);
         let sweep = Sweep { named: &named, ..sweep };
         let free = |mut memory: RawMemory| {
@@ -109,7 +102,7 @@ fn dropping_memory_survives_every_failure() -> Result {
         // A drop logs errors instead of returning them.
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
-        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), drop_it, |()| Ok(()))
+        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), dropped, |()| Ok(()))
     })
 }
 
@@ -119,15 +112,14 @@ fn dropping_the_last_region_survives_every_failure() -> Result {
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
         let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.slice(1..17)?);
-        sweep.run(region, drop_it, |()| Ok(()))
+        sweep.run(region, dropped, |()| Ok(()))
     })
 }
 
 /// Memory bound to a stream that outlives it.
 fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
     let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, SomeMemory::of(&place.gpu).kind))?;
-    // SAFETY: every caller drops the memory before the stream.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, stream)?;
     Ok(memory)
 }
 
@@ -148,8 +140,8 @@ fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
 /// Runs `release` while the gate is shut. If no event can be recorded, the release waits for the whole context, and
 /// that wait opens the gate.
 fn while_held(gate: Gate, release: impl FnOnce() -> vkgdr::Result<()>) -> vkgdr::Result<()> {
-    let sim: Option<&Controls> = support::simcuda().map(|sim| &**sim);
-    open_during(gate, sim, "cuCtxSynchronize", release)
+    let (_, released) = waits(gate, "cuCtxSynchronize", || Ok(release())).expect("the only errors are the call's");
+    released
 }
 
 #[test]
@@ -169,7 +161,7 @@ fn freeing_memory_that_a_stream_still_uses_names_what_failed_and_frees_it_in_the
 fn dropping_memory_that_a_stream_still_uses_survives_every_failure() -> Result {
     with_stream(|place, stream, sweep| {
         let held = || Ok((bound(place, stream)?, place.inside(|| stream.hold())));
-        let drop = |(memory, gate): (Memory, _)| while_held(gate, || drop_it(memory));
+        let drop = |(memory, gate): (Memory, _)| while_held(gate, || dropped(memory));
         let survived = all(&[&ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuEventQuery"]]);
         let sweep = Sweep { what: "drop of bound memory", survived: &survived, ..sweep };
         sweep.run(held, drop, |()| Ok(()))
@@ -203,7 +195,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
     let sweep = Sweep { what, survived: &survived, incidental, settle: Some(&settle), ..Sweep::default() };
     // Where the stream's work is not done yet, the drop defers the free.
     let drop = |memory| {
-        drop_it(memory)?;
+        dropped(memory)?;
         gpu.finish_deferred_frees();
         Ok(())
     };
@@ -213,7 +205,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
 #[test]
 fn collecting_survives_every_failure() -> Result {
     with_stream(|place, stream, sweep| {
-        let dropped = || {
+        let deferred = || {
             let memory = bound(place, stream)?;
             let gate = place.inside(|| stream.hold());
             drop(memory);
@@ -225,7 +217,7 @@ fn collecting_survives_every_failure() -> Result {
         let survived = all(&[release, &ENTER_AND_LEAVE, &["cuEventQuery", "cuEventDestroy"]]);
         let sweep = Sweep { what: "collect", survived: &survived, ..sweep };
         let collect = |()| Ok(place.gpu.collect());
-        sweep.run(dropped, collect, |_| Ok(()))
+        sweep.run(deferred, collect, |_| Ok(()))
     })
 }
 

@@ -8,8 +8,8 @@ use vkgdr::ring::Ring;
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
-use crate::allocate::{ENTER_AND_LEAVE, unused};
-use crate::place::{Place, SomeMemory, imports_mapped};
+use crate::allocate::unused;
+use crate::place::{ENTER_AND_LEAVE, Place, SomeMemory, imports_mapped};
 use crate::sweep::{Sweep, dropped};
 
 const FLUSH: &str = "vkFlushMappedMemoryRanges";
@@ -33,9 +33,7 @@ fn each(check: impl Fn(&Place, &SomeMemory) -> Result) -> Result {
 fn a_failed_ring_names_the_call_and_leaves_nothing() -> Result {
     each(|place, some| {
         let what = format!("Ring::new, {}", place.name);
-        let is_plain = place.name.starts_with("plain");
-        let context: &[_] =
-            if is_plain { &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"] } else { &ENTER_AND_LEAVE };
+        let context = place.entering();
         let named = [&PAGES, context].concat();
         // Without mapped memory the messages are in host memory.
         let survived = &["vkAllocateMemory"];

@@ -7,11 +7,10 @@ use support::cuda::{Context, Stream};
 use vkgdr::{CopyPtr, Extent, FillPattern, Memory, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
 
 use crate::Result;
-use crate::place::SomeMemory;
+use crate::place::{ENTER_AND_LEAVE, SomeMemory};
 use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = 4096;
-const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 /// Two contexts, each with memory, and a stream of the first; the second is current.
 struct Streams {
@@ -103,8 +102,7 @@ fn waiting_names_the_call_that_failed() -> Result {
     let address = (&raw const foreign).addr() as u64;
     streams.sweep("pointer_device", "cuPointerGetAttributes", |stream| stream.pointer_device(address).map(drop))?;
     streams.sweep("Event::synchronize", "cuEventSynchronize", |_| event.synchronize())?;
-    // SAFETY: the memory is dropped before the stream.
-    unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?;
+    support::bind(&streams.memory, &streams.raw)?;
     streams.sweep("wait_for_stream", "cuStreamSynchronize", |_| streams.memory.wait_for_stream())
 }
 

@@ -6,11 +6,10 @@ use support::cuda::{Context, no_context};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
-use crate::place::{Place, SomeMemory};
+use crate::place::{ENTER_AND_LEAVE, Place, SomeMemory};
 use crate::sweep::{Sweep, dropped};
 
 const LEN: usize = (2 << 20) + 3;
-const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 const WRITE: &str = "cuMemcpyHtoDAsync";
 const READ: &str = "cuMemcpyDtoHAsync";
 /// A failed wait is repeated, and a failed change of the thread's capture mode changes nothing.

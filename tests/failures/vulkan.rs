@@ -9,25 +9,16 @@ use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image,
 use vkgdr::{MemoryKind, OpenFlags};
 
 use crate::Result;
-use crate::allocate::ENTER_AND_LEAVE;
-use crate::place::Place;
+use crate::place::{ENTER_AND_LEAVE, Place};
 use crate::sweep::{Sweep, dropped};
 
+/// The calls that make memory. A refusal of one may be answered by another memory type, or by a dedicated allocation.
 const STAGES: [&str; 5] = [
     "vkAllocateMemory",
     "vkMapMemory",
     "vkGetMemoryFdKHR",
     "cuImportExternalMemory",
     "cuExternalMemoryGetMappedBuffer",
-];
-/// The calls after a refusal that another memory type may answer, or a dedicated allocation.
-const AGAIN: [&str; 6] = [
-    "vkAllocateMemory",
-    "vkGetMemoryFdKHR",
-    "cuImportExternalMemory",
-    "cuExternalMemoryGetMappedBuffer",
-    "vkMapMemory",
-    "vkCreateBuffer",
 ];
 
 fn allocator(place: &Place) -> vkgdr::Result<Allocator> {
@@ -67,7 +58,7 @@ fn a_failed_buffer_names_the_call_and_leaves_nothing() -> Result {
     each(|place| {
         let what = format!("Allocator::buffer, {}", place.name);
         let named = [&STAGES[..], &["vkCreateBuffer", "vkBindBufferMemory"]].concat();
-        let incidental = [&AGAIN[..], &ENTER_AND_LEAVE].concat();
+        let incidental = [&STAGES[..], &["vkCreateBuffer"], &ENTER_AND_LEAVE].concat();
         let sweep = Sweep { what: &what, named: &named, incidental: &incidental, ..Sweep::default() };
         sweep.run(
             || Ok(allocator(place)?),
@@ -92,7 +83,7 @@ fn a_failed_image_names_the_call_and_leaves_nothing() -> Result {
         }
         let what = format!("Allocator::image, {}", place.name);
         let named = [&STAGES[..], &["vkCreateImage", "vkBindImageMemory"]].concat();
-        let incidental = [&AGAIN[..], &ENTER_AND_LEAVE].concat();
+        let incidental = [&STAGES[..], &["vkCreateBuffer"], &ENTER_AND_LEAVE].concat();
         let sweep = Sweep { what: &what, named: &named, incidental: &incidental, ..Sweep::default() };
         sweep.run(
             || Ok(allocator(place)?),

@@ -1,12 +1,11 @@
 //! The order of uses of one memory's views on several streams: that of cudarc's own slices.
 //!
 //! A gate holds the first stream, so that without an order the second one gets ahead of it.
-#![expect(unsafe_code, reason = "blocks streams")]
 
 use std::sync::Arc;
 
 use support::blocking::let_run;
-use support::cuda::{Gate, PrimaryContext, Stream};
+use support::cuda::{Gate, PrimaryContext, hold};
 use support::{Result, host_read, host_write};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
@@ -36,13 +35,6 @@ fn filled(gpu: &Vkgdr, value: u8) -> Result<Memory> {
     let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
     host_write(&memory, 0, &[value; LEN])?;
     Ok(memory)
-}
-
-fn hold(stream: &CudaStream) -> Gate {
-    // SAFETY: the reference keeps the stream alive.
-    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
-    gate.wait_until_reached();
-    gate
 }
 
 /// Gives the last stream the time to get ahead, opens the gate, and waits for all.

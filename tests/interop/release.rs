@@ -1,11 +1,11 @@
 //! Memory is released, and lent again by its pool, after its uses through views and those of `record_use`, also by streams of other
 //! contexts.
-#![expect(unsafe_code, reason = "blocks streams, and records uses of streams that the tests keep")]
+#![expect(unsafe_code, reason = "records uses of streams that the tests keep")]
 
 use std::sync::Arc;
 
 use support::blocking::{let_run, while_shut};
-use support::cuda::{Context, Gate, Stream};
+use support::cuda::{Context, Gate, Stream, hold};
 use support::ledger::Live;
 use support::{Result, host_write};
 use vkgdr::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -13,13 +13,6 @@ use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Stream
 
 const LEN: usize = 32 << 10;
 const BLOCK: usize = 256 << 10;
-
-fn hold(stream: &CudaStream) -> Gate {
-    // SAFETY: the reference keeps the stream alive.
-    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
-    gate.wait_until_reached();
-    gate
-}
 
 fn ones(gpu: &Vkgdr) -> Result<Memory> {
     let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
@@ -138,8 +131,7 @@ fn memory_is_not_freed_while_a_recorded_stream_of_another_context_reads_it() -> 
         let memory = setup.owner.with_current(|| ones(&setup.gpu))?;
         let stream = setup.owner.with_current(Stream::create);
         if bound {
-            // SAFETY: dropped after the memory was freed.
-            unsafe { memory.bind_raw_stream(stream.raw()) }?;
+            support::bind(&memory, &stream)?;
         }
         let gate = setup.read(&memory)?;
         while_shut(gate, || {

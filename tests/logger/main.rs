@@ -14,7 +14,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use support::codes;
 use support::cuda::{Context, PrimaryContext, Stream, reset_primary};
 use support::ledger::{Calls, Live};
-use support::{Result, child, simcuda, skip};
+use support::{Result, bind, child, simcuda, skip};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -179,13 +179,6 @@ fn orphaned_memory(gpu: &Vkgdr) -> Result<Memory> {
     let memory = Memory::allocate(gpu, 4096, MAPPED)?;
     reset_primary();
     Ok(memory)
-}
-
-/// Binds memory to a stream that lives until the memory is free.
-#[expect(unsafe_code, reason = "vouches for the stream")]
-fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: by this function's description, which its callers keep.
-    unsafe { memory.bind_raw_stream(stream.raw()) }
 }
 
 #[test]

@@ -131,8 +131,7 @@ fn a_deferred_free_that_cannot_be_asked_for_stays() -> Result {
     let stream = Stream::create();
     let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
     assert_ne!(memory.device_ptr(), 0);
-    // SAFETY: the stream outlives the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     assert_eq!(gpu.live_allocations(), before + 1);

@@ -612,24 +612,10 @@ fn memory_outlives_its_handle_and_whatever_it_came_from() -> Result {
     Ok(())
 }
 
-/// A function that allocates, with the errors of what it cannot.
-type Allocate = fn(&Vkgdr, usize, MemoryKind) -> vkgdr::Result<Subject>;
-
-const ALLOCATORS: [Allocate; 3] = [
-    |gpu, len, kind| Ok(Subject::Memory { memory: Memory::allocate(gpu, len, kind)?, twins: Vec::new() }),
-    |gpu, len, kind| {
-        let raw = RawMemory::allocate(gpu, len, kind)?;
-        Ok(Raw(Freed(raw, support::is_imported(gpu, kind))))
-    },
-    |gpu, len, kind| {
-        let memory = Pool::new(gpu, PoolOptions::new(kind))?.allocate(len)?;
-        Ok(Subject::Memory { memory, twins: Vec::new() })
-    },
-];
-
-/// The errors of all allocators.
+/// The errors of all that allocate, where they must refuse.
 fn refusals(gpu: &Vkgdr, len: usize, kind: MemoryKind) -> [Error; 3] {
-    ALLOCATORS.map(|allocate| refused(allocate(gpu, len, kind).map(drop)))
+    let of_a_pool = Pool::new(gpu, PoolOptions::new(kind)).and_then(|pool| pool.allocate(len));
+    [refused(Memory::allocate(gpu, len, kind)), refused(RawMemory::allocate(gpu, len, kind)), refused(of_a_pool)]
 }
 
 #[test]

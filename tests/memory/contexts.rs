@@ -5,7 +5,7 @@ use std::thread;
 
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
 use support::ledger::Live;
-use support::{Result, device_read, host_read, host_write, logs, pattern, refused, simcuda};
+use support::{Result, bind, device_read, host_read, host_write, logs, pattern, refused, simcuda};
 use vkgdr::cudarc::driver::sys;
 use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
@@ -109,12 +109,6 @@ fn a_stream_is_bound_and_waited_for_whichever_context_is_current() -> Result {
     gpu.collect();
     assert_eq!(current(), other.raw());
     Ok(())
-}
-
-#[expect(unsafe_code, reason = "the stream is kept alive by the caller")]
-fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests keep the stream until the memory is freed.
-    unsafe { memory.bind_raw_stream(stream.raw()) }
 }
 
 #[test]

@@ -67,8 +67,7 @@ fn ten_thousand_cycles_of_deferred_frees_leave_nothing() -> Result {
     let target = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     let cycle = |_: usize| -> Result {
         let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-        // SAFETY: the memory is dropped before the stream.
-        unsafe { memory.bind_raw_stream(stream.raw()) }?;
+        support::bind(&memory, &stream)?;
         cuda::copy_dtod_async(target.device_ptr(), memory.device_ptr(), 4096, &stream);
         Ok(())
     };

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use support::cuda::{current, no_context};
 use support::ledger::Live;
 use support::resources::Snapshot;
-use support::{Result, device_read, host_read, host_write, pattern, refused, skip};
+use support::{Result, device_read, host_read, host_write, import, pattern, refused, skip};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -15,13 +15,6 @@ const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 /// Not a multiple of the atom.
 const SIZE: usize = 4097;
-
-/// Imports the memory exported from `of`.
-#[track_caller]
-fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
-    // SAFETY: exported on the same GPU from memory of this kind and length.
-    unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
-}
 
 #[test]
 fn the_bytes_live_as_long_as_the_last_that_shares_them() -> Result {

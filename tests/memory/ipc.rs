@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use support::cuda::no_context;
 use support::ledger::Live;
-use support::resources::Snapshot;
+use support::resources::{Limit, Snapshot, limit};
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, socket};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, ipc};
 
@@ -278,7 +278,7 @@ fn a_process_of_another_user_is_refused_unless_it_is_allowed() -> Result {
     }
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let (bytes, fd) = super::ipc_hostile::genuine(&memory)?;
+    let (bytes, fd) = socket::genuine(&memory)?;
     let name = format!("vkgdr-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(name)?;
     let listener = UnixListener::bind_addr(&address)?;
@@ -307,20 +307,14 @@ fn a_process_without_descriptors_left_gets_an_error_that_says_so() -> Result {
     let (ours, theirs) = UnixStream::pair()?;
     ipc::send(&ours, &Memory::allocate(&gpu, SIZE, MAPPED)?)?;
     let mut taken = Vec::new();
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid output.
-    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
     let highest = File::open("/dev/null")?.as_raw_fd();
-    let low = libc::rlimit { rlim_cur: u64::try_from(highest)? + 4, ..limit };
-    // SAFETY: a valid input.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const low) }, 0);
+    let before = limit(Limit::Descriptors, u64::try_from(highest)? + 4);
     while let Ok(file) = File::open("/dev/null") {
         taken.push(file);
     }
     let error = refused(ipc::recv(&theirs, &gpu));
     drop(taken);
-    // SAFETY: a valid input.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    limit(Limit::Descriptors, before);
     assert_eq!(code(&error), libc::EMFILE);
     assert_says(&error, &["recvmsg", "ulimit -n"]);
     Ok(())

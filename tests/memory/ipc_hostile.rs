@@ -15,18 +15,7 @@ use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
 /// The length of a message, in bytes.
-const LEN: usize = 88;
-
-/// The message and the descriptor that are sent for memory.
-pub(crate) fn genuine(memory: &Memory) -> Result<(Vec<u8>, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair()?;
-    ipc::send(&ours, memory)?;
-    let mut bytes = vec![0; 2 * LEN];
-    let (len, fd) = socket::receive(theirs.as_fd(), &mut bytes)?;
-    bytes.truncate(len);
-    assert_eq!(len, LEN);
-    Ok((bytes, fd.ok_or("no descriptor was sent")?))
-}
+const LEN: usize = socket::MESSAGE_LEN;
 
 /// Receives what was sent, which must be refused without a call of a driver that makes something, and leave nothing open.
 struct Victim {
@@ -41,7 +30,7 @@ impl Victim {
     fn new() -> Result<Self> {
         let (context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
-        let (bytes, fd) = genuine(&memory)?;
+        let (bytes, fd) = socket::genuine(&memory)?;
         Ok(Self { gpu, _context: context, bytes, fd, memory })
     }
 
@@ -117,7 +106,7 @@ fn a_descriptor_of_less_memory_than_the_message_says_is_refused() -> Result {
     let victim = Victim::new()?;
     let before = Snapshot::take();
     let larger = Memory::allocate(&victim.gpu, 1 << 20, MemoryKind::Mapped)?;
-    let (bytes, _) = genuine(&larger)?;
+    let (bytes, _) = socket::genuine(&larger)?;
     drop(larger);
     Snapshot::assert_unchanged(&before);
     if !File::from(victim.fd.try_clone()?).metadata()?.is_file() {

@@ -140,7 +140,6 @@ fn everything_may_be_shared_between_threads() {
     const fn shared<T: Send + Sync>() {}
     shared::<Vkgdr>();
     shared::<Memory>();
-    shared::<Memory>();
     shared::<RawMemory>();
     shared::<Error>();
 }

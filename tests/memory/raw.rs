@@ -3,7 +3,7 @@
 
 use std::ptr::null_mut;
 
-use support::cuda::{Context, current, no_context};
+use support::cuda::{Context, current, no_context, reset_primary};
 use support::ledger::{Calls, Live};
 use support::{Result, assert_says, refused, simcuda, skip, vklayer};
 use vkgdr::{Error, MemoryKind, OpenFlags, RawMemory, Vkgdr};
@@ -117,21 +117,18 @@ fn freeing_memory_of_a_primary_handle_may_be_the_end_of_the_handle() -> Result {
 
 #[test]
 fn after_a_reset_of_the_primary_context_freeing_leaves_its_old_handles_alone() -> Result {
-    let Some(sim) = support::simcuda() else {
+    if simcuda().is_none() {
         return skip("a reset of the primary context affects every user of a real GPU");
-    };
+    }
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
-    let vulkan = || support::vklayer().map(|layer| layer.live_objects_of("memory"));
-    let before = vulkan();
+    let before = Live::now();
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-    // SAFETY: nothing uses the context at this time.
-    let code = unsafe { cudarc::driver::sys::cuDevicePrimaryCtxReset_v2(0) };
-    assert_eq!(code as i32, 0);
-    let calls = || ["cuMemFree", "cuDestroyExternalMemory"].map(|function| sim.calls(Some(function)));
-    let freed = calls();
-    // SAFETY: nothing uses the memory.
-    unsafe { memory.free() }?;
-    assert_eq!(calls(), freed, "a driver call with handles of a destroyed context");
-    assert_eq!(vulkan(), before, "Vulkan's side");
+    reset_primary();
+    let frees = ["cuMemFree", "cuDestroyExternalMemory"].map(Calls::of);
+    free(&mut memory)?;
+    for calls in frees {
+        calls.assert(0, "a driver call with handles of a destroyed context");
+    }
+    assert_eq!(Live::now(), before, "Vulkan's side");
     Ok(())
 }

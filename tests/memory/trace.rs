@@ -108,8 +108,9 @@ fn mapped_memory_makes_the_driver_calls_of_vkgdr_0_1() -> Result {
     }
     let profiled = std::env::var_os("VKLAYER_PROFILE").is_some();
     if profiled || support::simcuda().is_none() || support::vklayer().is_none() {
-        eprintln!("skipped: needs the trace of the simulated driver and the faults layer, and lavapipe's memory types");
-        return Ok(());
+        return support::skip(
+            "needs the trace of the simulated driver and the faults layer, and lavapipe's memory types",
+        );
     }
     let path = std::env::temp_dir().join(format!("vkgdr-trace-{}", std::process::id()));
     // Of an earlier process with this number: the child appends.

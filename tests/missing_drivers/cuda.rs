@@ -70,8 +70,7 @@ fn nothing_is_lost_without_the_optional_functions() -> Result {
         return Ok(());
     }
     if support::simcuda().is_none() {
-        eprintln!("skipped: the simulated driver needs lavapipe");
-        return Ok(());
+        return support::skip("the simulated driver needs lavapipe");
     }
     let folder = Folder::new("optional")?;
     for function in functions("optional") {
@@ -91,8 +90,7 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
         return Ok(());
     }
     if support::simcuda().is_none() {
-        eprintln!("skipped: only the simulated driver can be made to fail");
-        return Ok(());
+        return support::skip("only the simulated driver can be made to fail");
     }
     for (code, parts) in [
         (codes::NO_DEVICE, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
@@ -119,8 +117,7 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
 #[test]
 fn a_child_that_was_forked_after_a_failed_start_hears_its_cause() -> Result {
     if support::simcuda().is_none() {
-        eprintln!("skipped: only the simulated driver can be made to fail");
-        return Ok(());
+        return support::skip("only the simulated driver can be made to fail");
     }
     let Some(role) = child::role() else {
         let mut command = child::command("fork")?;

@@ -116,8 +116,7 @@ fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
         return Ok(());
     }
     if !simulated() {
-        eprintln!("skipped: tests the simulated driver");
-        return Ok(());
+        return support::skip("tests the simulated driver");
     }
     let folder = Folder::new("no-vulkan")?;
     folder.broken(LOADER)?;
@@ -167,8 +166,7 @@ fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
     }
     let manifest = std::env::var("VK_DRIVER_FILES").unwrap_or_default();
     if !simulated() || manifest.contains(':') {
-        eprintln!("skipped: needs the simulated driver with lavapipe, which is taken for NVIDIA's");
-        return Ok(());
+        return support::skip("needs the simulated driver with lavapipe, which is taken for NVIDIA's");
     }
     let text = fs::read_to_string(&manifest)?;
     let Some((_, library)) = lavapipe(&manifest, &text) else { return Ok(()) };
@@ -213,8 +211,7 @@ fn a_vulkan_driver_without_devices_is_an_error() -> Result {
     // GPU, it does not match.
     let manifests = fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
     let Some(icd) = manifests.into_iter().find(|path| path.to_string_lossy().contains("intel_hasvk_icd")) else {
-        eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");
-        return Ok(());
+        return support::skip("Mesa's driver for old Intel GPUs is not installed");
     };
     refused(with_icd(&icd)?, &["NVIDIA"])
 }
@@ -238,8 +235,7 @@ fn a_vulkan_device_without_the_extension_is_an_error_that_names_it() -> Result {
         return Ok(());
     }
     if !simulated() {
-        eprintln!("skipped: the real device has the extension");
-        return Ok(());
+        return support::skip("the real device has the extension");
     }
     let folder = Folder::new("extension")?;
     let other = EXTENSION.replace("_fd", "_xx");

@@ -124,7 +124,7 @@ impl World {
 fn threads_and_pools_that_come_and_go_lose_nothing() -> Result {
     const THREADS: u32 = 8;
     // `VKGDR_STEPS` asks for more, as of the random sequences.
-    let rounds = std::env::var("VKGDR_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(3000_u32) / 600;
+    let rounds = u32::try_from(support::number("VKGDR_STEPS").unwrap_or(3000) / 600)?;
     // Of which the threads make pools with no context of their own.
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     let before = gpu.live_allocations();

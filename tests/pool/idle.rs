@@ -22,8 +22,7 @@ fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
     for bound in [false, true] {
         let (chunk, address) = exposed(&pool)?;
         if bound {
-            // SAFETY: the stream outlives the chunk.
-            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+            support::bind(&chunk, &stream)?;
         }
         free_idle(chunk)?;
         assert_eq!(exposed(&pool)?.1, address, "bound: {bound}");

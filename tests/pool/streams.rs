@@ -35,8 +35,7 @@ fn a_pool_that_keeps_nothing_frees_a_block_once_a_stream_has_finished_with_it() 
     let (chunk, _) = exposed(&pool)?;
     pool.disable_caching();
     let gate = stream.hold();
-    // SAFETY: the stream is declared earlier.
-    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    support::bind(&chunk, &stream)?;
     drop(chunk);
     assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
     gate.open();
@@ -52,8 +51,7 @@ fn trim_counts_blocks_released_while_events_are_polled() -> Result {
     let stream = Stream::create();
     let (chunk, _) = exposed(&pool)?;
     let gate = stream.hold();
-    // SAFETY: the stream is declared earlier.
-    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    support::bind(&chunk, &stream)?;
     drop(chunk);
     assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
     gate.open();
@@ -71,8 +69,7 @@ fn memory_that_goes_with_its_pool_is_not_freed_under_a_stream() -> Result {
     for round in 0..300 {
         let pool = Pool::new(&gpu, PoolOptions::default().block_len(64 << 10).largest_chunk(64 << 10))?;
         let (chunk, _) = exposed(&pool)?;
-        // SAFETY: the stream is declared earlier.
-        unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+        support::bind(&chunk, &stream)?;
         let gate = stream.hold();
         let before = gpu.live_allocations();
         let start = AtomicBool::new(false);
@@ -103,11 +100,10 @@ fn an_immediate_free_does_not_cover_the_work_before_an_allocation_on_a_stream() 
     let stream = Stream::create();
     let (chunk, _) = exposed(&pool)?;
     let address = host_address(&chunk);
-    // SAFETY: the stream is declared earlier.
-    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    support::bind(&chunk, &stream)?;
     let gate = stream.hold();
     drop(chunk);
-    // SAFETY: as above.
+    // SAFETY: the stream is declared earlier.
     let again = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
     assert_eq!(host_address(&again), address);
     // SAFETY: nothing was submitted through it.
@@ -141,8 +137,7 @@ fn memory_used_by_the_cpu_only_is_reused_at_once() -> Result {
     let chunk = pool.allocate(LEN)?;
     let address = host_address(&chunk);
     // The chunk is bound, but its device address was never requested, so that the device cannot have used it.
-    // SAFETY: the stream outlives the memory.
-    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    support::bind(&chunk, &stream)?;
     drop(chunk);
     assert_eq!(host_address(&pool.allocate(LEN)?), address);
     gate.open();
@@ -292,8 +287,7 @@ fn memory_used_by_a_recorded_stream_is_reused_after_that() -> Result {
     let (_context, _gpu, pool) = open()?;
     let (stream, stranger) = (Stream::create(), Stream::create());
     let (chunk, _) = exposed(&pool)?;
-    // SAFETY: the stream outlives the memory.
-    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    support::bind(&chunk, &stream)?;
     support::record_use(&chunk, stranger.raw())?;
     let host = host_address(&chunk);
     let gate = stranger.hold();

@@ -1,12 +1,11 @@
 //! Free chunks keep no stream alive for long: the number of streams and events of a pool is bounded, and
 //! [`Vkgdr::collect`] and [`Pool::trim`] release the streams.
-#![expect(unsafe_code, reason = "blocks streams")]
 
 use std::sync::Arc;
 
 use support::blocking::waits;
-use support::cuda::{Gate, PrimaryContext, Stream};
-use support::{Result, SimCuda, assert_says, refused, simcuda, skip};
+use support::cuda::{PrimaryContext, hold};
+use support::{Controls, Result, assert_says, refused, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
@@ -34,15 +33,8 @@ fn request(context: &Arc<CudaContext>, pool: &Pool) -> Result<(Arc<CudaStream>, 
     Ok((stream, chunk.device_ptr()))
 }
 
-fn streams(simcuda: &SimCuda) -> usize {
+fn streams(simcuda: &Controls) -> usize {
     simcuda.live_objects_of("stream")
-}
-
-fn hold(stream: &CudaStream) -> Gate {
-    // SAFETY: the reference keeps the stream alive.
-    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
-    gate.wait_until_reached();
-    gate
 }
 
 #[test]

@@ -78,9 +78,8 @@ fn work_for_ever() -> Result {
         let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
         host_write(&memory, 0, &pattern(4096, number))?;
         memory.write_with(CopyPolicy::Dma, 0, &vec![3_u8; LARGE])?;
+        support::bind(&memory, &stream)?;
         // SAFETY: the stream outlives the memory.
-        unsafe { memory.bind_raw_stream(stream.raw()) }?;
-        // SAFETY: as above.
         let work = unsafe { memory.stream(stream.raw()) }?;
         // SAFETY: within the memory, whose release waits.
         unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;

@@ -197,9 +197,8 @@ fn what_a_forked_child_releases_is_left_to_the_parent() -> Result {
     host_write(&memory, 0, &bytes)?;
     let owns_its_stream = Memory::allocate(&gpu, SIZE, MAPPED)?;
     owns_its_stream.bind_stream(&CudaContext::new(0)?.new_stream()?)?;
+    support::bind(&memory, &stream)?;
     // SAFETY: the stream outlives the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
-    // SAFETY: as above.
     let event = unsafe { memory.stream(stream.raw()) }?.record()?;
     let things = RefCell::new(Things {
         region: Some(Memory::allocate(&gpu, SIZE, MAPPED)?.slice(3..)?),
@@ -272,8 +271,7 @@ fn a_forked_child_leaves_the_deferred_frees_alone() -> Result {
     let stream = Stream::create();
     let before = Live::now();
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    // SAFETY: the stream outlives the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     gate.wait_until_reached();
     drop(memory);
@@ -302,40 +300,32 @@ fn the_child_of_a_forked_child_is_refused_too() -> Result {
 
 #[test]
 fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
-    if child::role().is_none() {
-        assert_eq!(child::run(child::command("open after a fork")?)?, ["opened"]);
-        return Ok(());
-    }
-    let use_it = || -> Result {
-        let gpu = Vkgdr::open_primary_context(0, NONE)?;
-        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-        host_write(&memory, 0, &pattern(SIZE, 3))?;
-        assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 3));
-        Ok(memory.free()?)
-    };
-    in_child(use_it)?;
-    // The parent is not marked as a child.
-    use_it()?;
-    child::say("opened");
-    Ok(())
+    child::afresh(|| {
+        let use_it = || -> Result {
+            let gpu = Vkgdr::open_primary_context(0, NONE)?;
+            let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+            host_write(&memory, 0, &pattern(SIZE, 3))?;
+            assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 3));
+            Ok(memory.free()?)
+        };
+        in_child(use_it)?;
+        // The parent is not marked as a child.
+        use_it()
+    })
 }
 
 /// Another library may have initialized the driver in the parent, which this crate cannot know.
 #[test]
 fn a_child_whose_parent_only_used_cuda_directly_is_told_to_exec() -> Result {
-    if child::role().is_none() {
-        assert_eq!(child::run(child::command("another library's driver")?)?, ["told"]);
-        return Ok(());
-    }
-    // SAFETY: no requirements beyond the argument.
-    let code = unsafe { sys::cuInit(0) };
-    assert_eq!(code as i32, 0);
-    in_child(|| {
-        assert!(!vkgdr::is_forked());
-        let error = refused(Vkgdr::open(0, NONE));
-        assert_says(&error, &["cuInit", "CUDA_ERROR_NOT_INITIALIZED", "exec", "spawn"]);
-        Ok(())
-    })?;
-    child::say("told");
-    Ok(())
+    child::afresh(|| {
+        // SAFETY: no requirements beyond the argument.
+        let code = unsafe { sys::cuInit(0) };
+        assert_eq!(code as i32, 0);
+        in_child(|| {
+            assert!(!vkgdr::is_forked());
+            let error = refused(Vkgdr::open(0, NONE));
+            assert_says(&error, &["cuInit", "CUDA_ERROR_NOT_INITIALIZED", "exec", "spawn"]);
+            Ok(())
+        })
+    })
 }

@@ -39,9 +39,8 @@ impl<'a> Everything<'a> {
         memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
         let region = Memory::allocate(&primary, SIZE, MemoryKind::Mapped)?.slice(5..)?;
         let bound = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+        support::bind(&bound, stream)?;
         // SAFETY: the stream is dropped last.
-        unsafe { bound.bind_raw_stream(stream.raw()) }?;
-        // SAFETY: as above.
         let event = unsafe { bound.stream(stream.raw()) }?.record()?;
         let pool = Pool::new(&gpu, PoolOptions::default())?;
         let chunk = pool.allocate(SIZE)?;

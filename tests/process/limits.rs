@@ -1,43 +1,15 @@
 //! Processes under limits of the system: too few descriptors, too little address space, files too short.
-#![expect(unsafe_code, reason = "sets limits")]
+#![expect(unsafe_code, reason = "ignores a signal")]
 
 use std::os::fd::AsRawFd;
 
+use support::resources::{Limit, limit};
 use support::state::State;
 use support::{Result, child, device_read, host_read, host_write, pattern, supported};
 use vkgdr::vulkan::Semaphore;
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
-
-/// A limit of the process.
-#[derive(Clone, Copy)]
-enum Limit {
-    Descriptors,
-    /// In bytes.
-    AddressSpace,
-    /// The length of files that it writes or sizes, in bytes.
-    FileLength,
-}
-
-/// Sets a soft limit, at most to the hard one, and returns what it was.
-fn limit(which: Limit, most: u64) -> Result<u64> {
-    let resource = match which {
-        Limit::Descriptors => libc::RLIMIT_NOFILE,
-        Limit::AddressSpace => libc::RLIMIT_AS,
-        Limit::FileLength => libc::RLIMIT_FSIZE,
-    };
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid output.
-    let refused = unsafe { libc::getrlimit(resource, &raw mut limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    let before = limit.rlim_cur;
-    limit.rlim_cur = most.min(limit.rlim_max);
-    // SAFETY: a valid input.
-    let refused = unsafe { libc::setrlimit(resource, &raw const limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    Ok(before)
-}
 
 /// Allocates until an allocation fails, which must be for lack of descriptors and must name the limit.
 fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
@@ -79,70 +51,63 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     if support::simcuda().is_none() {
         return support::skip("the descriptors that a real driver opens for itself are not known");
     }
-    if child::role().is_none() {
-        assert_eq!(child::run(child::command("64")?)?, ["done"]);
-        return Ok(());
-    }
-    let done = || child::say("done");
-    let (_context, gpu) = support::open(NONE)?;
-    limit(Limit::Descriptors, 64)?;
-    let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-    warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
-    drop(warm_up);
-    let before = State::take();
-    for kind in supported(&gpu, &MemoryKind::ALL) {
-        let mut memories = allocate_until_refused(&gpu, kind)?;
-        let memory = memories.pop().ok_or("no allocation succeeded")?;
-        // Existing memory keeps working without free descriptors.
-        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-        assert!(matches!(memory.export_fd(), Err(error) if error.to_string().contains("ulimit -n")));
-        if kind.has_host_view() {
-            host_write(&memory, 0, &pattern(4096, 2))?;
-            assert!(host_read(&memory, 0, 4096)? == pattern(4096, 2));
+    child::afresh(|| {
+        let (_context, gpu) = support::open(NONE)?;
+        limit(Limit::Descriptors, 64);
+        let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+        warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
+        drop(warm_up);
+        let before = State::take();
+        for kind in supported(&gpu, &MemoryKind::ALL) {
+            let mut memories = allocate_until_refused(&gpu, kind)?;
+            let memory = memories.pop().ok_or("no allocation succeeded")?;
+            // Existing memory keeps working without free descriptors.
+            let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+            assert!(matches!(memory.export_fd(), Err(error) if error.to_string().contains("ulimit -n")));
+            if kind.has_host_view() {
+                host_write(&memory, 0, &pattern(4096, 2))?;
+                assert!(host_read(&memory, 0, 4096)? == pattern(4096, 2));
+            }
+            memory.write_with(CopyPolicy::Dma, 0, &pattern(4096, 3))?;
+            assert!(device_read(memory.device_ptr(), 4096) == pattern(4096, 3));
+            let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
+            let refused = pool.allocate(64);
+            assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
+            drop((pool, taken));
+            // Allocations succeed again after a free, and under a higher limit.
+            memory.free()?;
+            Memory::allocate(&gpu, 4096, kind)?.free()?;
+            limit(Limit::Descriptors, 256);
+            memories.extend([Memory::allocate(&gpu, 4096, kind)?, Memory::allocate(&gpu, 4096, kind)?]);
+            memories.last().ok_or("none")?.export_fd()?;
+            drop(memories);
+            limit(Limit::Descriptors, 64);
+            check_semaphores(&gpu)?;
+            State::assert_unchanged(&before, &kind.to_string());
         }
-        memory.write_with(CopyPolicy::Dma, 0, &pattern(4096, 3))?;
-        assert!(device_read(memory.device_ptr(), 4096) == pattern(4096, 3));
-        let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
-        let refused = pool.allocate(64);
-        assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
-        drop((pool, taken));
-        // Allocations succeed again after a free, and under a higher limit.
-        memory.free()?;
-        Memory::allocate(&gpu, 4096, kind)?.free()?;
-        limit(Limit::Descriptors, 256)?;
-        memories.extend([Memory::allocate(&gpu, 4096, kind)?, Memory::allocate(&gpu, 4096, kind)?]);
-        memories.last().ok_or("none")?.export_fd()?;
-        drop(memories);
-        limit(Limit::Descriptors, 64)?;
-        check_semaphores(&gpu)?;
-        State::assert_unchanged(&before, &kind.to_string());
-    }
-    done();
-    Ok(())
+        Ok(())
+    })
 }
 
 #[test]
 fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> Result {
-    if child::role().is_none() {
-        assert_eq!(child::run(child::command("none")?)?, ["done"]);
-        return Ok(());
-    }
-    let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
-    limit(Limit::Descriptors, u64::try_from(lowest)?)?;
-    let refused = Vkgdr::open(0, NONE);
-    limit(Limit::Descriptors, 256)?;
-    match refused {
-        // The error may name any library or call that ran out of descriptors first.
-        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
-        Ok(_) => eprintln!("the drivers opened all that they need before"),
-    }
-    match Vkgdr::open_primary_context(0, NONE) {
-        Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
-        // cudarc and the loaders may cache the failure to load a library; then the error must be the same.
-        Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
-    }
-    child::say("done");
-    Ok(())
+    child::afresh(|| {
+        let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
+        limit(Limit::Descriptors, u64::try_from(lowest)?);
+        let refused = Vkgdr::open(0, NONE);
+        limit(Limit::Descriptors, 256);
+        match refused {
+            // The error may name any library or call that ran out of descriptors first.
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+            Ok(_) => eprintln!("the drivers opened all that they need before"),
+        }
+        match Vkgdr::open_primary_context(0, NONE) {
+            Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
+            // cudarc and the loaders may cache the failure to load a library; then the error must be the same.
+            Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
+        }
+        Ok(())
+    })
 }
 
 /// Bytes of address space in use.
@@ -154,12 +119,11 @@ fn address_space() -> Result<u64> {
 
 #[test]
 fn registered_pages_that_the_system_refuses_name_the_call_and_leave_nothing() -> Result {
+    child::afresh(refuse_registered_pages)
+}
+
+fn refuse_registered_pages() -> Result {
     const LEN: usize = 64 << 20;
-    if child::role().is_none() {
-        assert_eq!(child::run(child::command("limited")?)?, ["done"]);
-        return Ok(());
-    }
-    let done = || child::say("done");
     let (_context, gpu) = support::open(NONE)?;
     // SAFETY: no handler is replaced; a file that would be too long is an error then, not the process's end.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -173,15 +137,14 @@ fn registered_pages_that_the_system_refuses_name_the_call_and_leave_nothing() ->
         (Limit::AddressSpace, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM),
     ];
     for (which, most, call, errno) in cases {
-        let unlimited = limit(which, most)?;
+        let unlimited = limit(which, most);
         let refused = allocate();
-        limit(which, unlimited)?;
+        limit(which, unlimited);
         let as_expected =
             |error: &Error| matches!(error, Error::System { operation, code } if *operation == call && *code == errno);
         assert!(refused.as_ref().is_err_and(as_expected), "{call}: {refused:?}");
         State::assert_unchanged(&before, call);
         allocate()?.free()?;
     }
-    done();
     Ok(())
 }

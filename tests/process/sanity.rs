@@ -39,8 +39,7 @@ fn each_kind(check: impl Fn(&Vkgdr, MemoryKind) -> Result) -> Result {
 
 /// Memory that shares the bytes of another, like a second mapping in gdrcopy.
 fn second(gpu: &Vkgdr, memory: &Memory) -> Result<Memory> {
-    // SAFETY: just exported from memory of this kind and length, on this GPU.
-    Ok(unsafe { Memory::import_fd(gpu, memory.export_fd()?, memory.len(), memory.kind()) }?)
+    Ok(support::import(gpu, memory.export_fd()?, memory)?)
 }
 
 /// gdrcopy pins and unpins a buffer; here memory is allocated and freed.

@@ -18,7 +18,7 @@ fn open() -> Result<(PrimaryContext, Vkgdr)> {
 }
 
 /// The bytes of a dma-buf, mapped here in place of a card.
-fn bytes_of(dma_buf: &DmaBuf) -> Result<Vec<u8>> {
+pub(crate) fn bytes_of(dma_buf: &DmaBuf) -> Result<Vec<u8>> {
     let offset = usize::try_from(dma_buf.offset)?;
     let len = offset + dma_buf.len;
     let fd = dma_buf.fd.as_raw_fd();

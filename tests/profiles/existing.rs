@@ -11,6 +11,7 @@ use support::profile::command;
 use support::{Random, Result, assert_says, child, device_read, host_read, host_write, pattern, refused};
 use vkgdr::{CopyPolicy, Error, MapMode, MappingFlags, Memory, MemoryKind, NoMapping, OpenFlags, Vkgdr};
 
+use crate::dma_buf::bytes_of;
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -187,17 +188,10 @@ fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
         host_write(&view, 0, &pattern(1000, 1))?;
         let dma_buf = view.dma_buf()?;
         assert_eq!((dma_buf.offset, dma_buf.len), (70_000, 1000));
-        let access = libc::PROT_READ;
         let fd = dma_buf.fd.as_raw_fd();
         // SAFETY: an open descriptor.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, libc::FD_CLOEXEC, "closed in other programs");
-        // SAFETY: a new mapping at an address that the system chooses.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), 3 * PAGE, access, libc::MAP_SHARED, fd, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        let first = at.cast::<u8>().wrapping_add(70_000);
-        // SAFETY: mapped, and nothing writes to it meanwhile.
-        let bytes = unsafe { std::slice::from_raw_parts(first, 1000) };
-        assert!(bytes == pattern(1000, 1));
+        assert!(bytes_of(&dma_buf)? == pattern(1000, 1));
         Ok(())
     })
 }

@@ -1,5 +1,6 @@
 //! Discrete GPUs with and without Resizable BAR: supported kinds and their sizes.
 
+use support::resources::{Limit, limit};
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::{
@@ -170,9 +171,7 @@ fn imported_memory_is_not_counted_twice() -> Result {
     under("bar256", || {
         let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, 110 * MIB, MemoryKind::Mapped)?;
-        let fd = memory.export_fd()?;
-        // SAFETY: exported above from memory of this kind and length.
-        let imported = unsafe { Memory::import_fd(&gpu, fd, memory.len(), memory.kind()) }?;
+        let imported = support::import(&gpu, memory.export_fd()?, &memory)?;
         host_write(&imported, 0, &[7; 100])?;
         assert_eq!(device_read(memory.device_ptr(), 100), [7; 100]);
         Ok(())
@@ -214,12 +213,7 @@ fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
             layer.clear_faults();
             error
         };
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: a valid output.
-        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
-        let few = libc::rlimit { rlim_cur: 200, ..limit };
-        // SAFETY: a valid input.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+        limit(Limit::Descriptors, 200);
         let mut taken = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
             taken.push(file);

@@ -134,9 +134,7 @@ fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
 #[test]
 fn each_import_has_a_view_of_its_own() -> Result {
     on_mapped(|memory| {
-        let fd = memory.export_fd()?;
-        // SAFETY: exported above from memory of this kind and length.
-        let other = unsafe { Memory::import_fd(memory.owner(), fd, LEN, memory.kind()) }?;
+        let other = support::import(memory.owner(), memory.export_fd()?, memory)?;
         store(memory, 10, 3)?;
         other.invalidate(..)?;
         assert_eq!(load(&other, 10)?, 0, "nothing was flushed");

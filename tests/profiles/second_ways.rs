@@ -2,13 +2,13 @@
 #![expect(unsafe_code, reason = "imports descriptors, and frees raw memory")]
 
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use support::cuda::{Context, PrimaryContext, reset_primary};
 use support::ledger::Calls;
 use support::resources::Snapshot;
-use support::{Result, device_read, host_read, host_write, pattern, refused};
+use support::{Result, device_read, host_read, host_write, import, pattern, refused};
 use vkgdr::ipc;
 use vkgdr::{
     AllocateOptions, CopyPolicy, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool,
@@ -47,11 +47,6 @@ fn check_bytes(memory: &Memory, others: &[&Memory]) -> Result {
         }
     }
     Ok(())
-}
-
-fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
-    // SAFETY: exported on the same GPU from memory of this kind and length.
-    unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
 }
 
 fn is_registered(gpu: &Vkgdr) -> vkgdr::Result<bool> {
@@ -159,13 +154,7 @@ fn a_message_with_the_descriptor_of_another_kind_is_refused() -> Result {
             assert_eq!(received.memory_type(), memory.memory_type());
             check_bytes(memory, &[&received])?;
         }
-        let messages = memories.each_ref().map(|memory| -> Result<_> {
-            ipc::send(&ours, memory)?;
-            let mut bytes = [0; 88];
-            let (_, fd) = support::socket::receive(theirs.as_fd(), &mut bytes)?;
-            Ok((bytes, fd.ok_or("no descriptor")?))
-        });
-        let [first, second] = messages;
+        let [first, second] = memories.each_ref().map(support::socket::genuine);
         let ((first, first_fd), (second, second_fd)) = (first?, second?);
         for (bytes, fd) in [(first, second_fd), (second, first_fd)] {
             support::socket::send(ours.as_fd(), &bytes, &[fd.as_fd()])?;
@@ -200,7 +189,7 @@ fn registered_pages_outlive_their_context() -> Result {
 fn check_message(gpu: &Vkgdr, memory: &Memory) -> Result {
     let (ours, theirs) = UnixStream::pair()?;
     ipc::send(&ours, memory)?;
-    let mut message = [0; 88];
+    let mut message = [0; support::socket::MESSAGE_LEN];
     assert_eq!((&theirs).read(&mut message)?, message.len());
     assert_eq!(message[84..], [1, 0, 0, 0], "dedicated");
     let size = u64::from_le_bytes(message[48..56].try_into()?);

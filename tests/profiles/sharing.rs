@@ -98,13 +98,7 @@ fn memory_of_another_type_is_refused() -> Result {
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
         let socket = sent_by_another()?;
         let mapped = ipc::recv(&socket, &gpu)?;
-        let (mut bytes, fd) = {
-            let (ours, theirs) = UnixStream::pair()?;
-            ipc::send(&ours, &mapped)?;
-            let mut bytes = [0; 88];
-            let (_, fd) = support::socket::receive(theirs.as_fd(), &mut bytes)?;
-            (bytes, fd.ok_or("no descriptor")?)
-        };
+        let (mut bytes, fd) = support::socket::genuine(&mapped)?;
         // The message says that it is host memory.
         bytes[64] = MemoryKind::Host as u8;
         let (ours, theirs) = UnixStream::pair()?;

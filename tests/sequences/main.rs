@@ -10,7 +10,6 @@ mod step;
 mod tally;
 mod world;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,7 +21,7 @@ use step::{Step, step};
 use support::driver::rounds;
 use support::ledger::Live;
 use support::state::State;
-use support::{Result, amount};
+use support::{Result, amount, number};
 use tally::Tally;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, World};
@@ -36,11 +35,6 @@ const LONGEST: usize = 400;
 const THREADS: u64 = 16;
 /// Each thread has a context, which takes a GPU hundreds of megabytes.
 const THREADS_ON_A_GPU: u64 = 4;
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is '{text}'; it must be a number")))
-}
 
 /// The number of steps of a test.
 fn goal() -> u64 {
@@ -108,7 +102,7 @@ fn run_alone(steps: Vec<Step>) -> Result<Tally> {
     if after == before { Ok(tally) } else { Err(format!("left behind: {before:?} became {after:?}").into()) }
 }
 
-fn report<W: Copy + Debug + Ord>(what: &str, sequences: u64, seed: u64, tally: &Tally<W>) {
+fn report(what: &str, sequences: u64, seed: u64, tally: &Tally) {
     let (steps, refused, profile) = (tally.total(), tally.refused, profile());
     let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let (copies, layers) = (variable("VKGDR_COPY", "default"), variable("VKGDR_TEST_LAYERS", "none"));

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Tally, number, open, report, seed, work_together};
-use support::Result;
+use crate::{Tally, open, report, seed, work_together};
 use support::ledger::Live;
 use support::resources::{Snapshot, resident_bytes};
+use support::{Result, number};
 
 const MIB: u64 = 1 << 20;
 /// Steps of all threads in a round, which take a second or two.

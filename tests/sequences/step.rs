@@ -9,8 +9,8 @@ use proptest::strategy::Union;
 /// One step: an operation, and numbers that select its operands modulo the number of candidates, so that a sequence
 /// stays valid without some of its steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step<W = What> {
-    pub(crate) what: W,
+pub(crate) struct Step {
+    pub(crate) what: What,
     pub(crate) first: u8,
     pub(crate) second: u8,
     pub(crate) choice: u8,
@@ -32,11 +32,11 @@ impl Span {
         start..start + 1 + self.len as usize % (size - start)
     }
 
-    /// Like [`within`](Self::within), with start and length multiples of `unit` if one unit fits.
-    pub(crate) fn whole_units(self, size: usize, unit: usize) -> Option<Range<usize>> {
+    /// Like [`within`](Self::within), with start and length multiples of `unit`. At least one unit must fit.
+    pub(crate) fn whole_units(self, size: usize, unit: usize) -> Range<usize> {
         let range = self.within(size / unit * unit).start / unit * unit..size / unit * unit;
         let count = 1 + self.len as usize % (range.len() / unit);
-        Some(range.start..range.start + count * unit)
+        range.start..range.start + count * unit
     }
 
     /// A length for new memory: mostly small, sometimes more than one slot of the copy engine.
@@ -162,15 +162,7 @@ const WEIGHTS: [(u32, What); 50] = [
 
 /// Draws a step.
 pub(crate) fn step() -> impl Strategy<Value = Step> + Clone {
-    step_of(WEIGHTS)
-}
-
-/// Draws a step with one of the weighted operations.
-pub(crate) fn step_of<W, const N: usize>(weights: [(u32, W); N]) -> impl Strategy<Value = Step<W>> + Clone
-where
-    W: Clone + std::fmt::Debug,
-{
-    let what = Union::new_weighted(weights.map(|(weight, what)| (weight, Just(what))).to_vec());
+    let what = Union::new_weighted(WEIGHTS.map(|(weight, what)| (weight, Just(what))).to_vec());
     let span = (any::<u32>(), any::<u32>()).prop_map(|(start, len)| Span { start, len });
     (what, any::<u8>(), any::<u8>(), any::<u8>(), span, any::<u16>())
         .prop_map(|(what, first, second, choice, span, seed)| Step { what, first, second, choice, span, seed })

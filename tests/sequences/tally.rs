@@ -6,26 +6,20 @@ use std::collections::BTreeMap;
 use crate::step::What;
 
 /// Counts of steps.
-#[derive(Clone, Debug)]
-pub(crate) struct Tally<W = What> {
-    pub(crate) steps: BTreeMap<W, u64>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) steps: BTreeMap<What, u64>,
     /// Allocations refused for lack of memory.
     pub(crate) refused: u64,
 }
 
-impl<W> Default for Tally<W> {
-    fn default() -> Self {
-        Self { steps: BTreeMap::new(), refused: 0 }
-    }
-}
-
-impl<W: Copy + Ord> Tally<W> {
+impl Tally {
     /// All steps that did something.
     pub(crate) fn total(&self) -> u64 {
         self.steps.values().sum()
     }
 
-    pub(crate) fn count(&mut self, what: W) {
+    pub(crate) fn count(&mut self, what: What) {
         *self.steps.entry(what).or_default() += 1;
     }
 

@@ -8,19 +8,13 @@ use std::thread;
 use support::blocking::was_open_on_return;
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
 use support::ledger::{Calls, Live};
-use support::{Result, assert_says, host_read, host_write, pattern, refused};
+use support::{Result, assert_says, bind, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 4097;
-
-/// Binds memory to a stream that outlives it.
-fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests drop the stream after the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }
-}
 
 /// A stream of the primary context, created on another thread, since cudarc changes the current context.
 fn stream_of_another_thread() -> Result<Arc<CudaStream>> {

@@ -88,8 +88,7 @@ fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
     let (bound, unbound) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
     assert!(bound.device_ptr() != 0 && unbound.device_ptr() != 0);
-    // SAFETY: the stream outlives the memory.
-    unsafe { bound.bind_raw_stream(idle.raw()) }?;
+    support::bind(&bound, &idle)?;
     defer(&gpu)?;
     // Work that no call may wait for: the gate would time out, and `open` fail.
     let gate = busy.hold();
@@ -142,13 +141,12 @@ fn a_pool_allocates_on_a_stream_that_is_captured() -> Result {
     let stream = Stream::create();
     let memory = pool.allocate(SIZE)?;
     assert_ne!(memory.device_ptr(), 0);
-    // SAFETY: the stream is declared earlier.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     let mut allocated = None;
     let valid = captured_on(&stream, RELAXED, || {
-        // SAFETY: as above.
+        // SAFETY: the stream is declared earlier.
         allocated = Some(unsafe { pool.allocate_on_raw(SIZE, stream.raw()) });
     });
     assert!(valid, "the capture was ended");

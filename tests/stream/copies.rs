@@ -6,8 +6,9 @@ use std::ptr::null_mut;
 use support::cuda::{Context, Stream, no_context};
 use support::ledger::Calls;
 use support::{Random, Result, assert_says, device_read, host_read, host_write, pattern, refused};
-use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::{CopyPtr, Error, Extent, FillPattern, Memory, MemoryKind, OpenFlags, PitchedPtr, StreamRef, Vkgdr};
+
+use crate::{here, stream_of};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -16,18 +17,6 @@ const SIZE: usize = 1 << 14;
 const COPIES: [&str; 5] =
     ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy3DAsync", "cuMemcpyPeerAsync"];
 const FILLS: [&str; 3] = ["cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"];
-
-/// A stream of the memory's context.
-#[track_caller]
-fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests' streams outlive the references.
-    unsafe { memory.stream(stream.raw()) }
-}
-
-fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests' streams outlive the references.
-    unsafe { StreamRef::in_current_context(raw) }
-}
 
 /// Copies and waits.
 fn copy(stream: StreamRef, to: PitchedPtr, from: PitchedPtr, extent: Extent) -> vkgdr::Result<()> {

@@ -7,7 +7,7 @@ use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::{Calls, Live};
-use support::{Result, host_read, host_write, pattern, simcuda, skip, vklayer};
+use support::{Result, bind, host_read, host_write, pattern, simcuda, skip, vklayer};
 use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -15,13 +15,6 @@ const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = (1 << 16) + 1;
 /// Why no memory is freed behind a shut gate on a real driver.
 const FREE_MAY_WAIT: &str = "NVIDIA's cuMemFree may itself wait for the device";
-
-/// Binds memory to a stream that outlives it.
-#[track_caller]
-fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests drop the stream after the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }
-}
 
 /// Two memories, the first with a pattern.
 fn source_and_target(gpu: &Vkgdr) -> Result<(Memory, Memory)> {

@@ -11,6 +11,8 @@ use support::{Result, assert_says, host_read, host_write, logs, refused};
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::{CopyPtr, Error, Event, FillPattern, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
+use crate::{here, stream_of};
+
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 4097;
@@ -18,18 +20,6 @@ const SIZE: usize = 4097;
 /// The default streams: null, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 fn default_streams() -> [CUstream; 3] {
     [null_mut(), cuda::LEGACY_STREAM, cuda::PER_THREAD_STREAM]
-}
-
-/// A stream of the memory's context.
-#[track_caller]
-fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests' streams outlive the references.
-    unsafe { memory.stream(stream.raw()) }
-}
-
-fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests' streams outlive the references.
-    unsafe { StreamRef::in_current_context(raw) }
 }
 
 #[test]

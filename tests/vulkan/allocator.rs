@@ -2,21 +2,13 @@
 
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, skip};
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{
-    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Buffer, MemoryLocation,
-};
-use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
+use vkgdr::vulkan::{AllocationCreateDesc, AllocationScheme, Buffer, MemoryLocation};
+use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo};
 
 use crate::compute::Compute;
-use crate::{VISIBLE, buffer, open};
+use crate::{BLOCK, VISIBLE, allocator, buffer, open};
 
 const LEN: usize = 10_001;
-/// Room in the blocks of these tests.
-const BLOCK: u64 = 4 << 20;
-
-fn allocator(gpu: &Vkgdr) -> vkgdr::Result<Allocator> {
-    Allocator::with_options(gpu, AllocatorOptions::default().sizes(AllocationSizes::new(BLOCK, BLOCK)))
-}
 
 #[test]
 fn the_cpu_and_cuda_see_the_bytes_of_a_buffer_of_each_visible_location() -> Result {

@@ -4,12 +4,10 @@
 use support::driver::is_real;
 use support::{Result, assert_says, codes, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{
-    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Image, MemoryLocation,
-};
+use vkgdr::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator, Image, MemoryLocation};
 
 use crate::compute::Compute;
-use crate::{buffer, open};
+use crate::{allocator, buffer, open};
 
 const EXTENT: vk::Extent3D = vk::Extent3D { width: 50, height: 7, depth: 1 };
 const PIXELS: usize = 50 * 7 * 4;
@@ -85,8 +83,7 @@ fn copy_through(compute: &Compute, from: vk::Buffer, image: vk::Image, to: vk::B
 #[test]
 fn images_of_both_tilings_carry_pixels_from_one_buffer_to_another() -> Result {
     let (Some(gpu), _context) = (open()?, support::cuda::PrimaryContext::retain_and_push(0)) else { return Ok(()) };
-    let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
-    let allocator = Allocator::with_options(&gpu, options)?;
+    let allocator = allocator(&gpu)?;
     let compute = Compute::new(&gpu.vulkan_handles()?)?;
     for (seed, tiling, location) in [
         (1, vk::ImageTiling::LINEAR, MemoryLocation::CpuToGpu),
@@ -132,8 +129,7 @@ fn images_of_both_tilings_carry_pixels_from_one_buffer_to_another() -> Result {
 #[test]
 fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
-    let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
-    let allocator = Allocator::with_options(&gpu, options)?;
+    let allocator = allocator(&gpu)?;
     let (compute, device) = (Compute::new(&gpu.vulkan_handles()?)?, gpu.vulkan_handles()?.device);
     let [from, to] = [1, 2].map(|_| buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu));
     let (from, to) = (from?, to?);

@@ -6,18 +6,12 @@ use support::ledger::{Calls, Live};
 use support::state::State;
 use support::{Result, assert_says, host_write, pattern, refused};
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{
-    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, MemoryLocation,
-};
+use vkgdr::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator, MemoryLocation};
 use vkgdr::{DropPolicy, OpenFlags, Vkgdr};
 
-use crate::{buffer, open};
+use crate::{allocator, buffer, open};
 
 const LEN: usize = 4097;
-
-fn allocator(gpu: &Vkgdr) -> vkgdr::Result<Allocator> {
-    Allocator::with_options(gpu, AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20)))
-}
 
 #[test]
 fn a_bound_buffer_is_freed_once_its_stream_has_finished() -> Result {
@@ -26,8 +20,7 @@ fn a_bound_buffer_is_freed_once_its_stream_has_finished() -> Result {
     for len in [LEN, 5 << 20] {
         let stream = Stream::create();
         let bound = buffer(&allocator, len, MemoryLocation::CpuToGpu)?;
-        // SAFETY: the stream outlives the buffer.
-        unsafe { bound.bind_raw_stream(stream.raw()) }?;
+        support::bind(&bound, &stream)?;
         assert_eq!(bound.drop_policy(), DropPolicy::WaitForStream);
         let _ = bound.device_ptr();
         let gate = stream.hold();
@@ -45,8 +38,7 @@ fn a_bound_buffer_is_freed_once_its_stream_has_finished() -> Result {
 /// A buffer that is freed once `stream` has finished.
 fn dropped(allocator: &Allocator, len: usize, stream: &Stream) -> Result {
     let bound = buffer(allocator, len, MemoryLocation::CpuToGpu)?;
-    // SAFETY: the stream outlives the buffer.
-    unsafe { bound.bind_raw_stream(stream.raw()) }?;
+    support::bind(&bound, stream)?;
     let _ = bound.device_ptr();
     Ok(())
 }
@@ -82,8 +74,7 @@ fn memory_that_exceeds_the_heap_is_refused_without_a_wait_for_frees() -> Result 
     let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
     let (allocator, stream) = (allocator(&gpu)?, Stream::create());
     let bound = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
-    // SAFETY: the stream outlives the buffer.
-    unsafe { bound.bind_raw_stream(stream.raw()) }?;
+    support::bind(&bound, &stream)?;
     let _ = bound.device_ptr();
     let gate = stream.hold();
     drop(bound);

@@ -13,11 +13,13 @@ mod semaphores;
 
 use support::Result;
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{Allocator, Buffer, MemoryLocation};
+use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, MemoryLocation};
 use vkgdr::{OpenFlags, Vkgdr};
 
 /// The locations whose memory the CPU sees.
 const VISIBLE: [MemoryLocation; 2] = [MemoryLocation::CpuToGpu, MemoryLocation::GpuToCpu];
+/// The room in a block of [`allocator`].
+const BLOCK: u64 = 4 << 20;
 
 /// A handle of device 0 in its primary context; none, with a message, if it has no Vulkan device.
 fn open() -> Result<Option<Vkgdr>> {
@@ -33,6 +35,11 @@ fn open_with(flags: OpenFlags) -> Result<Option<Vkgdr>> {
             Ok(None)
         }
     }
+}
+
+/// An allocator with small blocks.
+fn allocator(gpu: &Vkgdr) -> vkgdr::Result<Allocator> {
+    Allocator::with_options(gpu, AllocatorOptions::default().sizes(AllocationSizes::new(BLOCK, BLOCK)))
 }
 
 /// A storage buffer of `len` bytes, which copies can use as well.

@@ -7,11 +7,11 @@ use support::blocking::let_run;
 use support::cuda::{Context, Stream, no_context};
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::{self, khr, vk};
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Handles, MemoryLocation, Semaphore};
+use vkgdr::vulkan::{Handles, MemoryLocation, Semaphore};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::compute::Compute;
-use crate::{buffer, open};
+use crate::{allocator, buffer, open};
 
 const LEN: usize = 10_001;
 const SHARED: &CStr = khr::external_memory_fd::NAME;
@@ -77,8 +77,7 @@ fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
             let bytes = in_primary(|| device_read(memory.device_ptr(), LEN));
             assert!(bytes == pattern(LEN, 1));
         }
-        let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
-        let allocator = Allocator::with_options(&gpu, options)?;
+        let allocator = allocator(&gpu)?;
         let made = buffer(&allocator, 4000, MemoryLocation::CpuToGpu)?;
         made.fill(.., 1_u32)?;
         made.flush(..)?;
@@ -144,8 +143,7 @@ fn memory_of_both_devices_of_a_gpu_lives_side_by_side() -> Result {
     // Sharing by descriptor goes across the devices of a GPU.
     if support::is_imported(&gpu, MemoryKind::Mapped) {
         let fd = theirs.export_fd()?;
-        // SAFETY: exported from memory of this GPU, kind and length.
-        let imported = unsafe { Memory::import_fd(&shared, fd, LEN, MemoryKind::Mapped) }?;
+        let imported = support::import(&shared, fd, &theirs)?;
         assert!(host_read(&imported, 0, LEN)? == pattern(LEN, 2));
     }
     Ok(())
@@ -187,8 +185,7 @@ fn frees_that_wait_for_a_stream_are_finished_before_the_device_goes() -> Result 
     let gpu = open_on(&program, OpenFlags::empty())?;
     let live = gpu.live_allocations();
     let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the stream outlives the memory.
-    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     assert_eq!(gpu.live_allocations(), live + 1);

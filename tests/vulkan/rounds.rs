@@ -3,24 +3,22 @@
 use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
 use support::{Random, Result};
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions};
 use vkgdr::{OpenFlags, Vkgdr};
 
 use crate::compute::Compute;
-use crate::{VISIBLE, buffer, open_with, words};
+use crate::{VISIBLE, allocator, buffer, open_with, words};
 
 /// `VKGDR_STEPS`: the number of rounds.
-fn rounds() -> usize {
-    std::env::var("VKGDR_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(150)
+fn rounds() -> u64 {
+    support::number("VKGDR_STEPS").unwrap_or(150)
 }
 
-fn take_turns(gpu: &Vkgdr, rounds: usize) -> Result {
+fn take_turns(gpu: &Vkgdr, rounds: u64) -> Result {
     let compute = Compute::new(&gpu.vulkan_handles()?)?;
     let context = CudaContext::new(0)?;
     let kernel = context.load_module(Ptx::from_src(include_str!("step.ptx")))?.load_function("step")?;
     let stream = context.new_stream()?;
-    let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
-    let allocator = Allocator::with_options(gpu, options)?;
+    let allocator = allocator(gpu)?;
     let mut random = Random::new(7);
     // Some buffers stay for a while, so that the blocks are fragmented.
     let mut kept = Vec::new();

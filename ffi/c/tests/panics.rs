@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{LevelFilter, Log, Metadata, Record};
 use support::cuda::{PrimaryContext, Stream};
-use support::{SimCuda, child, simcuda, skip};
+use support::{Controls, child, simcuda, skip};
 use vkgdr_c::vkgdr_status::{VKGDR_ERROR_CUDA, VKGDR_SUCCESS};
 use vkgdr_c::*;
 use vkgdr_rs::cudarc::driver::sys::CUresult;
@@ -37,7 +37,7 @@ impl Log for Panicking {
 }
 
 /// Makes the next call of `function` fail, and the next line that is logged panic.
-fn arm(sim: &SimCuda, functions: &[&str]) {
+fn arm(sim: &Controls, functions: &[&str]) {
     static LOGGER: Once = Once::new();
     LOGGER.call_once(|| {
         if log::set_logger(&Panicking).is_ok() {
@@ -52,7 +52,7 @@ fn arm(sim: &SimCuda, functions: &[&str]) {
 
 /// The armed logger was reached: there was a panic.
 #[track_caller]
-fn panicked(sim: &SimCuda) {
+fn panicked(sim: &Controls) {
     assert!(!ARMED.swap(false, Ordering::SeqCst), "nothing was logged, so that nothing has panicked");
     sim.clear_faults();
 }
@@ -86,7 +86,7 @@ fn last_error() -> Option<String> {
 
 /// The library still opens, allocates, frees and closes, and nothing is left behind in the driver.
 #[track_caller]
-fn check_that_all_works(sim: &SimCuda, g: vkgdr_t) {
+fn check_that_all_works(sim: &Controls, g: vkgdr_t) {
     let mem = allocate(g);
     // SAFETY: live, and not used again.
     let freed = unsafe { vkgdr_memory_free_checked(mem) };

@@ -10,11 +10,11 @@ type LiveObjectsOf = unsafe extern "C" fn(*const c_char) -> usize;
 type Calls = unsafe extern "C" fn(*const c_char) -> u64;
 type Fail = unsafe extern "C" fn(*const c_char, u64, i32) -> i32;
 type ClearFaults = unsafe extern "C" fn();
-pub(crate) type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 
 /// Counts a driver's live objects and calls, and makes chosen calls fail.
 ///
-/// [`SimCuda`](crate::SimCuda) and [`VkLayer`](crate::VkLayer) both dereference to it, so that one sweep serves both.
+/// [`simcuda`](crate::simcuda()) returns it, and [`VkLayer`](crate::VkLayer) dereferences to it, so that one sweep serves both.
 /// The state is per process: tests that use it run one at a time, or in processes of their own.
 #[derive(Debug)]
 pub struct Controls {
@@ -105,7 +105,7 @@ impl Controls {
 }
 
 /// Reads a string from a function that writes up to `capacity` bytes and returns the whole length, 0 for none.
-pub(crate) fn text(function: Text) -> Option<String> {
+fn text(function: Text) -> Option<String> {
     let mut buffer = [0_u8; 4096];
     // SAFETY: the buffer is writable for the capacity that is passed.
     let length = unsafe { function(buffer.as_mut_ptr().cast(), buffer.len()) };

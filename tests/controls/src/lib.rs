@@ -7,5 +7,5 @@ mod simcuda;
 mod vklayer;
 
 pub use controls::Controls;
-pub use simcuda::{SimCuda, simcuda};
+pub use simcuda::simcuda;
 pub use vklayer::{VkLayer, vklayer};

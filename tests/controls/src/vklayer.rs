@@ -1,7 +1,6 @@
 //! The controls of the Vulkan layers.
 #![expect(unsafe_code, reason = "opens a library and calls its C functions")]
 
-use std::ffi::c_char;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -9,35 +8,20 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use crate::controls::{Controls, Symbols, address, find, text};
+use crate::controls::{Controls, Symbols, address, find};
 
 const LAYER: &str = "VK_LAYER_VKGDR_faults";
 const FILE: &str = "libvklayer.so";
 
-/// The Vulkan layers of this process: [`Controls`] of the faults layer, and the messages seen by the messenger layer.
+/// The Vulkan layers of this process: [`Controls`] of the faults layer, and the instances watched by the messenger layer.
 #[derive(Debug)]
 pub struct VkLayer {
     controls: Controls,
-    messages: unsafe extern "C" fn() -> u64,
-    last_message: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     messenger_active: unsafe extern "C" fn() -> i32,
     validation_present: unsafe extern "C" fn() -> u64,
 }
 
 impl VkLayer {
-    /// The number of validation messages since the library was loaded; counted with `VKLAYER_MESSENGER=count` only.
-    #[must_use]
-    pub fn messages(&self) -> u64 {
-        // SAFETY: takes nothing, and the library is never unloaded.
-        unsafe { (self.messages)() }
-    }
-
-    /// The last validation message, as `<id name>: <text>`.
-    #[must_use]
-    pub fn last_message(&self) -> Option<String> {
-        text(self.last_message)
-    }
-
     /// The number of live instances with a messenger. 0 means that validation errors are not reported.
     #[must_use]
     pub fn messengers_active(&self) -> usize {
@@ -57,10 +41,6 @@ impl VkLayer {
         Ok(Self {
             controls: Controls::load(symbols, "vklayer")?,
             // SAFETY: the layer exports this name with this signature.
-            messages: unsafe { find(symbols, "vklayer", "messages") }?,
-            // SAFETY: as above.
-            last_message: unsafe { find(symbols, "vklayer", "last_message") }?,
-            // SAFETY: as above.
             messenger_active: unsafe { find(symbols, "vklayer", "messenger_active") }?,
             // SAFETY: as above.
             validation_present: unsafe { find(symbols, "vklayer", "validation_present") }?,

@@ -1,11 +1,10 @@
 //! From a mapping's making to its end: shared pages, freed memory, ended contexts, threads, descriptors, forks.
-#![expect(unsafe_code, reason = "shortens the limit of descriptors")]
 
 use std::os::fd::AsRawFd;
 
 use support::cuda::{CudaMemory, PrimaryContext, memset_d8, reset_primary, synchronize};
 use support::ledger::Calls;
-use support::resources::Snapshot;
+use support::resources::{Limit, Snapshot, limit};
 use support::{Result, assert_says, device_read, fork, host_read, host_write, pattern, refused};
 use vkgdr::{CopyPolicy, Error, MappingFlags, Memory, NoMapping, Vkgdr};
 
@@ -142,7 +141,7 @@ fn a_process_without_descriptors_gets_an_error_and_can_try_again() -> Result {
         let memory = CudaMemory::device(PAGE);
         let full: Vec<_> = {
             let next = std::fs::File::open("/dev/null")?.as_raw_fd();
-            set_descriptor_limit(u64::try_from(next)? + 8);
+            limit(Limit::Descriptors, u64::try_from(next)? + 8);
             std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
         };
         let error = refused(of(&gpu, &memory));
@@ -156,16 +155,6 @@ fn a_process_without_descriptors_gets_an_error_and_can_try_again() -> Result {
         drop((view, views));
         Ok(())
     })
-}
-
-fn set_descriptor_limit(soft: u64) {
-    let limit = libc::rlimit { rlim_cur: soft, rlim_max: libc::RLIM_INFINITY };
-    let mut old = limit;
-    // SAFETY: the output is a live value.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut old) };
-    let limit = libc::rlimit { rlim_max: old.rlim_max, ..limit };
-    // SAFETY: the input is a live value.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Picture {
 
     /// A part that fits a buffer of `len` bytes.
     fn part(&self, step: Step, len: usize) -> Option<Part> {
-        let offset = step.span.whole_units(len.max(PIXEL), PIXEL)?.start;
+        let offset = step.span.whole_units(len.max(PIXEL), PIXEL).start;
         let pixels = u32::try_from(len.checked_sub(offset)? / PIXEL).ok()?;
         let width = (1 + u32::from(step.seed) % self.width).min(pixels);
         let height = self.height.min(pixels.checked_div(width)?);
@@ -185,7 +185,7 @@ impl World {
         let Some(index) = self.find(step.first, is_usable) else { return Ok(false) };
         let item = &self.items[index];
         let Owner::Buffer(buffer) = &item.owner else { return Ok(false) };
-        let (handle, Some(range)) = (buffer.handle(), step.span.whole_units(item.len(), 4)) else { return Ok(false) };
+        let (handle, range) = (buffer.handle(), step.span.whole_units(item.len(), 4));
         let start = range.start as u64;
         if step.choice.is_multiple_of(2) {
             let value = u32::from(step.seed) << 8 | u32::from(step.second);

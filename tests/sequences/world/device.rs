@@ -249,7 +249,7 @@ impl World {
         if !address.is_multiple_of(unit as u64) || item.len() < unit {
             return Ok(false);
         }
-        let Some(range) = step.span.whole_units(item.len(), unit) else { return Ok(false) };
+        let range = step.span.whole_units(item.len(), unit);
         self.ready_for(number, index)?;
         let (to, count, stream) = (address + range.start as u64, range.len() / unit, self.streams.get(number));
         let value = [step.choice, step.second, 7, 9];

@@ -12,4 +12,4 @@ pub use copy::{copy_dtod_async, memcpy_dtoh, memcpy_htod, memset_d8};
 pub use gate::Gate;
 pub use memory::CudaMemory;
 pub use pinned::PinnedBytes;
-pub use stream::{LEGACY_STREAM, PER_THREAD_STREAM, Stream};
+pub use stream::{LEGACY_STREAM, PER_THREAD_STREAM, Stream, hold};

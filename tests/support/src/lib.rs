@@ -11,7 +11,7 @@
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
 //! | [`simcuda()`], [`vklayer()`], [`Shortage`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`skip!`], [`test_all`], [`amount`] | skips with a reason; repetitions of longer runs only |
+//! | [`skip!`], [`test_all`], [`amount`], [`number`] | skips with a reason; repetitions of longer runs only, or as many as asked for |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 
@@ -36,10 +36,10 @@ pub mod state;
 
 pub use check::{Result, assert_says, refused};
 pub use memory::{
-    HOST_VIEWS, device_read, host_read, host_write, imported, is_imported, linear, map_existing, memory_of, open,
-    open_coherent, record_use, refuse_imports, row, supported,
+    HOST_VIEWS, bind, device_read, host_read, host_write, import, imported, is_imported, linear, map_existing,
+    memory_of, open, open_coherent, record_use, refuse_imports, row, supported,
 };
 pub use random::{Random, pattern};
 pub use shortage::Shortage;
-pub use sim_controls::{Controls, SimCuda, VkLayer, simcuda, vklayer};
-pub use skip::{amount, skip, test_all};
+pub use sim_controls::{Controls, VkLayer, simcuda, vklayer};
+pub use skip::{amount, number, skip, test_all};

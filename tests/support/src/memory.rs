@@ -1,10 +1,12 @@
 //! Opening device 0, and reading and writing memory from either side.
 
+use std::os::fd::OwnedFd;
+
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use vkgdr::{CopyPtr, Error, Extent, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, PitchedPtr, Vkgdr};
 
-use crate::cuda::{self, PrimaryContext};
-use crate::{Result, SimCuda};
+use crate::cuda::{self, PrimaryContext, Stream};
+use crate::{Controls, Result};
 
 /// The kinds of memory with a host view.
 pub const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
@@ -39,7 +41,7 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
 
 /// Makes CUDA refuse to import the memory of the next allocation: asked twice for it as it is, and twice for a dedicated
 /// allocation.
-pub fn refuse_imports(sim: &SimCuda) {
+pub fn refuse_imports(sim: &Controls) {
     (1..=4).for_each(|nth| sim.fail("cuImportExternalMemory", nth, crate::codes::NOT_SUPPORTED));
 }
 
@@ -108,6 +110,17 @@ pub fn memory_of(address: u64) -> Option<(Memory, usize)> {
     unsafe { vkgdr::memory_of(address) }
 }
 
+/// Binds memory to a stream, which the test keeps until the memory was freed.
+///
+/// # Errors
+/// Those of [`Memory::bind_raw_stream`].
+#[track_caller]
+#[expect(unsafe_code, reason = "the test keeps the stream")]
+pub fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
+    // SAFETY: by this function's description.
+    unsafe { memory.bind_raw_stream(stream.raw()) }
+}
+
 /// Records a use by a stream of the memory's context, which the test keeps until the memory was freed.
 ///
 /// # Errors
@@ -126,6 +139,17 @@ pub fn record_use(memory: &Memory, stream: CUstream) -> Result {
 pub fn map_existing(gpu: &Vkgdr, address: CUdeviceptr, len: usize, flags: MappingFlags) -> vkgdr::Result<Memory> {
     // SAFETY: plain bytes that the test frees after the mapping.
     unsafe { Memory::map_existing_with(gpu, address, len, flags) }
+}
+
+/// Imports a descriptor of memory, which was exported from `of` or from an import of it.
+///
+/// # Errors
+/// Those of [`Memory::import_fd`].
+#[track_caller]
+#[expect(unsafe_code, reason = "the descriptor is that memory's")]
+pub fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
+    // SAFETY: exported on the same GPU from memory of this kind and length.
+    unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
 }
 
 /// One side of a copy of a [`row`].

@@ -47,12 +47,13 @@ pub fn command(profile: &str, role: &str) -> Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// The path of `sim/run`, which starts programs under profiles.
+/// The path of `sim/run`, which starts programs under profiles. It lies above the folders of all packages.
 fn run() -> Option<PathBuf> {
-    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("sim/run");
-    let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
-    if !usable {
+    let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+    let run = package.ancestors().map(|folder| folder.join("sim/run")).find(|run| run.is_file());
+    let usable = run.filter(|_| driver::kind() == Some(DriverKind::Sim));
+    if usable.is_none() {
         eprintln!("skipped: device profiles need the simulated driver and sim/run");
     }
-    usable.then_some(run)
+    usable
 }

@@ -38,6 +38,7 @@ pub struct Snapshot {
     mappings: BTreeMap<String, usize>,
     /// Private anonymous mappings: heap, stacks.
     anonymous: usize,
+    /// Bytes of shared mappings, such as exported and imported memory.
     shared_bytes: u64,
 }
 
@@ -68,12 +69,6 @@ impl Snapshot {
     #[must_use]
     pub fn mapping_count(&self) -> usize {
         self.mappings.values().sum::<usize>() + self.anonymous + self.driver_mappings
-    }
-
-    /// The bytes of shared mappings, such as exported and imported memory.
-    #[must_use]
-    pub fn shared_bytes(&self) -> u64 {
-        self.shared_bytes
     }
 
     /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and that the
@@ -206,4 +201,39 @@ fn compare(text: &mut String, what: &str, before: &BTreeMap<String, usize>, now:
 fn line<T: std::fmt::Display>(text: &mut String, what: &str, before: T, now: T) {
     // Writing to a string does not fail.
     let _ = writeln!(text, "  {what}: {before} -> {now}");
+}
+
+/// A limit of the process.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// The number of open descriptors.
+    Descriptors,
+    /// In bytes.
+    AddressSpace,
+    /// The length of files that it writes or sizes, in bytes.
+    FileLength,
+}
+
+/// Sets a soft limit, at most to the hard one, and returns what it was.
+///
+/// # Panics
+/// When the system refuses.
+#[track_caller]
+#[expect(unsafe_code, reason = "calls the system")]
+pub fn limit(which: Limit, most: u64) -> u64 {
+    let resource = match which {
+        Limit::Descriptors => libc::RLIMIT_NOFILE,
+        Limit::AddressSpace => libc::RLIMIT_AS,
+        Limit::FileLength => libc::RLIMIT_FSIZE,
+    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid output.
+    let refused = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
+    let before = limit.rlim_cur;
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: a valid input.
+    let refused = unsafe { libc::setrlimit(resource, &raw const limit) };
+    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
+    before
 }

@@ -2,14 +2,14 @@
 
 use vkgdr::Vkgdr;
 
-use crate::{Result, SimCuda, VkLayer, codes, simcuda, skip, vklayer};
+use crate::{Controls, Result, VkLayer, codes, simcuda, skip, vklayer};
 
 /// Drivers without room, until this is dropped.
 #[derive(Debug)]
 pub struct Shortage {
     vulkan: &'static VkLayer,
     /// Where CUDA allocates mapped memory that Vulkan has no room for.
-    cuda: Option<&'static SimCuda>,
+    cuda: Option<&'static Controls>,
 }
 
 impl Shortage {

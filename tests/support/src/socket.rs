@@ -2,7 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::cmsg_space;
 use rustix::io::{IoSlice, IoSliceMut};
@@ -10,11 +11,14 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use vkgdr::{Memory, ipc};
 
 use crate::Result;
 
 /// The largest number of descriptors in a message (`SCM_MAX_FD` in the kernel's include/net/scm.h).
 const MOST: usize = 253;
+/// The length of a message of [`ipc`], in bytes.
+pub const MESSAGE_LEN: usize = 88;
 
 /// Sends bytes in one call, with copies of descriptors.
 ///
@@ -65,6 +69,23 @@ pub fn receive_descriptor(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
         Some(descriptor) if received == 1 => Ok(descriptor),
         _ => Err("the message brought no descriptor".into()),
     }
+}
+
+/// The message that [`ipc::send`] sends for memory, and its descriptor.
+///
+/// # Errors
+/// When the system refuses.
+///
+/// # Panics
+/// When the message has another length.
+pub fn genuine(memory: &Memory) -> Result<(Vec<u8>, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ipc::send(&ours, memory)?;
+    let mut bytes = vec![0; 2 * MESSAGE_LEN];
+    let (len, fd) = receive(theirs.as_fd(), &mut bytes)?;
+    bytes.truncate(len);
+    assert_eq!(len, MESSAGE_LEN);
+    Ok((bytes, fd.ok_or("no descriptor was sent")?))
 }
 
 /// Two connected sockets of type `SOCK_SEQPACKET` or another one, close-on-exec.

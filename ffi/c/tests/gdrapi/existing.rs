@@ -7,11 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr::null_mut;
 
-use support::cuda::{CudaMemory, PrimaryContext};
+use support::cuda::{CudaMemory, PrimaryContext, reset_primary};
 use support::driver::{self, DriverKind};
 use support::{Result, child, device_read, pattern};
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
-use vkgdr_rs::cudarc::driver::sys;
 
 use crate::EINVAL;
 use crate::api::call;
@@ -27,8 +26,7 @@ fn with_gpus(gpus: u32, check: impl FnOnce() -> Result) -> Result {
         return Ok(());
     }
     if driver::kind() != Some(DriverKind::Sim) {
-        eprintln!("skipped: profiles are of the simulated driver");
-        return Ok(());
+        return support::skip("profiles are of the simulated driver");
     }
     let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");
     let child = child::command(ROLE)?;
@@ -173,9 +171,7 @@ fn memory_is_pinned_after_a_reset() -> Result {
         let (handle, ..) = pinned(g, memory.address(), PAGE)?;
         assert_eq!(call!(unpin(g, handle)), 0);
         drop(memory);
-        // SAFETY: nothing uses the context at this time.
-        let code = unsafe { sys::cuDevicePrimaryCtxReset_v2(0) };
-        assert_eq!(code as i32, 0);
+        reset_primary();
     }
     assert_eq!(call!(close(g)), 0);
     Ok(())

@@ -11,7 +11,7 @@ use support::amount;
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags};
 
 use super::Result;
-use super::workshop::{Workshop, done, finish, fixture, has, library};
+use super::workshop::{Workshop, done, dynamic, finish, fixture, has, library};
 
 /// A workshop with the names of gdrcopy's library.
 fn workshop(name: &str) -> Result<Option<Workshop>> {
@@ -37,14 +37,6 @@ fn program(shop: &Workshop, standard: &str, flags: &[&str]) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The libraries that a program or library names.
-fn needed(file: &std::path::Path) -> Result<Vec<String>> {
-    let output = finish(Command::new("readelf").args(["-dW"]).arg(file).env("LC_ALL", "C"))?;
-    let text = String::from_utf8(output.stdout)?;
-    let lines = text.lines().filter(|line| line.contains("(NEEDED)"));
-    Ok(lines.filter_map(|line| Some(line.split('[').nth(1)?.split(']').next()?.to_owned())).collect())
-}
-
 /// The name by which the program asks for memory of vkgdr: it stores to the mapping only where the device sees that without a
 /// flush, for which gdrcopy has no function.
 fn vkgdr_memory() -> Result<&'static str> {
@@ -61,7 +53,7 @@ fn a_program_that_is_linked_with_gdrcopy_runs() -> Result {
     for standard in ["gnu99", "gnu11"].into_iter().take(amount(1, 2)) {
         let program = program(&shop, standard, &["-DLINKED"])?;
         if has("readelf") {
-            let needed = needed(&program)?;
+            let needed = dynamic(&program, "(NEEDED)")?;
             assert!(needed.iter().any(|name| name == "libvkgdr.so.1"), "{needed:?}");
         }
         done(shop.command(&program).args(["linked", whose]))?;
@@ -85,7 +77,7 @@ fn a_program_that_was_linked_against_gdrcopys_own_library_runs() -> Result {
     command.args(["-shared", "-fPIC", "-Wl,-soname,libgdrapi.so.2"]).arg(&stub).arg("-o").arg(&theirs);
     finish(&mut command)?;
     let program = program(&shop, "gnu99", &["-DLINKED"])?;
-    let needed = needed(&program)?;
+    let needed = dynamic(&program, "(NEEDED)")?;
     assert!(needed.iter().any(|name| name == "libgdrapi.so.2"), "{needed:?}");
     assert!(!needed.iter().any(|name| name == "libvkgdr.so.1"), "{needed:?}");
     done(shop.command(&program).args(["linked", whose]))

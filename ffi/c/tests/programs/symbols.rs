@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Result;
-use super::workshop::{finish, has, library, sources};
+use super::workshop::{dynamic, finish, has, library, sources};
 
 /// The functions of vkgdr 0.1, none of which may be removed.
 const OLD: [&str; 12] = [
@@ -78,16 +78,10 @@ fn the_library_has_the_soname_of_vkgdr_0_1_and_needs_no_driver() -> Result {
     if sources().is_none() || !has("readelf") {
         return Ok(());
     }
-    let output = finish(Command::new("readelf").args(["--dynamic", "--wide"]).arg(library()?).env("LC_ALL", "C"))?;
-    let dynamic = String::from_utf8(output.stdout)?;
-    let names = |kind: &str| -> Vec<String> {
-        let lines = dynamic.lines().filter(|line| line.contains(kind));
-        lines.filter_map(|line| Some(line.split('[').nth(1)?.split(']').next()?.to_owned())).collect()
-    };
-    assert_eq!(names("(SONAME)"), ["libvkgdr.so.1"]);
+    assert_eq!(dynamic(&library()?, "(SONAME)")?, ["libvkgdr.so.1"]);
     // glibc's libraries (before 2.34 also pthread, dl, m, rt) and the unwinder.
     const SYSTEM: [&str; 7] = ["libc.", "libgcc_s.", "ld-linux", "libpthread.", "libdl.", "libm.", "librt."];
-    let needed = names("(NEEDED)");
+    let needed = dynamic(&library()?, "(NEEDED)")?;
     let foreign: Vec<_> = needed.iter().filter(|name| !SYSTEM.iter().any(|known| name.starts_with(known))).collect();
     assert!(foreign.is_empty(), "the library needs {foreign:?}");
     Ok(())

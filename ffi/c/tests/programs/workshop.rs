@@ -195,6 +195,14 @@ pub(crate) struct Build<'a> {
     pub(crate) linkage: Linkage,
 }
 
+/// The names that a program or library has in its dynamic section, of one kind: `(NEEDED)` or `(SONAME)`.
+pub(crate) fn dynamic(file: &Path, kind: &str) -> Result<Vec<String>> {
+    let output = finish(Command::new("readelf").args(["--dynamic", "--wide"]).arg(file).env("LC_ALL", "C"))?;
+    let text = String::from_utf8(output.stdout)?;
+    let lines = text.lines().filter(|line| line.contains(kind));
+    Ok(lines.filter_map(|line| Some(line.split('[').nth(1)?.split(']').next()?.to_owned())).collect())
+}
+
 /// Runs a command, which must succeed.
 pub(crate) fn finish(command: &mut Command) -> Result<Output> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;

@@ -9,20 +9,17 @@ use std::thread;
 
 use support::cuda::Context;
 use support::profile::under;
-use support::{Random, Result, amount};
-
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+use support::{Random, Result, amount, number};
 
 /// Runs sequences in a context of their own.
-fn sequences(seed: usize, is_alone: bool) {
+fn sequences(seed: u64, is_alone: bool) {
     let _context = Context::create(0);
-    let mut random = Random::new(number("VKGDR_SEED", 1) as u64 + ((seed as u64) << 32));
+    let mut random = Random::new(number("VKGDR_SEED").unwrap_or(1) + (seed << 32));
+    let goal = number("VKGDR_STEPS").unwrap_or_else(|| amount(30_000, 300_000));
     let mut steps = 0;
-    while steps < number("VKGDR_STEPS", amount(30_000, 300_000)) {
+    while steps < goal {
         let len = 1 + random.below(1500);
-        steps += world::run(&random.bytes(len), is_alone);
+        steps += world::run(&random.bytes(len), is_alone) as u64;
     }
 }
 

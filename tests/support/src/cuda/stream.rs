@@ -6,6 +6,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
 
 use super::gate::{self, Gate};
@@ -184,4 +185,17 @@ impl Drop for Stream {
         // SAFETY: created by `create`, with one owner. The driver completes its pending work.
         report("cuStreamDestroy_v2", unsafe { call::cuStreamDestroy_v2(self.raw()) });
     }
+}
+
+/// As [`Stream::hold`], for a stream of cudarc; returns once the stream has reached the gate.
+///
+/// # Panics
+/// When the driver refuses, or the stream does not reach the gate in time.
+#[must_use]
+#[track_caller]
+pub fn hold(stream: &CudaStream) -> Gate {
+    // SAFETY: the reference keeps the stream alive.
+    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
+    gate.wait_until_reached();
+    gate
 }
