@@ -89,7 +89,7 @@ pub use stream::{Event, StreamRef};
 #[doc(hidden)]
 pub use {
     access::{CachedBytes, copy::CopyRoutine},
-    device::pointer_device,
+    device::{current_device, pointer_device},
     driver::fork::is_forked,
     flags::MappingFlags,
     stream::{CopyPtr, Extent, FillPattern, PitchedPtr},

@@ -521,6 +521,15 @@ pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
     addresses::device_of(address).map_or_else(|| cuda.pointer_device(address), |device| Ok(Some(device)))
 }
 
+/// The CUDA device of the context that is current on this thread. Initialises the CUDA driver.
+///
+/// # Errors
+///
+/// The errors of [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
+pub fn current_device() -> Result<CUdevice> {
+    started()?.context_device()
+}
+
 /// The newest CUDA version that the installed driver supports, as `1000 * major + 10 * minor`: 12080 is CUDA 12.8.
 /// Loads the driver, after which a forked child cannot use it, and does not initialise it.
 ///

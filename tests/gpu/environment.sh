@@ -10,7 +10,7 @@ case $driver in
 esac
 
 own=${VK_DRIVER_FILES:-${VK_ICD_FILENAMES-}} # the loader's order; the latter is the older name
-unset CARGO_TARGET_DIR VKGDR_REQUIRE_GPU VKGDR_TEST_LAYERS VK_INSTANCE_LAYERS VK_LAYER_PATH VK_ICD_FILENAMES
+unset CARGO_TARGET_DIR VKGDR_TEST_LAYERS VK_INSTANCE_LAYERS VK_LAYER_PATH VK_ICD_FILENAMES
 export VKGDR_BUNDLE=$here VKGDR_SCRATCH=$scratch
 export VKGDR_CUDA_DRIVER=$driver VKGDR_SIM_DIR=$scratch/sim
 export VK_ADD_LAYER_PATH=$scratch/layers
@@ -76,7 +76,6 @@ choose_threads() {
 tried=
 export VKGDR_TEST_THREADS=8
 if [ "$driver" = real ]; then
-    export VKGDR_REQUIRE_GPU=1
     # Where containers mount the driver.
     for folder in /usr/local/nvidia/lib64 /usr/local/nvidia/lib; do
         [ -e "$folder/libcuda.so.1" ] && LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$folder

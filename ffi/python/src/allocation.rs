@@ -168,6 +168,11 @@ impl Allocation {
         self.with(|bytes| Ok(bytes.clone()))
     }
 
+    /// The stream that the bytes are bound to, with its objects.
+    pub(crate) fn bound(&self, py: Python<'_>) -> Result<Option<Stream>> {
+        self.with(|bytes| Ok(bytes.memory().and_then(|memory| self.kept.bound(py, memory))))
+    }
+
     /// Runs `work`, detached from the interpreter, on the bytes. They are not released meanwhile, and the streams that they are
     /// bound to stay alive, whatever other threads do.
     pub(crate) fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Bytes) -> Result<T> + Send) -> Result<T> {

@@ -322,9 +322,7 @@ fn on_host(py: Python<'_>, view: &MemoryView, request: &Request) -> Result<Conte
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
     if len > 0 {
-        let bound =
-            used.allocation.with(|bytes| Ok(bytes.memory().and_then(|memory| used.allocation.kept.bound(py, memory))));
-        let stream = bound?.unwrap_or(Stream::of(NULL_STREAM));
+        let stream = used.allocation.bound(py)?.unwrap_or(Stream::of(NULL_STREAM));
         copy_all(py, Side::Host(&copy), Side::Device(view), len, stream)?;
     }
     let address = copy.get().address().expose_provenance();

@@ -483,9 +483,7 @@ impl MemoryView {
     #[getter]
     pub(crate) fn bound_stream<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let allocation = self.live()?;
-        let bound = allocation.with(|bytes| Ok(bytes.memory().and_then(|memory| allocation.kept.bound(py, memory))));
-        let Some(Stream { handle, objects, .. }) = bound? else { return Ok(None) };
+        let Some(Stream { handle, objects, .. }) = self.live()?.bound(py)? else { return Ok(None) };
         if objects.is_empty() {
             return Ok(Some(PyInt::new(py, handle).into_any()));
         }

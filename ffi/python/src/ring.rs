@@ -93,10 +93,8 @@ impl Ring {
 
     /// Push the bytes of an object with the buffer protocol. Return whether there was room.
     fn try_push(&self, message: &Bound<'_, PyAny>) -> Result<bool> {
-        let py = message.py();
-        let buffer = Bound::new(py, HostBuffer::new(message, false, false)?)?;
-        let buffer = buffer.get();
-        py.detach(|| self.ring.try_push(buffer.bytes())).map_err(told)
+        let buffer = HostBuffer::new(message, false, false)?;
+        message.py().detach(|| self.ring.try_push(buffer.bytes())).map_err(told)
     }
 
     /// Push a sequence of such objects while there is room. Return how many were pushed.

@@ -61,10 +61,9 @@ pub(crate) struct Source {
 
 /// The device of the current context, or device 0 if no context is current.
 fn current_device() -> Result<i32> {
-    match Vkgdr::open_current_context(OpenFlags::empty()) {
-        Ok(gpu) => Ok(gpu.device()),
+    match vkgdr::current_device() {
         Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => Ok(0),
-        Err(error) => Err(error.into()),
+        found => Ok(found?),
     }
 }
 
@@ -300,7 +299,8 @@ fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
     let result = without_python(|| {
         let result = catch_unwind(AssertUnwindSafe(work));
         match &result {
-            Ok(Ok(_) | Err(Failure::Driver(Error::Allocation { .. }))) => {}
+            Ok(Ok(_)) => {}
+            Ok(Err(Failure::Driver(error))) if error.is_out_of_memory() => {}
             Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
             Err(_) => log::error!("{operation} for PyTorch: a panic"),
         }

@@ -128,7 +128,6 @@ fn overlaps(to: Place, from: Place, extent: Sizes) -> bool {
 ///
 /// Both sides live until the copy is done.
 #[pyfunction]
-#[pyo3(signature = (to, to_layout, from_, from_layout, extent, stream, wait = false))]
 #[expect(clippy::too_many_arguments, reason = "two parameters for each side")]
 pub(crate) fn copy(
     py: Python<'_>,
@@ -275,7 +274,6 @@ fn is_idle(queue: StreamRef) -> bool {
 /// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event, which is complete with
 /// `wait`. The memory lives until the fill is done.
 #[pyfunction]
-#[pyo3(signature = (view, offset, pattern, count, stream, wait = false))]
 pub(crate) fn fill(
     py: Python<'_>,
     view: &MemoryView,

@@ -35,21 +35,7 @@ def pytest_configure() -> None:
         raise pytest.UsageError(f"{folder} has no extension module: start pytest from another folder")
 
 
-# ---- GPU or no GPU --------------------------------------------------------------------------------------------------
-
-
-def skip_without_gpu(reason: str) -> None:
-    """Skip the test for want of a real GPU; with ``VKGDR_REQUIRE_GPU=1``, fail it."""
-    if os.environ.get("VKGDR_REQUIRE_GPU") == "1":
-        pytest.fail(f"VKGDR_REQUIRE_GPU=1, but there is no usable GPU: {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
-@pytest.fixture
-def real_gpu(cuda: libcuda.Cuda) -> None:
-    """Skip the test unless the driver is a real one with a device."""
-    if simulator.available() or cuda.device_count() == 0:
-        skip_without_gpu("needs a real GPU")
+# ---- the simulated driver -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._shapes import c_strides, read_interface
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of, number_of
 
@@ -152,20 +152,16 @@ def between(memory: Base, offset: int, source: MemoryView, stream: int, after: I
 
 
 def fill(memory: Base, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
-    """Fill a range with a repeated pattern and wait."""
-    if size % len(pattern):
-        raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
+    """Fill a range with a repeated pattern, of 1, 2 or 4 bytes where there is no host view, and wait."""
     view = memory._view
     if memory.host_ptr is not None:
         settle(memory, stream)
         invalidate_edges(memory, offset, size)
         view.fill(offset, size, pattern)
         memory.flush(offset, size)
-    elif len(pattern) in (1, 2, 4):
+    else:
         queue = queue_of(view, stream)
         _vkgdr.fill(view, offset, pattern, size // len(pattern), queue, True)
-    else:
-        from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)
 
 
 def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int, *, wait: bool) -> Event:
@@ -207,7 +203,7 @@ def found_of(array: Interface, owner: object = None) -> MemoryView | None:
     The view keeps `owner`, the array: its library may reuse the bytes once that is gone. Memory objects need no such
     care.
     """
-    found = _vkgdr.find_device(*array.span())
+    found = _vkgdr.find_device(*array.span)
     if found is None:
         return None
     if array.readonly:
@@ -224,7 +220,7 @@ def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> t
         raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
     found = found_of(array, obj)
     if found is None:
-        address, size = array.span()
+        address, size = array.span
         found = _vkgdr.foreign(address, size, array.readonly, obj, within)
     return found, () if array.stream is None else (array.stream,)
 

@@ -195,7 +195,7 @@ class Vkgdr:
         return MemoryType(*self._handle.memory_type_of(kind))
 
     def stats(self) -> dict[str, int]:
-        """Count this package's live allocations on the GPU in this process, and the process's copies.
+        """Count this package's live allocations on the GPU in this process.
 
         Returns
         -------

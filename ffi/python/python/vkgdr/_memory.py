@@ -1136,21 +1136,17 @@ def memory_of(obj: Any) -> Memory:
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         array = read_interface(interface)
-        (first, size), found = array.span(), found_of(array)
-        where = "device"
+        (first, size), found = array.span, found_of(array)
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
         found, _ = device_view_of(obj)
-        first, size, where = found.key[1], found.nbytes, "device"
+        first, size = found.key[1], found.nbytes
         if found.is_foreign:
             found = None
     else:
         first, size, readonly = _on_host(obj)
-        found = _vkgdr.find_host(first, size)
-        if found is not None and readonly:
-            found = found.part(0, None, True, False)
-        where = "host"
+        return _found_on_host(first, size, readonly=readonly)
     if found is None:
-        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at {where} address {first:#x}")
+        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at device address {first:#x}")
     return Memory._over(found)
 
 
@@ -1159,6 +1155,13 @@ def _at(address: int) -> MemoryView:
     if found is None:
         raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
     return found
+
+
+def _found_on_host(first: int, size: int, *, readonly: bool) -> Memory:
+    found = _vkgdr.find_host(first, size)
+    if found is None:
+        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at host address {first:#x}")
+    return Memory._over(found.part(0, None, readonly, False))
 
 
 def _on_host(obj: Any) -> tuple[int, int, bool]:
@@ -1174,7 +1177,7 @@ def _on_host(obj: Any) -> tuple[int, int, bool]:
             raise InvalidArgumentError(text) from error
     if interface is not None:
         array = read_interface(interface, "__array_interface__")
-        return *array.span(), array.readonly
+        return *array.span, array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
     return buffer.address, buffer.nbytes, buffer.readonly
 
@@ -1198,11 +1201,7 @@ def device_view(array: Any) -> Memory:
         The bytes do not lie in live memory of this package, or are not contiguous.
     """
     buffer = _vkgdr.HostBuffer(array, False, True)
-    view = _vkgdr.find_host(buffer.address, buffer.nbytes)
-    if view is None:
-        text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
-        raise InvalidArgumentError(text)
-    return Memory._over(view.part(0, None, buffer.readonly, False))
+    return _found_on_host(buffer.address, buffer.nbytes, readonly=buffer.readonly)
 
 
 def _unpickle(contents: Buffer, kind: Kind) -> Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 
@@ -109,29 +110,26 @@ def check_order(order: Order) -> None:
         raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
 
 
-def fortran_strides(extents: Shape, itemsize: SupportsIndex) -> tuple[int, ...]:
+def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in Fortran order, in bytes."""
-    strides, itemsize = [], whole(itemsize)
-    for extent in wholes(extents):
+    strides = []
+    for extent in extents:
         strides.append(itemsize)
         itemsize *= max(extent, 1)
     return tuple(strides)
 
 
-def c_strides(extents: Shape, itemsize: SupportsIndex) -> tuple[int, ...]:
+def c_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in C order, in bytes."""
-    return fortran_strides(wholes(extents)[::-1], itemsize)[::-1]
+    return fortran_strides(extents[::-1], itemsize)[::-1]
 
 
-def strided_size(extents: Shape, itemsize: SupportsIndex, strides: Shape) -> int:
+def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
     """Return the distance from the first byte of a strided array to the end of its last one."""
-    extents, itemsize, strides = wholes(extents), whole(itemsize), wholes(strides)
     if len(strides) != len(extents):
         raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
     if any(stride < 0 for stride in strides):
         raise InvalidArgumentError(f"strides must not be negative, got {strides}")
-    if any(extent < 0 for extent in extents):
-        raise InvalidArgumentError(f"shape {extents} has a negative extent")
     if 0 in extents:
         return 0
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
@@ -149,8 +147,9 @@ class Interface:
         self.strides = None if strides is None else tuple(map(whole, strides))
         self.stream = None if stream is None else whole(stream)
 
+    @functools.cached_property
     def span(self) -> tuple[int, int]:
-        """Return the lowest address of the array, and the size to its highest byte."""
+        """The lowest address of the array, and the size to its highest byte."""
         if 0 in self.extents:
             return self.address, 0
         strides = c_strides(self.extents, self.itemsize) if self.strides is None else self.strides
@@ -181,7 +180,7 @@ def read_interface(interface: Any, name: str = "__cuda_array_interface__") -> In
     elements = math.prod(max(extent, 1) for extent in read.extents)
     if read.itemsize * elements >= ADDRESSES // 2 or any(abs(s) >= ADDRESSES // 2 for s in read.strides or ()):
         raise InvalidArgumentError(f"{name} exceeds the address space: {interface}")
-    first, size = read.span()
+    first, size = read.span
     if not (0 <= read.address < ADDRESSES and first >= 0 and size < ADDRESSES):
         raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
     if read.stream is not None and not 0 < read.stream < ADDRESSES:

@@ -281,7 +281,7 @@ def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
 def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
     """Return the host view of an array whose interface has strides."""
     read, element = read_interface(interface), _element(obj, interface)
-    first, size = read.span()
+    first, size = read.span
     if not size:
         return np.empty(read.extents, element)
     found = found_of(read, obj)
@@ -590,8 +590,10 @@ class Array:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        memory = self.memory
-        return (2, self._owner_of_empty().device) if memory is None else memory.__dlpack_device__()
+        memory, device = self.memory, self._device
+        if memory is not None:
+            return memory.__dlpack_device__()
+        return 2, default_owner().device if device is None else device
 
     def _owner_of_empty(self) -> Vkgdr:
         return default_owner() if self._device is None else owner_of_device(self._device)
@@ -820,9 +822,6 @@ class Array:
         return f"<vkgdr.arrays.Array: {self.shape} of {self.dtype}, {self.memory!r}>"
 
 
-Array.__module__ = "vkgdr.arrays"
-
-
 def _rebuilt(
     memory: MemoryObject | None, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> Array:
@@ -842,7 +841,7 @@ def _as_array(obj: Any) -> Array:
     memory: Memory | None = None
     if layout.size:
         found = found_of(array, obj)
-        memory = Memory._over(_vkgdr.foreign(*array.span(), array.readonly, obj) if found is None else found)
+        memory = Memory._over(_vkgdr.foreign(*array.span, array.readonly, obj) if found is None else found)
     stream = array.stream or 0
     bound = None if memory is None else memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
@@ -977,7 +976,7 @@ def to_device(
     if _is_on_device(obj):
         return as_cuda_array(obj)
     host = np.asarray(obj)
-    if not (host.flags.c_contiguous or host.flags.f_contiguous):
+    if not _is_dense(host):
         raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
     array = device_array_like(host, stream, kind=kind, owner=owner)
     if copy:
@@ -1012,7 +1011,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002
     if sync and array.memory is not None:
         array.memory._view.wait_for_stream()
         if array.stream:
-            # By an event: the interface may name a stream of another context.
+            # By an event, which does not wait for later work of the stream.
             _vkgdr.record(array.memory._view, handle_of(array.stream)).synchronize()
     return array
 

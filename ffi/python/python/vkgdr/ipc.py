@@ -23,7 +23,7 @@ import time
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError
-from vkgdr._memory import Memory
+from vkgdr._memory import Memory, RawMemory
 from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
@@ -182,11 +182,8 @@ _listening: tuple[int, bytes, socket.socket] | None = None
 
 def offer(handle: int) -> bytes:
     """Offer an allocation by its `MemoryObject.handle`, and return the bytes for `take`."""
-    view = _vkgdr.find_id(handle)
-    if view is None:
-        raise InvalidArgumentError(f"no live memory has the handle {handle}")
     # An error of the drivers is raised here, and not in the other process.
-    os.close(view.export_fd())
+    os.close(RawMemory.from_handle(handle).export_fd())
     return _LAYOUT.pack(_MARK, _name(), handle).ljust(_SIZE, b"\0")
 
 

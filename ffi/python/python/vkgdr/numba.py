@@ -13,7 +13,7 @@ import weakref
 from vkgdr import _vkgdr, ipc
 from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError, VkgdrError, missing
-from vkgdr._memory import memory_of
+from vkgdr._memory import Memory, memory_of
 from vkgdr._shapes import shaped
 from vkgdr.pool import Source
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from vkgdr._memory import Memory
     from vkgdr.typing import Kinds
 
 __all__ = ["IpcHandle", "VkgdrNumbaManager", "manager", "open_ipc_array"]
@@ -73,16 +72,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def memalloc(self, size: int) -> Any:
         """Allocate device memory; raises numba's ``CudaAPIError`` if memory is exhausted."""
-        address = self._allocate(self._source, size)
-        memory = driver.AutoFreePointer(
-            weakref.proxy(self.context),
-            driver.binding.CUdeviceptr(address),
-            size,
-            finalizer=self._finalizer(self._source, address, size),
-        )
-        # `own` returns a weak proxy.
-        self.allocations["vkgdr", address] = memory
-        return memory.own()
+        return self._lend(driver.AutoFreePointer, self._source, size)
 
     def memhostalloc(
         self,
@@ -97,14 +87,14 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         """
         if not mapped or portable:
             return super().memhostalloc(size, mapped, portable, wc)
-        source = self._host_sources[bool(wc)]
+        return self._lend(_MappedMemory, self._host_sources[bool(wc)], size)
+
+    def _lend(self, kind: Any, source: Source, size: int) -> Any:
+        """Allocate memory, and return it as numba's class `kind`."""
         address = self._allocate(source, size)
-        memory = _MappedMemory(
-            weakref.proxy(self.context),
-            address,
-            size,
-            finalizer=self._finalizer(source, address, size),
-        )
+        pointer, finalizer = driver.binding.CUdeviceptr(address), self._finalizer(source, address, size)
+        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalizer)
+        # `own` returns a weak proxy.
         self.allocations["vkgdr", address] = memory
         return memory.own()
 
@@ -186,10 +176,10 @@ _numba_memory_manager = VkgdrNumbaManager
 class _MappedMemory(driver.AutoFreePointer):  # type: ignore[misc]
     """Like numba's ``MappedMemory``, which asks CUDA for a device address that CUDA does not know of this memory."""
 
-    def __init__(self, context: Any, address: int, size: int, finalizer: Callable[[], None]) -> None:
+    def __init__(self, context: Any, pointer: Any, size: int, finalizer: Callable[[], None]) -> None:
         self.owned = None
-        self.host_pointer = self._bufptr_ = memory_of(address).host_ptr
-        super().__init__(context, driver.binding.CUdeviceptr(address), size, finalizer=finalizer)
+        self.host_pointer = self._bufptr_ = memory_of(int(pointer)).host_ptr
+        super().__init__(context, pointer, size, finalizer=finalizer)
         self.handle = self.host_pointer
         self._buflen_ = size
 
@@ -231,9 +221,9 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
         opened.close()
 
 
-def _find(address: int) -> Any:
+def _find(address: int) -> Memory | None:
     view = _vkgdr.find_address(address)
-    return None if view is None else memory_of(address)
+    return None if view is None else Memory._over(view)
 
 
 def _hook(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""The allocator by address under all adaptors: `vkgdr._source.Source`."""
+"""The allocator by address under all adaptors: `vkgdr.pool.Source`."""
 
 import gc
 import threading
@@ -340,6 +340,24 @@ def test_the_device_is_that_of_the_current_context(run_python):
     """
     if simulator.available():
         run_python(code, VKGDR_TEST_PROFILE="two-gpus")
+
+
+def test_the_device_of_the_current_context_is_found_without_opening_it(run_python):
+    code = """
+        import ctypes, logging
+        from vkgdr.pool import Source
+        logging.basicConfig(level=logging.INFO)
+        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        cuda.cuInit(0)
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        cuda.cuCtxPushCurrent_v2(context)
+        source = Source("host")
+        for _ in range(3):
+            source.free(source.allocate(10))
+    """
+    if simulator.available():
+        # Logged at each opening.
+        assert run_python(code, VKGDR_TEST_PROFILE="no-vulkan").stderr.count("is opened without Vulkan") == 1
 
 
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):

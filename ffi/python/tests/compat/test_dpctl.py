@@ -185,9 +185,6 @@ def test_a_pickle_of_an_unknown_kind_is_refused(gpu, kind):
         rebuild(arguments[0], kind)
 
 
-# ---- sycl_context, sycl_device, sycl_queue; __sycl_usm_array_interface__ --------------------------------------------
-
-
 # ---- lifetime -------------------------------------------------------------------------------------------------------
 
 

@@ -1,31 +1,16 @@
 """The methods of pyopencl's memory objects, which every memory object has.
 
-SVM is in test_pyopencl_svm.py; the ``enqueue_*`` functions are in test_ops.py, test_ops_order.py,
-test_ops_rectangles.py and test_ops_fill_map.py.
+SVM is in test_pyopencl_svm.py; the ``enqueue_*`` functions are in test_pyopencl_copy.py, test_pyopencl_order.py,
+test_pyopencl_rectangles.py and test_pyopencl_fill_map.py.
 """
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
-from everything import live
+from everything import SIZE, live
 from neighbours import wait_at
 from vkgdr.compat import pyopencl as ops
-
-KINDS = ("mapped", "host", "device")
-VISIBLE = ("mapped", "host")
-SIZE = 4096
-
-
-@pytest.fixture(params=KINDS)
-def memory(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-@pytest.fixture(params=VISIBLE)
-def visible(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
 
 # ---- MemoryObject ---------------------------------------------------------------------------------------------------
 

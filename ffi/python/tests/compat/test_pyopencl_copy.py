@@ -1,6 +1,7 @@
 """``vkgdr.compat.pyopencl.copy``: copies of ranges, and their errors.
 
-Order is in test_ops_order.py, rectangles are in test_ops_rectangles.py, other functions in test_ops_fill_map.py.
+Order is in test_pyopencl_order.py, rectangles are in test_pyopencl_rectangles.py, other functions in
+test_pyopencl_fill_map.py.
 """
 
 import gc
@@ -9,17 +10,11 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from neighbours import BorrowedBytes, device_bytes
+from everything import SIZE
+from neighbours import KINDS, BorrowedBytes, device_bytes
 from vkgdr.compat import pyopencl as ops
 
-KINDS = ("mapped", "host", "device")
-SIZE = 4096
 DATA = bytes(range(256)) * (SIZE // 256)
-
-
-@pytest.fixture(params=KINDS)
-def memory(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
 
 
 @pytest.fixture

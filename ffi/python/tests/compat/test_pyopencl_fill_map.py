@@ -7,23 +7,15 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from neighbours import device_bytes
+from everything import SIZE
+from neighbours import KINDS, device_bytes
 from vkgdr.compat import pyopencl as ops
 
-KINDS = ("mapped", "host", "device")
-SIZE = 4096
 
-
-@pytest.fixture(params=KINDS)
-def memory(gpu, request):
-    memory = vkgdr.Memory(gpu, SIZE, kind=request.param)
+@pytest.fixture
+def memory(memory):
     ops.fill(memory, b".", is_blocking=True)
     return memory
-
-
-@pytest.fixture(params=["mapped", "host"])
-def visible(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
 
 
 # ---- fills ----------------------------------------------------------------------------------------------------------
@@ -290,7 +282,7 @@ def test_several_move_together(gpu):
         ops.fill(memory, bytes([number]))
     new = ops.migrate(iter(old), "host")
     assert [memory.tobytes() for memory in new] == [bytes([number]) * 16 for number in range(3)]
-    assert [memory.name for memory in new] == list(KINDS)
+    assert [memory.name for memory in new] == KINDS
     assert all(memory.freed for memory in old)
     assert ops.migrate([], "host") == []
 

@@ -8,17 +8,11 @@ import weakref
 import pytest
 import simulator
 import vkgdr
+from everything import SIZE
 from neighbours import BorrowedBytes, Pinned, device_bytes
 from vkgdr.compat import pyopencl as ops
 
-KINDS = ("mapped", "host", "device")
-SIZE = 4096
 DATA = bytes(range(256)) * (SIZE // 256)
-
-
-@pytest.fixture(params=KINDS)
-def memory(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
 
 
 def test_a_copy_that_does_not_block_happens_in_its_streams_order(cuda, memory):

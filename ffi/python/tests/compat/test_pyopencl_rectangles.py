@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import KINDS
 from vkgdr.compat import pyopencl as ops
-
-KINDS = ("mapped", "host", "device")
 
 
 @pytest.fixture(params=KINDS)

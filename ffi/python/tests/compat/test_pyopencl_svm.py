@@ -6,23 +6,9 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from everything import live
+from everything import SIZE, live
+from neighbours import KINDS
 from vkgdr.compat import pyopencl as ops
-
-KINDS = ("mapped", "host", "device")
-VISIBLE = ("mapped", "host")
-SIZE = 4096
-
-
-@pytest.fixture(params=KINDS)
-def memory(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-@pytest.fixture(params=VISIBLE)
-def visible(gpu, request):
-    return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
 
 # ---- order of release -----------------------------------------------------------------------------------------------
 

@@ -9,24 +9,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import CPU, CUDA, IS_COPIED, READ_ONLY, Taken, name_of
-
-VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
-
-
-@pytest.fixture
-def memory(gpu):
-    memory = vkgdr.Memory(gpu, 4096)
-    np.asarray(memory)[:] = np.arange(4096) % 253
-    return memory
-
-
-@pytest.fixture
-def invisible(gpu):
-    memory = vkgdr.Memory(gpu, 4096, kind="device")
-    memory.copy_from_host(bytes(range(256)) * 16)
-    return memory
-
+from capsules import CPU, CUDA, IS_COPIED, READ_ONLY, VERSIONS, Taken, name_of
 
 # ---- capsules
 

@@ -7,24 +7,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import CUDA, DELETER, Device, Legacy, Taken, Tensor, Versioned, name_of
+from capsules import CUDA, DELETER, VERSIONS, Device, Legacy, Taken, Tensor, Versioned, name_of
 from vkgdr import _vkgdr
-
-VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
-
-
-@pytest.fixture
-def memory(gpu):
-    memory = vkgdr.Memory(gpu, 4096)
-    np.asarray(memory)[:] = np.arange(4096) % 253
-    return memory
-
-
-@pytest.fixture
-def invisible(gpu):
-    memory = vkgdr.Memory(gpu, 4096, kind="device")
-    memory.copy_from_host(bytes(range(256)) * 16)
-    return memory
 
 
 @pytest.mark.parametrize("kind", ["mapped", "host"])

@@ -10,13 +10,8 @@ import weakref
 import numpy as np
 import pytest
 import vkgdr
-from everything import MAKERS, SIZE, live, make_one
+from everything import MAKERS, SIZE, live
 from neighbours import KINDS, ByDlpack, Foreign, every_kind, wait_at
-
-
-@pytest.fixture(params=MAKERS)
-def anything(request):
-    yield from make_one(request)
 
 
 @pytest.fixture

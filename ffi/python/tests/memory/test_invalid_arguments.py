@@ -9,14 +9,9 @@ import pytest
 import simulator
 import vkgdr
 import vkgdr.compat.dpctl
-from everything import MAKERS, make_one, members, refused
+from everything import members, refused
 
 SIZE = 4096
-
-
-@pytest.fixture(params=MAKERS)
-def anything(request):
-    yield from make_one(request)
 
 
 @pytest.fixture

@@ -7,14 +7,9 @@ import pytest
 import vkgdr
 import vkgdr.compat.dpctl
 import vkgdr.compat.pyopencl
-from everything import MAKERS, make_one, members, refused
+from everything import members, refused
 
 SIZE = 4096
-
-
-@pytest.fixture(params=MAKERS)
-def anything(request):
-    yield from make_one(request)
 
 
 @pytest.fixture

@@ -21,11 +21,6 @@ from pycuda.gpuarray import GPUArray
 
 
 @pytest.fixture
-def handle(pycuda_context):
-    return vkgdr.Vkgdr(hash(pycuda_context.get_device()))
-
-
-@pytest.fixture
 def memory(handle):
     return vkgdr.pycuda.Memory(handle, 4096)
 

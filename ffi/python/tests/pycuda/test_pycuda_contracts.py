@@ -16,11 +16,6 @@ from pycuda.gpuarray import GPUArray, to_gpu
 
 
 @pytest.fixture
-def handle(pycuda_context):
-    return vkgdr.Vkgdr(hash(pycuda_context.get_device()))
-
-
-@pytest.fixture
 def memory(handle):
     memory = vkgdr.pycuda.Memory(handle, 4096)
     np.asarray(memory)[:] = np.arange(4096) % 251

@@ -37,11 +37,6 @@ def compiler():
 
 
 @pytest.fixture
-def handle(pycuda_context):
-    return vkgdr.Vkgdr(hash(pycuda_context.get_device()))
-
-
-@pytest.fixture
 def new(handle):
     """Create a `GPUArray` in this package's memory with these elements."""
 

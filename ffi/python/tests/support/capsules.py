@@ -6,6 +6,8 @@ READ_ONLY = 1
 IS_COPIED = 2
 CPU = 1
 CUDA = 2
+# Values of `max_version`.
+VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
 
 
 class Device(ctypes.Structure):

@@ -24,18 +24,6 @@ MAKERS = {
 }
 
 
-def make_one(request: pytest.FixtureRequest) -> Iterator[vkgdr.MemoryObject]:
-    """Allocate memory of the class named by the fixture's parameter, and free it afterwards."""
-    if request.param.startswith("pycuda"):
-        request.getfixturevalue("pycuda_context")
-        owner = vkgdr.Vkgdr(0)
-    else:
-        owner = request.getfixturevalue("gpu")
-    memory = MAKERS[request.param](owner)
-    yield memory
-    memory.free()
-
-
 def live(gpu: vkgdr.Vkgdr) -> int:
     """Count the live allocations, after the pending ones that are ready were released."""
     gc.collect()

@@ -22,6 +22,7 @@ CUDA_NOUNS = (
     "host",
     "external",
     "mapped",
+    "semaphore",
     "stream",
     "event",
     "module",
@@ -31,7 +32,7 @@ CUDA_NOUNS = (
     "primary",
 )
 # Instances and devices live until the process ends.
-VULKAN_NOUNS = ("memory", "mapping")
+VULKAN_NOUNS = ("buffer", "image", "semaphore", "memory", "mapping")
 
 
 def is_late() -> bool:
@@ -55,7 +56,6 @@ class Controls:
         self._calls = function("calls", ctypes.c_uint64, ctypes.c_char_p)
         self._fail = function("fail", ctypes.c_int32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int32)
         self._clear_faults = function("clear_faults", None)
-        self._last_fault = function("last_fault", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
 
     def live(self) -> dict[str, int]:
         """Count the live objects of each type."""
@@ -68,11 +68,6 @@ class Controls:
     def calls(self, function: str | None = None) -> int:
         """Count the calls of a function so far, in all its versions; of all functions by default."""
         return self._calls(None if function is None else function.encode())
-
-    def last_fault(self) -> str | None:
-        """Return the name of the function that last failed by injection since the faults were cleared, if any."""
-        buffer = ctypes.create_string_buffer(256)
-        return buffer.value.decode() if self._last_fault(buffer, len(buffer)) else None
 
     @contextlib.contextmanager
     def fail(self, function: str, nth: int = 1, code: int = 999, *, must_happen: bool = True) -> Iterator[None]:

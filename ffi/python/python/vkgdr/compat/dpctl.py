@@ -17,6 +17,8 @@ from dpctl's classes in these points:
 
 from __future__ import annotations
 
+import numbers
+
 from vkgdr._copies import device_view_of
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
@@ -233,10 +235,6 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
 
 def _number(value: Any) -> int | None:
     """Return a number of bytes; None for an object, such as a pycuda pointer, which has ``__index__`` too."""
-    if isinstance(value, int):
-        return int(value)
-    import numbers
-
     return int(value) if isinstance(value, numbers.Integral) else None
 
 
@@ -277,9 +275,9 @@ def _from_protocol(protocol: Any) -> MemoryView:
 
 def _to_memory(contents: Buffer, kind: str) -> _Memory:
     """Allocate memory of the default handle with these contents, for pickle."""
-    for cls in _CLASSES.values():
-        if cls._kind == {"shared": "mapped"}.get(kind, kind):
-            memory = cls(memoryview(contents).nbytes)
-            memory.copy_from_host(contents)
-            return memory
-    raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'shared', 'host' or 'device'")
+    cls = _CLASSES.get({"shared": "mapped"}.get(kind, kind))
+    if cls is None:
+        raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'shared', 'host' or 'device'")
+    memory = cls(memoryview(contents).nbytes)
+    memory.copy_from_host(contents)
+    return memory

@@ -524,7 +524,7 @@ class _Queue:
         """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
         wait_for_all(wait_for)
         for view, stream in self._others():
-            # By an event: an array may name a stream of another context.
+            # By an event, which does not wait for later work of the stream.
             _vkgdr.record(view, stream).synchronize()
 
     def end(self, event: Event) -> None:

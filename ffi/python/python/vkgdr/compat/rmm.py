@@ -25,7 +25,7 @@ import operator
 import threading
 
 from vkgdr import _copies, _vkgdr
-from vkgdr._device import Vkgdr, default_owner
+from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._shapes import read_interface
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pickle
     from typing import Any, Self, SupportsIndex
 
+    from vkgdr._device import Vkgdr
     from vkgdr._vkgdr import MemoryView
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, StreamLike
@@ -117,8 +118,6 @@ class Buffer(MemoryObject):
             raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
         if owner is None:
             owner = default_owner()
-        if not isinstance(owner, Vkgdr):
-            raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
         self._kind = kind
         self._changing = threading.RLock()
         self._view = self._allocate(owner, count)
@@ -385,7 +384,3 @@ def _count(value: SupportsIndex) -> int:
     if not 0 <= count < 1 << 64:
         raise OverflowError(f"{count} is not a number of bytes from 0 to {(1 << 64) - 1}")
     return count
-
-
-# Messages show the public name, not that of the private module.
-Buffer.__module__ = "vkgdr.compat.rmm"
