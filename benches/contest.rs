@@ -21,7 +21,6 @@ pub(crate) fn way<'a, T>(mut operation: impl FnMut() -> T + 'a) -> Way<'a> {
 }
 
 /// Nanoseconds per operation of two ways, one number for each round.
-#[derive(Clone, Default)]
 pub(crate) struct Pairs {
     pub(crate) ours: Vec<f64>,
     pub(crate) peer: Vec<f64>,

@@ -27,7 +27,6 @@ const LIMIT: Duration = Duration::from_secs(2);
 const OURS_TO_DRIVERS: u32 = 200;
 
 /// The chunk to replace and the length of the new one: the same sequence for both sides (splitmix64).
-#[derive(Clone)]
 struct Choices {
     state: u64,
     live: u64,

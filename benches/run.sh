@@ -36,4 +36,5 @@ if [[ " ${options[*]-} " != *' --from '* ]]; then
     done
     [ -z "$failed" ] || { echo "FAILED:$failed" >&2 && exit 1; }
 fi
-exec "$bench" table --to "$to" "${options[@]}"
+# The first of two folders is written.
+exec "$bench" table "${options[@]}" --to "$to"

@@ -8,6 +8,7 @@ A failing part does not stop the next. The output of each is also in `checks` in
 out the parts that passed already on the same sources, so that an interrupted run goes on; named parts always run.
 """
 
+import hashlib
 import json
 import os
 import resource
@@ -205,15 +206,12 @@ def git(*arguments: str) -> str:
 
 
 def sources() -> str:
-    """Return a name for the sources as they are: the commit, and the hash of what was changed since."""
-    changed = git("status", "--porcelain") + git("diff", "HEAD")
-    return f"{git('rev-parse', 'HEAD')}-{hash_of(changed)}" if changed else git("rev-parse", "HEAD")
-
-
-def hash_of(text: str) -> str:
-    """Return git's hash of a text."""
-    command = ["git", "hash-object", "--stdin"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False).stdout.strip()
+    """Return a name for the sources as they are: the commit, and the hash of what was changed or added since."""
+    changed = git("diff", "HEAD").encode()
+    for name in git("ls-files", "--others", "--exclude-standard").splitlines():
+        changed += name.encode() + (ROOT / name).read_bytes()
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}-{hashlib.sha1(changed, usedforsecurity=False).hexdigest()}" if changed else commit
 
 
 def received() -> int:

@@ -19,7 +19,7 @@ sim/build.sh
 # Each function of each module with the module's head: short texts are read fast, and a change of one leaves the others valid.
 # shellcheck disable=SC2016
 kernels() { # FOLDER
-    find fuzz examples benches sim tests -name '*.ptx' ! -path '*/target/*' -print0 | xargs -0 awk -v folder="$1" '
+    find fuzz examples cli sim tests -name '*.ptx' ! -path '*/target/*' -print0 | xargs -0 awk -v folder="$1" '
         FNR == 1 { head = ""; part = ""; begun = 0; name = FILENAME; gsub("/", "-", name) }
         !begun && (/\.entry/ || /\.func/ && !/\.extern/) { begun = 1 }
         !begun { head = head $0 "\n"; next }
@@ -29,7 +29,7 @@ kernels() { # FOLDER
 }
 # Opcodes, modifiers and special registers, as libFuzzer's dictionary.
 words() {
-    find fuzz examples benches sim tests -name '*.ptx' ! -path '*/target/*' -exec sed -E 's|//.*||; s|^\s*(@!?%\w+ )?||' {} + |
+    find fuzz examples cli sim tests -name '*.ptx' ! -path '*/target/*' -exec sed -E 's|//.*||; s|^\s*(@!?%\w+ )?||' {} + |
         grep -oE '^[a-z][a-z0-9_]+\b|[.][a-zA-Z_][a-zA-Z0-9_:]*|%(n?(tid|ctaid|smid|warpid)|laneid|gridid|clock|globaltimer|\w+_smem)\w*' |
         grep -v ':$' | sort -u | sed 's/.*/"&"/'
 }

@@ -43,11 +43,11 @@ check() { # NEED...
             lavapipe) need "lavapipe, Mesa's CPU Vulkan driver" mesa-vulkan-drivers any /usr/share/vulkan/icd.d/lvp_icd*.json ;;
             validation) need 'the Khronos validation layer' vulkan-validationlayers any "${layers[@]}" ;;
             c)
-                asan=$(clang -print-resource-dir 2>/dev/null)/lib/linux/libclang_rt.asan-$(uname -m).a || true
                 need 'a C++ compiler (c++)' g++ has c++
                 for tool in cmake pkg-config; do need "$tool" $tool has $tool; done
                 ;;
             c-all)
+                asan=$(clang -print-resource-dir 2>/dev/null)/lib/linux/libclang_rt.asan-$(uname -m).a || true
                 need "clang++ and its sanitizers" 'clang libclang-rt-dev' any "$asan"
                 for tool in valgrind patch; do need "$tool" $tool has $tool; done
                 ;;

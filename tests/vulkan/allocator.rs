@@ -97,11 +97,13 @@ fn buffers_share_a_block_and_large_and_dedicated_ones_have_their_own() -> Result
     // SAFETY: nothing is bound to it.
     let mine = unsafe { allocator.allocate(&desc) }?;
     assert_eq!((mine.len(), mine.device_ptr() % 64), (300, 0));
+    // It may have a block of another memory type: an H100 has no buffers in the mapped one.
+    let blocks = allocator.report().blocks.len();
     drop(large);
     let _context = support::cuda::PrimaryContext::retain_and_push(0);
     support::cuda::synchronize();
     gpu.collect();
-    assert_eq!(allocator.report().blocks.len(), 1, "the large one's block is kept");
+    assert_eq!(allocator.report().blocks.len(), blocks - 1, "the large one's block is kept");
     Ok(())
 }
 

@@ -77,9 +77,7 @@ impl Run<'_> {
         let lines = crate::screen::wrap(&line, self.screen.width(), "", "  ");
         if self.json { Ok(()) } else { self.screen.print(&lines.join("\n")) }
     }
-}
 
-impl Run<'_> {
     /// Measures each kind of memory of which there is room: a kind that the GPU does not have keeps no other from being measured.
     /// Returns the first failure.
     fn for_each_kind(
@@ -89,17 +87,17 @@ impl Run<'_> {
         private: u64,
         mut measure: impl FnMut(&mut Self, MemoryKind) -> Result,
     ) -> Result {
-        let mut failures = Vec::new();
+        let mut result = Ok(());
         for kind in kinds {
-            if let Err(error) = self.gpu.memory_info(*kind) {
-                self.skip(&format!("{kind} memory"), &error.to_string())?;
-            } else if let Err(error) = check_room(self.gpu, *kind, bytes, private) {
-                failures.push(error);
-            } else {
-                measure(self, *kind)?;
+            match self.gpu.memory_info(*kind) {
+                Err(error) => self.skip(&format!("{kind} memory"), &error.to_string())?,
+                Ok(info) => match check_room(self.gpu, *kind, info.available, bytes, private) {
+                    Err(error) => result = result.and(Err(error)),
+                    Ok(()) => measure(self, *kind)?,
+                },
             }
         }
-        failures.into_iter().next().map_or(Ok(()), Err)
+        result
     }
 }
 
@@ -192,12 +190,11 @@ fn between(from: usize, to: usize) -> Result<Vec<usize>> {
 
 /// Fails unless that much memory of a kind, and as much private memory `private` times, is free. Drivers may take long
 /// to refuse it, and Linux may end the process instead.
-fn check_room(gpu: &Vkgdr, kind: MemoryKind, bytes: usize, private: u64) -> Result {
-    let info = gpu.memory_info(kind)?;
+fn check_room(gpu: &Vkgdr, kind: MemoryKind, available: u64, bytes: usize, private: u64) -> Result {
     let asked = bytes as u64;
     let choose = "choose a smaller --to, or fewer --threads";
-    if asked > info.available {
-        let problem = format!("{} of {kind} memory are needed, {} are free", size(asked), size(info.available));
+    if asked > available {
+        let problem = format!("{} of {kind} memory are needed, {} are free", size(asked), size(available));
         return Err(Failure::boxed(problem, choose));
     }
     let in_system = u64::from(kind == MemoryKind::Host || is_simulated(gpu.name()));

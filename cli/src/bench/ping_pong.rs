@@ -23,7 +23,6 @@ pub(super) fn measure(run: &mut Run<'_>, kinds: &[MemoryKind]) -> Result {
     let ordinal = usize::try_from(run.gpu.device())?;
     let reply = Memory::allocate(run.gpu, LEN, MemoryKind::Host)?;
     let context = CudaContext::new(ordinal)?;
-
     let ptx = Ptx::from_src(include_str!("ping_pong.ptx"));
     let kernel = context.load_module(ptx)?.load_function("answer")?;
     let stream = context.new_stream()?;

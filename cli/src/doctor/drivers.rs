@@ -18,11 +18,13 @@ const COMPLETE: i32 = 12_000;
 pub(super) fn cuda(system: &System, evidence: &Evidence) -> Vec<Check> {
     let mut checks = Vec::new();
     if evidence.wsl {
-        let has_dxg = system.path("/dev/dxg").exists();
-        let check = Check::ok("kernel-driver", "kernel driver", "Windows has it, behind /dev/dxg").of(Group::Cuda);
-        let missing = Check { text: "there is no /dev/dxg".to_owned(), ..check.clone() }
-            .at(Level::Failed, "install NVIDIA's driver in Windows, and update WSL (`wsl --update`)");
-        checks.push(if has_dxg { check } else { missing });
+        let check = |text| Check::ok("kernel-driver", "kernel driver", text).of(Group::Cuda);
+        checks.push(if system.path("/dev/dxg").exists() {
+            check("Windows has it, behind /dev/dxg")
+        } else {
+            let remedy = "install NVIDIA's driver in Windows, and update WSL (`wsl --update`)";
+            check("there is no /dev/dxg").at(Level::Failed, remedy)
+        });
     } else if let Some(version) = linux::nvidia_version(system) {
         checks.push(Check::ok("kernel-driver", "kernel driver", format!("NVIDIA {version}")));
         checks.push(device_nodes(system, evidence));

@@ -252,6 +252,11 @@ public:
     /// Frees memory whose free was deferred until a stream had passed it, and returns the number of allocations.
     std::size_t collect() const { return result<std::size_t>(vkgdr_device_collect, get()); }
 
+    /// How long an allocation that runs short waits for freed memory that the device still uses: a second by default.
+    void set_shortage_timeout(std::chrono::milliseconds longest) const {
+        check(vkgdr_device_set_shortage_timeout(get(), static_cast<std::uint64_t>(longest.count())));
+    }
+
     /// From how many bytes on copies are left to the copy engine; see `struct vkgdr_copy_thresholds`.
     vkgdr_copy_thresholds copy_thresholds() const {
         return result<vkgdr_copy_thresholds>(vkgdr_copy_get_thresholds, get());

@@ -12,7 +12,7 @@ use crate::status::vkgdr_status as Status;
 /// Runs the body of an export. The result is small: bodies reduce an [`Outcome`] first, since copying one costs more
 /// than most exports do.
 #[inline]
-fn catch<T>(body: impl FnOnce() -> T, after_panic: impl FnOnce() -> T) -> T {
+pub(crate) fn catch<T>(body: impl FnOnce() -> T, after_panic: impl FnOnce() -> T) -> T {
     // Unwind-safe: nothing that the body may have left half done is used after a panic, and unwinding releases its
     // locks.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| after_panic())
@@ -37,6 +37,12 @@ pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Stat
     catch(told, || Err(remember(Failure::Panic)))
 }
 
+/// As [`remembered`], for exports that return a status.
+#[inline]
+pub(crate) fn opening(body: impl FnOnce() -> Outcome) -> i32 {
+    code(remembered(body))
+}
+
 /// Makes a failure this thread's last error, and leaves the error number of a system call in `errno`.
 #[cold]
 fn remember(failure: Failure) -> Status {
@@ -55,7 +61,7 @@ pub(crate) fn set_errno(code: i32) {
 
 /// The return value of an export for a status.
 #[inline]
-pub(crate) fn code(outcome: Result<(), Status>) -> i32 {
+fn code(outcome: Result<(), Status>) -> i32 {
     outcome.map_or_else(|status| status as i32, |()| Status::VKGDR_SUCCESS as i32)
 }
 
@@ -76,9 +82,7 @@ pub(crate) unsafe fn handle<'a, T>(pointer: *const T) -> Outcome<&'a T> {
 ///
 /// `pointer` must be null or good for writing a `T`.
 pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
-    if pointer.is_null() {
-        return Err(Failure::Null("result"));
-    }
+    required(pointer)?;
     // SAFETY: by this function's contract.
     unsafe { pointer.write(value) };
     Ok(())

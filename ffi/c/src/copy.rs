@@ -156,7 +156,7 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
         // SAFETY: by this function's contract.
-        let vkgdr_copy_thresholds { read, write } = *unsafe { handle(thresholds) }?;
+        let vkgdr_copy_thresholds { read, write } = *unsafe { thresholds.as_ref() }.ok_or(Failure::Null("thresholds"))?;
         gpu.set_copy_thresholds(CopyThresholds { read, write });
         Ok(())
     })

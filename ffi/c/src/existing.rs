@@ -82,7 +82,7 @@ pub unsafe extern "C" fn vkgdr_map_existing(
     flags: u32,
     out: *mut vkgdr_memory_t,
 ) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
@@ -91,8 +91,7 @@ pub unsafe extern "C" fn vkgdr_map_existing(
         let memory = unsafe { Memory::map_existing_with(gpu, device_ptr, size, flags) }?;
         // SAFETY: by this function's contract.
         unsafe { put(out, existing(memory)) }
-    });
-    boundary::code(opened)
+    })
 }
 
 /// Whether existing memory is still the one that was mapped: false once it was freed, also if other memory has its address.
@@ -129,13 +128,12 @@ pub unsafe extern "C" fn vkgdr_memory_is_current(mem: vkgdr_memory_t, out: *mut 
 /// `mem` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_dma_buf(mem: vkgdr_memory_t, out: *mut vkgdr_dma_buf) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let dma_buf = unsafe { memory(mem) }?.dma_buf()?;
         let (offset, size) = (dma_buf.offset, dma_buf.len);
         // SAFETY: by this function's contract.
         unsafe { put(out, vkgdr_dma_buf { fd: dma_buf.fd.into_raw_fd(), offset, size }) }
-    });
-    boundary::code(opened)
+    })
 }

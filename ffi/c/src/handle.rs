@@ -110,13 +110,12 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
 /// `out` must be NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32, out: *mut vkgdr_t) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         let opened = Vkgdr::open_primary_context(device, open_flags(flags).0)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, into_handle(opened)) }
-    });
-    boundary::code(opened)
+    })
 }
 
 /// Closes a handle. NULL is allowed. Memory that is still allocated stays valid.

@@ -84,7 +84,8 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     boundary::status(|| {
-        required(mem)?;
+        // SAFETY: by this function's contract.
+        unsafe { boundary::handle(mem) }?;
         // SAFETY: by this function's contract.
         unsafe { free(mem) }
     })

@@ -22,7 +22,7 @@ pub struct vkgdr_memory {
 /// What a handle is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Memory that was allocated or received by the program, which lists it by its address.
+    /// Memory that was allocated or received by the program.
     Owner,
     /// A region of such memory.
     Region,

@@ -126,7 +126,7 @@ pub unsafe extern "C" fn vkgdr_pool_create(
     options: *const vkgdr_pool_options,
     out: *mut vkgdr_pool_t,
 ) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
@@ -134,8 +134,7 @@ pub unsafe extern "C" fn vkgdr_pool_create(
         let inner = Pool::new(gpu, unsafe { read_options(options) }?)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, Box::into_raw(Box::new(vkgdr_pool { inner }))) }
-    });
-    boundary::code(opened)
+    })
 }
 
 /// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it;

@@ -77,14 +77,13 @@ unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers: usize, out: *mut vkgdr_ring_t) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let inner = Ring::new(unsafe { gpu(g) }?, messages, answers)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, Box::into_raw(Box::new(vkgdr_ring { inner }))) }
-    });
-    boundary::code(opened)
+    })
 }
 
 /// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings that are not bound to their
@@ -192,9 +191,9 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
         // SAFETY: by this function's contract.
         let ring = unsafe { ring_of(ring) }?;
         // SAFETY: by this function's contract.
-        let messages = unsafe { elements(messages, count) }?;
+        let messages = unsafe { elements(messages, count, "messages") }?;
         // SAFETY: by this function's contract.
-        let sizes = unsafe { elements(sizes, count) }?;
+        let sizes = unsafe { elements(sizes, count, "sizes") }?;
         let mut all = Vec::with_capacity(count);
         for (message, size) in messages.iter().zip(sizes) {
             // SAFETY: by this function's contract.
@@ -311,17 +310,17 @@ fn duration(nanoseconds: u64) -> Duration {
     if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
 }
 
-/// An array of the caller's.
+/// An array of the caller's, the argument `name`.
 ///
 /// # Safety
 ///
 /// `pointer` must be null or good for reading `count` elements.
-unsafe fn elements<'a, T>(pointer: *const T, count: usize) -> Outcome<&'a [T]> {
+unsafe fn elements<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Outcome<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
     }
     if pointer.is_null() {
-        return Err(Failure::Null("messages"));
+        return Err(Failure::Null(name));
     }
     // SAFETY: by this function's contract.
     Ok(unsafe { slice::from_raw_parts(pointer, count) })

@@ -38,14 +38,13 @@ pub enum vkgdr_receive_flags {
 /// `socket` must stay open during the call, `mem` must be NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { whole(mem) }?;
         // SAFETY: by this function's contract.
         let socket = unsafe { borrow(socket) }?;
         Ok(ipc::send(socket, memory)?)
-    });
-    boundary::code(opened)
+    })
 }
 
 /// Receives memory that another process sent with vkgdr_memory_send(), or in Rust or Python with the functions of
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -
 /// VKGDR_RECEIVE_ANY_USER_BIT the process at the other end must be trusted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: u32, out: *mut vkgdr_memory_t) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
@@ -84,8 +83,7 @@ pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: 
         }?;
         // SAFETY: by this function's contract.
         unsafe { put(out, owned(memory)) }
-    });
-    boundary::code(opened)
+    })
 }
 
 const ANY_USER: u32 = vkgdr_receive_flags::VKGDR_RECEIVE_ANY_USER_BIT as u32;

@@ -59,7 +59,7 @@ pub struct vkgdr_vulkan_memory {
 /// `handles` must be NULL or handles that are live and belong together, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, flags: u32, out: *mut vkgdr_t) -> i32 {
-    let opened = remembered(|| {
+    boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let raw = unsafe { handle(handles) }.map_err(|_| Failure::Null("handles"))?;
@@ -90,8 +90,7 @@ pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, fla
         let opened = unsafe { Vkgdr::open_on(&handles, flags) }?;
         // SAFETY: by this function's contract.
         unsafe { put(out, into_handle(opened)) }
-    });
-    boundary::code(opened)
+    })
 }
 
 /// The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 with VK_KHR_external_memory_fd and lives

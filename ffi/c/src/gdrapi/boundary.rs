@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "turns C pointers into references")]
 
 use std::ffi::{c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::errno;
 use crate::{access, boundary};
@@ -10,10 +9,7 @@ use crate::{access, boundary};
 /// Runs the body of an export: 0, or an error number. A panic is `EIO`.
 #[inline]
 pub(crate) fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
-    // Unwind-safe: locks are released, and nothing half done is used afterwards.
-    let result = catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|_| Err(errno::explained(libc::EIO, "the library panicked")));
-    result.err().unwrap_or(0)
+    boundary::catch(body, || Err(errno::explained(libc::EIO, "the library panicked"))).err().unwrap_or(0)
 }
 
 /// Writes a result.
