@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use vkgdr_rs::{CopyPolicy, CopyThresholds};
 
 use crate::access::{bytes, bytes_mut};
-use crate::boundary::{self, handle, put};
+use crate::boundary::{self, put};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::memory_handle::{memory, range, vkgdr_memory_t};
@@ -156,7 +156,8 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
         // SAFETY: by this function's contract.
-        let vkgdr_copy_thresholds { read, write } = *unsafe { thresholds.as_ref() }.ok_or(Failure::Null("thresholds"))?;
+        let vkgdr_copy_thresholds { read, write } =
+            *unsafe { thresholds.as_ref() }.ok_or(Failure::Null("thresholds"))?;
         gpu.set_copy_thresholds(CopyThresholds { read, write });
         Ok(())
     })

@@ -8,7 +8,7 @@ use std::os::fd::IntoRawFd;
 use vkgdr_rs::{MappingFlags, Memory};
 
 use crate::CUdeviceptr;
-use crate::boundary::{self, put, remembered, required};
+use crate::boundary::{self, put, required};
 use crate::handle::{gpu, vkgdr_t};
 use crate::memory_handle::{existing, memory, vkgdr_memory_t};
 

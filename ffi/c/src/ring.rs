@@ -10,7 +10,7 @@ use vkgdr_rs::Error;
 use vkgdr_rs::ring::Ring;
 
 use crate::access::bytes;
-use crate::boundary::{self, handle, put, remembered, required};
+use crate::boundary::{self, handle, put, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::{CUdeviceptr, CUstream};

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use vkgdr_rs::{Error, ipc};
 
-use crate::boundary::{self, put, remembered, required};
+use crate::boundary::{self, put, required};
 use crate::failure::Outcome;
 use crate::handle::{gpu, vkgdr_t};
 use crate::memory_handle::{owned, vkgdr_memory_t, whole};

@@ -8,7 +8,7 @@ use vkgdr_rs::ash::vk::{self, Handle};
 use vkgdr_rs::vulkan::Handles;
 use vkgdr_rs::{Error, Vkgdr};
 
-use crate::boundary::{self, handle, put, remembered, required};
+use crate::boundary::{self, handle, put, required};
 use crate::failure::Failure;
 use crate::handle::{gpu, into_handle, open_flags, vkgdr_t};
 use crate::memory_handle::{memory, vkgdr_memory_t};

@@ -16,7 +16,7 @@ const SHAPES: [&str; 5] = [
     "boundary::status(_)",
     "boundary::value(_)",
     "let opened = remembered(_); opened.map_or(_)",
-    "let opened = remembered(_); boundary::code(_)",
+    "boundary::opening(_)",
     "let allocated = remembered(_); allocated.unwrap_or(_)",
 ];
 
