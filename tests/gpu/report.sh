@@ -21,13 +21,15 @@ block() { # TITLE: a code block of standard input, if there is any
 }
 
 results() { # LOG: the numbers of a stage, its failures, and what those say
-    local log=$out/$1.log name
+    local log=$out/$1.log name stopped
     [ -e "$log" ] || return
     grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^no time was left|^skipped: (.* is not Python|validation)|^pytest' "$log" |
         sed 's/^ *//' | short 200
-    grep -aE '^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK) \[|^(FAILED|ERROR) ' "$log" | sed 's/^ *//' | sort -u | head -60
+    stopped=$(grep -acE '^ +SIGTERM \[' "$log")
+    [ "$stopped" -eq 0 ] || echo "stopped by the time limit, counted as failed above: $stopped"
+    grep -aE '^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK) \[|^(FAILED|ERROR) ' "$log" | grep -v SIGTERM | sed 's/^ *//' | sort -u | head -60
     # A panic's message follows the line that names the test's thread.
-    grep -aoE '^ +(FAIL|SIG[A-Z]+) \[.*' "$log" | awk '{ print $NF }' | sort -u | head -40 | while IFS= read -r name; do
+    grep -aoE '^ +(FAIL|SIG[A-Z]+) \[.*' "$log" | grep -v SIGTERM | awk '{ print $NF }' | sort -u | head -40 | while IFS= read -r name; do
         grep -aF -A3 "thread '$name'" "$log" | grep -avE 'stack backtrace|^--$' | head -4 | short 220
     done
     grep -aE '^E  ' "$log" | head -60 | short 220
@@ -69,6 +71,9 @@ title='A SIMULATED GPU: nothing here is about a GPU'
 if [ "$VKGDR_CUDA_DRIVER" = real ]; then
     title=$(section 'nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv' |
         awk -F ', ' 'NR == 2 && NF > 1 { print $1 ", driver " $2 }')
+    # Where the stage "facts" did not run.
+    [ -n "$title" ] || title=$(timeout --kill-after=2 5 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader \
+        2>/dev/null | awk -F ', ' 'NR == 1 && NF > 1 { print $1 ", driver " $2 }')
 fi
 cat <<EOF
 # vkgdr on ${title:-an unknown GPU}

@@ -1,15 +1,18 @@
 # Sourced by facts.sh: prints what the Vulkan driver is and has. The exit status is 0 if a Vulkan device was found.
 # shellcheck shell=bash disable=SC2154 # functions and folders are facts.sh's
 
-# The places of a library, in the linker's order: $LD_LIBRARY_PATH, in which containers have the driver, then its cache.
+# The places of a library, each file once, in the linker's order: $LD_LIBRARY_PATH, in which containers have the driver, then
+# its cache.
 places() { # LIBRARY
     local folder
     local -a folders
     IFS=: read -ra folders <<<"${LD_LIBRARY_PATH-}"
-    for folder in "${folders[@]}"; do
-        [ -z "$folder" ] || [ ! -e "$folder/$1" ] || echo "$folder/$1"
-    done
-    PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF }'
+    {
+        for folder in "${folders[@]}"; do
+            [ -z "$folder" ] || [ ! -e "$folder/$1" ] || echo "$folder/$1"
+        done
+        PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF }'
+    } | while IFS= read -r file; do echo "$(readlink -f "$file") $file"; done | awk '!seen[$1]++ { print $2 }'
 }
 
 section 'libraries of the Vulkan driver'

@@ -209,8 +209,9 @@ class Vkgdr:
     def copy_thresholds(self) -> tuple[int, int]:
         """The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
 
-        Settable, for all handles of the GPU; 0 selects the engine for every size. The CPU copies non-coherent memory, writes
-        from memory that is not page-locked, and copies all memory whose context has no copy engine: see `prepare_copies`.
+        Settable, for all handles of the GPU; 0 selects the engine for every size. The CPU copies non-coherent memory,
+        writes from memory that is not page-locked, and copies where the context has no copy engine: see
+        `prepare_copies`.
         """
         return self._handle.copy_thresholds
 
