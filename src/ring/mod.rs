@@ -176,8 +176,8 @@ impl Ring {
         })
     }
 
-    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: the drop then waits for no
-    /// other kernel, returns at once, and keeps no memory for longer.
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: this library then waits for no other
+    /// kernel, and keeps no memory for longer. NVIDIA's driver waits for all kernels where memory is freed.
     ///
     /// # Errors
     ///

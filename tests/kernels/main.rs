@@ -11,7 +11,7 @@ use support::ledger::Calls;
 use support::{Result, child, device_read, host_read, host_write, profile, simcuda, supported};
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, PushKernelArg, sys};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 /// `wait_for(flag)` returns when the flag is 1; `answer(flag, reply, rounds)` sets the reply to each of 1 to `rounds` once the
 /// flag has that number; `add_one(values, n)` adds 1 to each word.
@@ -84,6 +84,7 @@ struct Setup {
 
 impl Setup {
     fn new() -> Result<Self> {
+        support::blocking::take_turn();
         let context = CudaContext::new(0)?;
         Ok(Self { module: context.load_module(Ptx::from_src(KERNELS))?, stream: context.new_stream()? })
     }
@@ -217,23 +218,6 @@ fn a_running_kernel_answers_in_host_memory_what_the_cpu_writes_into_mapped_memor
 #[test]
 fn a_running_kernel_answers_in_mapped_memory_what_the_cpu_writes_into_host_memory() -> Result {
     ping_pong(MemoryKind::Host, MemoryKind::Mapped, 200)
-}
-
-#[test]
-fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
-    if simcuda().is_none() {
-        return support::skip("on a real driver the free may wait for the kernel");
-    }
-    let (_primary, gpu) = support::open(OpenFlags::empty())?;
-    let setup = Setup::new()?;
-    let waiting = setup.wait()?;
-    for round in 0..200 {
-        let mut memory = RawMemory::allocate(&gpu, 4096 + round, MemoryKind::Mapped)?;
-        // SAFETY: nothing uses the memory.
-        unsafe { memory.free() }?;
-    }
-    assert!(waiting.is_running());
-    waiting.finish()
 }
 
 /// Copies long enough for the copy engine, by default thresholds, of memory that the CPU does not cache, while a kernel waits

@@ -36,17 +36,12 @@ struct Setup {
 
 impl Setup {
     fn new() -> Result<Self> {
+        support::blocking::take_turn();
         let context = CudaContext::new(0)?;
         let stream = context.new_stream()?;
         let echo = context.load_module(Ptx::from_src(ECHO))?.load_function("echo")?;
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
         Ok(Self { context, stream, echo, loaded: RefCell::default(), gpu })
-    }
-
-    /// The same with another stream.
-    fn with_new_stream(&self) -> Result<Self> {
-        let (context, echo, gpu) = (self.context.clone(), self.echo.clone(), self.gpu.clone());
-        Ok(Self { stream: context.new_stream()?, context, echo, loaded: RefCell::default(), gpu })
     }
 
     fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {

@@ -1,6 +1,7 @@
 //! Whether a call waits, determined by the order of events, not by time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,16 @@ use crate::ledger::Calls;
 const PATIENCE: usize = 10_000;
 /// The time for a call to return that should not wait, where a driver reports no calls. Less than a gate's.
 const TIME_TO_RETURN: Duration = Duration::from_secs(4);
+
+/// Waits until no other test has its turn, and keeps it until this thread ends. For tests with kernels that wait for the CPU:
+/// a driver waits for the kernels of all to free memory and to load modules.
+pub fn take_turn() {
+    static ONE: Mutex<()> = Mutex::new(());
+    thread_local! {
+        static TURN: MutexGuard<'static, ()> = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+    TURN.with(|_| ());
+}
 
 /// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA
 /// driver, in which it should wait. Returns whether the gate was open when `call` returned.
