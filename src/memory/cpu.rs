@@ -132,9 +132,9 @@ impl Memory {
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
     ///
     /// The CPU copies until [`prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with [`CopyPolicy::Dma`] has
-    /// created the GPU's copy engine in the memory's context. From then on the engine makes large writes to mapped
-    /// memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this returns when the copy
-    /// is complete. [`writer`](Self::writer) makes many small writes faster.
+    /// created the GPU's copy engine in the memory's context. From then on the engine makes large writes from page-locked memory
+    /// to mapped memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this returns when the
+    /// copy is complete. [`writer`](Self::writer) makes many small writes faster.
     ///
     /// # Errors
     ///

@@ -105,9 +105,9 @@ fn range_or_rest(memory: &Memory, offset: usize, size: usize) -> Range<usize> {
 
 /// Copies `size` bytes to the memory. Does not flush.
 ///
-/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
-/// not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
-/// copies.
+/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies from page-locked memory to memory
+/// that the CPU does not cache, and the call waits for it; see "Copies and the device's other work" above.
+/// vkgdr_copy_write() chooses who copies.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
