@@ -9,12 +9,14 @@ use support::cuda::{Context, PrimaryContext, reset_primary};
 use support::ledger::Calls;
 use support::resources::Snapshot;
 use support::{Result, device_read, host_read, host_write, import, pattern, refused};
+use vkgdr::ash::vk;
 use vkgdr::ipc;
 use vkgdr::{
     AllocateOptions, CopyPolicy, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool,
     PoolOptions, RawMemory, Vkgdr,
 };
 
+use crate::raw::Raw;
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -113,6 +115,30 @@ fn host_memory_is_registered_pages_although_vulkan_has_host_memory() -> Result {
         assert!(matches!(error, Error::OutOfRange { size: 8192, .. }), "{error}");
         Snapshot::assert_unchanged(&before);
         Ok(())
+    })
+}
+
+/// What another program exports. CUDA refuses to import it.
+#[test]
+fn system_memory_of_vulkans_is_registered_where_it_is_mapped() -> Result {
+    const SYSTEM: u32 = 3;
+    const SIZE: usize = 64 << 10;
+    under("rebar", || {
+        let (_context, gpu) = support::open(NONE)?;
+        let raw = Raw::open()?;
+        let theirs = raw.allocate_to_export(SYSTEM, SIZE as u64, vk::Buffer::null())?;
+        let fd = raw.export(theirs)?;
+        let imports = Calls::of(IMPORT);
+        // SAFETY: exported on the same GPU from memory of this kind, type and length.
+        let memory = unsafe { Memory::import_fd(&gpu, fd, SIZE, HOST) }?;
+        imports.assert(0, "system memory");
+        assert_eq!(memory.memory_type().index, SYSTEM);
+        check_bytes(&memory, &[&import(&gpu, memory.export_fd()?, &memory)?])?;
+        host_write(&memory, 0, &pattern(SIZE, 7))?;
+        let first = raw.map(theirs, 0, vk::WHOLE_SIZE)?;
+        // SAFETY: mapped, and nothing writes to it.
+        assert!(unsafe { std::slice::from_raw_parts(first, SIZE) } == pattern(SIZE, 7));
+        Ok(memory.free()?)
     })
 }
 
