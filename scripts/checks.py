@@ -104,8 +104,6 @@ CI = {
 PROFILES = {
     "rebar": "memory copy::routines copy::engine copy::policy interop vulkan",
     "bar256": "memory::cycles failures pool",
-    "needs-dedicated": """failures::allocate failures::release
-        memory::conformance memory::export memory::memory vulkan sequences""",
     "two-gpus-swapped": "device stream interop memory::contexts copy::engine pool::pool",
     "types-11": "sequences",
     "gb10": "copy memory::access memory::conformance memory::map sequences ring",

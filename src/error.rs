@@ -446,12 +446,6 @@ impl Error {
             if CudaCode::REFUSAL.contains(&code.value()))
     }
 
-    /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
-    pub(crate) fn asks_for_dedicated(&self) -> bool {
-        let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];
-        matches!(self, Self::Cuda { call: Call::ImportMemory, code, .. } if codes.contains(&code.value()))
-    }
-
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
     /// without descriptors has no memory of any kind.
     pub(crate) fn concerns_the_kind(&self) -> bool {

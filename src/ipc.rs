@@ -38,7 +38,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ash::vk;
 
-use crate::allocation::{self, Exported, Layout};
+use crate::allocation::{self, Exported};
 use crate::device::{MemoryType, Source};
 use crate::driver::fork;
 use crate::driver::os::{self, FileType, Received, file_type, is_memory_file};
@@ -62,14 +62,13 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     let exported = memory.export_fd()?;
     let owner = memory.owner();
     let allocation = memory.block().allocation();
-    let (memory_type, layout) = (*allocation.memory_type(), allocation.layout()?);
+    let memory_type = *allocation.memory_type();
     let (registered, driver, info) = fields(owner, &memory_type)?;
     let message = Message {
         gpu: owner.uuid(),
         driver,
         len: memory.len() as u64,
-        size: layout.size,
-        dedicated: layout.dedicated,
+        size: allocation::padded_size(memory.len(), memory.kind(), memory_type)?,
         kind: memory.kind(),
         registered,
         memory_type: info,
@@ -149,10 +148,9 @@ pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Mem
         FileType::Regular(_) | FileType::Memory if is_named => {}
         _ => return Err(refused("its descriptor is not of the kind that the message names")),
     }
-    let layout = Layout { size: message.size, dedicated: message.dedicated };
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
     // the sender is trusted by this function's contract.
-    let exported = unsafe { Exported::new(fd, Some(layout)) };
+    let exported = unsafe { Exported::new(fd) };
     Memory::import(owner, &exported, len, message.kind)
 }
 
@@ -213,8 +211,6 @@ struct Message {
     len: u64,
     /// Bytes of the allocation.
     size: u64,
-    /// Whether the allocation is dedicated to a buffer, which a receiver has to repeat.
-    dedicated: bool,
     kind: MemoryKind,
     /// Whether the descriptor is a sealed anonymous file, whose pages each process registers with CUDA. Otherwise Vulkan has
     /// exported it as an opaque one.
@@ -227,7 +223,7 @@ impl Message {
     fn encode(&self) -> [u8; LEN] {
         let MemoryTypeInfo { index, heap, heap_size, flags } = self.memory_type;
         let numbers = [self.len, self.size, heap_size].map(u64::to_le_bytes);
-        let words = [self.kind as u32, self.registered.into(), index, flags.as_raw(), heap, self.dedicated.into()];
+        let words = [self.kind as u32, self.registered.into(), index, flags.as_raw(), heap, 0];
         let words = words.map(u32::to_le_bytes);
         let fields: [&[u8]; 6] =
             [&MAGIC, &[VERSION], &self.gpu, &self.driver, numbers.as_flattened(), words.as_flattened()];
@@ -238,25 +234,25 @@ impl Message {
     fn decode(bytes: &[u8; LEN]) -> Result<Self> {
         check_start(bytes)?;
         let [len, size, heap_size] = from_fn(|index| u64::from_le_bytes(field(bytes, 40 + 8 * index)));
-        let [kind, registered, index, flags, heap, dedicated] =
+        let [kind, registered, index, flags, heap, reserved] =
             from_fn(|index| u32::from_le_bytes(field(bytes, 64 + 4 * index)));
         let known = MemoryKind::ALL.into_iter().find(|known| *known as u32 == kind);
         let kind = known.ok_or_else(|| unknown("kind", kind))?;
-        let (registered, dedicated) = match (registered, dedicated) {
-            (0, 0 | 1) => (false, dedicated == 1),
-            // Never memory of another kind, nor dedicated.
-            (1, 0) if kind == MemoryKind::Host => (true, false),
-            (0 | 1, 2..) => return Err(unknown("flags", dedicated)),
+        let registered = match (registered, reserved) {
+            (0, 0) => false,
+            // Never memory of another kind.
+            (1, 0) if kind == MemoryKind::Host => true,
+            (0 | 1, 1..) => return Err(unknown("flags", reserved)),
             _ => return Err(unknown("kind of descriptor", registered)),
         };
         let flags = vk::MemoryPropertyFlags::from_raw(flags);
         let memory_type = MemoryTypeInfo { index, heap, heap_size, flags };
-        Ok(Self { gpu: field(bytes, 8), driver: field(bytes, 24), len, size, dedicated, kind, registered, memory_type })
+        Ok(Self { gpu: field(bytes, 8), driver: field(bytes, 24), len, size, kind, registered, memory_type })
     }
 
     /// Refuses memory that a handle could not import: one of the GPU `gpu`, whose Vulkan driver is `driver`, and which has the
-    /// memory type `ours` for the message's kind. `size` is that of an allocation of the message's length that is not dedicated;
-    /// `None` if such an allocation is impossible.
+    /// memory type `ours` for the message's kind. `size` is that of an allocation of the message's length; `None` if such an
+    /// allocation is impossible.
     fn check(&self, gpu: [u8; 16], driver: [u8; 16], ours: MemoryTypeInfo, size: Option<u64>) -> Result<()> {
         let (kind, theirs) = (self.kind, self.memory_type);
         if self.gpu != gpu {
@@ -278,11 +274,7 @@ impl Message {
                 "it is {kind} memory of {theirs}, the handle has {ours} for that: open both handles with the same flags"
             )));
         }
-        let fits = |size: u64| match self.dedicated {
-            true => (size..=ours.heap_size).contains(&self.size),
-            false => size == self.size,
-        };
-        if !size.is_some_and(fits) {
+        if size != Some(self.size) {
             let (len, size) = (in_bytes(self.len), in_bytes(self.size));
             return Err(refused(format!("{len} of {kind} memory in an allocation of {size} cannot be on this GPU")));
         }
@@ -330,7 +322,6 @@ mod tests {
         driver: *b"and its driver's",
         len: 5000,
         size: 5056,
-        dedicated: false,
         kind: MemoryKind::Host,
         registered: false,
         memory_type: MemoryTypeInfo { index: 5, heap: 2, heap_size: 256 << 20, flags: FLAGS },
@@ -346,13 +337,5 @@ mod tests {
         expected.extend([5, 0, 0, 0, 7, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(SENT.encode().as_slice(), expected);
         assert!(Message::decode(&SENT.encode()).is_ok_and(|read| read == SENT));
-    }
-
-    #[test]
-    fn a_dedicated_allocation_may_be_larger_than_another_and_as_large_as_its_heap() {
-        for (size, fits) in [(5055, false), (5056, true), (5120, true), (256 << 20, true), ((256 << 20) + 1, false)] {
-            let message = Message { size, dedicated: true, ..SENT };
-            assert_eq!(message.check(SENT.gpu, SENT.driver, SENT.memory_type, Some(5056)).is_ok(), fits, "{size}");
-        }
     }
 }

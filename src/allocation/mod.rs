@@ -31,8 +31,8 @@ use crate::memory::Home;
 use crate::report::report;
 use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
-pub(crate) use vulkan::{Exported, Layout};
-use vulkan::{Shared, VulkanMemory};
+pub(crate) use vulkan::Exported;
+use vulkan::VulkanMemory;
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -206,14 +206,6 @@ impl Allocation {
         }
     }
 
-    /// How memory that can be exported was allocated.
-    pub(crate) fn layout(&self) -> Result<Layout> {
-        match &self.stages {
-            Stages::Vulkan { memory, .. } => Ok(memory.layout()),
-            _ => Ok(Layout { size: padded_size(self.len, self.kind, self.memory_type)?, dedicated: false }),
-        }
-    }
-
     /// A new descriptor of the memory, for other processes.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         fork::check()?;
@@ -339,7 +331,8 @@ impl Request<'_> {
         })?;
         let (host_ptr, device_ptr, stages) = match source {
             Source::Vulkan => {
-                let (memory, cuda, host_ptr) = self.share().map_err(|error| self.explained(error))?;
+                let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
+                let (memory, cuda, host_ptr) = shared?;
                 (host_ptr, cuda.pointer(), Stages::Vulkan { cuda, memory })
             }
             Source::RegisteredPages => {
@@ -372,40 +365,6 @@ impl Request<'_> {
             owner: owner.clone(),
             _counted: Some(counted),
         })
-    }
-
-    /// Vulkan's memory, shared with CUDA. Where CUDA refuses that as if it asked for a dedicated allocation, this tries one. If
-    /// that succeeds, all later memory of the type is dedicated.
-    fn share(&self) -> Result<Shared> {
-        let (gpu, index) = (self.owner.vulkan()?, self.memory_type.info.index);
-        let share = |dedicated| match VulkanMemory::share(gpu, self, dedicated) {
-            // A refusal is remembered for the process, so that one strange error must not count as one.
-            Err(error) if error.is_refusal() => VulkanMemory::share(gpu, self, dedicated),
-            result => result,
-        };
-        let decided = match self.of {
-            Of::Memory => None,
-            Of::Exported(exported) => exported.layout.map(|layout| layout.dedicated),
-            Of::Resources(block) => Some(block.dedicated_to.is_some()),
-        };
-        // Vulkan's answer, or what drivers were found to want. Read once: another thread may change that meanwhile.
-        let dedicated = decided.unwrap_or_else(|| gpu.device().dedicated_only() || gpu.is_dedicated(index));
-        let refusal = match share(dedicated) {
-            Err(error) if !dedicated && decided.is_none() && error.asks_for_dedicated() => error,
-            result => return result,
-        };
-        match share(true) {
-            Ok(shared) => {
-                gpu.dedicate(index);
-                report!(Info, "memory of type {index} is dedicated allocations from now on: {refusal}");
-                Ok(shared)
-            }
-            Err(error) if error.is_exhaustion() => Err(error),
-            Err(error) => {
-                report!(Debug, "a dedicated allocation is refused as well: {error}");
-                Err(refusal)
-            }
-        }
     }
 
     /// The file of registered pages, and their bytes: the size in whole pages.

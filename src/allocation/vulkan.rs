@@ -7,49 +7,28 @@ use std::ptr::NonNull;
 use ash::vk;
 
 use super::{Of, Request};
+use crate::Result;
 use crate::device::gpu::VulkanRef;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
-use crate::driver::vulkan::DedicatedTo;
-use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
 pub(crate) struct Exported {
     pub(super) fd: OwnedFd,
-    /// How the exporter allocated the memory; `None` if as this process would.
-    pub(super) layout: Option<Layout>,
-}
-
-/// How exported memory was allocated: an import has to repeat it (VUID-VkMemoryAllocateInfo-allocationSize-01742).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout {
-    /// The size of the memory object in bytes.
-    pub(crate) size: u64,
-    /// Whether it is dedicated to a buffer.
-    pub(crate) dedicated: bool,
 }
 
 impl Exported {
     /// # Safety
     ///
     /// The descriptor must come from memory of the GPU, memory type and size that it is imported with.
-    pub(crate) unsafe fn new(fd: OwnedFd, layout: Option<Layout>) -> Self {
-        Self { fd, layout }
+    pub(crate) unsafe fn new(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 
     /// Whether it belongs to registered pages, of this or another process.
     pub(super) fn is_registered_pages(&self) -> bool {
         os::is_memory_file(self.fd.as_fd())
-    }
-
-    /// A duplicate of the descriptor, to import as memory of `size` bytes.
-    fn duplicate(&self, size: u64) -> Result<OwnedFd> {
-        if self.layout.is_some_and(|layout| layout.size != size) {
-            // A buffer of this length requires another size here than in the exporter: not the same driver.
-            return Err(Error::vulkan("vkAllocateMemory", vk::Result::ERROR_INVALID_EXTERNAL_HANDLE));
-        }
-        os::duplicate(&self.fd)
     }
 }
 
@@ -61,38 +40,30 @@ pub(super) type Shared = (VulkanMemory, CudaMemory, Option<NonNull<u8>>);
 pub(super) struct VulkanMemory {
     handle: vk::DeviceMemory,
     size: u64,
-    /// The buffer that was made for the memory. Destroyed after the memory.
-    buffer: Option<DedicatedBuffer>,
     /// The descriptor of imported memory, which the driver does not export again.
     imported: Option<OwnedFd>,
     gpu: VulkanRef,
 }
 
 impl VulkanMemory {
-    /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA. If it is
-    /// `dedicated`, then to the caller's buffer or image, or to a buffer that is made for it.
-    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>, dedicated: bool) -> Result<Shared> {
-        let (device, index) = (gpu.device(), request.memory_type.info.index);
-        debug_assert!((1..=request.memory_type.info.heap_size).contains(&request.size));
-        let (buffer, to, flags) = match request.of {
-            Of::Resources(block) => (None, block.dedicated_to, block.flags),
-            Of::Memory | Of::Exported(_) => {
-                let buffer = dedicated.then(|| DedicatedBuffer::create(gpu, index, request.size)).transpose()?;
-                let to = buffer.as_ref().map(|buffer| DedicatedTo::Buffer(buffer.handle));
-                (buffer, to, vk::MemoryAllocateFlags::empty())
-            }
+    /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA.
+    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>) -> Result<Shared> {
+        let (device, index, size) = (gpu.device(), request.memory_type.info.index, request.size);
+        debug_assert!((1..=request.memory_type.info.heap_size).contains(&size));
+        let (to, flags) = match request.of {
+            Of::Resources(block) => (block.dedicated_to, block.flags),
+            Of::Memory | Of::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
         };
-        let size = buffer.as_ref().map_or(request.size, |buffer| buffer.size);
         // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
         // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
         // by the contract of `Exported::new`.
         let allocate = |fd| unsafe { device.allocate_memory(index, size, to, flags, fd) };
         let imported = match request.of {
-            Of::Exported(exported) => Some(exported.duplicate(size)?),
+            Of::Exported(exported) => Some(os::duplicate(&exported.fd)?),
             Of::Memory | Of::Resources(_) => None,
         };
         let handle = allocate(imported.as_ref().map(AsFd::as_fd))?;
-        let memory = Self { handle, size, buffer, imported, gpu: gpu.clone() };
+        let memory = Self { handle, size, imported, gpu: gpu.clone() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
         let host_ptr = request.kind.has_host_view().then(map).transpose()?;
@@ -109,11 +80,6 @@ impl VulkanMemory {
     /// The driver's handle.
     pub(super) const fn handle(&self) -> vk::DeviceMemory {
         self.handle
-    }
-
-    /// How an import has to repeat it.
-    pub(super) const fn layout(&self) -> Layout {
-        Layout { size: self.size, dedicated: self.buffer.is_some() }
     }
 
     /// A new file descriptor of the memory.
@@ -151,32 +117,5 @@ impl Drop for VulkanMemory {
     fn drop(&mut self) {
         // SAFETY: the handle is live, and this value was its only owner.
         unsafe { self.gpu.device().free_memory(self.handle) };
-    }
-}
-
-/// A buffer that one allocation is dedicated to. It is never bound: the drivers only need to know of it.
-#[derive(Debug)]
-struct DedicatedBuffer {
-    handle: vk::Buffer,
-    /// The size of the allocation in bytes.
-    size: u64,
-    gpu: VulkanRef,
-}
-
-impl DedicatedBuffer {
-    fn create(gpu: &VulkanRef, type_index: u32, size: u64) -> Result<Self> {
-        let (handle, requirements) = gpu.device().create_buffer(size)?;
-        let created = Self { handle, size: requirements.size, gpu: gpu.clone() };
-        if requirements.memory_type_bits & (1 << type_index) == 0 {
-            return Err(Error::vulkan("vkGetBufferMemoryRequirements", vk::Result::ERROR_FEATURE_NOT_PRESENT));
-        }
-        Ok(created)
-    }
-}
-
-impl Drop for DedicatedBuffer {
-    fn drop(&mut self) {
-        // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it was freed.
-        unsafe { self.gpu.device().destroy(DedicatedTo::Buffer(self.handle)) };
     }
 }

@@ -43,8 +43,6 @@ type Trial = (MemoryKind, Source, u32);
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
-    /// Bit mask of the memory types that CUDA imports only as dedicated allocations, learned from refusals.
-    dedicated_types: AtomicU32,
     /// Bit mask of the memory types of which CUDA imports nothing, learned from refusals.
     refused_types: AtomicU32,
     /// Held by the part of the program that uses the device's queue. All values of a device share it.
@@ -79,29 +77,12 @@ impl VulkanGpu {
     pub(crate) fn new(device: Device) -> Self {
         let memory = device.instance.memory_properties(&device.physical);
         let queue = QUEUES.shared(device.handle());
-        let (dedicated_types, refused_types) = (AtomicU32::new(0), AtomicU32::new(0));
-        Self { device, memory, dedicated_types, refused_types, queue }
+        Self { device, memory, refused_types: AtomicU32::new(0), queue }
     }
 
     #[inline]
     pub(crate) const fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// Whether every allocation of this memory type is dedicated.
-    #[inline]
-    pub(crate) fn is_dedicated(&self, type_index: u32) -> bool {
-        self.dedicated_types.load(Ordering::Relaxed) & (1 << type_index) != 0
-    }
-
-    /// Makes every allocation of this memory type dedicated from now on.
-    pub(crate) fn dedicate(&self, type_index: u32) {
-        self.dedicated_types.fetch_or(1 << type_index, Ordering::Relaxed);
-    }
-
-    /// Whether there is a memory type of which every allocation is dedicated.
-    pub(crate) fn dedicates(&self) -> bool {
-        self.dedicated_types.load(Ordering::Relaxed) != 0
     }
 
     /// One bit for each memory type of which CUDA imports nothing.

@@ -72,8 +72,6 @@ pub(crate) struct PhysicalDevice {
     pub(crate) max_allocations: u32,
 }
 
-/// The usage of the buffers that memory is dedicated to.
-const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
 impl Instance {

@@ -69,7 +69,7 @@ impl Memory {
     /// own is.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let exported = unsafe { Exported::new(fd, None) };
+        let exported = unsafe { Exported::new(fd) };
         Self::import(owner, &exported, len, kind)
     }
 

@@ -219,32 +219,19 @@ impl Allocator {
     /// Vulkan queue may use it.
     pub unsafe fn allocate(&self, desc: &AllocationCreateDesc<'_>) -> Result<Memory> {
         let len = checked_len(desc.requirements.size, desc.location)?;
-        self.inner().allocate(desc, len, false)
+        self.inner().allocate(desc, len)
     }
 
-    /// Memory for a buffer or image, bound to it: dedicated where that is wanted from the start, or CUDA asks for it. `len` is the
-    /// required size unless the caller knows a smaller one.
+    /// Memory for a buffer or image, bound to it: dedicated where Vulkan prefers that. `len` is the required size unless the caller
+    /// knows a smaller one.
     fn bound(&self, resource: &Resource, name: &str, location: MemoryLocation, len: Option<usize>) -> Result<Memory> {
         let (inner, found) = (self.inner(), resource.requirements());
         let (requirements, linear) = (found.memory, resource.is_linear);
         let len = len.unwrap_or(usize::try_from(requirements.size).expect("usize has 64 bits"));
-        let with = |allocation_scheme| AllocationCreateDesc { name, requirements, location, linear, allocation_scheme };
-        let [shared, dedicated] = [AllocationScheme::GpuAllocatorManaged, resource.scheme()].map(with);
-        let wants_dedicated = found.prefers_dedicated || inner.gpu.dedicates() || resource.dedicated_only;
-        let memory = match inner.allocate(if wants_dedicated { &dedicated } else { &shared }, len, !wants_dedicated) {
-            Err(error) if !wants_dedicated && inner.may_want_dedicated(&error) => {
-                match inner.allocate(&dedicated, len, false) {
-                    Ok(memory) => {
-                        inner.gpu.dedicate(memory.memory_type().index);
-                        memory
-                    }
-                    Err(error) if error.is_exhaustion() => return Err(error),
-                    // Not the allocation is refused but the memory type.
-                    Err(_) => inner.allocate(&shared, len, false)?,
-                }
-            }
-            result => result?,
-        };
+        let wants_dedicated = found.prefers_dedicated || resource.dedicated_only;
+        let scheme = if wants_dedicated { resource.scheme() } else { AllocationScheme::GpuAllocatorManaged };
+        let desc = AllocationCreateDesc { name, requirements, location, linear, allocation_scheme: scheme };
+        let memory = inner.allocate(&desc, len)?;
         resource.bind(&memory)?;
         Ok(memory)
     }
@@ -276,14 +263,8 @@ pub(super) struct AllocatorInner {
 }
 
 impl AllocatorInner {
-    /// Memory of `len` bytes with these requirements. Where CUDA refuses memory in a way that may mean that it wants a dedicated
-    /// allocation, and one `can_be_dedicated`, that refusal is returned at once.
-    fn allocate(
-        self: &Arc<Self>,
-        desc: &AllocationCreateDesc<'_>,
-        len: usize,
-        can_be_dedicated: bool,
-    ) -> Result<Memory> {
+    /// Memory of `len` bytes with these requirements.
+    fn allocate(self: &Arc<Self>, desc: &AllocationCreateDesc<'_>, len: usize) -> Result<Memory> {
         fork::check()?;
         let mut desc = self.adapted(desc);
         let mut types = desc.requirements.memory_type_bits;
@@ -313,7 +294,6 @@ impl AllocatorInner {
             }
             match self.make_block(&request) {
                 Ok(block) => offer = Some((request, block)),
-                Err(error) if can_be_dedicated && self.may_want_dedicated(&error) => return Err(error),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
                     failed |= 1 << request.type_index;
                     refused |= u32::from(error.is_refusal()) << request.type_index;
@@ -377,11 +357,6 @@ impl AllocatorInner {
         let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
         self.state.lock().set_memory(key, &inner);
         Memory::new(inner)
-    }
-
-    /// Whether CUDA's refusal may mean that it wants dedicated allocations.
-    fn may_want_dedicated(&self, error: &Error) -> bool {
-        error.asks_for_dedicated() || (error.is_refusal() && self.gpu.device().dedicated_only())
     }
 
     /// gpu-allocator's error, where no driver was called.

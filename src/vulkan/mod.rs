@@ -57,8 +57,7 @@ impl Memory {
     ///
     /// The memory object is valid while the memory lives. A buffer that is bound to it must be created for export as
     /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the
-    /// program's to check. On a driver that shares only dedicated allocations, the memory is dedicated to a buffer of this
-    /// crate, and no other can be bound: use an [`Allocator`].
+    /// program's to check.
     #[must_use]
     pub fn vulkan_memory(&self) -> Option<VulkanMemory> {
         let memory = self.block().allocation().device_memory()?;

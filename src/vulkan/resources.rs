@@ -33,8 +33,7 @@ impl Resource {
     pub(super) unsafe fn buffer(gpu: &VulkanRef, info: &vk::BufferCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let handle = DedicatedTo::Buffer(unsafe { gpu.device().create_exported_buffer(info) }?);
-        let dedicated_only = gpu.device().dedicated_only();
-        Ok(Self { handle, is_linear: true, dedicated_only, gpu: gpu.clone() })
+        Ok(Self { handle, is_linear: true, dedicated_only: false, gpu: gpu.clone() })
     }
 
     /// # Safety

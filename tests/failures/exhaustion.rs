@@ -187,8 +187,6 @@ fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
     if !imports_mapped(&place.gpu) {
         return Ok(());
     }
-    // Finds out whether the driver wants dedicated allocations, for which a refusal would be taken otherwise.
-    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
     let refused = |controls: &'static Controls, function: &str, code| {
         controls.fail(function, 1, code);
         let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::place::{ENTER_AND_LEAVE, Place};
 use crate::sweep::{Sweep, dropped};
 
-/// The calls that make memory. A refusal of one may be answered by another memory type, or by a dedicated allocation.
+/// The calls that make memory. A refusal of one may be answered by another memory type.
 const STAGES: [&str; 5] = [
     "vkAllocateMemory",
     "vkMapMemory",

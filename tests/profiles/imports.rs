@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use support::cuda::PrimaryContext;
 use support::resources::Snapshot;
 use support::{Result, child, skip};
-use vkgdr::ash::vk::{self, ExternalMemoryFeatureFlags as Features};
+use vkgdr::ash::vk;
 use vkgdr::cudarc::driver::sys::{self, CUresult};
 
 use crate::raw::{Imported, Raw};
@@ -59,36 +59,6 @@ fn an_import_that_may_be_exported_is_other_memory() -> Result {
         }
         Ok(())
     })
-}
-
-/// CUDA's answers to imports of memory that is dedicated, that is dedicated without the flag, and, where Vulkan allows it, that
-/// is plain.
-fn dedicated_imports(raw: &Raw, plain: bool) -> Result<Vec<CUresult>> {
-    let (buffer, size) = raw.shared_buffer(SIZE)?;
-    let imports = [(buffer, true), (buffer, false), (NO_BUFFER, true)];
-    let answer = |(buffer, flag)| {
-        let fd = raw.export(raw.allocate_to_export(VIDEO, size, buffer)?)?;
-        Ok(Imported::new(fd, size, flag).err().unwrap_or(CUresult::CUDA_SUCCESS))
-    };
-    imports.into_iter().take(if plain { 3 } else { 2 }).map(answer).collect()
-}
-
-#[test]
-fn cuda_takes_only_dedicated_memory_if_the_profile_says_so() -> Result {
-    const GOOD: CUresult = CUresult::CUDA_SUCCESS;
-    const BAD: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
-    let check = |expected: &'static [CUresult], told: bool| {
-        move || {
-            let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
-            let features = raw.external_properties().external_memory_features;
-            assert_eq!(features.contains(Features::DEDICATED_ONLY), told);
-            assert_eq!(dedicated_imports(&raw, !told)?, expected);
-            Ok(())
-        }
-    };
-    under("rebar", check(&[GOOD; 3], false))?;
-    under("needs-dedicated", check(&[GOOD, BAD, BAD], false))?;
-    under("dedicated-only", check(&[GOOD, BAD], true))
 }
 
 #[test]
@@ -164,8 +134,7 @@ fn an_imported_descriptor_stays_open_until_the_import_is_destroyed() -> Result {
 
 /// The rules of Vulkan that end the process when they are broken, by the last part of their names, each with a profile that
 /// has it. The second had another number in earlier versions of Vulkan.
-const RULES: [(&str, &str); 3] =
-    [("handleType-00671", "rebar"), ("buffer-0", "rebar"), ("pNext-00639", "dedicated-only")];
+const RULES: [(&str, &str); 2] = [("handleType-00671", "rebar"), ("buffer-0", "rebar")];
 
 fn break_a_rule(role: &str) -> Result {
     let raw = Raw::open()?;

@@ -71,16 +71,6 @@ impl Raw {
         Ok(Some(properties.memory_type_bits))
     }
 
-    /// What Vulkan says of shared buffers.
-    pub(crate) fn external_properties(&self) -> vk::ExternalMemoryProperties {
-        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE);
-        let mut properties = vk::ExternalBufferProperties::default();
-        let (instance, physical) = (&self.instance, self.physical);
-        // SAFETY: a live instance's device, and valid structures.
-        unsafe { instance.get_physical_device_external_buffer_properties(physical, &info, &mut properties) };
-        properties.external_memory_properties
-    }
-
     /// Allocates memory of a type.
     pub(crate) fn allocate(&self, memory_type: u32, size: u64) -> Result<vk::DeviceMemory> {
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(memory_type);

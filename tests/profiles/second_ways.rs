@@ -1,7 +1,6 @@
 //! Memory where the drivers do not share it as vkgdr 0.1 expected: the library's second ways.
 #![expect(unsafe_code, reason = "imports descriptors, and frees raw memory")]
 
-use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
@@ -209,46 +208,6 @@ fn registered_pages_outlive_their_context() -> Result {
         Snapshot::assert_unchanged(&before);
         Ok(())
     })
-}
-
-/// A message says how memory was allocated, for receivers that have not learnt it: an import has to repeat that.
-fn check_message(gpu: &Vkgdr, memory: &Memory) -> Result {
-    let (ours, theirs) = UnixStream::pair()?;
-    ipc::send(&ours, memory)?;
-    let mut message = [0; support::socket::MESSAGE_LEN];
-    assert_eq!((&theirs).read(&mut message)?, message.len());
-    assert_eq!(message[84..], [1, 0, 0, 0], "dedicated");
-    let size = u64::from_le_bytes(message[48..56].try_into()?);
-    assert!(size >= LEN as u64, "{size} bytes");
-    ipc::send(&ours, memory)?;
-    check_bytes(memory, &[&ipc::recv(&theirs, gpu)?])
-}
-
-/// Vulkan's memory on a driver that wants dedicated allocations.
-fn use_dedicated() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    for kind in [MAPPED, MemoryKind::Device] {
-        let first = Memory::allocate(&gpu, LEN, kind)?;
-        assert_ne!(first.memory_type().index, MemoryTypeInfo::OUTSIDE_VULKAN, "{kind}");
-        let imports = Calls::of(IMPORT);
-        let second = Memory::allocate(&gpu, LEN, kind)?;
-        imports.assert(1, "the answer is known");
-        check_bytes(&first, &[&import(&gpu, first.export_fd()?, &first)?])?;
-        check_bytes(&second, &[])?;
-        check_message(&gpu, &first)?;
-    }
-    let before = support::state::State::take();
-    for kind in MemoryKind::ALL {
-        Memory::allocate(&gpu, LEN, kind)?.free()?;
-    }
-    support::state::State::assert_unchanged(&before, "dedicated allocations");
-    Ok(())
-}
-
-#[test]
-fn memory_is_a_dedicated_allocation_where_cuda_takes_no_other() -> Result {
-    under("needs-dedicated", use_dedicated)?;
-    under("dedicated-only", use_dedicated)
 }
 
 #[test]

@@ -61,8 +61,6 @@ const PROFILES: &[Profile] = &[
     Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
     Profile::new("no-external-memory", "Vulkan cannot export memory"),
     Profile::without_vulkan("no-vulkan", "CUDA has a GPU and Vulkan none; needs no Vulkan at all"),
-    Profile::new("needs-dedicated", "CUDA imports dedicated allocations only"),
-    Profile::new("dedicated-only", "the same, and Vulkan says so"),
     Profile::new("dma-buf", "CUDA 13.3: the CPU can map any device memory"),
     Profile::new("dma-buf-no-mmap", "CUDA 13.3: it can be exported, and not be mapped"),
     Profile::new("dma-buf-cached", "as dma-buf, and the CPU caches what it maps"),

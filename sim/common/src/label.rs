@@ -13,7 +13,6 @@ use std::os::unix::fs::PermissionsExt as _;
 /// The sticky bit marks a label: it has no meaning for files.
 const MARK: u32 = 0o1000;
 const SYSTEM: u32 = 0o040;
-const DEDICATED: u32 = 0o020;
 /// Two bits. The bits of execution are left alone, since a memfd's seal may forbid their change.
 const DEVICE_SHIFT: u32 = 1;
 const DEVICE: u32 = 0o006;
@@ -26,8 +25,6 @@ pub const FOREIGN: u8 = 3;
 pub struct Label {
     /// Whether it is system memory.
     pub system: bool,
-    /// Whether it is a dedicated allocation.
-    pub dedicated: bool,
     /// The number of its CUDA device, 0 to 2, or [`FOREIGN`].
     pub device: u8,
 }
@@ -41,7 +38,6 @@ impl Label {
         let mode = fs::metadata(path(fd))?.permissions().mode();
         let label = Self {
             system: mode & SYSTEM != 0,
-            dedicated: mode & DEDICATED != 0,
             device: u8::try_from((mode & DEVICE) >> DEVICE_SHIFT).unwrap_or(FOREIGN),
         };
         Ok((mode & MARK != 0).then_some(label))
@@ -52,11 +48,10 @@ impl Label {
     /// # Errors
     /// Those of the system.
     pub fn write(self, fd: RawFd) -> io::Result<()> {
-        let kept = fs::metadata(path(fd))?.permissions().mode() & !(MARK | SYSTEM | DEDICATED | DEVICE);
-        let flag = |set: bool, bit: u32| if set { bit } else { 0 };
-        let bits = flag(self.system, SYSTEM) | flag(self.dedicated, DEDICATED);
+        let kept = fs::metadata(path(fd))?.permissions().mode() & !(MARK | SYSTEM | DEVICE);
+        let system = if self.system { SYSTEM } else { 0 };
         let device = (u32::from(self.device) << DEVICE_SHIFT) & DEVICE;
-        fs::set_permissions(path(fd), Permissions::from_mode(kept | MARK | bits | device))
+        fs::set_permissions(path(fd), Permissions::from_mode(kept | MARK | system | device))
     }
 }
 

@@ -17,7 +17,6 @@ use crate::ffi::{In, Out};
 use crate::layout::{ExternalBuffer, ExternalHandle};
 use crate::memory::table;
 use crate::owner::Owner;
-use crate::profile::profile;
 use crate::sync::lock;
 use crate::vulkan::{self, Import};
 use crate::{fd, handle};
@@ -68,7 +67,7 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
         return Err(INVALID_VALUE);
     }
     let (fd, owner) = (fd::borrow(description.fd())?, context.owner());
-    check(fd, description.flags & DEDICATED != 0, owner.device)?;
+    check(fd, owner.device)?;
     let import = Arc::new(vulkan::import(fd, size)?);
     let handle = handle::next();
     // CUDA takes ownership of the descriptor, on success only.
@@ -76,15 +75,14 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     out.set(handle)
 }
 
-/// Refuses memory that the device cannot import under the profile, or that is another device's. Memory without a label was
+/// Refuses memory that is another device's. Memory without a label was
 /// exported without a profile, and is never refused.
 ///
 /// System memory is refused, too. NVIDIA's driver 580 imports it, and an H100 caches it: the device never sees what the CPU
 /// stores after the device's first access. Programs register such memory.
-fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Outcome {
+fn check(fd: BorrowedFd<'_>, device: i32) -> Outcome {
     let Some(label) = Label::read(fd.as_raw_fd()).map_err(|_| OPERATING_SYSTEM)? else { return Ok(()) };
-    let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
-    if i32::from(label.device) != device::number(device)? || undedicated {
+    if i32::from(label.device) != device::number(device)? {
         return Err(INVALID_VALUE);
     }
     if label.system {

@@ -11,8 +11,6 @@ pub(crate) struct Profile {
     name: &'static str,
     /// Whether Vulkan has the device, too.
     pub(crate) has_vulkan: bool,
-    /// Whether only dedicated allocations can be imported, and only as such.
-    pub(crate) needs_dedicated: bool,
     /// Whether device memory can be exported as a dma-buf.
     pub(crate) dma_buf: bool,
     /// Whether the host can map a dma-buf of device memory.
@@ -36,7 +34,6 @@ impl Profile {
 const PLAIN: Profile = Profile {
     name: "",
     has_vulkan: true,
-    needs_dedicated: false,
     dma_buf: false,
     dma_buf_mmap: false,
     dma_buf_refusal: NOT_SUPPORTED,
@@ -51,7 +48,7 @@ const DMA_BUF: Profile =
 /// The first version that knows of mapping dma-bufs.
 pub(crate) const DMA_BUF_MMAP: i32 = 13_030;
 
-static ALL: [Profile; 9] = [
+static ALL: [Profile; 7] = [
     DMA_BUF,
     // An RTX 3090 with the same driver.
     Profile { name: "dma-buf-no-mmap", dma_buf_mmap: false, ..DMA_BUF },
@@ -60,8 +57,6 @@ static ALL: [Profile; 9] = [
     Profile { name: "dma-buf-bar256", ..DMA_BUF },
     Profile { name: "gb10", dma_buf_refusal: INVALID_VALUE, ..PLAIN },
     Profile { name: "no-vulkan", has_vulkan: false, ..PLAIN },
-    Profile { name: "needs-dedicated", needs_dedicated: true, ..PLAIN },
-    Profile { name: "dedicated-only", needs_dedicated: true, ..PLAIN },
 ];
 
 /// The profile of this process.

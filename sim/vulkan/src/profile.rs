@@ -14,12 +14,10 @@
 //! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
 //! | `foreign-uuid` | a GPU that CUDA does not know |
 //! | `no-external-memory` | a driver without `VK_KHR_external_memory_fd` |
-//! | `needs-dedicated` | CUDA imports dedicated allocations only |
-//! | `dedicated-only` | the same, and Vulkan says so |
 //! | `dma-buf`, `dma-buf-no-mmap` | CUDA exports its memory as a dma-buf, which the host can map, or cannot |
 //! | `dma-buf-cached`, `dma-buf-bar256` | `dma-buf` on a GPU as `gh200` or `bar256` |
 //!
-//! The simulated CUDA driver has its part of the last six (`sim/cuda/src/profile.rs`), and finds the properties of
+//! The simulated CUDA driver has its part of the last four (`sim/cuda/src/profile.rs`), and finds the properties of
 //! memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
@@ -31,8 +29,7 @@
 //! * The CPU's mapping of non-coherent memory has pages of its own (`profile/shadow.rs`). Exactly the bytes that are
 //!   flushed or invalidated are copied between the two sides, and only then.
 //! * A range to flush or invalidate that violates Vulkan's rules ends the process, also for coherent memory. So does an
-//!   export of memory that was not allocated for it, a dedicated allocation of another size than the buffer's, and one to
-//!   export that is not dedicated where Vulkan asks for it.
+//!   export of memory that was not allocated for it, and a dedicated allocation of another size than the buffer's.
 //! * An import of memory of another GPU fails with `VK_ERROR_INVALID_EXTERNAL_HANDLE`.
 //!
 //! Profiles of two GPUs need a driver that lists two devices, such as one that `VK_DRIVER_FILES` names twice.

@@ -9,12 +9,11 @@ use std::ffi::{CStr, CString, c_void};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use ash::{khr, vk};
 
-use super::{Instance, Named, OPAQUE_FD, PhysicalDevice, USAGE};
+use super::{Instance, Named, OPAQUE_FD, PhysicalDevice};
 use crate::driver::fork;
 use crate::driver::os::{self, DriverFd};
 use crate::error::Call;
@@ -45,7 +44,6 @@ pub(crate) struct Device {
     /// `None` where timeline semaphores cannot be shared.
     pub(super) timelines: Option<Timelines>,
     has_budget: bool,
-    dedicated_only: OnceLock<bool>,
     pub(crate) physical: PhysicalDevice,
     /// The family of its queue.
     pub(super) queue_family: u32,
@@ -68,16 +66,7 @@ impl Device {
     ) -> Self {
         let external_fd = khr::external_memory_fd::Device::new(&instance.raw, &raw);
         let timelines = Timelines::find(&instance.raw, &raw);
-        Self {
-            raw,
-            external_fd,
-            timelines,
-            has_budget,
-            dedicated_only: OnceLock::new(),
-            physical,
-            queue_family,
-            instance,
-        }
+        Self { raw, external_fd, timelines, has_budget, physical, queue_family, instance }
     }
 
     /// The device's own handle.
@@ -96,19 +85,6 @@ impl Device {
         unsafe { self.instance.raw.get_physical_device_memory_properties2(self.physical.handle, &mut properties) };
         let heap = heap as usize;
         Some(budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap]))
-    }
-
-    /// Whether the device shares only dedicated allocations. Asked at the first call, which vkgdr 0.1 never makes.
-    pub(crate) fn dedicated_only(&self) -> bool {
-        *self.dedicated_only.get_or_init(|| {
-            let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE_FD);
-            let mut properties = vk::ExternalBufferProperties::default();
-            let (instance, physical) = (&self.instance.raw, self.physical.handle);
-            // SAFETY: the handle comes from this instance, whose version has the function, as the device's has.
-            unsafe { instance.get_physical_device_external_buffer_properties(physical, &info, &mut properties) };
-            let features = properties.external_memory_properties.external_memory_features;
-            features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY)
-        })
     }
 
     /// Allocates memory, dedicated to a buffer or image if one is given. With `import`, an opaque file descriptor that stays the
@@ -207,14 +183,6 @@ impl Device {
 
 /// Buffers and images.
 impl Device {
-    /// Creates a buffer of at least `size` bytes to dedicate shared memory to, and its requirements. The caller destroys it.
-    pub(crate) fn create_buffer(&self, size: u64) -> Result<(vk::Buffer, vk::MemoryRequirements)> {
-        // SAFETY: a valid description.
-        let buffer = unsafe { self.create_exported_buffer(&vk::BufferCreateInfo::default().size(size).usage(USAGE)) }?;
-        // SAFETY: the buffer was just created.
-        Ok((buffer, unsafe { self.raw.get_buffer_memory_requirements(buffer) }))
-    }
-
     /// Creates a buffer that memory of this crate can be bound to.
     ///
     /// # Safety

@@ -39,10 +39,9 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
     }
 }
 
-/// Makes CUDA refuse to import the memory of the next allocation: asked twice for it as it is, and twice for a dedicated
-/// allocation.
+/// Makes CUDA refuse to import the memory of the next allocation.
 pub fn refuse_imports(sim: &Controls) {
-    (1..=4).for_each(|nth| sim.fail("cuImportExternalMemory", nth, crate::codes::NOT_SUPPORTED));
+    sim.fail("cuImportExternalMemory", 1, crate::codes::NOT_SUPPORTED);
 }
 
 /// The supported members of `kinds`. The others are printed as left out.

@@ -54,16 +54,12 @@ impl Wishes {
         }
         wishes
     }
-
-    fn dedicated(&self) -> bool {
-        self.buffer != vk::Buffer::null() || self.image != vk::Image::null()
-    }
 }
 
 impl Device {
     /// The label of memory that is about to be allocated: an import's is that of its descriptor.
     fn label_of(&self, wishes: &Wishes, system: bool) -> Result<Label, vk::Result> {
-        let own = Label { system, dedicated: wishes.dedicated(), device: self.number() };
+        let own = Label { system, device: self.number() };
         let Some(fd) = wishes.import else { return Ok(own) };
         match Label::read(fd).map_err(|_| vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)? {
             Some(label) if label.device != own.device => Err(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE),
@@ -108,9 +104,6 @@ pub(super) unsafe extern "system" fn allocate_memory(
         info.p_next = (&raw const export).cast();
     }
     known.check_dedicated_size(wishes.buffer, size);
-    if profile().dedicated_only && wishes.exportable && !wishes.dedicated() {
-        broken("vkAllocateMemory", "memory to export is not dedicated, as the device asks for (pNext-00639)");
-    }
     let label = match known.label_of(&wishes, memory_type.is_system_memory()) {
         Ok(label) => label,
         Err(result) => return result,

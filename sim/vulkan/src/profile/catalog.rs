@@ -26,8 +26,6 @@ pub(super) struct Profile {
     pub(super) devices: &'static [Identity],
     /// Extensions that the devices lack.
     pub(super) hidden: &'static [&'static CStr],
-    /// Whether the devices say that only dedicated allocations can be shared.
-    pub(super) dedicated_only: bool,
 }
 
 /// A memory heap.
@@ -132,7 +130,6 @@ const REBAR: Profile = Profile {
     atom: 64,
     devices: &[Identity::Cuda(0)],
     hidden: &[],
-    dedicated_only: false,
 };
 
 /// A GPU without Resizable BAR.
@@ -249,12 +246,6 @@ const FOREIGN_UUID: Profile = Profile { name: "foreign-uuid", devices: &[Identit
 const NO_EXTERNAL_MEMORY: Profile =
     Profile { name: "no-external-memory", hidden: &[external_memory_fd::NAME], ..REBAR };
 
-/// CUDA imports dedicated allocations only, which Vulkan does not say; the simulated driver's part.
-const NEEDS_DEDICATED: Profile = Profile { name: "needs-dedicated", ..REBAR };
-
-/// The same, and Vulkan says so.
-const DEDICATED_ONLY: Profile = Profile { name: "dedicated-only", dedicated_only: true, ..REBAR };
-
 /// CUDA exports device memory that the host can map; the simulated driver's part.
 const DMA_BUF: Profile = Profile { name: "dma-buf", ..REBAR };
 
@@ -267,7 +258,7 @@ const DMA_BUF_CACHED: Profile = Profile { name: "dma-buf-cached", ..GH200 };
 /// As `dma-buf`, without Resizable BAR.
 const DMA_BUF_BAR256: Profile = Profile { name: "dma-buf-bar256", ..BAR256 };
 
-const ALL: [&Profile; 18] = [
+const ALL: [&Profile; 16] = [
     &REBAR,
     &BAR256,
     &NO_BAR,
@@ -280,8 +271,6 @@ const ALL: [&Profile; 18] = [
     &TWO_GPUS_SWAPPED,
     &FOREIGN_UUID,
     &NO_EXTERNAL_MEMORY,
-    &NEEDS_DEDICATED,
-    &DEDICATED_ONLY,
     &DMA_BUF,
     &DMA_BUF_NO_MMAP,
     &DMA_BUF_CACHED,

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::io::{self, Write};
 
 use ash::khr::external_memory_fd;
-use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
+use ash::vk;
 
 use super::catalog::profile;
 use super::device::DEVICES;
@@ -83,8 +83,5 @@ pub(super) unsafe extern "system" fn get_physical_device_image_format_properties
 fn change(properties: &mut vk::ExternalMemoryProperties) {
     if profile().hidden.contains(&external_memory_fd::NAME) {
         *properties = vk::ExternalMemoryProperties::default();
-    }
-    if profile().dedicated_only && properties.external_memory_features.contains(Features::EXPORTABLE) {
-        properties.external_memory_features |= Features::DEDICATED_ONLY;
     }
 }
