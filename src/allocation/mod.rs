@@ -404,7 +404,9 @@ impl Request<'_> {
             && available >= *asked
         {
             *free = Some(available);
-            others.extend(MemoryKind::ALL.into_iter().filter(|other| *other != kind && owner.may_have(*other)));
+            others.extend(
+                MemoryKind::ALL.into_iter().filter(|other| *other != kind && owner.memory_type(*other).is_ok()),
+            );
         }
         shortage
     }
@@ -440,7 +442,7 @@ impl Vkgdr {
     /// Whether memory of a kind can be allocated.
     ///
     /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first
-    /// call for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's
+    /// call for a kind allocates one byte and frees it; a success is kept for the GPU. It does that in the handle's
     /// primary context if it retains that, otherwise in the current context. Where none of the device is current, it
     /// retains the device's primary context for this call. Like any allocation, it may wait for a running kernel.
     ///
@@ -486,8 +488,8 @@ impl Vkgdr {
     /// The memory type of a kind, after its trial; an error if the drivers refuse the kind.
     fn tried_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let listed = self.memory_type(kind)?;
-        if let Some(result) = self.gpu().trial(kind, &listed) {
-            return result.map(|()| listed);
+        if self.gpu().is_tried(kind, &listed) {
+            return Ok(listed);
         }
         let trial = || {
             let mut allocation = Allocation::new(self, 1, kind)?;
@@ -495,16 +497,17 @@ impl Vkgdr {
             allocation.release()?;
             Ok(allocation.memory_type)
         };
-        let (tried, result) = match self.in_some_context(|| cuda()?.outside_captures(trial)) {
-            Ok(tried) => (tried, Ok(())),
-            Err(error) if error.is_refusal() => (listed, Err(error)),
+        match self.in_some_context(|| cuda()?.outside_captures(trial)) {
+            Ok(tried) => {
+                self.gpu().record_trial(kind, &tried);
+                Ok(tried)
+            }
+            Err(error) if error.is_refusal() => Err(error),
             Err(error) => {
                 report!(Debug, "whether {kind} memory can be allocated is not known: {error}");
-                return Ok(listed);
+                Ok(listed)
             }
-        };
-        self.gpu().record_trial(kind, &tried, result.clone());
-        result.map(|()| tried)
+        }
     }
 
     /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that belongs to

@@ -29,8 +29,8 @@ pub(crate) struct Gpu {
     pub(super) name: String,
     /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
     vulkan: Lock<Option<Result<VulkanRef>>>,
-    /// The results of trial allocations, by kind and by source and index of the memory type.
-    trials: Lock<Vec<(Trial, Result<()>)>>,
+    /// The trial allocations that succeeded, by kind and by source and index of the memory type.
+    trials: Lock<Vec<Trial>>,
     retired: RetireQueue,
     /// Cloned by each live allocation.
     live_allocations: Arc<()>,
@@ -201,16 +201,14 @@ impl Gpu {
         }))
     }
 
-    /// The result of an earlier trial of a memory type for a kind, if any.
-    pub(crate) fn trial(&self, kind: MemoryKind, memory_type: &MemoryType) -> Option<Result<()>> {
-        let key = (kind, memory_type.source, memory_type.info.index);
-        self.trials.lock().iter().find(|(of, _)| *of == key).map(|(_, result)| result.clone())
+    /// Whether an earlier trial of a memory type for a kind has succeeded.
+    pub(crate) fn is_tried(&self, kind: MemoryKind, memory_type: &MemoryType) -> bool {
+        self.trials.lock().contains(&(kind, memory_type.source, memory_type.info.index))
     }
 
-    /// Remembers the result of a trial. The first of a memory type counts.
-    pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType, result: Result<()>) {
-        let key = (kind, memory_type.source, memory_type.info.index);
-        self.trials.lock().push((key, result));
+    /// Remembers that a trial has succeeded.
+    pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType) {
+        self.trials.lock().push((kind, memory_type.source, memory_type.info.index));
     }
 
     /// Counts an allocation that is about to be made, until the result is dropped. `None` if there are `max` already.

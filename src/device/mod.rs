@@ -300,12 +300,6 @@ impl Vkgdr {
         vulkan_type.ok_or_else(|| no_memory_type(&handle.vulkan, kind, handle.flags))
     }
 
-    /// Whether a kind of memory may be allocated, as far as is known without trying.
-    pub(crate) fn may_have(&self, kind: MemoryKind) -> bool {
-        let is_refused = |of| self.gpu().trial(kind, &of).is_some_and(|result| result.is_err());
-        self.memory_type(kind).is_ok_and(|of| !is_refused(of))
-    }
-
     /// The type of host memory that is registered pages.
     pub(crate) fn registered_memory_type(&self) -> MemoryType {
         self.handle.registered

@@ -156,7 +156,7 @@ impl Allocator {
     }
 
     /// Creates a buffer and binds it to memory. `VkExternalMemoryBufferCreateInfo` is added to its chain. It is a dedicated
-    /// allocation where the driver prefers that or CUDA demands it.
+    /// allocation where the driver prefers that.
     ///
     /// # Errors
     ///

@@ -226,18 +226,3 @@ fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
         Ok(())
     })
 }
-
-#[test]
-fn a_kind_that_a_driver_was_seen_to_refuse_is_not_named_as_one_that_would_work() -> Result {
-    under("bar256", || {
-        let (_context, gpu) = support::open(NONE)?;
-        let Some(sim) = support::simcuda() else { return support::skip("needs the simulated CUDA driver") };
-        support::refuse_imports(sim);
-        let supported = gpu.supports(MemoryKind::Device);
-        sim.clear_faults();
-        assert!(!supported);
-        let error = refused(Memory::allocate(&gpu, 113 * MIB, MemoryKind::Mapped));
-        assert_says(&error, &["free by the budget; host memory would work"]);
-        Ok(())
-    })
-}
