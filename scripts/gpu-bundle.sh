@@ -55,6 +55,20 @@ cp "$target/bundle/deps/libvkgdr_c.so" "$programs/bench"
 cp "$(command -v cargo-nextest)" "$programs/bin"
 strip "$programs/bin/cargo-nextest" 2>/dev/null || true
 
+say 'the command, and the clients in C and C++'
+cargo build --quiet --locked --profile bundle --package vkgdr-c --package vkgdr-cli
+mkdir -p "$programs/c" "$programs/workspace/ffi/c/tests/fixtures/client"
+cp "$target/bundle/vkgdr" "$programs/bin"
+cp "$target/bundle/libvkgdr_c.so" "$programs/lib/libvkgdr.so.1"
+fixtures=ffi/c/tests/fixtures
+# They find examples/ring_echo.ptx relative to their sources' folder.
+client() { # NAME COMPILER [ARGUMENT...]
+    "${@:2}" -O1 -pthread -D_POSIX_C_SOURCE=200809L -DEXPECTED_VERSION="\"$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)\"" \
+        -Iffi/c/include -I$fixtures/common "$programs/lib/libvkgdr.so.1" -ldl -o "$programs/c/$1"
+}
+client client cc -std=c99 $fixtures/common/*.c $fixtures/client/*.c
+client layer c++ -std=c++17 $fixtures/layer.cpp
+
 say "the package's wheel, and those of pytest"
 "$tools/nox" --session build_wheel
 cp "$target"/python/wheel/*.whl "$programs/python"

@@ -69,6 +69,8 @@ ulimit -a
 . "$VKGDR_BUNDLE/vulkan.sh"
 found=$?
 
+try "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vkgdr" doctor
+try "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vkgdr" info
 try nvidia-smi -L
 try nvidia-smi -q
 try lscpu

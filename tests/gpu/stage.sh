@@ -76,8 +76,12 @@ case $1 in
             echo 'left out: the tests that need Vulkan, which finds no NVIDIA device'
             nextest faults -E 'binary(=failures) + binary(=kernels) + binary(=missing_drivers) + binary(=ring) + binary(=sequences)'
         else
+            for file in "$scratch"/c/*; do
+                [ ! -x "$file" ] || program 20 "the client of every function, ${file##*/}" "$file"
+            done
             # The bundle has not the scripts that these test.
-            nextest faults -E 'not binary(=scripts)'
+            nextest faults -E 'not binary(=scripts)' || status=1
+            exit $status
         fi
         ;;
     validation)
