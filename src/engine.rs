@@ -183,8 +183,7 @@ impl Drop for CopyEngines {
             let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
             match (!may_be_gone).then(|| context.try_enter()) {
                 Some(Ok(Entered::Current(_))) => drop(engine),
-                // The stream ended with its context, or is left to it.
-                _ => _ = ManuallyDrop::new(engine),
+                _ => engine.lock().leave(),
             }
         }
     }
@@ -212,12 +211,16 @@ pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
 
 /// A stream of one context, which must be current in every call.
 #[derive(Debug)]
-pub(crate) struct ContextEngine(OwnedStream);
+pub(crate) struct ContextEngine {
+    /// `None` once it is left to its context.
+    queue: Option<OwnedStream>,
+}
 
 impl ContextEngine {
     /// An engine of the current context.
     fn new() -> Result<Self> {
-        cuda()?.outside_captures(|| OwnedStream::new().map(Self))
+        let queue = cuda()?.outside_captures(OwnedStream::new)?;
+        Ok(Self { queue: Some(queue) })
     }
 
     /// Copies `source` to the device, and waits.
@@ -256,14 +259,20 @@ impl ContextEngine {
     /// caller's memory is only borrowed, and cannot be kept alive for the device.
     fn copy(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<()> {
         // In relaxed mode: a capture of another thread could refuse the copy, or every wait.
+        let queue = self.queue.as_ref().expect("an engine that is left makes no copies");
         cuda()?.outside_captures(|| {
-            let started = start(&self.0);
-            let mut finished = self.0.synchronize();
+            let started = start(queue);
+            let mut finished = queue.synchronize();
             while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
                 thread::sleep(PAUSE);
-                finished = self.0.synchronize();
+                finished = queue.synchronize();
             }
             started.and(finished)
         })
+    }
+
+    /// Leaves the stream to its context, or to the past, if that was destroyed.
+    fn leave(&mut self) {
+        let _ = self.queue.take().map(ManuallyDrop::new);
     }
 }
