@@ -54,23 +54,23 @@ impl VulkanMemory {
             Of::Resources(block) => (block.dedicated_to, block.flags),
             Of::Memory | Of::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
         };
-        // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
-        // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
-        // by the contract of `Exported::new`.
-        let allocate = |fd| unsafe { device.allocate_memory(index, size, to, flags, fd) };
         let imported = match request.of {
             Of::Exported(exported) => Some(os::duplicate(&exported.fd)?),
             Of::Memory | Of::Resources(_) => None,
         };
-        let handle = allocate(imported.as_ref().map(AsFd::as_fd))?;
+        // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
+        // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
+        // by the contract of `Exported::new`.
+        let handle = unsafe { device.allocate_memory(index, size, to, flags, imported.as_ref().map(AsFd::as_fd)) }?;
         let memory = Self { handle, size, imported, gpu: gpu.clone() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
         let host_ptr = request.kind.has_host_view().then(map).transpose()?;
-        let len = usize::try_from(size).expect("usize has 64 bits");
         let cuda = match host_ptr {
             // SAFETY: the pages are mapped until the memory is freed, before which the registration ends.
-            Some(host_ptr) if request.memory_type.is_system_memory() => unsafe { CudaMemory::register(host_ptr, len) },
+            Some(host_ptr) if request.memory_type.is_system_memory() => unsafe {
+                CudaMemory::register(host_ptr, request.bytes())
+            },
             // SAFETY: the descriptor is of this memory object.
             _ => unsafe { CudaMemory::import(memory.export()?, size, to.is_some()) },
         }?;

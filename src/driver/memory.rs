@@ -22,12 +22,19 @@ use crate::{Error, Result};
 /// CUDA's side of an allocation of Vulkan's or of pages, or device memory of CUDA's.
 #[derive(Debug)]
 pub(crate) struct CudaMemory {
-    /// 0 once it has been released.
+    /// 0 until it is mapped, and once it has been released.
     pointer: CUdeviceptr,
-    /// The imported memory that is mapped there; null for CUDA's own, and for pages.
-    external: Handle<CUexternalMemory>,
-    /// The first byte of registered pages; null for other memory.
-    pages: Handle<*mut u8>,
+    origin: Origin,
+}
+
+/// What there is to release besides the mapping.
+#[derive(Debug)]
+enum Origin {
+    /// Nothing: CUDA's own memory is its mapping.
+    Own,
+    Imported(Handle<CUexternalMemory>),
+    /// Registered pages, by their first byte. The registration is the mapping, too.
+    Registered(Handle<*mut u8>),
 }
 
 impl CudaMemory {
@@ -35,7 +42,7 @@ impl CudaMemory {
     pub(crate) fn allocate(size: usize) -> Result<Self> {
         let (cuda, mut pointer) = (cuda()?, 0);
         call!(cuda, cuMemAlloc_v2(&raw mut pointer, size))?;
-        Ok(Self { pointer, external: Handle(ptr::null_mut()), pages: Handle(ptr::null_mut()) })
+        Ok(Self { pointer, origin: Origin::Own })
     }
 
     /// Registers the pages of `len` bytes, so that kernels can access them.
@@ -47,7 +54,7 @@ impl CudaMemory {
         let (cuda, start, mut pointer) = (cuda()?, start.as_ptr(), 0);
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         call!(cuda, cuMemHostRegister_v2(start.cast(), len, flags))?;
-        let mut registered = Self { pointer: 0, external: Handle(ptr::null_mut()), pages: Handle(start) };
+        let mut registered = Self { pointer: 0, origin: Origin::Registered(Handle(start)) };
         call!(cuda, cuMemHostGetDevicePointer_v2(&raw mut pointer, start.cast(), 0))?;
         registered.pointer = pointer;
         Ok(registered)
@@ -73,7 +80,7 @@ impl CudaMemory {
         call!(cuda, cuImportExternalMemory(&raw mut external, &raw const import) as Call::ImportMemory)?;
         // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
-        let mut imported = Self { pointer: 0, external: Handle(external), pages: Handle(ptr::null_mut()) };
+        let mut imported = Self { pointer: 0, origin: Origin::Imported(Handle(external)) };
         let map = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
         let mut pointer = 0;
         call!(cuda, cuExternalMemoryGetMappedBuffer(&raw mut pointer, external, &raw const map) as Call::MapImported)?;
@@ -94,28 +101,28 @@ impl CudaMemory {
 
     #[inline]
     fn free(&mut self) -> Result<()> {
-        match (mem::take(&mut self.pointer), mem::replace(&mut self.pages, Handle(ptr::null_mut())).0) {
-            (0, pages) if pages.is_null() => Ok(()),
-            (pointer, pages) if pages.is_null() => {
-                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemFree_v2(pointer))))
-            }
-            (_, pages) => {
-                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemHostUnregister(pages.cast()))))
-            }
+        match (mem::take(&mut self.pointer), &self.origin) {
+            (0, _) | (_, Origin::Registered(_)) => Ok(()),
+            (pointer, _) => cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemFree_v2(pointer)))),
         }
     }
 
     #[inline]
     fn destroy(&mut self) -> Result<()> {
-        match mem::replace(&mut self.external, Handle(ptr::null_mut())).0 {
-            memory if memory.is_null() => Ok(()),
-            memory => cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuDestroyExternalMemory(memory)))),
+        match mem::replace(&mut self.origin, Origin::Own) {
+            Origin::Own => Ok(()),
+            Origin::Imported(Handle(memory)) => {
+                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuDestroyExternalMemory(memory))))
+            }
+            Origin::Registered(Handle(pages)) => {
+                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemHostUnregister(pages.cast()))))
+            }
         }
     }
 
     /// Forgets the handles, after CUDA released the memory with its context.
     pub(crate) fn abandon(&mut self) {
-        (self.pointer, self.external, self.pages) = (0, Handle(ptr::null_mut()), Handle(ptr::null_mut()));
+        (self.pointer, self.origin) = (0, Origin::Own);
     }
 }
 
