@@ -499,10 +499,9 @@ impl Memory {
         self.inner.uses(Uses::policy)
     }
 
-    /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for a failed copy of this crate that the
-    /// device may still be making, and for what a stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) reused
-    /// memory of it. [`DropPolicy::WaitForContext`] holds from then on, for bound memory, too; with
-    /// [`DropPolicy::WaitForStream`], the release waits as if nothing had been set.
+    /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for what a stream was given before
+    /// [`Pool::allocate_on`](crate::Pool::allocate_on) reused memory of it. [`DropPolicy::WaitForContext`] holds from then
+    /// on, for bound memory, too; with [`DropPolicy::WaitForStream`], the release waits as if nothing had been set.
     ///
     /// # Safety
     ///

@@ -134,7 +134,7 @@ fn a_copy_engine_goes_with_its_context() -> Result {
     let _context = PrimaryContext::retain_and_push(0);
     let memory = memory(&gpu)?;
     memory.write_with(CopyPolicy::Dma, 0, &[1_u8; SIZE])?;
-    // The engine's pages are the only memory of the context.
+    // Only the engine's stream is left in the context.
     memory.free()?;
     reset_primary();
     gpu.collect();

@@ -13,11 +13,11 @@
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
  * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of
  * device memory has made the GPU's copy engine in the memory's context. From then on, of coherent memory that the CPU
- * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and, from page-locked memory, writes from 256 KiB on, unless
- * vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the engine, some microseconds at
- * least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work. The engine works on streams
- * of this library that have no order with any other stream, the default streams included, and is never part of a
- * stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the device that uses the bytes
+ * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and, from page-locked memory,
+ * writes from 256 KiB on, unless vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the
+ * engine, some microseconds at least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work.
+ * The engine works on streams of this library that have no order with any other stream, the default streams included,
+ * and is never part of a stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the device that uses the bytes
  * before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU keeps one copy off the
  * engine; a threshold of SIZE_MAX keeps all of them off.
  *
