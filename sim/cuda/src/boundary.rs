@@ -38,7 +38,6 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     if let Err(code) = capture::check_call(site) {
         return code;
     }
-    control::behind_kernels::wait(site);
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(code)) => code,

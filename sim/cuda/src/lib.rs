@@ -36,7 +36,6 @@
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
-//! | `SIMCUDA_BEHIND_KERNELS=wait` | calls that allocate, register or import memory, and those that make streams and modules, wait until no kernel is queued or runs |
 //! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
 //! | `SIMCUDA_IMPORT_ATTRIBUTES=none` | `cuPointerGetAttributes` knows no address of imported memory |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
@@ -74,10 +73,12 @@
 //! code, as CUDA's may return the error of earlier work.
 //!
 //! # Differences from a GPU
-//! * `cuMemFree` never waits. Memory that the driver allocated itself stays alive for copies, fills and kernels that
-//!   are already queued, since CUDA's function may wait for them and programs rely on that. Imported and registered
-//!   memory is released at once: queued work and running kernels that still use it fail the context with
-//!   `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was allocated again.
+//! * `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister`, and calls that load or unload modules wait until the kernels have ended
+//!   that were launched in the context, as on an H100 with driver 580, where kernels behind other queued work were not
+//!   tried. After five seconds a line on stderr says so. They wait for no other work. Memory that the driver allocated itself
+//!   stays alive for queued copies and fills, since CUDA's functions may wait for them and programs rely on that. Imported and
+//!   registered memory is released: such work fails the context with `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was
+//!   allocated again.
 //! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
 //! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
 //!   other fault of a kernel does; kernels of the same context that still run are ended.

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUstream_flags;
 
+use crate::boundary::say;
+use crate::call;
 use crate::code::{Code, Outcome, UNKNOWN};
 use crate::graph::capture;
 use crate::handle;
@@ -47,6 +49,9 @@ const GRACE: Duration = Duration::from_millis(5);
 /// its results sooner than this.
 const DELAY: Duration = Duration::from_millis(500);
 
+/// How long a call waits for kernels before a line on stderr says so.
+const SILENCE: Duration = Duration::from_secs(5);
+
 struct Job {
     ticket: u64,
     submitted: Instant,
@@ -61,6 +66,8 @@ struct State {
     completed: u64,
     // The latest ticket that was waited for or asked about.
     demanded: u64,
+    // The ticket of the latest kernel.
+    kernel: u64,
     has_worker: bool,
     closed: bool,
 }
@@ -105,13 +112,22 @@ impl Marker {
 
     /// Ends the context's work up to here if a signal handler of Python's raises an exception meanwhile.
     pub(crate) fn wait(&self) {
+        self.wait_until(None);
+    }
+
+    /// As [`Marker::wait`], until `deadline` if there is one. Returns whether the stream got here.
+    fn wait_until(&self, deadline: Option<Instant>) -> bool {
         let stream = &*self.stream;
         let mut ending = None;
         let mut state = lock(&stream.state);
         stream.demand(&mut state, self.ticket);
         while state.completed < self.ticket {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
             let wake;
-            (state, wake) = stream.changed.wait(&stream.state, state, None);
+            (state, wake) = stream.changed.wait(&stream.state, state, left);
             if wake == Wake::Signal {
                 drop(state);
                 if interrupt::handler_raised() {
@@ -120,6 +136,7 @@ impl Marker {
                 state = lock(&stream.state);
             }
         }
+        true
     }
 
     fn wait_for(&self, time: Duration) {
@@ -152,6 +169,11 @@ impl Stream {
     /// The point after all work that was submitted so far.
     pub(crate) fn tail(self: &Arc<Self>) -> Marker {
         Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }
+    }
+
+    /// The point after the latest kernel.
+    fn after_kernels(self: &Arc<Self>) -> Marker {
+        Marker { stream: Arc::clone(self), ticket: lock(&self.state).kernel }
     }
 
     /// Refuses further work; the worker ends when the queue is empty.
@@ -241,6 +263,9 @@ impl Stream {
             self.ensure_worker(&mut state)?;
         }
         state.submitted += 1;
+        if placement == Placement::Launch {
+            state.kernel = state.submitted;
+        }
         let job = Job { ticket: state.submitted, submitted: Instant::now(), after, work };
         let marker = Marker { stream: Arc::clone(self), ticket: job.ticket };
         if inline {
@@ -365,6 +390,19 @@ impl Streams {
             stream.tail().wait();
         }
         self.health.check()
+    }
+
+    /// Waits for the kernels that were launched so far, on any stream, as NVIDIA's driver 580 does on an H100 in calls that free
+    /// or unregister memory, and in those that load or unload modules.
+    pub(crate) fn wait_for_kernels(&self) {
+        let deadline = Instant::now() + SILENCE;
+        for stream in self.others().into_iter().chain([self.legacy()]) {
+            let kernels = stream.after_kernels();
+            if !kernels.wait_until(Some(deadline)) {
+                say(format_args!("{} waits for a kernel that runs, as on a GPU", call::name()));
+                kernels.wait();
+            }
+        }
     }
 
     /// Refuses further work on every stream.

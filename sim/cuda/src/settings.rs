@@ -16,8 +16,6 @@ pub(crate) struct Settings {
     pub(crate) weak: Option<u64>,
     /// The use of a destroyed context ends the process: `SIMCUDA_STALE_CONTEXT`.
     pub(crate) stale_aborts: bool,
-    /// Allocations wait for kernels: `SIMCUDA_BEHIND_KERNELS`.
-    pub(crate) waits_for_kernels: bool,
     /// Pointer attributes do not know imported memory: `SIMCUDA_IMPORT_ATTRIBUTES`.
     pub(crate) imports_are_unknown: bool,
     /// Functions that are not simulated are not named: `SIMCUDA_QUIET`.
@@ -51,7 +49,6 @@ pub(crate) fn settings() -> &'static Settings {
         asynchronous: flag("SIMCUDA_ASYNC"),
         weak: seed("SIMCUDA_WEAK"),
         stale_aborts: word("SIMCUDA_STALE_CONTEXT", "abort or error", &["abort", "error"]) == Some("abort"),
-        waits_for_kernels: word("SIMCUDA_BEHIND_KERNELS", "wait", &["wait"]).is_some(),
         imports_are_unknown: word("SIMCUDA_IMPORT_ATTRIBUTES", "none", &["none"]).is_some(),
         quiet: flag("SIMCUDA_QUIET"),
         devices: number("SIMCUDA_DEVICES", "a number from 1 to 16", DEVICES).unwrap_or(1),

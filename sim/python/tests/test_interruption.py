@@ -131,6 +131,7 @@ os._exit(0)
     "wait",
     [
         "cuStreamSynchronize(None)",
+        "cuMemFree_v2(address)",
         "cuMemcpyDtoH_v2(ctypes.create_string_buffer(8), address, ctypes.c_size_t(8))",
     ],
 )
@@ -148,6 +149,24 @@ except KeyboardInterrupt:
 """
     done = simulate(code)
     assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_a_free_behind_a_kernel_that_never_ends_says_so_once(simulate: Run):
+    code = """
+import ctypes
+launch("nothing")
+address = ctypes.c_uint64()
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(8)) == 0
+launch("spin")
+threading.Timer(8, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    cuda.cuMemFree_v2(address)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = simulate(code)
+    assert done.stdout == "interrupted\n", done.stderr
+    assert done.stderr.count("simcuda: cuMemFree_v2 waits for a kernel that runs, as on a GPU\n") == 1
 
 
 def test_a_wait_for_a_value_is_interrupted(simulate: Run):

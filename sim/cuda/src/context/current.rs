@@ -33,6 +33,13 @@ pub(crate) fn of(owner: Owner) -> Option<Arc<Context>> {
     table::find(owner.context).filter(|context| context.owner() == owner)
 }
 
+/// Waits for the kernels that were launched in the owner's context, if that still lives.
+pub(crate) fn wait_for_kernels(owner: Owner) {
+    if let Some(context) = of(owner) {
+        context.streams.wait_for_kernels();
+    }
+}
+
 /// The error that asynchronous work left in the owner's context, if that still lives.
 pub(crate) fn check_owner(owner: Owner) -> Outcome {
     of(owner).map_or(Ok(()), |context| context.health.check())

@@ -8,5 +8,5 @@ pub(crate) mod stale;
 mod state;
 pub(crate) mod table;
 
-pub(crate) use current::{check_owner, current, given, of, usable};
+pub(crate) use current::{check_owner, current, given, of, usable, wait_for_kernels};
 pub(crate) use state::{Context, check_flags};

@@ -1,6 +1,5 @@
 //! Controls for tests: calls are counted by function and traced, and the Nth call can be made to fail.
 
-pub(crate) mod behind_kernels;
 pub(crate) mod faults;
 pub(crate) mod site;
 

@@ -14,7 +14,6 @@ use crate::code::{
     NOT_SUPPORTED, OUT_OF_MEMORY, Outcome,
 };
 use crate::context::{self, Context};
-use crate::control::behind_kernels;
 use crate::device;
 use crate::ffi::In;
 use crate::graph::{Difference, Kind, Operation, Work, capture};
@@ -289,10 +288,9 @@ fn submit(
     // The module's variables live until the last launch that may use them, as does memory freed while it is queued.
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
     let view = View::new(Arc::clone(&health), kernel_heap(stream.owner), stream.owner);
-    let kernel = behind_kernels::Kernel::new();
     let work = move || {
         let outcome = weak::run(&launch, &view);
-        drop((function, view, barrier, kernel));
+        drop((function, view, barrier));
         outcome.or_else(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Launch, work)?;

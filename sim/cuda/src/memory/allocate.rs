@@ -50,7 +50,7 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
     Ok(table::insert(block.address, size, kind, context.owner(), Backing::block(block)))
 }
 
-/// Frees at once, without waiting for queued work. Work that then accesses imported memory fails with
+/// Waits for kernels, and for no other work: copies that then access imported memory fail with
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`, which exposes programs that free too early. Null is freed by doing nothing, as seen on an
 /// RTX 4090 with driver 590.48 (lupinemachines/lupine#858).
 fn free(pointer: usize) -> Outcome {
@@ -58,7 +58,7 @@ fn free(pointer: usize) -> Outcome {
         return context::usable().map(drop);
     }
     let freeable = |kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed | Kind::Imported);
-    let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;
+    let window = table::remove_after_kernels(pointer, freeable).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)
 }
 

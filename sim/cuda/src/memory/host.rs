@@ -50,7 +50,8 @@ fn free(pointer: usize) -> Outcome {
     if pointer == 0 {
         return context::usable().map(drop);
     }
-    let window = table::remove(pointer, |kind| matches!(kind, Kind::Host { .. })).ok_or(INVALID_VALUE)?;
+    let allocated = |kind| matches!(kind, Kind::Host { .. });
+    let window = table::remove_after_kernels(pointer, allocated).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)
 }
 
@@ -71,7 +72,7 @@ fn unregister(pointer: usize) -> Outcome {
         return Err(INVALID_VALUE);
     }
     let registered = |kind| matches!(kind, Kind::Registered { .. });
-    let window = table::remove(pointer, registered).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
+    let window = table::remove_after_kernels(pointer, registered).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
     context::check_owner(window.owner)
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::cache;
 use super::window::{Backing, Pinned, Window};
+use crate::context;
 use crate::heap::Block;
 use crate::owner::Owner;
 use crate::sync::lock;
@@ -170,6 +171,13 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     let (window, pages, _) = take(address, wanted)?;
     drop(pages);
     Some(window)
+}
+
+/// As [`remove`], once the kernels have ended that were launched in the memory's context.
+pub(crate) fn remove_after_kernels(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Window> {
+    let found = find(address).filter(|found| found.window.address == address && wanted(found.kind))?;
+    context::wait_for_kernels(found.window.owner);
+    remove(address, wanted)
 }
 
 /// As [`remove`]; also returns the kind of the memory, and its pages, which live at least for as long as the result.

@@ -29,6 +29,7 @@ pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
 fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) -> Outcome {
     out.required()?;
     let context = context::usable()?;
+    context.streams.wait_for_kernels();
     let module = text.and_then(|text| Module::load(&text, &context, None, |_| None, None));
     let module = module.map_err(|refusal| report(options, refusal))?;
     options.report_success();
@@ -66,9 +67,11 @@ fn load_image(out: Out<usize>, data: In<u8>, options: &Options) -> Outcome {
 
 fn unload(module: usize) -> Outcome {
     context::current()?;
-    if table::get(module)?.library.is_some() {
+    let found = table::get(module)?;
+    if found.library.is_some() {
         return Err(NOT_PERMITTED);
     }
+    context::wait_for_kernels(found.owner);
     context::check_owner(table::remove(module)?.owner)
 }
 

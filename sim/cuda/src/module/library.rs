@@ -119,10 +119,15 @@ impl Library {
 
     // Its module in a context, loaded on first use.
     fn module(&self, context: &Context) -> Result<Arc<Module>, Code> {
+        let loaded = |modules: &[Arc<Module>]| modules.iter().find(|module| module.owner == context.owner()).cloned();
+        if let Some(module) = loaded(lock(&self.modules).as_ref().ok_or(INVALID_HANDLE)?) {
+            return Ok(module);
+        }
+        context.streams.wait_for_kernels();
         let mut guard = lock(&self.modules);
         let modules = guard.as_mut().ok_or(INVALID_HANDLE)?;
-        if let Some(module) = modules.iter().find(|module| module.owner == context.owner()) {
-            return Ok(Arc::clone(module));
+        if let Some(module) = loaded(modules) {
+            return Ok(module);
         }
         let device = context.owner().device;
         let settings = |name: &str| self.kernel(name)?.settings(device).ok().cloned();
@@ -203,6 +208,7 @@ fn unload(library: usize) -> Outcome {
     lock(&KERNELS).retain(|_, kernel| kernel.library != library.handle);
     let modules = lock(&library.modules).take();
     for module in modules.into_iter().flatten() {
+        context::wait_for_kernels(module.owner);
         // The destruction of its context may have removed it already.
         let _ = table::remove(module.handle);
     }

@@ -1,6 +1,7 @@
 //! Long-running kernels: waits for them, visibility of writes meanwhile, and their end.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use support::cuda::{self, Stream};
 use support::vulkan::Vulkan;
 use support::{driver, simcuda};
 
-use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
+use crate::driver::{Buffer, Call, Module, Pinned, Shape, c_string, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
 
 /// As DPDK's gpudev and other libraries expect of device memory.
@@ -114,27 +115,6 @@ fn a_running_kernel_answers_in_imported_memory_what_the_cpu_writes_into_host_mem
 }
 
 #[test]
-fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
-    let _context = open();
-    let vulkan = Vulkan::open(0)?;
-    let module = good(Module::load(KERNELS))?;
-    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
-    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
-    if simcuda().is_some() {
-        // On a real driver the free may wait for the kernel.
-        for round in 0..200_u32 {
-            let len = 4096 + usize::try_from(round)?;
-            drop(good(Buffer::new(len))?);
-            drop(vulkan.memory(len)?);
-        }
-    }
-    assert!(!stream.is_idle());
-    flag.word().store(1, Ordering::Release);
-    stream.synchronize();
-    Ok(())
-}
-
-#[test]
 fn kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread() -> Result {
     if child::role().is_some() {
         child_in_order()?;
@@ -229,40 +209,90 @@ fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
     Ok(())
 }
 
+/// Makes a call while a kernel waits for the CPU. Returns whether it returned before the kernel ended.
+fn returns_beside_a_kernel(call: impl FnOnce() -> Call) -> Result<bool> {
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag, has_returned) = (Stream::create(), good(Pinned::new(0))?, AtomicBool::new(false));
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+    let end_kernel = || {
+        let start = Instant::now();
+        while !has_returned.load(Ordering::Acquire) && start.elapsed() < Duration::from_millis(100) {
+            thread::yield_now();
+        }
+        let returned = has_returned.load(Ordering::Acquire);
+        flag.word().store(1, Ordering::Release);
+        returned
+    };
+    let (outcome, returned) = thread::scope(|scope| {
+        let ended = scope.spawn(end_kernel);
+        let outcome = call();
+        has_returned.store(true, Ordering::Release);
+        (outcome, ended.join())
+    });
+    stream.synchronize();
+    good(outcome)?;
+    Ok(returned.is_ok_and(|returned| returned))
+}
+
+/// A page to register.
+static PAGE: [u8; 4096] = [0; 4096];
+
+/// As driver 580 does it on an H100. Each is made and ended beside a kernel.
 #[test]
-fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
-    if let Some(role) = child::role() {
-        let _context = open();
-        let vulkan = Vulkan::open(0)?;
-        let module = good(Module::load(KERNELS))?;
-        let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
-        good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
-        thread::scope(|scope| {
-            let allocated = scope.spawn(|| {
-                let _context = open();
-                match role.as_str() {
-                    "import" => vulkan.memory(4096).map(drop).is_ok(),
-                    _ => Buffer::new(4096).is_ok(),
-                }
-            });
-            thread::sleep(Duration::from_millis(50));
-            let waited = !allocated.is_finished();
-            flag.word().store(1, Ordering::Release);
-            child::say(if waited { "waited" } else { "did not wait" });
-            assert!(allocated.join().is_ok_and(|allocated| allocated), "{role}");
-        });
-        stream.synchronize();
-        return Ok(());
-    }
+fn frees_and_loads_wait_for_running_kernels_and_allocations_do_not() -> Result {
+    type Row = (&'static str, fn() -> Call<usize>, fn(usize) -> Call, [bool; 2]);
+    const ROWS: [Row; 5] = [
+        (
+            "cuMemAlloc and cuMemFree",
+            || given(|out| call!(cuMemAlloc_v2(out => *mut usize, 4096 => usize))),
+            |address| call!(cuMemFree_v2(address => usize)),
+            [true, false],
+        ),
+        (
+            "cuMemHostAlloc and cuMemFreeHost",
+            || given(|out| call!(cuMemHostAlloc(out => *mut usize, 4096 => usize, 0 => u32))),
+            |address| call!(cuMemFreeHost(address => usize)),
+            [true, false],
+        ),
+        (
+            "cuMemHostRegister and cuMemHostUnregister",
+            || {
+                let address = PAGE.as_ptr().expose_provenance();
+                call!(cuMemHostRegister_v2(address => usize, PAGE.len() => usize, 0 => u32)).map(|()| address)
+            },
+            |address| call!(cuMemHostUnregister(address => usize)),
+            [true, false],
+        ),
+        (
+            "cuStreamCreate and cuStreamDestroy",
+            || given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32))),
+            |stream| call!(cuStreamDestroy_v2(stream => usize)),
+            [true, true],
+        ),
+        (
+            "cuModuleLoadData and cuModuleUnload",
+            || {
+                let text = c_string(KERNELS);
+                given(|out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr() => *const c_char)))
+            },
+            |module| call!(cuModuleUnload(module => usize)),
+            [false, false],
+        ),
+    ];
     if simcuda().is_none() {
         eprintln!("skipped: a real driver may wait or not");
         return Ok(());
     }
-    let test = "running::an_allocation_waits_for_running_kernels_where_the_driver_does";
-    for role in ["allocation", "import"] {
-        let mut command = child::command(test, role)?;
-        command.env("SIMCUDA_BEHIND_KERNELS", "wait");
-        assert_eq!(child::run(command)?, ["waited"], "{role}");
+    let _context = open();
+    for (calls, make, end, expected) in ROWS {
+        let mut made = 0;
+        let returned =
+            [returns_beside_a_kernel(|| make().map(|handle| made = handle))?, returns_beside_a_kernel(|| end(made))?];
+        assert_eq!(returned, expected, "{calls}");
     }
+    let (vulkan, mut imported) = (Vulkan::open(0)?, None);
+    assert!(returns_beside_a_kernel(|| Ok(imported = vulkan.memory(4096).ok()))?, "an import");
+    assert!(imported.is_some());
+    assert!(!returns_beside_a_kernel(|| Ok(drop(imported.take())))?, "cuMemFree of imported memory");
     Ok(())
 }
