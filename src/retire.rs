@@ -1,8 +1,9 @@
 //! What waits for the device: a [`Fence`], and a GPU's [`RetireQueue`] of what to do after one.
 //!
 //! Memory, parts of pools and of Vulkan's blocks, and semaphores are retired here when they are freed while the device may still
-//! use them. There is no background thread: allocations and frees poll some entries, [`Vkgdr::collect`](crate::Vkgdr::collect)
-//! all.
+//! use them. There is no background thread: frees poll some entries, as does Vulkan's allocator before it makes a block;
+//! [`Vkgdr::collect`](crate::Vkgdr::collect) polls all. Other allocations release entries only where memory is short: a free waits
+//! in the driver for running kernels, which may wait for the thread that allocates (docs/hardware.md).
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -148,7 +149,7 @@ thread_local! {
 }
 
 impl RetireQueue {
-    /// Entries that one poll scans, so that many of them make neither an allocation nor a free slow.
+    /// Entries that one poll scans, so that many of them do not make a free slow.
     const SCANNED_PER_POLL: usize = 8;
 
     /// Runs `then` once the device has passed `fence`. Its error is logged.

@@ -158,13 +158,12 @@ impl Allocation {
 
     #[inline]
     fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType, of: Of<'_>) -> Result<Self> {
-        let retired = owner.gpu().retired();
-        retired.poll(None);
         let size = match of {
             Of::Resources(block) => within_heap(Some(block.size), len, kind, memory_type),
             Of::Memory | Of::Exported(_) => padded_size(len, kind, memory_type),
         }?;
         let request = Request { owner, len, size, kind, memory_type, of };
+        let retired = owner.gpu().retired();
         match request.acquire() {
             Err(error) if error.is_exhaustion() && retired.drain(Some(owner.shortage_deadline())) => {
                 request.acquire().map_err(|error| error.with_still_used(retired.len()))

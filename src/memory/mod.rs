@@ -161,9 +161,9 @@ impl Memory {
     /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
     /// allocations of a [`Pool`](crate::Pool) share one for each block.
     ///
-    /// An allocation may wait until running kernels have ended (CUDA programming guide, "Implicit Synchronization"): allocate
-    /// before starting a kernel that waits for the CPU. When memory is short, it waits for freed memory that the device still uses,
-    /// for a second at most ([`Vkgdr::set_shortage_timeout`]).
+    /// An allocation does not wait for running kernels on an H100 with driver 580; other drivers may (CUDA programming guide,
+    /// "Implicit Synchronization"). When memory is short, it waits for freed memory that the device still uses, for a second at
+    /// most ([`Vkgdr::set_shortage_timeout`]), and frees it, which waits for running kernels.
     ///
     /// # Errors
     ///

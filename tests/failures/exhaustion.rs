@@ -1,5 +1,6 @@
 //! Out of memory: an allocation waits for the deferred frees and tries once more.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use support::blocking::waits;
@@ -120,6 +121,38 @@ fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end(
     assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
     gate.open();
     pool.allocate(64 << 10)?;
+    Ok(())
+}
+
+/// The second block's allocation waits for memory that a blocked stream uses.
+#[test]
+fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for() -> Result {
+    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(OpenFlags::empty())?);
+    if !only_imports_mapped(&place.gpu)? {
+        return Ok(());
+    }
+    // No heap has so much: the block is as small as the chunk needs.
+    let pool = Pool::new(&place.gpu, PoolOptions::default().block_len(128 << 30))?;
+    let (stream, memory) = (Stream::create(), Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?);
+    support::bind(&memory, &stream)?;
+    let gate = stream.hold();
+    drop(memory);
+    place.gpu.set_shortage_timeout(Duration::from_secs(60));
+    let Some(shortage) = Shortage::of(&place.gpu, 1, codes::vulkan::OUT_OF_DEVICE_MEMORY)? else {
+        gate.open();
+        return Ok(());
+    };
+    thread::scope(|scope| {
+        let allocated = scope.spawn(|| pool.allocate(48 << 10).map(drop));
+        thread::sleep(Duration::from_millis(50));
+        let used = scope.spawn(|| pool.managed_bytes());
+        thread::sleep(Duration::from_millis(200));
+        let is_free = used.is_finished() && !allocated.is_finished();
+        gate.open();
+        assert!(allocated.join().is_ok_and(|result| result.is_ok()), "the smaller block");
+        assert!(is_free);
+    });
+    drop(shortage);
     Ok(())
 }
 

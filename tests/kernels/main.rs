@@ -11,7 +11,7 @@ use support::ledger::Calls;
 use support::{Result, child, device_read, host_read, host_write, profile, simcuda, supported};
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, PushKernelArg, sys};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags};
 
 /// `wait_for(flag)` returns when the flag is 1; `answer(flag, reply, rounds)` sets the reply to each of 1 to `rounds` once the
 /// flag has that number; `add_one(values, n)` adds 1 to each word.
@@ -221,7 +221,7 @@ fn a_running_kernel_answers_in_mapped_memory_what_the_cpu_writes_into_host_memor
 }
 
 /// Copies long enough for the copy engine, by default thresholds, of memory that the CPU does not cache, while a kernel waits
-/// for the CPU, under a driver whose allocations and registrations wait for kernels.
+/// for the CPU.
 fn copy_beside_a_kernel(prepared: bool) -> Result {
     const LEN: usize = 4 << 20;
     let (_primary, gpu) = support::open(OpenFlags::empty())?;
@@ -253,69 +253,34 @@ fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
         return support::skip("counts calls of the simulated driver");
     }
     for (role, expected) in [("plain", "by the CPU"), ("prepared", "by the copy engine")] {
-        let Some(mut command) = profile::command("rebar", role)? else { return Ok(()) };
-        command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+        let Some(command) = profile::command("rebar", role)? else { return Ok(()) };
         assert_eq!(child::run(command)?, [expected], "{role}");
     }
     Ok(())
 }
 
-/// What a child says that runs `test` under a driver whose allocations wait for kernels.
-fn behind_kernels() -> Result<Vec<String>> {
-    let mut command = child::command("allocating")?;
-    command.env("SIMCUDA_BEHIND_KERNELS", "wait");
-    child::run(command)
-}
-
+/// If the allocation freed the memory, it would wait in the driver, and the test runner's time limit end the test.
 #[test]
-fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
-    if child::role().is_some() {
-        let (_primary, _gpu) = support::open(OpenFlags::empty())?;
-        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-        let setup = Setup::new()?;
+fn an_allocation_beside_a_kernel_leaves_memory_alone_that_was_dropped_before() -> Result {
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let (setup, other) = (Setup::new()?, Setup::new()?);
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let before = gpu.live_allocations();
+        let dropped = Memory::allocate(&gpu, 4096, kind)?;
+        // SAFETY: a live stream of the memory's context, which outlives the memory.
+        unsafe { dropped.bind_raw_stream(setup.stream.cu_stream()) }?;
         let waiting = setup.wait()?;
-        thread::scope(|scope| {
-            let allocated = scope.spawn(|| Memory::allocate(&gpu, 4096, MemoryKind::Mapped).map(drop));
-            thread::sleep(Duration::from_millis(50));
-            let waited = !allocated.is_finished();
-            waiting.release()?;
-            child::say(if waited { "waited" } else { "did not wait" });
-            Result::Ok(())
-        })?;
-        return waiting.finish();
-    }
-    if simcuda().is_none() {
-        return support::skip("a real driver may wait or not");
-    }
-    assert_eq!(behind_kernels()?, ["waited"]);
-    Ok(())
-}
+        drop(dropped);
+        assert_eq!(gpu.deferred_frees(), 1);
+        waiting.finish()?;
 
-#[test]
-fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for() -> Result {
-    if child::role().is_some() {
-        let (_primary, _gpu) = support::open(OpenFlags::empty())?;
-        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-        // No heap has so much: the block is as small as the chunk needs.
-        let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(128 << 30))?;
-        let setup = Setup::new()?;
-        let waiting = setup.wait()?;
-        thread::scope(|scope| {
-            let allocated = scope.spawn(|| pool.allocate(48 << 10).map(drop));
-            thread::sleep(Duration::from_millis(50));
-            let used = scope.spawn(|| pool.managed_bytes());
-            thread::sleep(Duration::from_millis(200));
-            let is_free = used.is_finished() && !allocated.is_finished();
-            waiting.release()?;
-            child::say(if is_free { "free" } else { "locked" });
-            assert!(allocated.join().is_ok_and(|result| result.is_ok()), "the smaller block");
-            Result::Ok(())
-        })?;
-        return waiting.finish();
+        let waiting = other.wait()?;
+        let memory = Memory::allocate(&gpu, 4096, kind)?;
+        assert!(waiting.is_running(), "{kind}");
+        assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (1, before + 2), "{kind}");
+        waiting.finish()?;
+        drop(memory);
+        assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (0, before), "{kind}");
     }
-    if simcuda().is_none() {
-        return support::skip("a real driver may wait or not");
-    }
-    assert_eq!(behind_kernels()?, ["free"]);
     Ok(())
 }

@@ -255,8 +255,9 @@ class Vkgdr:
     def collect(self) -> int:
         """Release the pending allocations that their streams have finished with.
 
-        Allocating and freeing release some of them too, so only a program that does neither for a long time needs this.
-        It waits for the context of memory whose release could not wait for it, as during a stream capture.
+        Freeing memory that is not of a pool releases some of them too, and so does an allocation where memory is short.
+        The driver frees memory only after running kernels have ended. This call waits for the context of memory whose
+        release could not wait for it, as during a stream capture.
 
         Returns
         -------
