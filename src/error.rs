@@ -133,6 +133,8 @@ pub enum Error {
     NoVulkan {
         /// The Vulkan loader's error: [`Error::Library`], [`Error::Vulkan`] or [`Error::NoMatchingDevice`].
         error: Box<Error>,
+        /// The error of NVIDIA's driver for machines without X11, called without the loader.
+        headless: Box<Error>,
         /// The most probable cause by what was found on the system, with its remedy.
         cause: String,
     },

@@ -38,7 +38,7 @@ fn gather(system: &System) -> Value {
     let mut facts = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "cuda_version": vkgdr::driver_version().ok().map(text::cuda_version),
-        "nvidia_driver": linux::nvidia_version(system),
+        "nvidia_driver": system.kernel_module(),
         "copy_routine": CopyRoutine::chosen().name(),
         "devices": [],
     });

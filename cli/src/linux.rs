@@ -1,19 +1,6 @@
-//! Facts that Linux tells in files: NVIDIA's kernel driver, a GPU's BAR, limits of the process.
+//! Facts that Linux tells in files: a GPU's BAR, limits of the process.
 
 use vkgdr::diagnosis::System;
-
-/// The version of NVIDIA's kernel driver, such as `580.65.06`.
-///
-/// `/proc/driver/nvidia/version` begins with `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  …`, or with
-/// `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  …`.
-pub(crate) fn nvidia_version(system: &System) -> Option<String> {
-    let text = system.text("/proc/driver/nvidia/version")?;
-    let is_version = |word: &&str| {
-        word.contains('.')
-            && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
-}
 
 fn pci(bus_id: &str, file: &str) -> String {
     format!("/sys/bus/pci/devices/{}/{file}", bus_id.to_lowercase())
@@ -93,7 +80,7 @@ mod tests {
             ("NVRM version: unknown", None),
             ("", None),
         ] {
-            assert_eq!(with("version", "/proc/driver/nvidia/version", text, nvidia_version).as_deref(), version);
+            assert_eq!(with("version", "/proc/driver/nvidia/version", text, System::kernel_module).as_deref(), version);
         }
     }
 

@@ -66,10 +66,10 @@ impl VulkanGpu {
             Err(error @ Error::Vulkan { code: vk::Result::ERROR_INITIALIZATION_FAILED, .. }) => error,
             Err(error) => return Err(error),
         };
-        let Ok(found) = among(Instance::headless(), device, uuid) else {
-            let cause = Evidence::gather(&System::here()).cause(name).to_string();
-            return Err(Error::NoVulkan { error: Box::new(error), cause });
-        };
+        let found = among(Instance::headless(), device, uuid).map_err(|headless| {
+            let cause = Evidence::gather(&System::here()).cause(name, &headless).to_string();
+            Error::NoVulkan { error: Box::new(error.clone()), headless: Box::new(headless), cause }
+        })?;
         let note = format!("using {HEADLESS} without the Vulkan loader, since: {error}");
         Ok((with(found)?, Some(note)))
     }

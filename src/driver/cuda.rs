@@ -30,7 +30,8 @@ use super::{fork, load_library, os};
 use crate::error::{Call, CudaCode};
 use crate::{Error, Result};
 
-const LIBRARY: &str = "libcuda.so.1";
+/// The driver's name, as passed to `dlopen`.
+pub(crate) const LIBRARY: &str = "libcuda.so.1";
 /// Declares [`Cuda`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
     (

@@ -203,6 +203,45 @@ fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result 
 }
 
 #[test]
+fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let (true, Some(simulator), Some(library)) = (simulated(), simulator(), loader()?) else {
+        return support::skip("needs the simulated driver");
+    };
+    // A library without the driver's functions stands in for it.
+    let folder = Folder::new("headless-parts")?;
+    let install = |name: &str, version: &str| {
+        folder.patched(&library, &format!("{name}.so.{version}"), &[])?;
+        folder.alias(&format!("{name}.so.{version}"), &format!("{name}.so.0"))
+    };
+    let says = |parts: &[&str], variables: &[(&str, &str)]| {
+        let mut command = with_icd(folder.path().join("nvidia_icd.json"))?;
+        folder.first_for(&mut command);
+        command.envs(variables.iter().copied());
+        refused(command, &[&["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)"], parts].concat())
+    };
+    install("libEGL_nvidia", "4.5.06")?;
+    says(&["libEGL_nvidia.so.0 is installed but cannot be loaded (libnvidia-eglcore.so.4.5.06: cannot open"], &[])?;
+    install("libnvidia-eglcore", "4.5.06")?;
+    fs::write(folder.path().join("nvidia_icd.json"), r#"{"ICD": {"library_path": "libEGL_nvidia.so.0"}}"#)?;
+    let refusal = "does not list this GPU (libEGL_nvidia.so.0: libEGL_nvidia.so.0 has no function vk_icdNegotiate";
+    says(&[refusal], &[])?;
+    for pattern in ["*NVIDIA*", "none, nvidia_icd.json", "*icd.json"] {
+        let parts = ["VK_LOADER_DRIVERS_DISABLE hides NVIDIA's Vulkan driver", "unset VK_LOADER_DRIVERS_DISABLE"];
+        says(&parts, &[("VK_LOADER_DRIVERS_DISABLE", pattern)])?;
+        let select = format!("lvp_*, {pattern}");
+        says(&[refusal], &[("VK_LOADER_DRIVERS_DISABLE", pattern), ("VK_LOADER_DRIVERS_SELECT", &select)])?;
+    }
+    says(&["VK_LOADER_DRIVERS_SELECT hides NVIDIA's Vulkan driver"], &[("VK_LOADER_DRIVERS_SELECT", "lvp_*")])?;
+    folder.patched(&simulator, "libcuda.so.1.2.03", &[])?;
+    folder.alias("libcuda.so.1.2.03", "libcuda.so.1")?;
+    folder.alias("libcuda.so.1", "libcuda.so")?;
+    says(&["NVIDIA's Vulkan driver has version 4.5.06, and the rest of the driver "], &[])
+}
+
+#[test]
 fn a_vulkan_driver_without_devices_is_an_error() -> Result {
     if is_child()? {
         return Ok(());

@@ -25,7 +25,7 @@ pub(super) fn cuda(system: &System, evidence: &Evidence) -> Vec<Check> {
             let remedy = "install NVIDIA's driver in Windows, and update WSL (`wsl --update`)";
             check("there is no /dev/dxg").at(Level::Failed, remedy)
         });
-    } else if let Some(version) = linux::nvidia_version(system) {
+    } else if let Some(version) = system.kernel_module() {
         checks.push(Check::ok("kernel-driver", "kernel driver", format!("NVIDIA {version}")));
         checks.push(device_nodes(system, evidence));
     } else {
@@ -122,7 +122,7 @@ pub(super) fn vulkan(system: &System, evidence: &Evidence) -> Vec<Check> {
     let mut checks = vec![container(evidence)];
     checks.extend(evidence.subsystem().map(|finding| Check::found("wsl", "WSL2", finding)));
     checks.push(loader());
-    checks.push(match evidence.libraries() {
+    checks.push(match evidence.libraries().or_else(|| evidence.versions()) {
         Some(finding) => Check::found("vulkan-driver", "Vulkan driver", finding),
         None => Check::ok("vulkan-driver", "Vulkan driver", "NVIDIA's can be loaded"),
     });

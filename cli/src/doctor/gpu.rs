@@ -15,6 +15,8 @@ const SMALL_BAR: u64 = 256 << 20;
 const EXPORTS_DMA_BUF: i32 = 124;
 /// Whether the CPU can map a dma-buf of CUDA's memory, since CUDA 13.3. cudarc has no name for it.
 const MAPS_DMA_BUF: i32 = 152;
+/// `CUDA_ERROR_NO_DEVICE`.
+const NO_DEVICE: i32 = 100;
 
 /// What was found out by opening the GPUs.
 pub(super) struct Gpus {
@@ -37,16 +39,18 @@ pub(super) fn all(system: &System, evidence: &Evidence) -> Gpus {
         Ok(count) => count,
         Err(Error::Library { .. } | Error::Symbol { .. }) => return Gpus { start: None, devices: Vec::new() },
         Err(error) => {
-            let check = Check::ok(id, subject, error.to_string()).at(Level::Failed, why_not_started());
+            // The text of another error ends with its own remedy.
+            let remedy = (error.cuda_code() == Some(NO_DEVICE)).then(no_device);
+            let check = Check { level: Level::Failed, remedy, ..Check::ok(id, subject, error.to_string()) };
             return Gpus { start: Some(check), devices: Vec::new() };
         }
     };
     let check = Check::ok(id, subject, count.to_string());
-    let check = if count == 0 { check.at(Level::Failed, why_not_started()) } else { check };
+    let check = if count == 0 { check.at(Level::Failed, no_device()) } else { check };
     Gpus { start: Some(check), devices: (0..count).map(|number| device(system, evidence, number)).collect() }
 }
 
-fn why_not_started() -> String {
+fn no_device() -> String {
     match std::env::var("CUDA_VISIBLE_DEVICES") {
         Ok(value) => format!("CUDA_VISIBLE_DEVICES is '{value}': unset it, or name a GPU of `nvidia-smi -L`"),
         Err(_) => "see what `nvidia-smi` says; after an update of the driver, restart".to_owned(),
@@ -114,8 +118,8 @@ fn mapped_memory(gpu: &Vkgdr, evidence: &Evidence, mapped: &vkgdr::Result<Memory
             let text = format!("{amount}, not coherent");
             Check { text, ..check }.at(Level::Note, "flush after the CPU's writes, invalidate before its reads")
         }
-        Err(Error::NoVulkan { error, .. }) => {
-            limited(error.to_string()).at(Level::Limited, evidence.cause(gpu.name()).to_string())
+        Err(Error::NoVulkan { error, headless, .. }) => {
+            limited(error.to_string()).at(Level::Limited, evidence.cause(gpu.name(), headless).to_string())
         }
         Err(Error::NoSuitableMemoryType { wanted, .. }) => {
             limited(format!("the GPU has no memory that the CPU can map ({wanted})"))

@@ -101,6 +101,11 @@ fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
     report.says("cuda", "failed", &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]);
     let report = Report::of(&machine.with_variable("CUDA_VISIBLE_DEVICES", "7"))?;
     report.says("cuda", "failed", &["CUDA_VISIBLE_DEVICES is '7'", "nvidia-smi -L"]);
+    let stub = Machine::simulated("stub", "rebar")?.with_simulator(&["--fail", "cuInit:1:34"]);
+    let report = Report::of(&stub.with_variable("CUDA_VISIBLE_DEVICES", "7"))?;
+    let cuda = report.check("cuda").ok_or("no check")?;
+    assert!(cuda["text"].as_str().is_some_and(|text| text.contains("take its folder \"stubs\" out")), "{cuda}");
+    assert!(cuda["remedy"].is_null(), "another remedy than that of the code: {cuda}");
     Ok(())
 }
 
@@ -181,13 +186,23 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
     need_simulator!();
     for (name, library, needs, remedy) in [
         ("xext", "libGLX_nvidia.so.0", "libXext.so.99", "install libx11-6 and libxext6"),
-        ("egl", "libEGL_nvidia.so.0", "libEGL.so.99", "install libegl1"),
+        ("egl", "libEGL_nvidia.so.0", "libnvidia-glsi.so.99", "reinstall the driver's graphics libraries"),
         ("other", "libGLX_nvidia.so.0", "libnvidia-glcore.so.99", "reinstall the driver's graphics libraries"),
     ] {
         let report = Report::of(&Machine::simulated(name, "no-vulkan")?.with_library(library, Some(needs))?)?;
         report.exits(1, "limited");
         let reason = format!("{library} is installed but cannot be loaded ({needs}: cannot open shared object file");
         report.says("vulkan-driver", "limited", &[&reason, remedy]);
+    }
+    // In a container the remedy is the toolkit's.
+    for (variable, remedy) in
+        [("compute", "NVIDIA_DRIVER_CAPABILITIES=all"), ("all", "update NVIDIA's container toolkit")]
+    {
+        let machine = Machine::simulated("toolkit", "no-vulkan")?
+            .with_library("libEGL_nvidia.so.0", Some("libnvidia-glsi.so.99"))?
+            .with("/.dockerenv", "")?
+            .with_variable("NVIDIA_DRIVER_CAPABILITIES", variable);
+        Report::of(&machine)?.says("vulkan-driver", "limited", &["libnvidia-glsi.so.99", remedy]);
     }
     let machine = Machine::simulated("glibc", "no-vulkan")?.with_library_for_newer_glibc("libGLX_nvidia.so.0")?;
     let report = Report::of(&machine)?;
