@@ -188,6 +188,8 @@ NIGHTLY = {
     "pass-rates": Part(f"make -C sim pass-rates NOX='{NOX_PROGRAM}'", limit=18000),
     "gpu-bundle": Part(f"""make gpu-bundle BUNDLE="{LOGS}/gpu-bundle"
         VKGDR_GPU_SECONDS=240 bash "{LOGS}/gpu-bundle/run.sh" "{LOGS}/gpu-report" facts probe"""),
+    # NVIDIA's own libraries, without a GPU.
+    "real-libs": Part("cargo build --quiet --locked --package vkgdr-cli --package vkgdr-c\nscripts/real_libs.py"),
     "publish": Part("cargo publish --quiet --dry-run --locked --allow-dirty --package vkgdr"),
     "deny": Part("""command -v cargo-deny >/dev/null || cargo install --quiet --locked cargo-deny@0.20.2
         cargo deny --log-level error check bans licenses sources"""),
