@@ -240,23 +240,36 @@ impl Cuda {
     /// Starts the driver, if it has not started yet.
     ///
     /// A failure is remembered, unless it may pass: on real drivers each that fails leaves descriptors and a thread behind
-    /// (seen with 550 and 555). Until one has succeeded, a forked child has nothing to lose and hears the same.
+    /// (docs/hardware.md). Until one has succeeded, a forked child has nothing to lose: it tries for itself.
     fn init(&self) -> Result<()> {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static FAILED: OnceLock<CudaCode> = OnceLock::new();
+        /// The watch that loading began has ended.
+        static ENDED: AtomicBool = AtomicBool::new(false);
         if let Some(&code) = FAILED.get() {
             return Err(Error::cuda(Call::StartCuda, code));
         }
-        let started = call!(self, cuInit(0) as Call::StartCuda);
+        let start = || call!(self, cuInit(0) as Call::StartCuda);
+        if STARTED.load(Ordering::Relaxed) {
+            return start();
+        }
+        // Each attempt has a watch of its own. The first that succeeds keeps it.
+        fork::watch_forks()?;
+        let started = start();
         match &started {
-            Ok(()) => STARTED.store(true, Ordering::Relaxed),
-            Err(Error::Cuda { code, .. }) if !STARTED.load(Ordering::Relaxed) && !code.may_pass() => {
-                if FAILED.set(*code).is_ok() {
+            Ok(()) if !STARTED.swap(true, Ordering::Relaxed) => return started,
+            Err(Error::Cuda { code, .. }) if !STARTED.load(Ordering::Relaxed) => {
+                if !code.may_pass() {
+                    // Of two threads, the first is remembered.
+                    let _ = FAILED.set(*code);
+                }
+                if !ENDED.swap(true, Ordering::Relaxed) {
                     fork::stop_watching_forks();
                 }
             }
-            Err(_) => {}
+            _ => {}
         }
+        fork::stop_watching_forks();
         started
     }
 
