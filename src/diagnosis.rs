@@ -109,16 +109,17 @@ fn hidden_by(manifest: &Path) -> Option<&'static str> {
     const DISABLE: &str = "VK_LOADER_DRIVERS_DISABLE";
     let name = manifest.file_name()?.to_str()?.to_lowercase();
     let matches = |pattern: &str| {
-        let pattern = pattern.trim().to_lowercase();
+        let pattern = pattern.to_lowercase();
         let part = pattern.trim_matches('*');
         match (pattern.starts_with('*'), pattern.ends_with('*')) {
             (true, true) => name.contains(part),
             (true, false) => name.ends_with(part),
             (false, true) => name.starts_with(part),
-            (false, false) => name == part,
+            (false, false) => name == part || part == "~all~",
         }
     };
-    let lists = |variable| env::var(variable).ok().map(|list| list.split(',').any(matches));
+    let set = |variable| env::var(variable).ok().filter(|list| !list.is_empty());
+    let lists = |variable| set(variable).map(|list| list.split(',').any(matches));
     match (lists(SELECT), lists(DISABLE)) {
         (Some(false), _) => Some(SELECT),
         (None, Some(true)) => Some(DISABLE),

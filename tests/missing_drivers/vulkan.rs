@@ -228,13 +228,15 @@ fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
     fs::write(folder.path().join("nvidia_icd.json"), r#"{"ICD": {"library_path": "libEGL_nvidia.so.0"}}"#)?;
     let refusal = "does not list this GPU (libEGL_nvidia.so.0: libEGL_nvidia.so.0 has no function vk_icdNegotiate";
     says(&[refusal], &[])?;
-    for pattern in ["*NVIDIA*", "none, nvidia_icd.json", "*icd.json"] {
+    for pattern in ["*NVIDIA*", "none,nvidia_icd.json", "*icd.json"] {
         let parts = ["VK_LOADER_DRIVERS_DISABLE hides NVIDIA's Vulkan driver", "unset VK_LOADER_DRIVERS_DISABLE"];
         says(&parts, &[("VK_LOADER_DRIVERS_DISABLE", pattern)])?;
-        let select = format!("lvp_*, {pattern}");
+        let select = format!("lvp_*,{pattern}");
         says(&[refusal], &[("VK_LOADER_DRIVERS_DISABLE", pattern), ("VK_LOADER_DRIVERS_SELECT", &select)])?;
     }
     says(&["VK_LOADER_DRIVERS_SELECT hides NVIDIA's Vulkan driver"], &[("VK_LOADER_DRIVERS_SELECT", "lvp_*")])?;
+    // As the loader itself, which removes no blanks.
+    says(&[refusal], &[("VK_LOADER_DRIVERS_SELECT", ""), ("VK_LOADER_DRIVERS_DISABLE", "none, *nvidia*")])?;
     folder.patched(&simulator, "libcuda.so.1.2.03", &[])?;
     folder.alias("libcuda.so.1.2.03", "libcuda.so.1")?;
     folder.alias("libcuda.so.1", "libcuda.so")?;
