@@ -5,6 +5,8 @@
 // RMM's current resource, runs with the argument `gpu` only.
 #include "vkgdr_mr.hpp"
 
+#include "adaptor.hpp"
+
 #include <rmm/cuda_stream.hpp>
 #include <rmm/device_buffer.hpp>
 #include <rmm/device_uvector.hpp>
@@ -13,17 +15,8 @@
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
 
-#include <cuda_runtime_api.h>
-
-#include <atomic>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 using resource = vkgdr_memory_resource;
 
@@ -33,40 +26,14 @@ static_assert(cuda::mr::resource_with<resource, cuda::mr::device_accessible>);
 static_assert(!cuda::has_property<resource, cuda::mr::host_accessible>);
 static_assert(std::is_nothrow_move_constructible_v<resource>);
 
-static void check(bool condition, const char *text, int line) {
-    if (condition) return;
-    std::fprintf(stderr, "memory_resource.cpp:%d: not so: %s\n", line, text);
-    std::exit(1);
-}
-#define CHECK(condition) check((condition), #condition, __LINE__)
-
 static CUdeviceptr address_of(const void *pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
-
-// The number of allocations of this library's that contain an address: 0 or 1.
-static int count_at(const void *pointer) {
-    vkgdr_memory_t found = nullptr;
-    if (vkgdr_find(pointer, &found, nullptr) != VKGDR_SUCCESS) return 0;
-    vkgdr_memory_free(found);
-    return 1;
-}
 
 static void both_views(resource mr, cudaStream_t stream) {
     rmm::device_uvector<int> first(1000, stream, mr), second(1000, stream, mr);
     auto *view = static_cast<int *>(resource::host_ptr(first.data()));
     CHECK(view != nullptr);
     CHECK(resource::host_ptr(first.data() + 10) == view + 10);
-    vkgdr_memory_t found = nullptr;
-    CHECK(vkgdr_find(first.data(), &found, nullptr) == VKGDR_SUCCESS);
-    std::iota(view, view + 1000, 0);
-    CHECK(vkgdr_memory_flush_checked(found, 0, 4000) == VKGDR_SUCCESS);
-    vkgdr_memory_free(found);
-    CHECK(cudaMemcpyAsync(second.data(), first.data(), 4000, cudaMemcpyDeviceToDevice, stream) == cudaSuccess);
-    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
-    CHECK(vkgdr_find(second.data(), &found, nullptr) == VKGDR_SUCCESS);
-    CHECK(vkgdr_memory_invalidate_checked(found, 0, 4000) == VKGDR_SUCCESS);
-    vkgdr_memory_free(found);
-    const auto *copied = static_cast<const int *>(resource::host_ptr(second.data()));
-    for (int i = 0; i < 1000; ++i) CHECK(copied[i] == i);
+    check_views(first.data(), second.data(), 4000);
 }
 
 static void freed_after_the_work_of_the_stream(resource mr, cudaStream_t stream) {
@@ -75,27 +42,23 @@ static void freed_after_the_work_of_the_stream(resource mr, cudaStream_t stream)
         rmm::device_buffer buffer(1 << 20, stream, mr);
         kept = buffer.data();
         CHECK(cudaMemsetAsync(kept, 7, 1 << 20, stream) == cudaSuccess);
-        CHECK(count_at(kept) == 1);
+        CHECK(is_live(kept));
     }
-    CHECK(count_at(kept) == 0);
+    CHECK(!is_live(kept));
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
     // The streams to which memory cannot be bound, and the default ones.
     for (cudaStream_t other : {cudaStreamPerThread, cudaStreamLegacy, static_cast<cudaStream_t>(nullptr)}) {
         void *memory = mr.allocate(other, 5000);
         CHECK(cudaMemsetAsync(memory, 7, 5000, other) == cudaSuccess);
         mr.deallocate(other, memory, 5000);
-        CHECK(count_at(memory) == 0);
+        CHECK(!is_live(memory));
     }
     // None of them waits for other streams.
-    std::atomic<bool> is_open{false};
-    const auto wait = [](void *open) {
-        while (!*static_cast<std::atomic<bool> *>(open)) std::this_thread::yield();
-    };
-    CHECK(cudaLaunchHostFunc(stream, wait, &is_open) == cudaSuccess);
+    gate busy(stream);
     void *memory = mr.allocate(cudaStreamPerThread, 5000);
     mr.deallocate(cudaStreamPerThread, memory, 5000);
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
-    is_open = true;
+    busy.open();
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
 }
 
@@ -179,8 +142,7 @@ static void moved_from(resource mr) {
 int main(int count, char **arguments) {
     const bool has_gpu = count > 1 && std::string(arguments[1]) == "gpu";
     CHECK(cudaFree(nullptr) == cudaSuccess);
-    cudaStream_t stream = nullptr;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    cudaStream_t stream = create_stream();
     {
         resource plain(vkgdr::device::open_primary_context());
         resource pooled = resource::pooled(vkgdr::device::open_primary_context());

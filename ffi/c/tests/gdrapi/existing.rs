@@ -13,15 +13,25 @@ use support::{Result, child, device_read, pattern};
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 
 use crate::EINVAL;
-use crate::api::call;
+use crate::api::{call, close, open, unpin};
 use crate::fixture::{NO_HANDLE, PAGE};
 
-const ROLE: &str = "existing";
+/// Each in a child that has two simulated GPUs whose memory the CPU can map.
+const CHECKS: [(&str, fn(gdr_t) -> Result); 5] = [
+    ("all of a pinned page is copied", pages_are_copied),
+    ("pinning retains the context of the memory's GPU alone", the_other_gpu_is_left_alone),
+    ("an address that is not of CUDA retains no context", no_gpu_is_retained_for_a_host_address),
+    ("a GPU that cannot be used is passed over", a_gpu_that_fails_is_passed_over),
+    ("memory is pinned after the device was reset", memory_is_pinned_after_a_reset),
+];
 
-/// Runs a check in a child that has `gpus` simulated GPUs whose memory the CPU can map.
-fn with_gpus(gpus: u32, check: impl FnOnce() -> Result) -> Result {
-    if child::role().is_some() {
-        check()?;
+#[test]
+fn memory_of_cuda_is_pinned_on_gpus_that_map_it() -> Result {
+    if let Some(role) = child::role() {
+        let g = open();
+        let (_, check) = CHECKS.iter().find(|(name, _)| *name == role).ok_or("an unknown role")?;
+        check(g)?;
+        assert_eq!(close(g), 0);
         child::say("done");
         return Ok(());
     }
@@ -29,13 +39,15 @@ fn with_gpus(gpus: u32, check: impl FnOnce() -> Result) -> Result {
         return support::skip("profiles are of the simulated driver");
     }
     let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");
-    let child = child::command(ROLE)?;
-    let mut command = Command::new(simulator);
-    // The profile sets the number itself.
-    command.args(["--profile", "dma-buf-no-vulkan", "--", "env", &format!("SIMCUDA_DEVICES={gpus}")]);
-    command.arg(child.get_program()).args(child.get_args());
-    command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    assert_eq!(child::run(command)?, ["done"]);
+    for (name, _) in CHECKS {
+        let child = child::command(name)?;
+        let mut command = Command::new(&simulator);
+        // The profile sets the number itself.
+        command.args(["--profile", "dma-buf-no-vulkan", "--", "env", "SIMCUDA_DEVICES=2"]);
+        command.arg(child.get_program()).args(child.get_args());
+        command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        assert_eq!(child::run(command)?, ["done"], "{name}");
+    }
     Ok(())
 }
 
@@ -49,9 +61,8 @@ fn pinned(g: gdr_t, address: u64, len: usize) -> Result<(gdr_mh_t, u64, *mut c_v
 }
 
 /// All bytes of the pinned pages are copied, as far as they are in the allocation.
-fn pages_are_copied() -> Result {
+fn pages_are_copied(g: gdr_t) -> Result {
     let _context = PrimaryContext::retain_and_push(0);
-    let g = call!(open());
     // The second is too large to be mapped as a whole.
     for len in [3 * PAGE + 100, 40 << 20] {
         let memory = CudaMemory::device(len);
@@ -71,7 +82,7 @@ fn pages_are_copied() -> Result {
             assert_eq!(call!(copy_to(handle, bytes, [0_u8; 2 * PAGE].as_ptr().cast(), count + 1)), EINVAL);
             let before = bytes.wrapping_byte_sub(1);
             assert_eq!(call!(copy_to(handle, before, expected.as_ptr().cast(), 1)), EINVAL);
-            assert_eq!(call!(unpin(g, handle)), 0);
+            assert_eq!(unpin(g, handle), 0);
         }
         // Rounded up from any address, also beyond the end. Of memory whose pages are not exported, which the simulated driver
         // does once.
@@ -79,18 +90,12 @@ fn pages_are_copied() -> Result {
         let start = memory.address();
         for (offset, size) in [(3, len), (3, len.next_multiple_of(PAGE)), (0, len.next_multiple_of(PAGE))] {
             let (handle, ..) = pinned(g, start + offset, size)?;
-            assert_eq!(call!(unpin(g, handle)), 0);
+            assert_eq!(unpin(g, handle), 0);
         }
         let (mut handle, beyond) = (NO_HANDLE, len.next_multiple_of(PAGE) + 2 * PAGE);
         assert_eq!(call!(pin(g, start, beyond, 0, 0, &raw mut handle)), EINVAL);
     }
-    assert_eq!(call!(close(g)), 0);
     Ok(())
-}
-
-#[test]
-fn all_of_a_pinned_page_of_cudas_memory_is_copied() -> Result {
-    with_gpus(1, pages_are_copied)
 }
 
 /// How often a primary context was retained.
@@ -100,8 +105,7 @@ fn retained() -> Result<u64> {
         .calls(Some("cuDevicePrimaryCtxRetain")))
 }
 
-fn the_other_gpu_is_left_alone() -> Result {
-    let g = call!(open());
+fn the_other_gpu_is_left_alone(g: gdr_t) -> Result {
     let mut value = 7;
     assert_eq!(call!(attribute(g, 3, &raw mut value)), 0);
     assert_eq!((value, retained()?), (1, 0), "an attribute retains no context");
@@ -111,36 +115,22 @@ fn the_other_gpu_is_left_alone() -> Result {
         let before = retained()?;
         let (handle, ..) = pinned(g, memory.address(), PAGE)?;
         assert_eq!(retained()? - before, 1, "device {device}");
-        assert_eq!(call!(unpin(g, handle)), 0);
+        assert_eq!(unpin(g, handle), 0);
     }
-    assert_eq!(call!(close(g)), 0);
     Ok(())
 }
 
 /// The driver knows that such an address is no device memory, whichever context is current.
-fn no_gpu_is_retained_for_a_host_address() -> Result {
-    let g = call!(open());
+fn no_gpu_is_retained_for_a_host_address(g: gdr_t) -> Result {
     let _context = PrimaryContext::retain_and_push(1);
     let (before, local, mut handle) = (retained()?, [0_u8; PAGE], NO_HANDLE);
     assert_eq!(call!(pin(g, local.as_ptr().addr() as u64, 1, 0, 0, &raw mut handle)), EINVAL);
     assert_eq!(retained()?, before);
-    assert_eq!(call!(close(g)), 0);
     Ok(())
 }
 
-#[test]
-fn an_address_that_is_not_of_cuda_retains_no_context() -> Result {
-    with_gpus(2, no_gpu_is_retained_for_a_host_address)
-}
-
-#[test]
-fn pinning_retains_the_context_of_the_memorys_gpu_alone() -> Result {
-    with_gpus(2, the_other_gpu_is_left_alone)
-}
-
 /// Also where the memory's GPU is not known at once.
-fn a_gpu_that_fails_is_passed_over() -> Result {
-    let g = call!(open());
+fn a_gpu_that_fails_is_passed_over(g: gdr_t) -> Result {
     let driver = support::simcuda().ok_or("the simulated driver's functions are missing")?;
     let context = PrimaryContext::retain_and_push(1);
     let memory = CudaMemory::device(PAGE);
@@ -148,36 +138,23 @@ fn a_gpu_that_fails_is_passed_over() -> Result {
         driver.fail("cuPointerGetAttributes", 1, support::codes::INVALID_CONTEXT);
         driver.fail("cuDevicePrimaryCtxRetain", 1, support::codes::OUT_OF_MEMORY);
         let (handle, ..) = pinned(g, memory.address(), PAGE)?;
-        assert_eq!(call!(unpin(g, handle)), 0);
+        assert_eq!(unpin(g, handle), 0);
         Ok(())
     })?;
     drop(memory);
     drop(context);
-    assert_eq!(call!(close(g)), 0);
     Ok(())
 }
 
-#[test]
-fn a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned() -> Result {
-    with_gpus(2, a_gpu_that_fails_is_passed_over)
-}
-
 /// The handle of the GPU that pins share is of the primary context, which a program may reset.
-fn memory_is_pinned_after_a_reset() -> Result {
-    let g = call!(open());
+fn memory_is_pinned_after_a_reset(g: gdr_t) -> Result {
     for _ in 0..3 {
         let _context = PrimaryContext::retain_and_push(0);
         let memory = CudaMemory::device(PAGE);
         let (handle, ..) = pinned(g, memory.address(), PAGE)?;
-        assert_eq!(call!(unpin(g, handle)), 0);
+        assert_eq!(unpin(g, handle), 0);
         drop(memory);
         reset_primary();
     }
-    assert_eq!(call!(close(g)), 0);
     Ok(())
-}
-
-#[test]
-fn memory_is_pinned_after_the_device_was_reset() -> Result {
-    with_gpus(1, memory_is_pinned_after_a_reset)
 }

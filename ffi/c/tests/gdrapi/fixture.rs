@@ -9,7 +9,7 @@ use support::cuda::PrimaryContext;
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::api::call;
+use crate::api::{call, close, open};
 
 pub(crate) const PAGE: usize = 65536;
 pub(crate) const LEN: usize = 3 * PAGE + 100;
@@ -30,7 +30,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn of(memory: Memory, context: PrimaryContext) -> Result<Self> {
-        let g = call!(open());
+        let g = open();
         assert!(!g.is_null());
         let mut handle = NO_HANDLE;
         assert_eq!(call!(pin(g, memory.device_ptr(), memory.len(), 0, 0, &raw mut handle)), 0);
@@ -57,7 +57,7 @@ impl Fixture {
     }
 
     pub(crate) fn close(self) -> Result {
-        assert_eq!(call!(close(self.g)), 0);
+        assert_eq!(close(self.g), 0);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ mod threads;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};
 
-use api::call;
+use api::{call, close, open, unmap, unpin};
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE, kind};
 use support::fork::in_quiet_child;
 use support::{Result, child, device_read, pattern};
@@ -27,9 +27,9 @@ const EOPNOTSUPP: c_int = 95;
 fn gdr_open() -> Result {
     // The first function of a program.
     child::afresh(|| {
-        let (one, other) = (call!(open()), call!(open()));
+        let (one, other) = (open(), open());
         assert!(!one.is_null() && !other.is_null() && one != other);
-        assert_eq!((call!(close(one)), call!(close(other))), (0, 0));
+        assert_eq!((close(one), close(other)), (0, 0));
         Ok(())
     })
 }
@@ -39,10 +39,10 @@ fn gdr_close() -> Result {
     let fixture = Fixture::new()?;
     let (_, bytes) = fixture.map()?;
     let (g, handle) = (fixture.g, fixture.handle);
-    assert_eq!(call!(close(g)), 0, "with memory that is pinned and mapped");
-    assert_eq!(call!(close(g)), EINVAL, "twice");
-    assert_eq!(call!(close(null_mut())), EINVAL);
-    assert_eq!(call!(unpin(g, handle)), EINVAL);
+    assert_eq!(close(g), 0, "with memory that is pinned and mapped");
+    assert_eq!(close(g), EINVAL, "twice");
+    assert_eq!(close(null_mut()), EINVAL);
+    assert_eq!(unpin(g, handle), EINVAL);
     assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL);
     Ok(())
 }
@@ -96,15 +96,15 @@ fn gdr_pin_buffer_v2() -> Result {
 fn gdr_unpin_buffer() -> Result {
     let fixture = Fixture::new()?;
     let (g, handle) = (fixture.g, fixture.handle);
-    let other = call!(open());
-    assert_eq!(call!(unpin(other, handle)), EINVAL, "another connection's");
-    assert_eq!(call!(unpin(g, NO_HANDLE)), EINVAL);
-    assert_eq!(call!(unpin(g, gdr_mh_t { h: c_ulong::MAX })), EINVAL);
-    assert_eq!(call!(unpin(null_mut(), handle)), EINVAL);
+    let other = open();
+    assert_eq!(unpin(other, handle), EINVAL, "another connection's");
+    assert_eq!(unpin(g, NO_HANDLE), EINVAL);
+    assert_eq!(unpin(g, gdr_mh_t { h: c_ulong::MAX }), EINVAL);
+    assert_eq!(unpin(null_mut(), handle), EINVAL);
     fixture.map()?;
-    assert_eq!(call!(unpin(g, handle)), 0, "mapped");
-    assert_eq!(call!(unpin(g, handle)), EINVAL, "twice");
-    assert_eq!(call!(close(other)), 0);
+    assert_eq!(unpin(g, handle), 0, "mapped");
+    assert_eq!(unpin(g, handle), EINVAL, "twice");
+    assert_eq!(close(other), 0);
     fixture.close()
 }
 
@@ -136,7 +136,7 @@ fn gdr_map_v2() -> Result {
     for flags in [0, real] {
         assert_eq!(call!(map_v2(g, handle, &raw mut va, PAGE, flags)), 0, "{flags}");
         assert_eq!(call!(map_v2(g, handle, &raw mut va, PAGE, flags)), EAGAIN);
-        assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+        assert_eq!(unmap(g, handle, va, PAGE), 0);
     }
     fixture.close()
 }
@@ -145,14 +145,14 @@ fn gdr_map_v2() -> Result {
 fn gdr_unmap() -> Result {
     let fixture = Fixture::new()?;
     let (g, handle) = (fixture.g, fixture.handle);
-    assert_eq!(call!(unmap(g, handle, null_mut(), PAGE)), EINVAL, "not mapped");
+    assert_eq!(unmap(g, handle, null_mut(), PAGE), EINVAL, "not mapped");
     let (va, bytes) = fixture.map()?;
     for (g, handle, va) in [(null_mut(), handle, va), (g, NO_HANDLE, va), (g, handle, null_mut())] {
-        assert_eq!(call!(unmap(g, handle, va, PAGE)), EINVAL);
+        assert_eq!(unmap(g, handle, va, PAGE), EINVAL);
     }
-    assert_eq!(call!(unmap(g, handle, va, 0)), EINVAL);
-    assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
-    assert_eq!(call!(unmap(g, handle, va, PAGE)), EINVAL, "twice");
+    assert_eq!(unmap(g, handle, va, 0), EINVAL);
+    assert_eq!(unmap(g, handle, va, PAGE), 0);
+    assert_eq!(unmap(g, handle, va, PAGE), EINVAL, "twice");
     assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL, "not mapped any more");
     assert_eq!(call!(copy_to(handle, bytes, null(), 0)), EINVAL, "not mapped, and no bytes");
     assert_eq!(call!(copy_from(handle, null_mut(), bytes, 0)), EINVAL, "not mapped, and no bytes");
@@ -209,7 +209,7 @@ fn gdr_get_callback_flag() -> Result {
     drop(fixture.memory);
     assert_eq!(call!(callback_flag(g, handle, &raw mut flag)), 0);
     assert_eq!(flag, 0, "what is pinned is kept alive");
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     Ok(())
 }
 
@@ -288,11 +288,11 @@ fn gdr_runtime_get_version() -> Result {
 
 #[test]
 fn gdr_driver_get_version() -> Result {
-    let (g, mut major, mut minor) = (call!(open()), 0, 0);
+    let (g, mut major, mut minor) = (open(), 0, 0);
     assert_eq!(call!(driver_version(g, &raw mut major, &raw mut minor)), 0);
     assert_eq!((major, minor), (2, 6));
     assert_eq!(call!(driver_version(g, null_mut(), &raw mut minor)), EINVAL);
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     assert_eq!(call!(driver_version(g, &raw mut major, &raw mut minor)), EINVAL);
     Ok(())
 }
@@ -300,7 +300,7 @@ fn gdr_driver_get_version() -> Result {
 #[test]
 fn gdr_get_attribute() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let (g, mut value) = (call!(open()), 7);
+    let (g, mut value) = (open(), 7);
     for (attribute, expected) in [(1, 1), (2, 1), (3, gpu.supports_existing()?.into())] {
         assert_eq!(call!(attribute(g, attribute, &raw mut value)), 0);
         assert_eq!(value, expected, "attribute {attribute}");
@@ -312,7 +312,7 @@ fn gdr_get_attribute() -> Result {
         assert_eq!(call!(attribute(g, attribute, &raw mut value)), EINVAL, "attribute {attribute}");
         assert_eq!(value, 0, "attribute {attribute}");
     }
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     Ok(())
 }
 
@@ -349,7 +349,7 @@ fn memory_of_a_pool_is_pinned_and_kept_from_reuse() -> Result {
     let mut found = [0_u8; 1000];
     assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 1000)), 0);
     assert!(found[..] == pattern(1000, 5));
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     assert_eq!(pool.used_chunks(), 0);
     Ok(())
 }
@@ -362,11 +362,11 @@ fn a_forked_child_can_release_what_it_inherited_and_nothing_else() -> Result {
     assert_eq!(call!(copy_to(handle, bytes, pattern(100, 9).as_ptr().cast(), 100)), 0);
     in_quiet_child(|| {
         let mut new = NO_HANDLE;
-        assert!(call!(open()).is_null());
+        assert!(open().is_null());
         assert_eq!(call!(pin(g, address, 1, 0, 0, &raw mut new)), ENODEV);
-        assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
-        assert_eq!(call!(unpin(g, handle)), 0);
-        assert_eq!(call!(close(g)), 0);
+        assert_eq!(unmap(g, handle, va, PAGE), 0);
+        assert_eq!(unpin(g, handle), 0);
+        assert_eq!(close(g), 0);
         Ok(())
     })?;
     let mut found = [0_u8; 100];

@@ -1,15 +1,14 @@
 //! Pinned ranges that do not begin and end with the memory.
 #![expect(unsafe_code, reason = "calls C functions")]
 
-use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use support::{Result, device_read, pattern};
-use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_c::{gdr_info_v2_t, gdr_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::EINVAL;
-use crate::api::call;
+use crate::api::{call, close, open, unpin};
 use crate::fixture::{NO_HANDLE, PAGE, kind};
 
 /// An address rounded down to a page, and the bytes from there to the end of the last page of `len` bytes at it.
@@ -40,7 +39,7 @@ fn check_pages_around(g: gdr_t, memory: &Memory) -> Result {
     let before = bytes.wrapping_byte_sub(1);
     assert_eq!(call!(copy_to(handle, before, expected.as_ptr().cast(), 2)), EINVAL);
     assert_eq!(call!(copy_to(handle, bytes.wrapping_byte_add(1), expected.as_ptr().cast(), len)), EINVAL);
-    assert_eq!(call!(unpin(g, handle)), 0);
+    assert_eq!(unpin(g, handle), 0);
     Ok(())
 }
 
@@ -48,7 +47,7 @@ fn check_pages_around(g: gdr_t, memory: &Memory) -> Result {
 #[test]
 fn memory_is_pinned_from_the_start_of_its_page() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let g = call!(open());
+    let g = open();
     // Host memory begins at any page of the CPU's.
     let memories = [100_000, 5000, 300_000, 12_288, 100_000, 4096]
         .into_iter()
@@ -62,40 +61,29 @@ fn memory_is_pinned_from_the_start_of_its_page() -> Result {
             check_pages_around(g, memory)?;
         }
     }
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     Ok(())
 }
 
 #[test]
-fn memory_of_a_pool_is_pinned_from_the_start_of_its_page() -> Result {
+fn memory_of_a_pool_is_pinned_from_the_start_of_its_page_where_it_begins_in_the_range() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
-    let g = call!(open());
+    let g = open();
     for len in [5000, 1000, 20_000] {
         // The last in its page, with none before it.
         check_pages_around(g, &pool.allocate(len)?)?;
     }
-    assert_eq!(call!(close(g)), 0);
-    Ok(())
-}
-
-/// What begins before a range, or behind its end or its first page, is not pinned in its place.
-#[test]
-fn only_memory_that_begins_in_the_range_is_pinned_for_an_address_before_it() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
-    let g = call!(open());
-    let pin = |address: u64, size: usize| -> Result<(c_int, gdr_mh_t)> {
-        let mut handle = NO_HANDLE;
-        Ok((call!(pin(g, address, size, 0, 0, &raw mut handle)), handle))
-    };
-    let memory = pool.allocate(1000)?;
+    // What begins before a range, or behind its end or its first page, is not pinned in its place.
+    let mut handle = NO_HANDLE;
+    let mut pin = |address: u64, size: usize| call!(pin(g, address, size, 0, 0, &raw mut handle));
+    let memory = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?.allocate(1000)?;
     let address = memory.device_ptr();
     if !is_known(address - 64) && !address.is_multiple_of(PAGE as u64) {
-        assert_eq!(pin(address - 64, 65)?.0, 0, "it begins with the last byte of the range");
-        assert_ne!(pin(address - 64, 64)?.0, 0, "it begins behind the range");
-        assert_ne!(pin(address - 64, 3 * PAGE)?.0, 0, "it ends long before the range");
+        assert_eq!(pin(address - 64, 65), 0, "it begins with the last byte of the range");
+        assert_ne!(pin(address - 64, 64), 0, "it begins behind the range");
+        assert_ne!(pin(address - 64, 3 * PAGE), 0, "it ends long before the range");
     }
-    assert_eq!(call!(close(g)), 0);
+    assert_eq!(close(g), 0);
     Ok(())
 }

@@ -74,7 +74,7 @@ for language in c cpp; do
 done
 
 echo '==> pkg-config --static, gcc -static'
-[[ $(pkg-config --libs --static vkgdr) == *-lpthread* && $(pkg-config --libs vkgdr) != *-lpthread* ]] || die vkgdr.pc
+[[ $(pkg-config --libs --static vkgdr) == *-lpthread*-z,nodelete* && $(pkg-config --libs vkgdr) != *-lpthread* ]] || die vkgdr.pc
 if [ -e "$(cc -print-file-name=libc.a)" ]; then
     # pkg-config escapes the spaces of the folder's name for a shell.
     quietly bash -c "cc -static examples/c/share.c -o '$work/static' $(pkg-config --static --cflags --libs vkgdr) -ldl"
@@ -85,6 +85,10 @@ if [ -e "$(cc -print-file-name=libc.a)" ]; then
 else
     echo 'skipped: gcc -static has no libc.a'
 fi
+
+echo '==> CMake without the static library'
+rm "$prefix/lib/libvkgdr.a"
+quietly cmake -S ffi/c/tests/installed -B "$work/without" -DCMAKE_PREFIX_PATH="$prefix" -DWITHOUT_STATIC=1
 
 echo '==> uninstall; folders that are refused before anything is written, or served'
 for prefix in /opt/vkgdr "$work/a b" $'/opt/\xff'; do

@@ -5,11 +5,8 @@
 //! |---|---|
 //! | `header` | the header compiles in every dialect, with and without `cuda.h` |
 //! | `clients` | programs that call every function: shared, static, under AddressSanitizer and Valgrind |
-//! | `bad_input` | programs that misuse every function |
-//! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
-//! | `gdrapi` | programs written for gdrcopy |
-//! | `sharing` | a program that shares memory with this process |
-//! | `install` | the files by which pkg-config and CMake find the library |
+//! | `compatibility` | a program written for vkgdr 0.1 |
+//! | `gdrapi` | a program written for gdrcopy |
 //! | `symbols` | the library's exports, soname and dependencies |
 //! | `boundary` | every export in the sources goes through the boundary |
 //! | `workshop` | compilers, temporary folders, and running the programs |
@@ -18,14 +15,11 @@
 //! `VKGDR_C_LIBRARY`.
 #![forbid(unsafe_code)]
 
-mod bad_input;
 mod boundary;
 mod clients;
 mod compatibility;
 mod gdrapi;
 mod header;
-mod install;
-mod sharing;
 mod symbols;
 mod workshop;
 

@@ -1,5 +1,6 @@
 //! Compilers, a temporary folder with the library, and running the compiled programs.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -73,8 +74,18 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-pub(crate) fn fixtures(names: &[&str]) -> Vec<PathBuf> {
-    names.iter().map(|name| fixture(name)).collect()
+/// The sources of these names, and those in folders of these names.
+pub(crate) fn fixtures(names: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in names.iter().map(|name| fixture(name)) {
+        if path.is_dir() {
+            let files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+            all.extend(files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "c")));
+        } else {
+            all.push(path);
+        }
+    }
+    Ok(all)
 }
 
 /// The shared library under test.
@@ -139,7 +150,7 @@ impl Workshop {
         let program = self.path(&format!("{}-{}", build.name, compiler.program));
         let mut command = self.compile(compiler, build.standard);
         command.arg(concat!("-DEXPECTED_VERSION=\"", env!("CARGO_PKG_VERSION"), "\""));
-        command.args(build.flags).args(fixtures(build.sources)).args(["-x", "none"]);
+        command.args(build.flags).args(fixtures(build.sources)?).args(["-x", "none"]);
         match build.linkage {
             Linkage::Shared => command.arg("-L").arg(self.path("dev")).arg("-lvkgdr"),
             Linkage::Static => command.arg(library()?.with_extension("a")).args(STATIC_NEEDS),
@@ -172,9 +183,14 @@ impl Workshop {
         Ok(Some(command))
     }
 
-    /// Runs a program of the fixtures, which must print "done" at its end.
-    pub(crate) fn run(&self, program: impl AsRef<Path>, arguments: &[&str]) -> Result {
-        done(self.command(program).args(arguments))
+    /// A library with functions of these names, in place of another one that a program is linked against.
+    pub(crate) fn stub(&self, soname: &str, names: &BTreeSet<String>) -> Result<PathBuf> {
+        let (source, library) = (self.path("stub.c"), self.path("libstub.so"));
+        fs::write(&source, names.iter().map(|name| format!("void {name}(void) {{}}\n")).collect::<String>())?;
+        let mut command = Command::new("cc");
+        command.args(["-shared", "-fPIC", &format!("-Wl,-soname,{soname}")]).arg(source).arg("-o").arg(&library);
+        finish(&mut command)?;
+        Ok(library)
     }
 }
 
@@ -193,14 +209,6 @@ pub(crate) struct Build<'a> {
     pub(crate) sources: &'a [&'a str],
     pub(crate) flags: &'a [&'a str],
     pub(crate) linkage: Linkage,
-}
-
-/// The names that a program or library has in its dynamic section, of one kind: `(NEEDED)` or `(SONAME)`.
-pub(crate) fn dynamic(file: &Path, kind: &str) -> Result<Vec<String>> {
-    let output = finish(Command::new("readelf").args(["--dynamic", "--wide"]).arg(file).env("LC_ALL", "C"))?;
-    let text = String::from_utf8(output.stdout)?;
-    let lines = text.lines().filter(|line| line.contains(kind));
-    Ok(lines.filter_map(|line| Some(line.split('[').nth(1)?.split(']').next()?.to_owned())).collect())
 }
 
 /// Runs a command, which must succeed.

@@ -1,18 +1,17 @@
 //! Sequences of C library calls, decoded from bytes: opens, allocations, regions, pools, copies and flushes with any
-//! numbers, work on streams, null pointers wherever the header allows them, frees in any order; never undefined uses.
+//! numbers, work on streams, null handles, frees in any order; never undefined uses.
 //!
 //! Each call must return the status documented in the header, memory must contain the written bytes, and after all
 //! frees no allocation is left in either driver.
 
 mod access;
-mod errors;
 mod input;
 
+use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use access::is_inside;
-use errors::{check_last_error, nothing_but_null};
 use input::Input;
 use support::cuda::{self, Stream};
 use vkgdr_c::*;
@@ -88,8 +87,7 @@ impl World<'_> {
             25 => self.copy(),
             26..29 => self.copy_on_stream(),
             29 => self.delay(),
-            30 => self.use_thresholds(),
-            _ => nothing_but_null(self.input.byte()),
+            _ => self.use_thresholds(),
         }
     }
 
@@ -419,5 +417,20 @@ impl World<'_> {
 pub(crate) fn assert_nothing_lives() {
     if let Some(sim) = support::simcuda() {
         assert_eq!([sim.live_objects_of("external"), sim.live_objects_of("mapped")], [0, 0], "left behind");
+    }
+}
+
+/// Checks that the last error is set if and only if a call failed.
+fn check_last_error(failed: bool) {
+    let (mut status, text) = (0, vkgdr_last_error());
+    // SAFETY: a valid output; null is skipped.
+    assert_eq!(unsafe { vkgdr_last_error_codes(&raw mut status, null_mut(), null_mut()) }, SUCCESS);
+    assert_eq!((!text.is_null(), status != SUCCESS), (failed, failed));
+    if !text.is_null() {
+        // SAFETY: a terminated string.
+        let words = unsafe { CStr::from_ptr(text) };
+        assert!(!words.to_bytes().contains(&b'\n'), "{words:?}");
+        // SAFETY: the caller owns the string.
+        unsafe { libc::free(text.cast()) };
     }
 }
