@@ -17,8 +17,6 @@
 
 #[path = "vulkan/canvas.rs"]
 mod canvas;
-#[path = "vulkan/commands.rs"]
-mod commands;
 
 use std::error::Error;
 use std::fs::File;
@@ -87,7 +85,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     // Vulkan.
     let canvas = Canvas::new(&handles, &image, extent)?;
-    commands::run(&gpu, |_, commands| canvas.record(commands, vertices.handle(), CORNERS, pixels.handle()))?;
+    canvas::run(&gpu, |commands| canvas.record(commands, vertices.handle(), CORNERS, pixels.handle()))?;
 
     // The CPU.
     pixels.invalidate(..)?;

@@ -122,37 +122,22 @@ def run(driver: Any, options: argparse.Namespace) -> int:
     return 0
 
 
-def number_between(least: int, most: int) -> Any:
-    """Return a type for a command-line argument."""
-
-    def number(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be from {least} to {most}, not {value}")
-        return value
-
-    return number
-
-
 def main() -> int:
     """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=number_between(0, 65535), default=0, help="of the socket (default: a free one)")
-    parser.add_argument(
-        "--packets", type=number_between(1, 10**9), default=5000, help="to receive (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=int, default=0, help="of the socket (default: a free one)")
+    parser.add_argument("--packets", type=int, default=5000, help="to receive (default: %(default)s)")
     parser.add_argument("--send", action="store_true", help="send the packets, too")
-    parser.add_argument(
-        "--size", type=number_between(8, LONGEST), default=1024, help="bytes of a sent packet (default: %(default)s)"
-    )
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a sent packet (default: %(default)s)")
     options = parser.parse_args()
+    if options.packets < 1 or not 8 <= options.size <= LONGEST:
+        parser.error(f"a packet at least, of 8 to {LONGEST} bytes")
     try:
         import pycuda.driver
     except ImportError as error:
-        missing_driver = "libcuda" in str(error)
-        remedy = "install NVIDIA's driver, or start this with sim/run" if missing_driver else "pip install pycuda"
-        print(f"ring_packets.py: pycuda cannot be imported ({error}): {remedy}", file=sys.stderr)
-        return 1
+        sys.exit(
+            f"ring_packets.py: pycuda cannot be imported ({error}): install it and a driver"
+        )
     driver: Any = pycuda.driver
     driver.init()
     context = driver.Device(0).make_context()

@@ -15,7 +15,7 @@ too where they are installed and have a GPU.
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import sys
 
 import numpy as np
@@ -24,7 +24,10 @@ from vkgdr.compat import pyopencl as ops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+ELEMENTS = 1_000_000
 
 
 def reason(error: Exception) -> str:
@@ -32,69 +35,55 @@ def reason(error: Exception) -> str:
     return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
-def ask_cupy(memory: vkgdr.Memory) -> str:
+def sum_of_cupy(cupy: Any, memory: vkgdr.Memory) -> str:
     """Let CuPy add the array up."""
-    try:
-        import cupy  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ModuleNotFoundError:
-        return "not installed"
-    except Exception as error:  # noqa: BLE001 - libraries of CUDA may be missing
-        return f"cannot be imported ({reason(error)})"
-    try:
-        array: Any = cupy.asarray(memory).view(cupy.float32)
-        return f"sum {float(array.sum()):.1f}"
-    except Exception as error:  # noqa: BLE001 - of the driver, or of a compiler that CuPy needs
-        return f"failed ({reason(error)})"
+    return f"sum {float(cupy.asarray(memory).view(cupy.float32).sum()):.1f}"
 
 
-def ask_torch(memory: vkgdr.Memory) -> str:
+def sum_of_torch(torch: Any, memory: vkgdr.Memory) -> str:
     """Let PyTorch add the array up."""
+    if not torch.cuda.is_available():
+        return "has no CUDA here"
+    return f"sum {float(torch.as_tensor(memory, device='cuda').view(torch.float32).sum()):.1f}"
+
+
+def ask(library: str, question: Callable[[Any, vkgdr.Memory], str], memory: vkgdr.Memory) -> str:
+    """Ask a library that may be missing."""
     try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
+        module = importlib.import_module(library)
     except ModuleNotFoundError:
         return "not installed"
     except Exception as error:  # noqa: BLE001 - libraries of CUDA may be missing
         return f"cannot be imported ({reason(error)})"
     try:
-        if not torch.cuda.is_available():
-            return "has no CUDA here"
-        tensor: Any = torch.as_tensor(memory, device="cuda").view(torch.float32)
-        return f"sum {float(tensor.sum()):.1f}"
-    except Exception as error:  # noqa: BLE001 - of the driver, or of PyTorch
+        return question(module, memory)
+    except Exception as error:  # noqa: BLE001 - of the driver, or of the library
         return f"failed ({reason(error)})"
 
 
 def main() -> int:
     """Run the example."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--elements", type=int, default=1_000_000, help="how many float32 there are (default: %(default)s)"
-    )
-    elements: int = parser.parse_args().elements
-    if elements < 1:
-        parser.error(f"--elements must be at least 1, not {elements}")
-
     gpu = vkgdr.Vkgdr.open_primary_context()
     print(f"GPU       {gpu.name}")
-    memory = vkgdr.Memory(gpu, 4 * elements)
+    memory = vkgdr.Memory(gpu, 4 * ELEMENTS)
     print(f"host      {memory.host_ptr:#x}")
     print(f"device    {memory.device_ptr:#x}")
 
     # A NumPy view of the memory, without a copy; the array keeps the memory alive.
     array = np.asarray(memory).view(np.float32)
-    array[:] = np.arange(elements) % 1000
+    array[:] = np.arange(ELEMENTS) % 1000
     memory.flush()
-    print(f"NumPy     wrote {elements} numbers, sum {array.sum(dtype=np.float64):.1f}")
+    print(f"NumPy     wrote {ELEMENTS} numbers, sum {array.sum(dtype=np.float64):.1f}")
 
     # On a stream, so that CUDA does the copy.
     seen = np.empty_like(array)
     ops.copy(seen, memory, stream=0)
-    if not np.array_equal(seen, np.arange(elements) % 1000):
+    if not np.array_equal(seen, np.arange(ELEMENTS) % 1000):
         print("CUDA      sees other numbers")
         return 1
     print("CUDA      sees the same bytes")
-    print(f"CuPy      {ask_cupy(memory)}")
-    print(f"PyTorch   {ask_torch(memory)}")
+    print(f"CuPy      {ask('cupy', sum_of_cupy, memory)}")
+    print(f"PyTorch   {ask('torch', sum_of_torch, memory)}")
     return 0
 
 

@@ -101,8 +101,6 @@ case $1 in
             [[ $file != */receive_* ]] || { echo "skipped: ${file##*/} waits for another program" && continue; }
             program 15 "${file##*/}" "$file"
         done
-        head -c 256M /dev/urandom >"$scratch/large.bin"
-        program 15 'share_file, 256 MiB' "$scratch/examples/share_file" "$scratch/large.bin"
         exit $status
         ;;
     bench) benches ;;

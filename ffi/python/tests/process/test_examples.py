@@ -42,7 +42,7 @@ def shape(line):
     return re.sub(r"0x[0-9a-f]+|[0-9][0-9.]*", "#", line)
 
 
-@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel"])
+@pytest.mark.parametrize("name", ["share_array", "pycuda_kernel"])
 def test_the_head_of_an_example_shows_what_it_prints(name, simulated):
     if name == "pycuda_kernel":
         pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
@@ -68,36 +68,6 @@ def test_the_head_of_send_memory_shows_what_it_prints():
     assert "send_memory.py PATH\n    the other process doubled the numbers\n" in text
 
 
-@pytest.mark.parametrize(
-    ("threads", "packets", "size"), [(1, 1, 8), (1, 300, 9000), (3, 1000, 1500), (7, 100, 1 << 20), (5, 3, 64)]
-)
-def test_packets_receives_every_packet_on_any_number_of_threads(threads, packets, size):
-    output = run("packets", "--threads", str(threads), "--packets", str(packets), "--size", str(size)).stdout
-    assert f"packets   {packets} of {size} bytes, {threads} threads" in output
-    assert re.search(rf"^received  {packets} in [\d.]+ s, [\d.]+ GB/s", output, re.M)
-    assert "checked   all are right" in output
-
-
-def test_packets_finds_a_wrong_byte():
-    code = f"""
-import sys
-sys.path.insert(0, {str(FOLDER)!r})
-import packets
-take = packets.Slot.wait
-def spoiled(slot, network):
-    if slot.event is not None and 123 in slot.numbers:
-        slot.event.synchronize()
-        slot.taken.memset(255 - network.payloads[123 % 64, 0], offset=slot.numbers.index(123) * slot.size + 8, nbytes=1)
-    return take(slot, network)
-packets.Slot.wait = spoiled
-sys.argv = ["packets.py", "--packets", "200", "--threads", "2"]
-sys.exit(packets.main())
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "1 are wrong, 0 are missing" in done.stdout
-
-
 def test_send_memory_shares_memory_with_a_program_in_rust(tmp_path):
     built = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "debug/examples"
     receiver = Path(os.environ.get("VKGDR_EXAMPLES_DIR", built)) / "receive_memory"
@@ -119,8 +89,7 @@ def test_send_memory_says_why_it_fails(tmp_path):
     assert "No such file" in run("send_memory", str(tmp_path / "nothing"), expect=1).stderr
 
 
-@pytest.mark.parametrize("name", ["share_array", "packets"])
-def test_an_example_without_a_driver_says_what_to_do(name):
+def test_an_example_without_a_driver_says_what_to_do():
     simulator.require()
-    done = run(name, expect=1, LD_LIBRARY_PATH="")
-    assert re.match(rf"{name}\.py: .*install the NVIDIA driver", done.stderr)
+    done = run("share_array", expect=1, LD_LIBRARY_PATH="")
+    assert re.match(r"share_array\.py: .*install the NVIDIA driver", done.stderr)
