@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -108,41 +107,31 @@ pub(crate) enum Bench {
 
 impl Bench {
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Bw(_) => "bw",
-            Self::Latency(_) => "latency",
-            Self::Pingpong(_) => "pingpong",
-            Self::Alloc(_) => "alloc",
-        }
+        self.parts().0
     }
 
     pub(crate) fn common(&self) -> &Common {
-        match self {
-            Self::Bw(CopyBench { common, .. })
-            | Self::Latency(CopyBench { common, .. })
-            | Self::Pingpong(common)
-            | Self::Alloc(AllocationBench { common, .. }) => common,
-        }
+        self.parts().1
     }
 
     pub(crate) fn plot(&self) -> Option<&PathBuf> {
+        self.parts().2?.plot.as_ref()
+    }
+
+    /// Its name, its options, and the smallest and the largest size by default.
+    fn parts(&self) -> (&'static str, &Common, Option<&Sizes>, (usize, usize)) {
         match self {
-            Self::Bw(CopyBench { sizes, .. })
-            | Self::Latency(CopyBench { sizes, .. })
-            | Self::Alloc(AllocationBench { sizes, .. }) => sizes.plot.as_ref(),
-            Self::Pingpong(_) => None,
+            Self::Bw(CopyBench { common, sizes, .. }) => ("bw", common, Some(sizes), (1 << 10, 16 << 20)),
+            Self::Latency(CopyBench { common, sizes, .. }) => ("latency", common, Some(sizes), (1, 4 << 10)),
+            Self::Pingpong(common) => ("pingpong", common, None, (4, 4)),
+            Self::Alloc(AllocationBench { common, sizes }) => ("alloc", common, Some(sizes), (256, 4 << 20)),
         }
     }
 
     /// The smallest and the largest size. A given one moves the other's default.
     pub(crate) fn sizes(&self) -> (usize, usize) {
-        let (sizes, from, to) = match self {
-            Self::Bw(CopyBench { sizes, .. }) => (sizes, 1 << 10, 16 << 20),
-            Self::Latency(CopyBench { sizes, .. }) => (sizes, 1, 4 << 10),
-            Self::Alloc(AllocationBench { sizes, .. }) => (sizes, 256, 4 << 20),
-            Self::Pingpong(_) => return (4, 4),
-        };
-        match (sizes.from, sizes.to) {
+        let (_, _, sizes, (from, to)) = self.parts();
+        match sizes.map_or((None, None), |sizes| (sizes.from, sizes.to)) {
             (None, None) => (from, to),
             (Some(first), None) => (first, to.max(first)),
             (None, Some(last)) => (from.min(last), last),
@@ -227,12 +216,6 @@ impl Direction {
             Self::Write => "write",
             Self::Read => "read",
         }
-    }
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

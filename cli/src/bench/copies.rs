@@ -12,7 +12,6 @@ use vkgdr::{CopyPolicy, Memory, MemoryKind};
 use super::timing::{self, Times};
 use super::{Point, Run};
 use crate::options::{CopyBench, Direction};
-use crate::text::size;
 use crate::{Failure, Result};
 
 pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], kinds: &[MemoryKind]) -> Result {
@@ -32,9 +31,7 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
             .collect::<vkgdr::Result<Vec<_>>>()?;
         let mut private = vec![vec![0x5a_u8; largest]; threads];
         for direction in options.directions() {
-            for (index, len) in sizes.iter().enumerate() {
-                let count = format!("{} of {}", index + 1, sizes.len());
-                run.progress.show(&format!("{kind} {direction} {}, {count}", size(*len as u64)));
+            for len in sizes {
                 let (times, rate) = measure_size(&parts, &mut private, direction, *len)?;
                 let (by, operation) = (Some(if kind.has_host_view() { "cpu" } else { "engine" }), direction.name());
                 run.add(Point { kind, operation, by, threads, bytes: Some(*len), times, rate: Some(rate) })?;

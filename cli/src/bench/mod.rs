@@ -13,7 +13,6 @@ mod plot;
 mod report;
 mod timing;
 
-use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 
 use vkgdr::diagnosis::System;
@@ -56,14 +55,12 @@ struct Run<'a> {
     gpu: &'a Vkgdr,
     report: &'a mut Report,
     screen: &'a mut Screen,
-    progress: Progress,
     json: bool,
 }
 
 impl Run<'_> {
     /// Adds a point to the report, and to the table on the terminal.
     fn add(&mut self, point: Point) -> Result {
-        self.progress.clear();
         let line = self.report.line(&point, self.screen.width());
         self.report.points.push(point);
         if self.json { Ok(()) } else { self.screen.print(&line) }
@@ -71,7 +68,6 @@ impl Run<'_> {
 
     /// Says that something is not measured, and why.
     fn skip(&mut self, what: &str, reason: &str) -> Result {
-        self.progress.clear();
         let line = format!("{what} is not measured: {reason}");
         self.report.skipped.push(line.clone());
         let lines = crate::screen::wrap(&line, self.screen.width(), "", "  ");
@@ -101,38 +97,6 @@ impl Run<'_> {
     }
 }
 
-/// A line on a terminal about what is being measured.
-struct Progress {
-    shown: bool,
-    /// The columns of the terminal, and of the line that is shown.
-    columns: usize,
-    width: usize,
-}
-
-impl Progress {
-    fn new(columns: usize) -> Self {
-        Self { shown: stderr().is_terminal(), columns, width: 0 }
-    }
-
-    fn show(&mut self, text: &str) {
-        if self.shown {
-            self.clear();
-            // A line that the terminal wraps could not be cleared. ASCII, one byte a column.
-            let text = &text[..text.len().min(self.columns - 1)];
-            self.width = text.len();
-            let _ = write!(stderr(), "{text}");
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.width > 0 {
-            // Spaces, which every terminal has.
-            let _ = write!(stderr(), "\r{:width$}\r", "", width = self.width);
-            self.width = 0;
-        }
-    }
-}
-
 pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> {
     if let Some(file) = bench.plot() {
         plot::check_writable(file)?;
@@ -146,14 +110,12 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     if !json {
         screen.print(&report.heading(screen.width()))?;
     }
-    let progress = Progress::new(screen.width());
-    let mut run = Run { gpu: &gpu, report: &mut report, screen, progress, json };
+    let mut run = Run { gpu: &gpu, report: &mut report, screen, json };
     let measured = match bench {
         Bench::Bw(options) | Bench::Latency(options) => copies::measure(&mut run, options, &sizes, &kinds),
         Bench::Pingpong(_) => ping_pong::measure(&mut run, &kinds),
         Bench::Alloc(_) => allocation(&mut run, &sizes, &kinds),
     };
-    run.progress.clear();
     // What was measured is printed and drawn, also if a kind could not be. The first failure is reported.
     let printed = if json { screen.print_json(&report.json()) } else { Ok(()) };
     if report.points.is_empty() {
@@ -217,7 +179,6 @@ fn allocation(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) -> Resul
         const BLOCK: usize = 32 << 20;
         let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(BLOCK))?;
         let mut measure = |operation, len: usize, pair: &mut dyn FnMut() -> vkgdr::Result<()>| {
-            run.progress.show(&format!("{kind} {operation}, {}", size(len as u64)));
             let batch = timing::batch(&mut *pair)?;
             let times = timing::measure(batch, pair)?;
             run.add(Point { kind, operation, by: None, threads: 1, bytes: Some(len), times, rate: None })

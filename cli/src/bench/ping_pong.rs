@@ -38,7 +38,6 @@ pub(super) fn measure(run: &mut Run<'_>, kinds: &[MemoryKind]) -> Result {
                 continue;
             }
         };
-        run.progress.show(&format!("{kind} round trips"));
         flag.write(0, &[0_u32])?;
         flag.flush(..4)?;
         reply.write(0, &[0_u32])?;
