@@ -7,9 +7,9 @@ use std::slice;
 
 use vkgdr_rs::{Error, Memory};
 
-use crate::boundary;
-use crate::failure::{Failure, Outcome};
-use crate::memory_handle::{memory, range, vkgdr_memory_t};
+use crate::boundary::{self, handle};
+use crate::errors::{Failure, Outcome};
+use crate::memory_handle::{range, vkgdr_memory, vkgdr_memory_t};
 
 /// Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
 /// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
@@ -24,7 +24,7 @@ use crate::memory_handle::{memory, range, vkgdr_memory_t};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, size: usize) {
     // SAFETY: by this function's contract.
-    boundary::value((), || unsafe { flush(mem, offset, size) });
+    boundary::value((), || flush(unsafe { handle(mem) }?, offset, size));
 }
 
 /// As vkgdr_memory_flush(), and returns errors.
@@ -40,17 +40,12 @@ pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset: usize, size: usize) -> i32 {
     // SAFETY: by this function's contract.
-    boundary::status(|| unsafe { flush(mem, offset, size) })
+    unsafe { boundary::with(mem, |mem| flush(mem, offset, size)) }
 }
 
-/// # Safety
-///
-/// `mem` must be null or live.
 #[inline]
-unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
-    // SAFETY: by this function's contract.
-    let memory = unsafe { memory(mem) }?;
-    Ok(memory.flush(range_or_rest(memory, offset, size))?)
+fn flush(mem: &vkgdr_memory, offset: usize, size: usize) -> Outcome {
+    Ok(mem.memory.flush(range_or_rest(&mem.memory, offset, size))?)
 }
 
 /// Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
@@ -66,7 +61,7 @@ unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) {
     // SAFETY: by this function's contract.
-    boundary::value((), || unsafe { invalidate(mem, offset, size) });
+    boundary::value((), || invalidate(unsafe { handle(mem) }?, offset, size));
 }
 
 /// As vkgdr_memory_invalidate(), and returns errors.
@@ -82,17 +77,12 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: us
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, offset: usize, size: usize) -> i32 {
     // SAFETY: by this function's contract.
-    boundary::status(|| unsafe { invalidate(mem, offset, size) })
+    unsafe { boundary::with(mem, |mem| invalidate(mem, offset, size)) }
 }
 
-/// # Safety
-///
-/// `mem` must be null or live.
 #[inline]
-unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
-    // SAFETY: by this function's contract.
-    let memory = unsafe { memory(mem) }?;
-    Ok(memory.invalidate(range_or_rest(memory, offset, size))?)
+fn invalidate(mem: &vkgdr_memory, offset: usize, size: usize) -> Outcome {
+    Ok(mem.memory.invalidate(range_or_rest(&mem.memory, offset, size))?)
 }
 
 /// The range of a flush: `usize::MAX` bytes are those up to the end of the memory, as `VK_WHOLE_SIZE` is in Vulkan, which
@@ -127,11 +117,9 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
-        let range = range(memory, offset, size)?;
+        let memory = &unsafe { handle(mem) }?.memory;
         // SAFETY: by this function's contract.
-        let source = unsafe { bytes(source, size) }?;
-        Ok(memory.write(range.start, source)?)
+        Ok(memory.write(offset, unsafe { bytes(source, size) }?)?)
     })
 }
 
@@ -159,11 +147,9 @@ pub unsafe extern "C" fn vkgdr_memory_read(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
-        let range = range(memory, offset, size)?;
+        let memory = &unsafe { handle(mem) }?.memory;
         // SAFETY: by this function's contract.
-        let target = unsafe { bytes_mut(target, size) }?;
-        Ok(memory.read(range.start, target)?)
+        Ok(memory.read(offset, unsafe { bytes_mut(target, size) }?)?)
     })
 }
 
@@ -193,7 +179,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
+        let memory = &unsafe { handle(mem) }?.memory;
         let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
@@ -211,11 +197,21 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
 /// `pointer` must be null or good for reading `size` bytes that are not written meanwhile.
 pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
     check_len(size)?;
-    match (pointer.is_null(), size) {
+    // SAFETY: by this function's contract.
+    unsafe { elements(pointer.cast(), size, "source") }
+}
+
+/// An array of the caller's, the argument `name`.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for reading `count` elements.
+pub(crate) unsafe fn elements<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Outcome<&'a [T]> {
+    match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::Null("source")),
+        (true, _) => Err(Failure::Null(name)),
         // SAFETY: by this function's contract.
-        (false, _) => Ok(unsafe { slice::from_raw_parts(pointer.cast::<u8>(), size) }),
+        (false, _) => Ok(unsafe { slice::from_raw_parts(pointer, count) }),
     }
 }
 

@@ -4,9 +4,10 @@
 #![expect(unsafe_code, reason = "turns C pointers into references")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::failure::{Failure, Outcome};
-use crate::last_error;
+use crate::errors::{Failure, Outcome, clear_last, set_last};
 use crate::status::vkgdr_status as Status;
 
 /// Runs the body of an export. The result is small: bodies reduce an [`Outcome`] first, since copying one costs more
@@ -32,9 +33,15 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
 
 /// For exports that open, create or allocate: a success also clears this thread's last error.
 #[inline]
-pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
-    let told = || body().inspect(|_| last_error::clear()).map_err(remember);
+fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
+    let told = || body().inspect(|_| clear_last()).map_err(remember);
     catch(told, || Err(remember(Failure::Panic)))
+}
+
+/// As [`remembered`], for exports that return a handle; null on failure.
+#[inline]
+pub(crate) fn pointer<T>(body: impl FnOnce() -> Outcome<*mut T>) -> *mut T {
+    remembered(body).unwrap_or(null_mut())
 }
 
 /// As [`remembered`], for exports that return a status.
@@ -47,7 +54,7 @@ pub(crate) fn opening(body: impl FnOnce() -> Outcome) -> i32 {
 #[cold]
 fn remember(failure: Failure) -> Status {
     let errno = failure.errno();
-    let status = last_error::set(failure);
+    let status = set_last(failure);
     errno.inspect(|&code| set_errno(code));
     status
 }
@@ -63,6 +70,73 @@ pub(crate) fn set_errno(code: i32) {
 #[inline]
 fn code(outcome: Result<(), Status>) -> i32 {
     outcome.map_or_else(|status| status as i32, |()| Status::VKGDR_SUCCESS as i32)
+}
+
+/// For exports that use what a handle points to, and return a status.
+///
+/// # Safety
+///
+/// `pointer` must be null or a live handle of this library.
+#[inline]
+pub(crate) unsafe fn with<H>(pointer: *const H, body: impl FnOnce(&H) -> Outcome) -> i32 {
+    // SAFETY: by this function's contract.
+    status(|| body(unsafe { handle(pointer) }?))
+}
+
+/// As [`with`], for what cannot fail.
+///
+/// # Safety
+///
+/// As for [`with`].
+pub(crate) unsafe fn run<H>(pointer: *const H, body: impl FnOnce(&H)) -> i32 {
+    status(|| {
+        // SAFETY: by this function's contract.
+        body(unsafe { handle(pointer) }?);
+        Ok(())
+    })
+}
+
+/// As [`with`], and writes a result.
+///
+/// # Safety
+///
+/// As for [`with`], and `out` must be null or good for writing.
+pub(crate) unsafe fn answer<H, T>(pointer: *const H, out: *mut T, body: impl FnOnce(&H) -> Outcome<T>) -> i32 {
+    status(|| {
+        // SAFETY: by this function's contract.
+        let object = unsafe { handle(pointer) }?;
+        required(out)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, body(object)?) }
+    })
+}
+
+/// For exports that make something and write its handle, as [`opening`].
+///
+/// # Safety
+///
+/// `out` must be null or good for writing.
+pub(crate) unsafe fn making<T>(out: *mut *mut T, body: impl FnOnce() -> Outcome<*mut T>) -> i32 {
+    opening(|| {
+        required(out)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, body()?) }
+    })
+}
+
+/// For exports that close a handle; null does nothing.
+///
+/// # Safety
+///
+/// `pointer` must be null or from a box, and not be used again.
+pub(crate) unsafe fn close<T>(pointer: *mut T) {
+    value((), || {
+        if !pointer.is_null() {
+            // SAFETY: by this function's contract.
+            drop(unsafe { Box::from_raw(pointer) });
+        }
+        Ok(())
+    });
 }
 
 /// The value that a handle points to.
@@ -93,19 +167,29 @@ pub(crate) fn required<T>(pointer: *mut T) -> Outcome {
     if pointer.is_null() { Err(Failure::Null("result")) } else { Ok(()) }
 }
 
+/// Locks a mutex; none in a forked child while a thread of the parent holds it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if vkgdr_rs::is_forked() {
+        mutex.try_lock().ok()
+    } else {
+        Some(mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errors::with_last;
 
     #[test]
     fn a_panic_becomes_an_error_in_every_form_of_export() {
         assert_eq!(value(7, || panic!("defect")), 7);
         assert_eq!(status(|| panic!("defect")), Status::VKGDR_ERROR_INTERNAL as i32);
-        assert!(last_error::with(|_| ()).is_some());
-        assert!(remembered(|| Ok(())).is_ok() && last_error::with(|_| ()).is_none());
+        assert!(with_last(|_| ()).is_some());
+        assert!(remembered(|| Ok(())).is_ok() && with_last(|_| ()).is_none());
         let outcome: Result<(), _> = remembered(|| panic!("defect"));
         assert_eq!(outcome.map_err(|status| status as i32), Err(Status::VKGDR_ERROR_INTERNAL as i32));
-        let text = last_error::with(|last| last.to_string());
+        let text = with_last(|last| last.to_string());
         assert!(text.is_some_and(|text| text.contains("internal error")));
     }
 

@@ -1,16 +1,15 @@
 //! Copies with an explicit policy, by the CPU or the GPU's copy engine; and its thresholds.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
 
 use vkgdr_rs::{CopyPolicy, CopyThresholds};
 
 use crate::access::{bytes, bytes_mut};
-use crate::boundary::{self, put};
-use crate::failure::{Failure, Outcome};
-use crate::handle::{gpu, vkgdr_t};
-use crate::memory_handle::{memory, range, vkgdr_memory_t};
+use crate::boundary::{self, handle};
+use crate::errors::{Failure, Outcome};
+use crate::handle::vkgdr_t;
+use crate::memory_handle::vkgdr_memory_t;
 
 /// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +81,10 @@ pub unsafe extern "C" fn vkgdr_copy_write(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
-        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
+        let memory = &unsafe { handle(mem) }?.memory;
+        let policy = self::policy(policy)?;
         // SAFETY: by this function's contract.
-        let source = unsafe { bytes(source, size) }?;
-        Ok(memory.write_with(policy, range.start, source)?)
+        Ok(memory.write_with(policy, offset, unsafe { bytes(source, size) }?)?)
     })
 }
 
@@ -114,11 +112,10 @@ pub unsafe extern "C" fn vkgdr_copy_read(
 ) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
-        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
+        let memory = &unsafe { handle(mem) }?.memory;
+        let policy = self::policy(policy)?;
         // SAFETY: by this function's contract.
-        let target = unsafe { bytes_mut(target, size) }?;
-        Ok(memory.read_with(policy, range.start, target)?)
+        Ok(memory.read_with(policy, offset, unsafe { bytes_mut(target, size) }?)?)
     })
 }
 
@@ -133,12 +130,8 @@ pub unsafe extern "C" fn vkgdr_copy_read(
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_copy_get_thresholds(g: vkgdr_t, out: *mut vkgdr_copy_thresholds) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let thresholds = unsafe { gpu(g) }?.copy_thresholds();
-        // SAFETY: by this function's contract.
-        unsafe { put(out, thresholds.into()) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, |gpu| Ok(gpu.inner.copy_thresholds().into())) }
 }
 
 /// Sets the thresholds of a GPU, for all its handles in this process.
@@ -154,7 +147,7 @@ pub unsafe extern "C" fn vkgdr_copy_get_thresholds(g: vkgdr_t, out: *mut vkgdr_c
 pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *const vkgdr_copy_thresholds) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
+        let gpu = &unsafe { handle(g) }?.inner;
         // SAFETY: by this function's contract.
         let vkgdr_copy_thresholds { read, write } =
             *unsafe { thresholds.as_ref() }.ok_or(Failure::Null("thresholds"))?;
@@ -179,6 +172,6 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
 pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        Ok(unsafe { gpu(g) }?.prepare_copies()?)
+        Ok(unsafe { handle(g) }?.inner.prepare_copies()?)
     })
 }

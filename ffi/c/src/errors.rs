@@ -1,12 +1,16 @@
-//! Exports that return this thread's last error.
+//! [`Failure`], the error type of this library, and this thread's last error, with its exports.
 #![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
 
+use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vkgdr_rs::Error;
 
 use crate::boundary;
-use crate::failure::Failure;
-use crate::last_error;
+use crate::status::vkgdr_status as Status;
 
 /// The text of this thread's last error: what failed, with its numbers and, where there is one, the remedy.
 ///
@@ -17,7 +21,7 @@ use crate::last_error;
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_last_error() -> *mut c_char {
     boundary::value(null_mut(), || {
-        let text = last_error::with(|last| CString::new(last.to_string().replace('\0', "")).unwrap_or_default());
+        let text = with_last(|last| CString::new(last.to_string().replace('\0', "")).unwrap_or_default());
         // SAFETY: the string ends with a zero byte; the copy comes from libc's own malloc.
         Ok(text.map_or(null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) }))
     })
@@ -36,7 +40,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32, vulkan: *mut i32) -> i32 {
     boundary::status(|| {
-        let values = last_error::with(Failure::codes).unwrap_or_default();
+        let values = with_last(Failure::codes).unwrap_or_default();
         for (pointer, value) in [status, cuda, vulkan].into_iter().zip(values) {
             if !pointer.is_null() {
                 // SAFETY: not null, so good for writing by this function's contract.
@@ -45,4 +49,110 @@ pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32
         }
         Ok(())
     })
+}
+
+/// Why an export failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A null pointer where null is not allowed; the name of the parameter.
+    Null(&'static str),
+    /// Options of a size that no version of this library's header has.
+    OptionsSize(usize),
+    /// An unknown copy policy.
+    CopyPolicy(u32),
+    /// A region where whole memory is required.
+    Region,
+    /// An address in no memory of this library.
+    NotFound,
+    /// An error of the crate.
+    Library(Error),
+    /// A panic: a defect of this library.
+    Panic,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl Failure {
+    /// The error number of a system call that failed.
+    pub(crate) const fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Library(Error::System { code, .. }) => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// The status, CUDA's code and Vulkan's code.
+    pub(crate) fn codes(&self) -> [i32; 3] {
+        let of = |code: fn(&Error) -> Option<i32>| match self {
+            Self::Library(error) => code(error).unwrap_or(0),
+            _ => 0,
+        };
+        [self.status() as i32, of(Error::cuda_code), of(Error::vulkan_code)]
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Null(_) | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
+                Status::VKGDR_ERROR_INVALID_ARGUMENT
+            }
+            Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
+            Self::Library(error) => error.into(),
+            Self::Panic => Status::VKGDR_ERROR_INTERNAL,
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, text: &mut Formatter<'_>) -> FmtResult {
+        match self {
+            Self::Null(what) => write!(text, "the {what} is NULL"),
+            Self::OptionsSize(size) => write!(text, "this library knows no options of {size} bytes"),
+            Self::CopyPolicy(value) => write!(text, "unknown copy policy {value}"),
+            Self::Region => text.write_str("a region is given where whole memory is required"),
+            Self::NotFound => text.write_str("no memory of vkgdr contains the address"),
+            Self::Library(error) => error.fmt(text),
+            Self::Panic => text.write_str("internal error in vkgdr: see stderr"),
+        }
+    }
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+thread_local! {
+    static LAST: RefCell<Option<Failure>> = const { RefCell::new(None) };
+}
+
+/// Whether any thread ever had a last error. Checked first: thread-local storage is slow to access in a shared library.
+static EVER: AtomicBool = AtomicBool::new(false);
+
+/// Sets this thread's last error, and returns its status. Its text is made when it is asked for: a poll may fail often.
+#[cold]
+pub(crate) fn set_last(failure: Failure) -> Status {
+    let status = failure.status();
+    EVER.store(true, Ordering::Relaxed);
+    replace(Some(failure));
+    status
+}
+
+/// Clears this thread's last error. Most calls find none to clear, which takes nanoseconds.
+#[inline]
+pub(crate) fn clear_last() {
+    if EVER.load(Ordering::Relaxed) && LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
+        replace(None);
+    }
+}
+
+#[cold]
+fn replace(last: Option<Failure>) {
+    // A thread that is exiting has no last error any more.
+    let _ = LAST.try_with(|slot| slot.replace(last));
+}
+
+/// Passes this thread's last error to `read`. Returns `None` without an error, and while the thread exits.
+pub(crate) fn with_last<T>(read: impl FnOnce(&Failure) -> T) -> Option<T> {
+    LAST.try_with(|slot| slot.borrow().as_ref().map(read)).ok().flatten()
 }

@@ -1,6 +1,5 @@
 //! Host views of CUDA memory that others allocated, and descriptors of memory for network cards.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
@@ -8,9 +7,9 @@ use std::os::fd::IntoRawFd;
 use vkgdr_rs::{MappingFlags, Memory};
 
 use crate::CUdeviceptr;
-use crate::boundary::{self, put, required};
-use crate::handle::{gpu, vkgdr_t};
-use crate::memory_handle::{existing, memory, vkgdr_memory_t};
+use crate::boundary::{self, handle, put, required};
+use crate::handle::vkgdr_t;
+use crate::memory_handle::{existing, vkgdr_memory_t};
 
 /// Flags for vkgdr_map_existing(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +43,8 @@ pub struct vkgdr_dma_buf {
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bool) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, gpu.supports_existing()?) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, |gpu| Ok(gpu.inner.supports_existing()?)) }
 }
 
 /// Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
@@ -82,16 +77,15 @@ pub unsafe extern "C" fn vkgdr_map_existing(
     flags: u32,
     out: *mut vkgdr_memory_t,
 ) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
+    let map = || {
         // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
+        let gpu = &unsafe { handle(g) }?.inner;
         let flags = MappingFlags::from_bits_retain(flags);
         // SAFETY: an alias of what others use, as all memory is in C.
-        let memory = unsafe { Memory::map_existing_with(gpu, device_ptr, size, flags) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, existing(memory)) }
-    })
+        Ok(existing(unsafe { Memory::map_existing_with(gpu, device_ptr, size, flags) }?))
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, map) }
 }
 
 /// Whether existing memory is still the one that was mapped: false once it was freed, also if other memory has its address.
@@ -106,12 +100,8 @@ pub unsafe extern "C" fn vkgdr_map_existing(
 /// `mem` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_is_current(mem: vkgdr_memory_t, out: *mut bool) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let current = unsafe { memory(mem) }?.is_current()?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, current) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(mem, out, |mem| Ok(mem.memory.is_current()?)) }
 }
 
 /// Creates a descriptor of memory that a network card can register: the arguments of ibv_reg_dmabuf_mr().
@@ -131,7 +121,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_dma_buf(mem: vkgdr_memory_t, out: *mut
     boundary::opening(|| {
         required(out)?;
         // SAFETY: by this function's contract.
-        let dma_buf = unsafe { memory(mem) }?.dma_buf()?;
+        let dma_buf = unsafe { handle(mem) }?.memory.dma_buf()?;
         let (offset, size) = (dma_buf.offset, dma_buf.len);
         // SAFETY: by this function's contract.
         unsafe { put(out, vkgdr_dma_buf { fd: dma_buf.fd.into_raw_fd(), offset, size }) }

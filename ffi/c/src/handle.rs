@@ -1,17 +1,15 @@
 //! `vkgdr_t`, the handle of a GPU: open, close, queries, collect.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_char;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::CUdevice;
-use crate::boundary::{self, handle, put, remembered, required};
-use crate::failure::{Failure, Outcome};
+use crate::boundary::{self, handle};
+use crate::errors::{Failure, Outcome};
 use crate::kind::kind as memory_kind;
 
 /// A GPU whose memory can be allocated.
@@ -86,15 +84,14 @@ pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
 /// @return A handle for vkgdr_close(), or NULL: see vkgdr_last_error().
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
-    let opened = remembered(|| {
+    boundary::pointer(|| {
         let (flags, mapped_is_optional) = open_flags(flags);
         let opened = Vkgdr::open(device, flags)?;
         if !mapped_is_optional {
             opened.memory_type_of(MemoryKind::Mapped)?;
         }
-        Ok(opened)
-    });
-    opened.map_or(null_mut(), into_handle)
+        Ok(into_handle(opened))
+    })
 }
 
 /// Opens a GPU and retains its primary context, which the CUDA runtime uses. Memory of this handle is allocated in that
@@ -110,12 +107,8 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
 /// `out` must be NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32, out: *mut vkgdr_t) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
-        let opened = Vkgdr::open_primary_context(device, open_flags(flags).0)?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, into_handle(opened)) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, || Ok(into_handle(Vkgdr::open_primary_context(device, open_flags(flags).0)?))) }
 }
 
 /// Closes a handle. NULL is allowed. Memory that is still allocated stays valid.
@@ -127,13 +120,8 @@ pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32
 /// `g` must be NULL or a handle that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_close(g: vkgdr_t) {
-    boundary::value((), || {
-        if !g.is_null() {
-            // SAFETY: the handle comes from `into_handle` and is not used again.
-            drop(unsafe { Box::from_raw(g) });
-        }
-        Ok(())
-    });
+    // SAFETY: from `into_handle`, and not used again.
+    unsafe { boundary::close(g) };
 }
 
 /// The CUDA device number of a handle.
@@ -147,12 +135,8 @@ pub unsafe extern "C" fn vkgdr_close(g: vkgdr_t) {
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_get_number(g: vkgdr_t, out: *mut CUdevice) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, gpu.device()) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, |gpu| Ok(gpu.inner.device())) }
 }
 
 /// The name of the GPU.
@@ -169,7 +153,7 @@ pub unsafe extern "C" fn vkgdr_device_get_number(g: vkgdr_t, out: *mut CUdevice)
 pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, capacity: usize) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let name = unsafe { gpu(g) }?.name();
+        let name = unsafe { handle(g) }?.inner.name();
         if buffer.is_null() || capacity == 0 {
             return Err(Failure::Null("buffer"));
         }
@@ -195,12 +179,8 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
 /// `g` must be NULL or a live handle, `uuid` NULL or good for writing 16 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(uuid.cast(), gpu.uuid()) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, uuid.cast(), |gpu| Ok(gpu.inner.uuid())) }
 }
 
 /// Whether memory of a kind can be allocated.
@@ -220,12 +200,8 @@ pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut bool) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, gpu.supports(memory_kind(kind)?)) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, |gpu| Ok(gpu.inner.supports(memory_kind(kind)?))) }
 }
 
 /// How much memory of a kind there is. The first call for a kind tries to allocate some, as vkgdr_device_supports() does.
@@ -241,12 +217,8 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out: *mut vkgdr_memory_info) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let info = memory_info(unsafe { gpu(g) }?, memory_kind(kind)?)?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, info) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, |gpu| memory_info(&gpu.inner, memory_kind(kind)?)) }
 }
 
 /// Frees memory whose free was deferred behind work of a stream that has finished since. Every alloc and free does
@@ -264,9 +236,9 @@ pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out
 pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let freed = unsafe { gpu(g) }?.collect();
+        let freed = unsafe { handle(g) }?.inner.collect();
         // SAFETY: by this function's contract.
-        if count.is_null() { Ok(()) } else { unsafe { put(count, freed) } }
+        if count.is_null() { Ok(()) } else { unsafe { boundary::put(count, freed) } }
     })
 }
 
@@ -282,25 +254,12 @@ pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> 
 /// `g` must be NULL or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_set_shortage_timeout(g: vkgdr_t, milliseconds: u64) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        unsafe { gpu(g) }?.set_shortage_timeout(Duration::from_millis(milliseconds));
-        Ok(())
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::run(g, |gpu| gpu.inner.set_shortage_timeout(Duration::from_millis(milliseconds))) }
 }
 
 fn memory_info(gpu: &Vkgdr, kind: MemoryKind) -> Outcome<vkgdr_memory_info> {
     let info = gpu.memory_info(kind)?;
     let from_budget = info.source == MemoryInfoSource::Budget;
     Ok(vkgdr_memory_info { total: info.total, available: info.available, from_budget })
-}
-
-/// The GPU of a handle.
-///
-/// # Safety
-///
-/// `g` must be null or live.
-pub(crate) unsafe fn gpu<'a>(g: vkgdr_t) -> Outcome<&'a Vkgdr> {
-    // SAFETY: by this function's contract.
-    Ok(&unsafe { handle(g) }?.inner)
 }

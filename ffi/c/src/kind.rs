@@ -3,10 +3,9 @@
 
 use vkgdr_rs::{AllocateOptions, Error, MemoryKind};
 
-use crate::failure::Outcome;
+use crate::errors::Outcome;
 
 /// Flags for vkgdr_memory_alloc(): one kind, and kinds to fall back on.
-#[expect(non_camel_case_types, reason = "C's spelling")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_memory_flags {

@@ -2,13 +2,11 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `boundary` | the boundary around every export: panics, null pointers, statuses |
-//! | `status`, `failure` | the results of the functions that vkgdr 0.1 lacks, and the failures that they stand for |
-//! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
-//! | `lock` | a mutex that a forked child only tries to lock |
+//! | `boundary` | the boundary around every export: panics, null pointers, statuses, forked children |
+//! | `status`, `errors` | the results of the functions that vkgdr 0.1 lacks, failures, and this thread's last error |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
-//! | `memory_handle`, `handle_table` | `vkgdr_memory_t`: what it points to, and the handles by the memory's id |
+//! | `memory_handle` | `vkgdr_memory_t`: what it points to, and the handles by the memory's id |
 //! | `memory` | its exports: alloc, free, pointers, streams, regions |
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `vulkan` | Vulkan's handles of the device and of memory |
@@ -21,6 +19,7 @@
 //! | `gdrapi` | gdrcopy's functions |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`), but for those of `gdrapi`.
+#![expect(non_camel_case_types, reason = "C's spelling")]
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must become an error: build with panic = \"unwind\"");
@@ -30,14 +29,10 @@ mod boundary;
 mod copy;
 mod errors;
 mod existing;
-mod failure;
 /// cbindgen:ignore
 mod gdrapi;
 mod handle;
-mod handle_table;
 mod kind;
-mod last_error;
-mod lock;
 mod lookup;
 mod memory;
 mod memory_handle;

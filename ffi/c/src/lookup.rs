@@ -7,7 +7,7 @@ use vkgdr_rs::memory_of;
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, required};
-use crate::failure::Failure;
+use crate::errors::Failure;
 use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
 
 /// Finds the memory that contains an address.

@@ -6,11 +6,11 @@ use std::ptr::{NonNull, null_mut};
 
 use vkgdr_rs::Memory;
 
-use crate::boundary::{self, put, remembered, required};
-use crate::failure::{Failure, Outcome};
-use crate::handle::{gpu, vkgdr_t};
+use crate::boundary::{self, handle};
+use crate::errors::{Failure, Outcome};
+use crate::handle::vkgdr_t;
 use crate::kind::options;
-use crate::memory_handle::{free, memory, owned, region, vkgdr_memory_t, whole};
+use crate::memory_handle::{free, owned, region, vkgdr_memory_t, whole};
 use crate::{CUdeviceptr, CUstream};
 
 /// Logs a failed free.
@@ -35,12 +35,11 @@ fn report(failure: &Failure) {
 /// `g` must be NULL or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32) -> vkgdr_memory_t {
-    let allocated = remembered(|| {
+    boundary::pointer(|| {
         // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
+        let gpu = &unsafe { handle(g) }?.inner;
         Ok(owned(Memory::allocate_with(gpu, size, options(flags)?)?))
-    });
-    allocated.unwrap_or(null_mut())
+    })
 }
 
 /// Frees memory or a region. NULL is allowed. Memory is freed with its last region; memory of a pool returns to the
@@ -85,7 +84,7 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
 pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        unsafe { boundary::handle(mem) }?;
+        unsafe { handle(mem) }?;
         // SAFETY: by this function's contract.
         unsafe { free(mem) }
     })
@@ -160,13 +159,8 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
     size: usize,
     out: *mut vkgdr_memory_t,
 ) -> i32 {
-    boundary::status(|| {
-        required(out)?;
-        // SAFETY: by this function's contract.
-        let region = unsafe { region(mem, offset, size) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, region) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(mem, out, |mem| region(mem, offset, size)) }
 }
 
 /// The host address, valid until the memory is freed. NULL for device memory.
@@ -181,7 +175,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
 pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut c_void {
     boundary::value(null_mut(), || {
         // SAFETY: by this function's contract.
-        Ok(unsafe { memory(mem) }?.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())
+        Ok(unsafe { handle(mem) }?.memory.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())
     })
 }
 
@@ -196,7 +190,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUdeviceptr {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { memory(mem) }?.device_ptr()))
+    boundary::value(0, || Ok(unsafe { handle(mem) }?.memory.device_ptr()))
 }
 
 /// The requested size in bytes.
@@ -210,7 +204,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { memory(mem) }?.len()))
+    boundary::value(0, || Ok(unsafe { handle(mem) }?.memory.len()))
 }
 
 /// The kind of memory.
@@ -224,12 +218,8 @@ pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
 /// `mem` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u32) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let kind = unsafe { memory(mem) }?.kind();
-        // SAFETY: by this function's contract.
-        unsafe { put(out, kind as u32) }
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(mem, out, |mem| Ok(mem.memory.kind() as u32)) }
 }
 
 /// Whether the CPU and the device see each other's writes without flushing and invalidating. Flushing then only orders
@@ -244,7 +234,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
     // SAFETY: by this function's contract.
-    boundary::value(true, || Ok(unsafe { memory(mem) }?.is_coherent()))
+    boundary::value(true, || Ok(unsafe { handle(mem) }?.memory.is_coherent()))
 }
 
 /// The granularity of flushes in bytes: 1 where the memory is coherent.
@@ -258,5 +248,5 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_non_coherent_atom_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(1, || Ok(unsafe { memory(mem) }?.non_coherent_atom_size()))
+    boundary::value(1, || Ok(unsafe { handle(mem) }?.memory.non_coherent_atom_size()))
 }

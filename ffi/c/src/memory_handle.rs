@@ -1,21 +1,21 @@
 //! [`vkgdr_memory_t`]: a box with a [`Memory`], and what it is to the C program.
 #![expect(unsafe_code, reason = "turns C pointers into references and owners")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Mutex;
 
 use vkgdr_rs::{Error, Memory, memory_of};
 
 use crate::CUdeviceptr;
-use crate::boundary::handle;
-use crate::failure::{Failure, Outcome};
-use crate::handle_table;
+use crate::boundary::{handle, lock};
+use crate::errors::{Failure, Outcome};
 
 /// Memory that the CPU and the device share, or a region of it.
 #[derive(Debug)]
 pub struct vkgdr_memory {
-    memory: Memory,
+    pub(crate) memory: Memory,
     role: Role,
 }
 
@@ -35,6 +35,9 @@ enum Role {
 /// Memory, or a region of it.
 pub type vkgdr_memory_t = *mut vkgdr_memory;
 
+/// The handles of memory that the program allocated or received, as numbers, by the memory's id.
+static HANDLES: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
 fn into_handle(memory: Memory, role: Role) -> vkgdr_memory_t {
     Box::into_raw(Box::new(vkgdr_memory { memory, role }))
 }
@@ -43,7 +46,7 @@ fn into_handle(memory: Memory, role: Role) -> vkgdr_memory_t {
 pub(crate) fn owned(memory: Memory) -> vkgdr_memory_t {
     let id = memory.id();
     let handle = into_handle(memory, Role::Owner);
-    handle_table::add(id, handle.expose_provenance());
+    lock(&HANDLES).and_then(|mut handles| handles.insert(id, handle.expose_provenance()));
     handle
 }
 
@@ -58,13 +61,8 @@ pub(crate) fn existing(memory: Memory) -> vkgdr_memory_t {
 }
 
 /// A handle of a range of a handle's memory.
-///
-/// # Safety
-///
-/// `mem` must be null or live.
-pub(crate) unsafe fn region(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome<vkgdr_memory_t> {
-    // SAFETY: by this function's contract.
-    let vkgdr_memory { memory, role } = unsafe { handle(mem) }?;
+pub(crate) fn region(mem: &vkgdr_memory, offset: usize, size: usize) -> Outcome<vkgdr_memory_t> {
+    let vkgdr_memory { memory, role } = mem;
     let role = match role {
         Role::Owner | Role::Region => Role::Region,
         Role::Found | Role::FoundRegion => Role::FoundRegion,
@@ -77,19 +75,8 @@ pub(crate) fn handle_at(ptr: CUdeviceptr) -> Option<vkgdr_memory_t> {
     // SAFETY: the alias only tells what it is.
     let (memory, _) = unsafe { memory_of(ptr) }?;
     // Memory is found by its host addresses, too.
-    let handle = if memory.device_ptr() == ptr { handle_table::find(memory.id()) } else { None };
+    let handle = if memory.device_ptr() == ptr { lock(&HANDLES)?.get(&memory.id()).copied() } else { None };
     handle.map(ptr::with_exposed_provenance_mut)
-}
-
-/// The memory of a handle.
-///
-/// # Safety
-///
-/// `mem` must be null or live.
-#[inline]
-pub(crate) unsafe fn memory<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Memory> {
-    // SAFETY: by this function's contract.
-    Ok(&unsafe { handle(mem) }?.memory)
 }
 
 /// The memory of a handle; an error for a region, and for memory that others allocated.
@@ -125,7 +112,8 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: from `into_handle`, and not used again.
     let vkgdr_memory { memory, role } = *unsafe { Box::from_raw(mem) };
     if role == Role::Owner {
-        handle_table::remove(memory.id());
+        // Before the memory is freed: its id may be given out again then.
+        lock(&HANDLES).and_then(|mut handles| handles.remove(&memory.id()));
     }
     let waits = matches!(role, Role::Found | Role::FoundRegion) || memory.bound_stream().is_some();
     // SAFETY: the device has finished with the memory, by this function's contract.

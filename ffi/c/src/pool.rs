@@ -2,16 +2,13 @@
 //!
 //! Memory of a pool is a `vkgdr_memory_t` like any other: `memory`, `access` and `copy` have its functions.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
-
-use std::ptr::null_mut;
 
 use vkgdr_rs::{Pool, PoolOptions};
 
 use crate::CUstream;
-use crate::boundary::{self, handle, put, remembered, required};
-use crate::failure::{Failure, Outcome};
-use crate::handle::{gpu, vkgdr_t};
+use crate::boundary::{self, handle};
+use crate::errors::{Failure, Outcome};
+use crate::handle::vkgdr_t;
 use crate::kind::kind;
 use crate::memory_handle::{owned, vkgdr_memory_t};
 
@@ -62,20 +59,19 @@ pub struct vkgdr_pool_stats {
 
 /// The crate's options.
 fn options(given: &vkgdr_pool_options) -> Outcome<PoolOptions> {
-    let mut options = PoolOptions::new(kind(given.kind)?);
-    if given.block_len != 0 {
-        options = options.block_len(given.block_len);
-    }
-    if given.largest_chunk != 0 {
-        options = options.largest_chunk(given.largest_chunk);
-    }
-    if given.alignment != 0 {
-        options = options.alignment(given.alignment);
-    }
-    if given.classes_per_doubling != 0 {
-        options = options.classes_per_doubling(given.classes_per_doubling);
-    }
-    Ok(options)
+    type Set = fn(PoolOptions, usize) -> PoolOptions;
+    let members: [(usize, Set); 3] = [
+        (given.block_len, PoolOptions::block_len),
+        (given.largest_chunk, PoolOptions::largest_chunk),
+        (given.alignment, PoolOptions::alignment),
+    ];
+    let options = PoolOptions::new(kind(given.kind)?);
+    let options =
+        members.into_iter().filter(|(value, _)| *value != 0).fold(options, |all, (value, set)| set(all, value));
+    Ok(match given.classes_per_doubling {
+        0 => options,
+        classes => options.classes_per_doubling(classes),
+    })
 }
 
 /// The crate's options, from the struct of the caller's version of the header.
@@ -94,16 +90,6 @@ unsafe fn read_options(pointer: *const vkgdr_pool_options) -> Outcome<PoolOption
     }
     // SAFETY: so many bytes can be read, by this function's contract.
     options(&unsafe { pointer.read() })
-}
-
-/// The pool of a handle.
-///
-/// # Safety
-///
-/// `pool` must be null or live.
-unsafe fn pool_of<'a>(pool: vkgdr_pool_t) -> Outcome<&'a Pool> {
-    // SAFETY: by this function's contract.
-    Ok(&unsafe { handle(pool) }?.inner)
 }
 
 /// Creates a pool, without a block at first.
@@ -126,15 +112,15 @@ pub unsafe extern "C" fn vkgdr_pool_create(
     options: *const vkgdr_pool_options,
     out: *mut vkgdr_pool_t,
 ) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
+    let make = || {
         // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
+        let gpu = &unsafe { handle(g) }?.inner;
         // SAFETY: by this function's contract.
         let inner = Pool::new(gpu, unsafe { read_options(options) }?)?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, Box::into_raw(Box::new(vkgdr_pool { inner }))) }
-    })
+        Ok(Box::into_raw(Box::new(vkgdr_pool { inner })))
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, make) }
 }
 
 /// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it;
@@ -147,13 +133,8 @@ pub unsafe extern "C" fn vkgdr_pool_create(
 /// `pool` must be NULL or a pool that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
-    boundary::value((), || {
-        if !pool.is_null() {
-            // SAFETY: the pool comes from `vkgdr_pool_create` and is not used again.
-            drop(unsafe { Box::from_raw(pool) });
-        }
-        Ok(())
-    });
+    // SAFETY: from `vkgdr_pool_create`, and not used again.
+    unsafe { boundary::close(pool) };
 }
 
 /// Allocates memory from a pool, for every function that takes memory. The contents are undefined.
@@ -171,12 +152,8 @@ pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
 /// `pool` must be NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vkgdr_memory_t {
-    let allocated = remembered(|| {
-        // SAFETY: by this function's contract.
-        let pool = unsafe { pool_of(pool) }?;
-        Ok(owned(pool.allocate(size)?))
-    });
-    allocated.unwrap_or(null_mut())
+    // SAFETY: by this function's contract.
+    boundary::pointer(|| Ok(owned(unsafe { handle(pool) }?.inner.allocate(size)?)))
 }
 
 /// As vkgdr_pool_alloc(), and bound to a stream as by vkgdr_memory_bind_stream().
@@ -194,13 +171,12 @@ pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vk
 /// `pool` must be NULL or live; the stream must stay alive as vkgdr_memory_bind_stream() says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, stream: CUstream) -> vkgdr_memory_t {
-    let allocated = remembered(|| {
+    boundary::pointer(|| {
         // SAFETY: by this function's contract.
-        let pool = unsafe { pool_of(pool) }?;
+        let pool = &unsafe { handle(pool) }?.inner;
         // SAFETY: by this function's contract.
         Ok(owned(unsafe { pool.allocate_on_raw(size, stream.cast()) }?))
-    });
-    allocated.unwrap_or(null_mut())
+    })
 }
 
 /// Releases unused blocks until the pool has at most `keep` bytes. Does not wait: memory that the device may still use
@@ -218,9 +194,9 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
 pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed: *mut usize) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let bytes = unsafe { pool_of(pool) }?.trim(keep);
+        let bytes = unsafe { handle(pool) }?.inner.trim(keep);
         // SAFETY: by this function's contract.
-        if freed.is_null() { Ok(()) } else { unsafe { put(freed, bytes) } }
+        if freed.is_null() { Ok(()) } else { unsafe { boundary::put(freed, bytes) } }
     })
 }
 
@@ -235,11 +211,8 @@ pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed:
 /// `pool` must be NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        unsafe { pool_of(pool) }?.release_unused();
-        Ok(())
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::run(pool, |pool| pool.inner.release_unused()) }
 }
 
 /// As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
@@ -253,11 +226,8 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
 /// `pool` must be NULL or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_stop_holding(pool: vkgdr_pool_t) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        unsafe { pool_of(pool) }?.disable_caching();
-        Ok(())
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::run(pool, |pool| pool.inner.disable_caching()) }
 }
 
 /// The current state of a pool.
@@ -271,16 +241,14 @@ pub unsafe extern "C" fn vkgdr_pool_stop_holding(pool: vkgdr_pool_t) -> i32 {
 /// `pool` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_get_stats(pool: vkgdr_pool_t, out: *mut vkgdr_pool_stats) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let pool = unsafe { pool_of(pool) }?;
-        let stats = vkgdr_pool_stats {
-            free_chunks: pool.free_chunks(),
-            used_chunks: pool.used_chunks(),
-            managed_bytes: pool.managed_bytes(),
-            active_bytes: pool.active_bytes(),
-        };
-        // SAFETY: by this function's contract.
-        unsafe { put(out, stats) }
-    })
+    let stats = |pool: &vkgdr_pool| {
+        Ok(vkgdr_pool_stats {
+            free_chunks: pool.inner.free_chunks(),
+            used_chunks: pool.inner.used_chunks(),
+            managed_bytes: pool.inner.managed_bytes(),
+            active_bytes: pool.inner.active_bytes(),
+        })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(pool, out, stats) }
 }

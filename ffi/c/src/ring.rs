@@ -1,18 +1,15 @@
 //! `vkgdr_ring_t`: messages to a running kernel and answers from it.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
-use std::slice;
 use std::time::Duration;
 
 use vkgdr_rs::Error;
 use vkgdr_rs::ring::Ring;
 
-use crate::access::bytes;
+use crate::access::{bytes, bytes_mut, elements};
 use crate::boundary::{self, handle, put, required};
-use crate::failure::{Failure, Outcome};
-use crate::handle::{gpu, vkgdr_t};
+use crate::handle::vkgdr_t;
 use crate::{CUdeviceptr, CUstream};
 
 /// Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`.
@@ -49,16 +46,6 @@ pub struct vkgdr_ring_stats {
     pub empty: u64,
 }
 
-/// The ring of a handle.
-///
-/// # Safety
-///
-/// `ring` must be null or live.
-unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
-    // SAFETY: by this function's contract.
-    Ok(&unsafe { handle(ring) }?.inner)
-}
-
 /// Allocates a ring. The memory belongs to the context of vkgdr_memory_alloc(); afterwards any context may be current, on any
 /// thread.
 ///
@@ -77,13 +64,13 @@ unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers: usize, out: *mut vkgdr_ring_t) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
+    let make = || {
         // SAFETY: by this function's contract.
-        let inner = Ring::new(unsafe { gpu(g) }?, messages, answers)?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, Box::into_raw(Box::new(vkgdr_ring { inner }))) }
-    })
+        let inner = Ring::new(&unsafe { handle(g) }?.inner, messages, answers)?;
+        Ok(Box::into_raw(Box::new(vkgdr_ring { inner })))
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, make) }
 }
 
 /// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings that are not bound to their
@@ -96,13 +83,8 @@ pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers:
 /// `ring` must be NULL or a ring that is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
-    boundary::value((), || {
-        if !ring.is_null() {
-            // SAFETY: the ring comes from `vkgdr_ring_create` and is not used again.
-            drop(unsafe { Box::from_raw(ring) });
-        }
-        Ok(())
-    });
+    // SAFETY: from `vkgdr_ring_create`, and not used again.
+    unsafe { boundary::close(ring) };
 }
 
 /// Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring,
@@ -120,7 +102,7 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
 pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUstream) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let ring = unsafe { ring_of(ring) }?;
+        let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         Ok(unsafe { ring.bind_raw_stream(stream.cast()) }?)
     })
@@ -137,7 +119,7 @@ pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUst
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_get_device_ptr(ring: vkgdr_ring_t) -> CUdeviceptr {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { ring_of(ring) }?.device_ptr()))
+    boundary::value(0, || Ok(unsafe { handle(ring) }?.inner.device_ptr()))
 }
 
 /// Pushes a message, and waits for room. The wait keeps the CPU busy.
@@ -156,7 +138,7 @@ pub unsafe extern "C" fn vkgdr_ring_get_device_ptr(ring: vkgdr_ring_t) -> CUdevi
 pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_void, size: usize, timeout: u64) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let ring = unsafe { ring_of(ring) }?;
+        let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         let message = unsafe { bytes(message, size) }?;
         Ok(ring.push(message, duration(timeout))?)
@@ -189,7 +171,7 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
     boundary::status(|| {
         required(pushed)?;
         // SAFETY: by this function's contract.
-        let ring = unsafe { ring_of(ring) }?;
+        let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         let messages = unsafe { elements(messages, count, "messages") }?;
         // SAFETY: by this function's contract.
@@ -235,9 +217,9 @@ pub unsafe extern "C" fn vkgdr_ring_pop(
     boundary::status(|| {
         required(size)?;
         // SAFETY: by this function's contract.
-        let ring = unsafe { ring_of(ring) }?;
+        let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
-        let buffer = unsafe { crate::access::bytes_mut(buffer, capacity) }?;
+        let buffer = unsafe { bytes_mut(buffer, capacity) }?;
         let popped = ring.pop_into(buffer, duration(timeout));
         if let Ok(len) | Err(Error::MessageTooLong { len, .. }) = popped {
             // SAFETY: by this function's contract.
@@ -258,7 +240,7 @@ pub unsafe extern "C" fn vkgdr_ring_pop(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_close(ring: vkgdr_ring_t) -> i32 {
     // SAFETY: by this function's contract.
-    boundary::status(|| Ok(unsafe { ring_of(ring) }?.close()?))
+    unsafe { boundary::with(ring, |ring| Ok(ring.inner.close()?)) }
 }
 
 /// Ends the kernel's waits and its reading at once, and all pushes and pops. What is on its way is lost.
@@ -272,7 +254,7 @@ pub unsafe extern "C" fn vkgdr_ring_close(ring: vkgdr_ring_t) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_abort(ring: vkgdr_ring_t) -> i32 {
     // SAFETY: by this function's contract.
-    boundary::status(|| Ok(unsafe { ring_of(ring) }?.abort()?))
+    unsafe { boundary::with(ring, |ring| Ok(ring.inner.abort()?)) }
 }
 
 /// What has passed through a ring.
@@ -286,10 +268,9 @@ pub unsafe extern "C" fn vkgdr_ring_abort(ring: vkgdr_ring_t) -> i32 {
 /// `ring` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_get_stats(ring: vkgdr_ring_t, out: *mut vkgdr_ring_stats) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let stats = unsafe { ring_of(ring) }?.stats()?;
-        let stats = vkgdr_ring_stats {
+    let stats = |ring: &vkgdr_ring| {
+        let stats = ring.inner.stats()?;
+        Ok(vkgdr_ring_stats {
             pushed: stats.pushed,
             pushed_bytes: stats.pushed_bytes,
             publications: stats.publications,
@@ -299,29 +280,13 @@ pub unsafe extern "C" fn vkgdr_ring_get_stats(ring: vkgdr_ring_t, out: *mut vkgd
             popped_bytes: stats.popped_bytes,
             returns: stats.returns,
             empty: stats.empty,
-        };
-        // SAFETY: by this function's contract.
-        unsafe { put(out, stats) }
-    })
+        })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(ring, out, stats) }
 }
 
 /// A time in nanoseconds, `u64::MAX` being for ever.
 fn duration(nanoseconds: u64) -> Duration {
     if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
-}
-
-/// An array of the caller's, the argument `name`.
-///
-/// # Safety
-///
-/// `pointer` must be null or good for reading `count` elements.
-unsafe fn elements<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Outcome<&'a [T]> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if pointer.is_null() {
-        return Err(Failure::Null(name));
-    }
-    // SAFETY: by this function's contract.
-    Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }

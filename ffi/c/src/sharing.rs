@@ -1,15 +1,14 @@
 //! Memory sent to other processes and received from them.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use vkgdr_rs::{Error, ipc};
 
-use crate::boundary::{self, put, required};
-use crate::failure::Outcome;
-use crate::handle::{gpu, vkgdr_t};
+use crate::boundary::{self, handle};
+use crate::errors::Outcome;
+use crate::handle::vkgdr_t;
 use crate::memory_handle::{owned, vkgdr_memory_t, whole};
 
 /// Flags for vkgdr_memory_receive(), combined by bitwise or.
@@ -69,10 +68,9 @@ pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -
 /// VKGDR_RECEIVE_ANY_USER_BIT the process at the other end must be trusted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: u32, out: *mut vkgdr_memory_t) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
+    let receive = || {
         // SAFETY: by this function's contract.
-        let gpu = unsafe { gpu(g) }?;
+        let gpu = &unsafe { handle(g) }?.inner;
         // SAFETY: by this function's contract.
         let socket = unsafe { borrow(socket) }?;
         let memory = match flags {
@@ -81,9 +79,10 @@ pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: 
             ANY_USER => unsafe { ipc::recv_from_any_user(socket, gpu) },
             _ => Err(Error::UnknownFlags { bits: flags & !ANY_USER }),
         }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, owned(memory)) }
-    })
+        Ok(owned(memory))
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, receive) }
 }
 
 const ANY_USER: u32 = vkgdr_receive_flags::VKGDR_RECEIVE_ANY_USER_BIT as u32;

@@ -6,7 +6,6 @@ use std::ffi::{CStr, c_char};
 use vkgdr_rs::{Error, NoMapping};
 
 /// The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
-#[expect(non_camel_case_types, reason = "C's spelling")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_status {

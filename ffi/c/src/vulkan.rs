@@ -8,10 +8,10 @@ use vkgdr_rs::ash::vk::{self, Handle};
 use vkgdr_rs::vulkan::Handles;
 use vkgdr_rs::{Error, Vkgdr};
 
-use crate::boundary::{self, handle, put, required};
-use crate::failure::Failure;
-use crate::handle::{gpu, into_handle, open_flags, vkgdr_t};
-use crate::memory_handle::{memory, vkgdr_memory_t};
+use crate::boundary::{self, handle};
+use crate::errors::Failure;
+use crate::handle::{into_handle, open_flags, vkgdr, vkgdr_t};
+use crate::memory_handle::{vkgdr_memory, vkgdr_memory_t};
 
 /// A Vulkan device: Vulkan's own handles, whose types are pointers.
 #[derive(Debug, Clone, Copy)]
@@ -59,8 +59,7 @@ pub struct vkgdr_vulkan_memory {
 /// `handles` must be NULL or handles that are live and belong together, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, flags: u32, out: *mut vkgdr_t) -> i32 {
-    boundary::opening(|| {
-        required(out)?;
+    let open = || {
         // SAFETY: by this function's contract.
         let raw = unsafe { handle(handles) }.map_err(|_| Failure::Null("handles"))?;
         let get_proc_addr = raw.get_instance_proc_addr.ok_or(Failure::Null("get_instance_proc_addr"))?;
@@ -87,10 +86,10 @@ pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, fla
         };
         let (flags, _) = open_flags(flags);
         // SAFETY: by this function's contract.
-        let opened = unsafe { Vkgdr::open_on(&handles, flags) }?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, into_handle(opened)) }
-    })
+        Ok(into_handle(unsafe { Vkgdr::open_on(&handles, flags) }?))
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, open) }
 }
 
 /// The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 with VK_KHR_external_memory_fd and lives
@@ -109,24 +108,23 @@ pub unsafe extern "C" fn vkgdr_open_on(handles: *const vkgdr_vulkan_handles, fla
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut vkgdr_vulkan_handles) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let lent = unsafe { gpu(g) }?.vulkan_handles()?;
+    let handles = |gpu: &vkgdr| {
+        let lent = gpu.inner.vulkan_handles()?;
         let get_proc_addr = lent.entry.static_fn().get_instance_proc_addr;
         // SAFETY: a function pointer, which the caller casts back.
         let get_proc_addr =
             unsafe { mem::transmute::<vk::PFN_vkGetInstanceProcAddr, unsafe extern "C" fn()>(get_proc_addr) };
         let pointer = |number: u64| std::ptr::with_exposed_provenance_mut(usize::try_from(number).expect("64 bits"));
-        let handles = vkgdr_vulkan_handles {
+        Ok(vkgdr_vulkan_handles {
             get_instance_proc_addr: Some(get_proc_addr),
             instance: pointer(lent.instance.handle().as_raw()),
             physical_device: pointer(lent.physical_device.as_raw()),
             device: pointer(lent.device.handle().as_raw()),
             queue_family: lent.queue_family,
-        };
-        // SAFETY: by this function's contract.
-        unsafe { put(out, handles) }
-    })
+        })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(g, out, handles) }
 }
 
 /// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
@@ -141,11 +139,8 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
 /// `g` must be NULL or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        unsafe { gpu(g) }?.finish_deferred_frees();
-        Ok(())
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::run(g, |gpu| gpu.inner.finish_deferred_frees()) }
 }
 
 /// The VkDeviceMemory that memory lies in, and where: to bind buffers of the program's own to it, on the device of
@@ -161,11 +156,10 @@ pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
 /// `mem` must be NULL or live, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_vulkan_memory(mem: vkgdr_memory_t, out: *mut vkgdr_vulkan_memory) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        let memory = unsafe { memory(mem) }?;
-        let place = memory.vulkan_memory().ok_or(Error::NoExport { kind: memory.kind() })?;
-        // SAFETY: by this function's contract.
-        unsafe { put(out, vkgdr_vulkan_memory { memory: place.memory.as_raw(), offset: place.offset }) }
-    })
+    let place = |mem: &vkgdr_memory| {
+        let place = mem.memory.vulkan_memory().ok_or(Error::NoExport { kind: mem.memory.kind() })?;
+        Ok(vkgdr_vulkan_memory { memory: place.memory.as_raw(), offset: place.offset })
+    };
+    // SAFETY: by this function's contract.
+    unsafe { boundary::answer(mem, out, place) }
 }

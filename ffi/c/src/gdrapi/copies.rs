@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::boundary::{bytes, bytes_mut, status};
-use super::{errno, gdr_mh_t, handles};
+use super::boundary::{Refusal, bytes, bytes_mut, invalid, status};
+use super::{gdr_mh_t, handles};
 
 /// Copies from private memory to a mapping.
 ///
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
 #[inline(never)]
 unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
-        let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
+        let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
         // As gdrcopy: wherever the pointers point.
         if size == 0 {
             return Ok(());
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
 #[inline(never)]
 unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
-        let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
+        let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
         if size == 0 {
             return Ok(());
         }
@@ -89,7 +89,4 @@ unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: us
     })
 }
 
-#[cold]
-fn not_mapped() -> i32 {
-    errno::invalid("the handle is not that of mapped memory")
-}
+const NOT_MAPPED: Refusal = invalid("the handle is not that of mapped memory");

@@ -3,20 +3,17 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `boundary` | the boundary around every export: panics, null pointers |
+//! | `boundary` | the boundary around every export: failures as error numbers, panics, null pointers |
 //! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
-//! | `errno` | failures as error numbers |
 //!
 //! Memory of this library is found by its address; other CUDA memory is mapped where the driver can
 //! ([`vkgdr_rs::Memory::map_existing`]). No kernel module is needed. `include/gdrapi.h`, which is written by hand, declares the functions.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 mod boundary;
 mod copies;
-mod errno;
 mod handles;
 mod pin;
 
@@ -24,9 +21,8 @@ use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use boundary::{put, status};
+use boundary::{Outcome, Refusal, invalid, put, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
-use errno::Refusal;
 use pin::PAGE;
 
 use crate::boundary::set_errno;
@@ -87,11 +83,11 @@ pub struct gdr_info_v2_t {
 pub extern "C" fn gdr_open() -> gdr_t {
     let mut g = 0;
     let code = status(|| {
-        vkgdr_rs::device_count().map_err(|error| errno::of(&error))?;
-        if !pin::is_possible().map_err(|error| errno::of(&error))? {
+        vkgdr_rs::device_count()?;
+        if !pin::is_possible()? {
             let reason = "no GPU lets the CPU map CUDA's memory, and the program has not opened a GPU by libvkgdr; to pin memory of \
                           one that it opens later, set VKGDR_GDR_OPEN=always";
-            return Err(errno::explained(libc::ENOTSUP, reason));
+            return Err(Refusal::Told(libc::ENOTSUP, reason));
         }
         g = handles::open()?;
         Ok(())
@@ -152,15 +148,15 @@ pub unsafe extern "C" fn gdr_pin_buffer_v2(
 /// # Safety
 ///
 /// As of [`gdr_pin_buffer`].
-unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Result<(), i32> {
+unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Outcome {
     handles::check(number(g))?;
     if handle.is_null() || flags & !FORCE_PCIE != 0 {
-        return Err(errno::invalid("the pointer to the handle is null, or a flag is unknown"));
+        return Err(invalid("the pointer to the handle is null, or a flag is unknown"));
     }
     if addr == 0 {
-        return Err(errno::invalid("address 0 is no memory's"));
+        return Err(invalid("address 0 is no memory's"));
     }
-    let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0).map_err(|error| errno::of(&error))?;
+    let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0)?;
     let h = handles::add(number(g), pin)?;
     // SAFETY: by this function's contract.
     unsafe { put(handle, gdr_mh_t { h }) }
@@ -182,7 +178,7 @@ pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag:
     status(|| {
         // Without the lock, since the driver is asked.
         let pin = handles::with_pinned(number(g), handle.h, |pin, _| Ok(Arc::clone(pin)))?;
-        let freed = pin.is_freed().map_err(|error| errno::of(&error))?;
+        let freed = pin.is_freed()?;
         // SAFETY: by this function's contract.
         unsafe { put(flag, freed.into()) }
     })
@@ -217,7 +213,7 @@ pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr
     })
 }
 
-fn known(g: gdr_t, handle: gdr_mh_t) -> Result<gdr_info_v2_t, i32> {
+fn known(g: gdr_t, handle: gdr_mh_t) -> Outcome<gdr_info_v2_t> {
     handles::with_pinned(number(g), handle.h, |pin, mapping| {
         let mapping = *mapping;
         let v1 = gdr_info_v1_t {
@@ -263,18 +259,15 @@ pub unsafe extern "C" fn gdr_map_v2(
 /// # Safety
 ///
 /// As of [`gdr_map`].
-unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Result<(), i32> {
+unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Outcome {
     let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
         if *mapping != NONE {
-            return Err(Refusal::new(libc::EAGAIN, "the memory is mapped already"));
+            return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
         }
         let own = if pin.cached { CACHING } else { WC };
         if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-            return Err(Refusal::new(
-                libc::EINVAL,
-                "va is null, the size 0 or beyond the pinned pages, or the type not the memory's",
-            ));
+            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
         }
         *mapping = own;
         Ok(pin.map)
@@ -289,7 +282,7 @@ pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: u
     status(|| {
         handles::with_pinned(number(g), handle.h, |pin, mapping| {
             if *mapping == NONE || va.addr() != pin.map || size == 0 {
-                return Err(Refusal::new(libc::EINVAL, "nothing is mapped at va, or the size is 0"));
+                return Err(invalid("nothing is mapped at va, or the size is 0"));
             }
             *mapping = NONE;
             Ok(())
@@ -320,7 +313,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
     status(|| {
         handles::check(number(g))?;
         if major.is_null() || minor.is_null() {
-            return Err(errno::invalid("the pointer to a result is null"));
+            return Err(invalid("the pointer to a result is null"));
         }
         // SAFETY: by this function's contract.
         unsafe { put(major, VERSION.0) }?;
@@ -343,8 +336,8 @@ pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int)
         handles::check(number(g))?;
         let value = match attr {
             1 | 2 => true,
-            3 => pin::supports_existing().map_err(|error| errno::of(&error))?,
-            _ => return Err(errno::invalid("the attribute is unknown")),
+            3 => pin::supports_existing()?,
+            _ => return Err(invalid("the attribute is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(v, value.into()) }
@@ -364,7 +357,7 @@ pub unsafe extern "C" fn gdr_get_mapping_type_string(mapping_type: c_int, text: 
             1 => c"Write Combining",
             2 => c"Caching",
             3 => c"Device",
-            _ => return Err(errno::invalid("the type of mapping is unknown")),
+            _ => return Err(invalid("the type of mapping is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(text, name.as_ptr()) }

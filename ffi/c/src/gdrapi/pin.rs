@@ -12,15 +12,12 @@ use vkgdr_rs::{
     pointer_device,
 };
 
-use super::errno;
+use super::boundary::{Outcome, Refusal, invalid};
+use crate::boundary::lock;
 use crate::handle::was_opened;
-use crate::lock::lock;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
-
-/// The error number of a failed copy.
-type Status = std::result::Result<(), i32>;
 
 /// A pinned range, as whole pages.
 #[derive(Debug)]
@@ -200,8 +197,8 @@ pub(crate) fn supports_existing() -> Result<bool> {
 }
 
 impl Pin {
-    /// Copies to a host address of the mapping; on failure, the error number.
-    pub(crate) fn write(&self, to: usize, source: &[u8]) -> Status {
+    /// Copies to a host address of the mapping.
+    pub(crate) fn write(&self, to: usize, source: &[u8]) -> Outcome {
         // Before the first byte this is more than any length, which the source refuses.
         let offset = to.wrapping_sub(self.host);
         let write = || -> Result<()> {
@@ -211,11 +208,11 @@ impl Pin {
             self.memory.write(offset, source)?;
             if self.coherent { Ok(()) } else { self.memory.flush(offset..offset + source.len()) }
         };
-        write().map_err(|error| self.refusal(to, &error))
+        write().map_err(|error| self.refusal(to, error))
     }
 
-    /// Copies from a host address of the mapping; on failure, the error number.
-    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Status {
+    /// Copies from a host address of the mapping.
+    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Outcome {
         let offset = from.wrapping_sub(self.host);
         let mut read = || -> Result<()> {
             if !self.coherent {
@@ -223,18 +220,16 @@ impl Pin {
             }
             self.memory.read(offset, target)
         };
-        read().map_err(|error| self.refusal(from, &error))
+        read().map_err(|error| self.refusal(from, error))
     }
 
-    /// The error number of a failed copy at a host address.
+    /// The failure of a copy at a host address.
     #[cold]
-    fn refusal(&self, at: usize, error: &Error) -> i32 {
+    fn refusal(&self, at: usize, error: Error) -> Refusal {
         match error {
             // Its offset wrapped around.
-            Error::OutOfRange { .. } if at < self.host => {
-                errno::invalid("the copy begins before the memory's first byte")
-            }
-            error => errno::of(error),
+            Error::OutOfRange { .. } if at < self.host => invalid("the copy begins before the memory's first byte"),
+            error => error.into(),
         }
     }
 

@@ -16,8 +16,10 @@ use crate::EINVAL;
 use crate::api::{call, close, open, unpin};
 use crate::fixture::{NO_HANDLE, PAGE};
 
+type Check = fn(gdr_t) -> Result;
+
 /// Each in a child that has two simulated GPUs whose memory the CPU can map.
-const CHECKS: [(&str, fn(gdr_t) -> Result); 5] = [
+const CHECKS: [(&str, Check); 5] = [
     ("all of a pinned page is copied", pages_are_copied),
     ("pinning retains the context of the memory's GPU alone", the_other_gpu_is_left_alone),
     ("an address that is not of CUDA retains no context", no_gpu_is_retained_for_a_host_address),

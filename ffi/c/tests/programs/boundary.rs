@@ -24,14 +24,20 @@ fn exports(source: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Whether a body is one call of the boundary. rustfmt begins each statement on a line of its own, and indents what is in one.
+/// Whether a body is one call of the boundary, before which only a closure for it may be made.
 fn is_one_call(body: &str) -> bool {
-    let outer = body.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| !line.starts_with([' ', '/']));
-    match outer.collect::<Vec<_>>()[..] {
-        [one] => one.starts_with("boundary::"),
-        [first, last] => first.starts_with("boundary::") && ["})", "});"].contains(&last),
-        _ => false,
-    }
+    let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let makes_closure =
+        text.starts_with("let ") && text.split_once(" = ").is_some_and(|(_, value)| value.starts_with('|'));
+    let text = text.rsplit_once("}; ").filter(|_| makes_closure).map_or(&*text, |(_, call)| call);
+    let text = text.strip_prefix("unsafe { ").unwrap_or(text);
+    let mut depth = 0;
+    let end = text.find(|character| {
+        depth += i32::from(character == '(') - i32::from(character == ')');
+        character == ')' && depth == 0
+    });
+    text.starts_with("boundary::") && end.is_some_and(|end| ["", ";", " }", " };"].contains(&&text[end + 1..]))
 }
 
 #[test]

@@ -8,7 +8,7 @@ use support::amount;
 use super::Result;
 use super::workshop::{
     Build, CLANG, CLANGXX, Compiler, GCC, GXX, Linkage, Workshop, done, finish, fixture, fixtures, has, installed,
-    runs_slow_tests, sources,
+    sources,
 };
 
 /// C99 that is C++11 as well.
@@ -97,8 +97,8 @@ fn the_client_has_no_error_and_no_leak_under_address_sanitizer() -> Result {
 
 #[test]
 fn the_client_has_no_error_and_no_leak_under_valgrind() -> Result {
-    if !runs_slow_tests() {
-        return Ok(());
+    if !support::test_all() {
+        return support::skip("slow (set VKGDR_TEST_ALL=1)");
     }
     let Some(shop) = Workshop::open("valgrind")?.filter(|_| has("valgrind")) else { return Ok(()) };
     for compiler in installed(&[GCC]) {

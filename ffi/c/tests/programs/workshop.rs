@@ -52,14 +52,6 @@ pub(crate) fn installed(compilers: &[Compiler]) -> Vec<Compiler> {
     chosen
 }
 
-/// Whether slow tests run, with `VKGDR_TEST_ALL=1`; prints a skip if not.
-pub(crate) fn runs_slow_tests() -> bool {
-    if !test_all() {
-        eprintln!("skipped: slow (set VKGDR_TEST_ALL=1)");
-    }
-    test_all()
-}
-
 /// The crate's folder; none, with a printed skip, where only the compiled tests exist.
 pub(crate) fn sources() -> Option<&'static Path> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,4 +1,4 @@
-//! Copies, fills, flushes and thresholds in sequences of C library calls.
+//! Copies, fills and flushes in sequences of C library calls.
 
 use vkgdr_c::*;
 
@@ -49,25 +49,6 @@ impl World<'_> {
         if expected == SUCCESS {
             assert!(source == target, "read other bytes than were written");
             item.wrote(offset, &source);
-        }
-    }
-
-    pub(crate) fn use_thresholds(&mut self) {
-        let gpu = self.gpu();
-        let expected = if gpu.is_null() { INVALID_ARGUMENT } else { SUCCESS };
-        // All handles of the GPU have the same.
-        if !self.is_alone {
-            return;
-        }
-        let set = vkgdr_copy_thresholds { read: self.input.number(1 << 20), write: self.input.number(1 << 20) };
-        let mut got = vkgdr_copy_thresholds { read: 0, write: 0 };
-        // SAFETY: null or live, and valid inputs and outputs, in all of these.
-        unsafe {
-            assert_eq!(vkgdr_copy_set_thresholds(gpu, &raw const set), expected);
-            assert_eq!(vkgdr_copy_get_thresholds(gpu, &raw mut got), expected);
-        }
-        if expected == SUCCESS {
-            assert_eq!(got, set);
         }
     }
 

@@ -27,7 +27,7 @@ const LARGEST: usize = 40_000;
 const STREAMS: usize = 3;
 
 /// Runs the sequence that the bytes encode, in the current context, and returns the number of its steps. `is_alone`: no other
-/// thread uses the driver, so that calls may be made to fail, and at the end no allocation is left.
+/// thread uses the driver, so that at the end no allocation is left.
 pub(crate) fn run(bytes: &[u8], is_alone: bool) -> usize {
     let streams = [(); STREAMS].map(|()| Stream::create());
     // Whatever the bytes open and close, with the current context.
@@ -76,8 +76,7 @@ impl World<'_> {
             7..10 => self.allocate_from_pool(),
             10 => self.use_pool(),
             11 => self.region(),
-            12..15 => self.free(),
-            15 => self.free_while_calls_fail(),
+            12..16 => self.free(),
             16..19 => self.write(),
             19 | 20 => self.read(),
             21 => self.fill(),
@@ -86,8 +85,7 @@ impl World<'_> {
             24 => self.ask_gpu(),
             25 => self.copy(),
             26..29 => self.copy_on_stream(),
-            29 => self.delay(),
-            _ => self.use_thresholds(),
+            _ => self.delay(),
         }
     }
 
@@ -148,16 +146,6 @@ impl World<'_> {
         self.items[to].wrote(0, &new);
         self.items[to].stream = Some(stream);
         self.items[from].stream = Some(stream);
-    }
-
-    /// The driver refuses a call that the free makes: the memory is freed later.
-    fn free_while_calls_fail(&mut self) {
-        const FUNCTIONS: [&str; 4] = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuCtxSynchronize"];
-        let (Some(sim), Some(index)) = (support::simcuda().filter(|_| self.is_alone), self.choose()) else { return };
-        sim.fail(FUNCTIONS[self.input.below(4)], 1, support::codes::OUT_OF_MEMORY);
-        // SAFETY: live, and not used again.
-        unsafe { vkgdr_memory_free(self.items.swap_remove(index).handle) };
-        sim.clear_faults();
     }
 
     fn gpu(&mut self) -> vkgdr_t {
