@@ -1,15 +1,16 @@
 //! The boundary around gdrcopy's functions: failures become error numbers, which are all that its interface returns, and the log
-//! lines that explain them; a panic does, too. Pointers of the caller's are read and written.
-#![expect(unsafe_code, reason = "turns C pointers into references")]
+//! lines that explain them; a panic does, too.
+#![forbid(unsafe_code)]
 
 use std::env;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use vkgdr_rs::{Error, NoMapping};
 
-use crate::{access, boundary};
+use crate::boundary;
+use crate::errors::Failure;
 
 /// Values of `CUresult`.
 const INVALID_VALUE: i32 = 1;
@@ -24,6 +25,8 @@ pub(crate) enum Refusal {
     Told(i32, &'static str),
     /// An error of the crate.
     Library(Error),
+    /// A pointer of the caller's that is null, or more bytes than an object can have.
+    Pointer(Failure),
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
@@ -31,6 +34,12 @@ pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         Self::Library(error)
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Self::Pointer(failure)
     }
 }
 
@@ -55,6 +64,7 @@ fn explained(refusal: Refusal) -> c_int {
     let (number, reason) = match refusal {
         Refusal::Told(number, reason) => (number, reason.to_owned()),
         Refusal::Library(error) => (number(&error), error.to_string()),
+        Refusal::Pointer(failure) => (libc::EINVAL, failure.to_string()),
     };
     if is_logging() {
         // Not `eprintln`, which panics where standard error is a closed pipe.
@@ -94,35 +104,3 @@ fn number(error: &Error) -> i32 {
         _ => libc::EINVAL,
     }
 }
-
-/// Writes a result.
-///
-/// # Safety
-///
-/// `pointer` must be null or good for writing.
-pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
-    // SAFETY: by this function's contract.
-    unsafe { boundary::put(pointer, value) }.map_err(|_| invalid("the pointer to a result is null"))
-}
-
-/// The caller's bytes, to read. `EINVAL` if there are none, or more than an object can have.
-///
-/// # Safety
-///
-/// `pointer` must be null or good for reading `len` bytes.
-pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Outcome<&'a [u8]> {
-    // SAFETY: by this function's contract.
-    unsafe { access::bytes(pointer, len) }.map_err(|_| NO_BYTES)
-}
-
-/// The caller's bytes, to write. The errors of [`bytes`].
-///
-/// # Safety
-///
-/// `pointer` must be null or good for writing `len` bytes.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
-    // SAFETY: by this function's contract.
-    unsafe { access::bytes_mut(pointer, len) }.map_err(|_| NO_BYTES)
-}
-
-const NO_BYTES: Refusal = invalid("the pointer to the bytes is null, or they are more than an object can have");

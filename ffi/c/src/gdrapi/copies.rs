@@ -3,8 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::boundary::{Refusal, bytes, bytes_mut, invalid, status};
+use super::boundary::{Refusal, invalid, status};
 use super::{gdr_mh_t, handles};
+use crate::access::{bytes, bytes_mut};
 
 /// Copies from private memory to a mapping.
 ///

@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `boundary` | the boundary around every export: failures as error numbers, panics, null pointers |
+//! | `boundary` | the boundary around every export: failures as error numbers, panics |
 //! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
@@ -21,11 +21,11 @@ use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use boundary::{Outcome, Refusal, invalid, put, status};
+use boundary::{Outcome, Refusal, invalid, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
 use pin::PAGE;
 
-use crate::boundary::set_errno;
+use crate::boundary::{put, set_errno};
 
 /// The version of gdrcopy whose interface this is.
 const VERSION: (c_int, c_int) = (2, 6);
@@ -159,7 +159,7 @@ unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *
     let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0)?;
     let h = handles::add(number(g), pin)?;
     // SAFETY: by this function's contract.
-    unsafe { put(handle, gdr_mh_t { h }) }
+    Ok(unsafe { put(handle, gdr_mh_t { h }) }?)
 }
 
 /// Unpins memory, and ends its mapping if there is one.
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag:
         let pin = handles::with_pinned(number(g), handle.h, |pin, _| Ok(Arc::clone(pin)))?;
         let freed = pin.is_freed()?;
         // SAFETY: by this function's contract.
-        unsafe { put(flag, freed.into()) }
+        Ok(unsafe { put(flag, freed.into()) }?)
     })
 }
 
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut 
     status(|| {
         let known = known(g, handle)?;
         // SAFETY: by this function's contract.
-        unsafe { put(info, known) }
+        Ok(unsafe { put(info, known) }?)
     })
 }
 
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr
     status(|| {
         let known = known(g, handle)?;
         // SAFETY: by this function's contract.
-        unsafe { put(info, known.v1) }
+        Ok(unsafe { put(info, known.v1) }?)
     })
 }
 
@@ -273,7 +273,7 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
         Ok(pin.map)
     })?;
     // SAFETY: by this function's contract.
-    unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }
+    Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }?)
 }
 
 /// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed.
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
         // SAFETY: by this function's contract.
         unsafe { put(major, VERSION.0) }?;
         // SAFETY: by this function's contract.
-        unsafe { put(minor, VERSION.1) }
+        Ok(unsafe { put(minor, VERSION.1) }?)
     })
 }
 
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int)
             _ => return Err(invalid("the attribute is unknown")),
         };
         // SAFETY: by this function's contract.
-        unsafe { put(v, value.into()) }
+        Ok(unsafe { put(v, value.into()) }?)
     })
 }
 
@@ -360,6 +360,6 @@ pub unsafe extern "C" fn gdr_get_mapping_type_string(mapping_type: c_int, text: 
             _ => return Err(invalid("the type of mapping is unknown")),
         };
         // SAFETY: by this function's contract.
-        unsafe { put(text, name.as_ptr()) }
+        Ok(unsafe { put(text, name.as_ptr()) }?)
     })
 }
