@@ -85,26 +85,6 @@ def test_an_empty_buffer_can_be_freed(gpu, kind, live):
     assert live() == 0
 
 
-def test_a_buffer_that_was_never_made_raises_too():
-    class Careless(Buffer):
-        def __init__(self):
-            pass
-
-    buffer = Careless()
-    assert buffer.freed
-    buffer.free()
-    for use in (
-        len,
-        bytes,
-        Buffer.capacity,
-        Buffer.copy,
-        lambda buffer: buffer.resize(1),
-        lambda buffer: buffer.reserve(1),
-    ):
-        with pytest.raises(vkgdr.FreedError):
-            use(buffer)
-
-
 def test_the_arguments_of_rmm_are_keywords(gpu):
     with pytest.raises(TypeError, match="positional"):
         Buffer(gpu, 0, 10)

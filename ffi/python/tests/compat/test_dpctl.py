@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import Foreign, Stream
-from vkgdr.compat.dpctl import MemoryDevice, MemoryHost, MemoryShared, as_memory
+from vkgdr.compat.dpctl import MemoryDevice, MemoryHost, MemoryShared
 
 CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
 VISIBLE = [MemoryShared, MemoryHost]
@@ -183,20 +183,3 @@ def test_a_pickle_of_an_unknown_kind_is_refused(gpu, kind):
     assert arguments == (arguments[0], "shared")
     with pytest.raises(ValueError, match=repr(kind)):
         rebuild(arguments[0], kind)
-
-
-# ---- lifetime -------------------------------------------------------------------------------------------------------
-
-
-@every_class
-def test_memory_that_was_never_allocated_raises_too(cls):
-    class Careless(cls):
-        def __init__(self):
-            pass
-
-    memory = Careless()
-    assert memory.freed
-    memory.free()
-    for use in (len, bytes, lambda memory: memory._pointer, lambda memory: memory.get_usm_type(), cls, as_memory):
-        with pytest.raises(vkgdr.FreedError):
-            use(memory)

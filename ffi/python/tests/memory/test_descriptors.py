@@ -1,9 +1,12 @@
 """``Memory.export_fd`` and ``Memory.import_fd``: the descriptors by which ``vkgdr.ipc`` shares memory."""
 
 import os
+from functools import partial
 
 import pytest
+import simulator
 import vkgdr
+from everything import refused
 from neighbours import every_kind
 
 
@@ -12,6 +15,7 @@ def test_a_descriptor_is_the_same_memory(gpu, kind):
     memory = vkgdr.Memory(gpu, 5000, kind=kind)
     memory.copy_from_host(b"hello")
     descriptor = memory.export_fd()
+    assert not os.get_inheritable(descriptor)
     again = vkgdr.Memory.import_fd(gpu, descriptor, 5000, kind=kind)
     os.close(descriptor)
     assert type(again) is vkgdr.Memory
@@ -26,22 +30,20 @@ def test_a_descriptor_is_the_same_memory(gpu, kind):
     assert again.tobytes()[-5:] == b"world"
 
 
-def test_exported_descriptors_do_not_reach_programs_that_are_started(gpu):
+def test_what_cannot_be_is_not_imported(gpu, simulated):
     memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    assert not os.get_inheritable(descriptor)
-    os.close(descriptor)
-
-
-def test_a_size_and_a_kind_that_cannot_be_are_refused(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    with pytest.raises(ValueError, match="0 bytes"):
-        vkgdr.Memory.import_fd(gpu, descriptor, 0)
-    with pytest.raises(OverflowError, match="-1"):
-        vkgdr.Memory.import_fd(gpu, descriptor, -1)
-    with pytest.raises(ValueError, match="gpu"):
-        vkgdr.Memory.import_fd(gpu, descriptor, 5, kind="gpu")
+    descriptor, before = memory.export_fd(), simulator.ledger()
+    for arguments, error, text in (
+        ((descriptor, 0), ValueError, "0 bytes"),
+        ((descriptor, -1), OverflowError, "-1"),
+        ((descriptor, 5, "gpu"), ValueError, "gpu"),
+        *(((number, 5), (vkgdr.VkgdrError, ValueError), str(number)) for number in (-1, -100, 10**6, 2**31 - 1)),
+        *(((number, 5), TypeError, "") for number in ("x", None, 1.5)),
+        ((2**31, 5), OverflowError, ""),
+    ):
+        kind = {"kind": arguments[2]} if len(arguments) > 2 else {}
+        refused(partial(vkgdr.Memory.import_fd, gpu, *arguments[:2], **kind), error, text, arguments)
+    assert simulator.ledger() == before
     os.close(descriptor)
 
 

@@ -1,5 +1,6 @@
 """`free()` while views exist."""
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import in_threads
 
 
 @pytest.fixture
@@ -62,9 +64,12 @@ class TestViews:
         assert memory.pending_views == 0
         assert simulator.pages() == before - 1
 
-    def test_a_forced_free_takes_the_pages_at_once(self, memory, view, simulated):
+    @pytest.mark.parametrize("freed", [False, True])
+    def test_a_forced_free_takes_the_pages_at_once(self, memory, view, freed, simulated):
         before = simulator.pages()
         kept = view(memory)
+        if freed:
+            memory.free()
         memory.free(force=True)
         assert simulator.pages() == before - 1
         assert memory.freed
@@ -73,22 +78,6 @@ class TestViews:
         del kept
         gc.collect()
         assert simulator.pages() == before - 1
-
-    def test_a_forced_free_after_a_free_takes_what_the_view_kept(self, memory, view, simulated):
-        before = simulator.pages()
-        kept = view(memory)
-        memory.free()
-        memory.free(force=True)
-        assert simulator.pages() == before - 1
-        del kept
-
-
-def test_hasattr_of_freed_memory_raises_what_happened(memory):
-    memory.free()
-    with pytest.raises(ValueError, match="freed"):
-        hasattr(memory, "__cuda_array_interface__")
-    with pytest.raises(ValueError, match="freed"):
-        hasattr(memory, "__array_interface__")
 
 
 def test_a_region_outlives_the_memory_that_is_freed(memory, cuda):
@@ -130,13 +119,8 @@ def test_a_map_can_be_ended_after_the_memory_was_freed(memory):
     assert memory.map_count == 0
 
 
-def test_with_frees_at_the_end(memory):
-    with memory as same:
-        assert same is memory
-    assert memory.freed
-
-
-def test_with_frees_after_an_exception_and_lets_it_pass(memory):
+def test_with_frees_at_the_end_and_lets_an_exception_pass(memory):
+    assert memory.__enter__() is memory
     with pytest.raises(KeyError), memory:
         raise KeyError
     assert memory.freed
@@ -161,25 +145,20 @@ def test_many_threads_free_the_same_memory(primary, force, simulated):
             start.wait()
             memory.free(force=force)
 
-        threads = [threading.Thread(target=free) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[free] * 4)
         assert memory.freed
     assert simulator.pages() == before
 
 
 def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
     before = simulator.pages()
-    errors = []
     for _ in range(30):
         memory = vkgdr.Memory(primary, 4096)
         start = threading.Barrier(4)
 
         def use(memory=memory, start=start):
             start.wait()
-            try:
+            with contextlib.suppress(vkgdr.FreedError):
                 for _ in range(40):
                     memory.flush(1, 3)
                     memory.invalidate()
@@ -190,21 +169,14 @@ def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
                     memory.memset(3)
                     memory.__dlpack__()
                     repr(memory)
-            except vkgdr.FreedError:
-                pass
-            except Exception as error:  # noqa: BLE001 - all that comes is reported
-                errors.append(error)
 
-        threads = [threading.Thread(target=use) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        start.wait()
-        memory.free()
-        for thread in threads:
-            thread.join()
+        def free(memory=memory, start=start):
+            start.wait()
+            memory.free()
+
+        in_threads(use, use, use, free)
         assert memory.pending_views == 0
         assert memory.map_count == 0
-    assert not errors
     assert simulator.pages() == before
 
 

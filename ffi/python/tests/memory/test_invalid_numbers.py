@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from everything import refused
-
-SIZE = 4096
-
-
-@pytest.fixture
-def memory(gpu):
-    return vkgdr.Memory(gpu, SIZE)
-
-
-NO_NUMBERS = ["1", b"1", 1.0, None, [], {}, object(), math.nan, 1j, np.float64(1), np.array([1, 2]), slice(1)]
-NEGATIVE = [-1, -(2**31), -(2**63), -(2**64), -(2**100), np.int64(-1)]
-HUGE = [SIZE + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**100, np.uint64(2**64 - 1)]
+from everything import SIZE, refused
+from neighbours import Number
+from vkgdr.arrays import device_array
 
 TAKES_NUMBERS = {
     "flush offset": lambda m, n: m.flush(n),
@@ -47,34 +37,45 @@ CALLS += [(call, "device") for call in TAKES_NUMBERS if call.split()[0] not in (
 # None means "all" there, and is the default.
 NONE_IS_ALL = {"flush size", "invalidate size", "map size", "memset nbytes"}
 
+NO_NUMBERS = ["1", b"1", 1.0, None, [], {}, object(), math.nan, 1j, np.float64(1), np.array([1, 2]), slice(1)]
+NEGATIVE = [-1, -(2**31), -(2**63), -(2**64), -(2**100), np.int64(-1)]
+HUGE = [SIZE + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**100, np.uint64(2**64 - 1)]
+
 
 @pytest.mark.parametrize(("call", "kind"), CALLS)
-def test_what_is_no_number_is_a_type_error(gpu, call, kind):
+def test_what_is_no_number_or_out_of_range_is_refused(gpu, call, kind):
     memory = vkgdr.Memory(gpu, SIZE, kind=kind)
     for value in NO_NUMBERS:
-        if value is None and call in NONE_IS_ALL:
-            continue
-        # The message must not name the operator that failed: the argument is wrong.
-        refused(partial(TAKES_NUMBERS[call], memory, value), TypeError, "^(?!.*<=)", f"{call} of {value!r}")
-    assert memory.pending_views == 0
-
-
-@pytest.mark.parametrize(("call", "kind"), CALLS)
-def test_a_negative_number_is_refused_with_the_number(gpu, call, kind):
-    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
-    for value in NEGATIVE:
+        if value is not None or call not in NONE_IS_ALL:
+            # The message must not name the operator that failed: the argument is wrong.
+            refused(partial(TAKES_NUMBERS[call], memory, value), TypeError, "^(?!.*<=)", f"{call} of {value!r}")
+    for value in NEGATIVE + HUGE:
         error = (OverflowError, vkgdr.InvalidArgumentError)
         refused(partial(TAKES_NUMBERS[call], memory, value), error, str(int(value)), f"{call} of {value!r}")
     assert memory.pending_views == 0
 
 
-@pytest.mark.parametrize(("call", "kind"), CALLS)
-def test_a_number_that_is_too_large_is_refused_with_the_number(gpu, call, kind):
-    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
-    for value in HUGE:
-        error = (OverflowError, vkgdr.InvalidArgumentError)
-        refused(partial(TAKES_NUMBERS[call], memory, value), error, str(int(value)), f"{call} of {value!r}")
-    assert memory.pending_views == 0
+@pytest.mark.parametrize("call", TAKES_NUMBERS)
+def test_every_kind_of_integer_is_a_number_and_its_index_may_raise_or_free_the_memory(gpu, call, simulated):
+    class Bad(Number):
+        def __index__(self):
+            if self._value is None:
+                raise KeyError("mine")
+            memory.free(force=True)
+            return self._value
+
+    before = simulator.ledger()
+    memory = vkgdr.Memory(gpu, SIZE)
+    for value in (np.int8(2), np.uint64(2), Number(2), True):
+        TAKES_NUMBERS[call](memory, value)
+    with pytest.raises(KeyError, match="mine"):
+        TAKES_NUMBERS[call](memory, Bad(None))
+    with pytest.raises(vkgdr.FreedError):
+        TAKES_NUMBERS[call](memory, Bad(1))
+    assert simulator.ledger() == before
+
+
+# ---- arithmetic of NumPy's integers, and of subclasses of int -------------------------------------------------------
 
 
 class Zero(int):
@@ -87,7 +88,8 @@ class Zero(int):
 
 
 @pytest.mark.parametrize("number", [np.uint8, np.int32, np.uint64, Zero])
-def test_a_map_checks_shape_and_strides_in_whole_numbers(memory, number):
+def test_a_map_checks_shape_and_strides_in_whole_numbers(gpu, number):
+    memory = vkgdr.Memory(gpu, SIZE)
     # 2 * 200 does not fit into NumPy's uint8, 2 * (1 << 30) not into its int32.
     stride = 200 if number is np.uint8 else 1 << 30
     for shape, strides in ((3, (stride,)), ((2, 3), (1, stride)), ((number(100), number(100)), None)):
@@ -99,60 +101,10 @@ def test_a_map_checks_shape_and_strides_in_whole_numbers(memory, number):
 
 
 @pytest.mark.parametrize("number", [np.uint8, np.int32, Zero])
-def test_the_size_of_a_strided_array_is_a_whole_number(gpu, number):
-    from vkgdr.arrays import device_array
-
+def test_the_sizes_of_strided_arrays_and_of_rows_are_whole_numbers(gpu, number):
     assert device_array((number(3),), "u1", strides=(number(100),), owner=gpu).alloc_size == 201
     assert device_array((number(100), number(100)), "u4", order="F", owner=gpu).strides == (4, 400)
     with pytest.raises(vkgdr.InvalidArgumentError, match="negative extent"):
         device_array((number(3), -3), "u1", strides=(1, 100), owner=gpu)
-
-
-@pytest.mark.parametrize("number", [np.uint16, np.int32, Zero])
-def test_pitched_memory_of_numpy_integers_has_room_for_its_rows(gpu, number):
-    memory, pitch = vkgdr.Memory.pitched(gpu, number(640), number(480), number(4))
-    assert (len(memory), pitch, type(pitch)) == (480 * 2560, 2560, int)
-
-
-@pytest.mark.parametrize("call", TAKES_NUMBERS)
-def test_every_kind_of_integer_is_a_number(memory, call):
-    class Two:
-        def __index__(self):
-            return 2
-
-    for value in (np.int8(2), np.uint64(2), Two(), True):
-        TAKES_NUMBERS[call](memory, value)
-
-
-@pytest.mark.parametrize("call", TAKES_NUMBERS)
-def test_what_index_raises_is_passed_on(memory, call):
-    class Bad:
-        def __index__(self):
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        TAKES_NUMBERS[call](memory, Bad())
-
-
-@pytest.mark.parametrize("call", TAKES_NUMBERS)
-def test_memory_that_is_freed_while_its_number_is_asked_for_is_an_error(gpu, call, simulated):
-    before = simulator.ledger()
-    memory = vkgdr.Memory(gpu, SIZE)
-
-    class Frees:
-        def __index__(self):
-            memory.free(force=True)
-            return 1
-
-    with pytest.raises(vkgdr.FreedError):
-        TAKES_NUMBERS[call](memory, Frees())
-    assert simulator.ledger() == before
-
-
-def test_a_buffer_that_frees_the_memory_is_no_danger(gpu):
-    memory = vkgdr.Memory(gpu, SIZE)
-    view = memoryview(bytearray(SIZE))
-    memory.copy_to_host(view)
-    memory.free()
-    with pytest.raises(vkgdr.FreedError):
-        memory.copy_to_host(view)
+    memory, pitch = vkgdr.Memory.pitched(gpu, number(200), number(100), number(4))
+    assert (len(memory), pitch, type(pitch)) == (100 * 1024, 1024, int)

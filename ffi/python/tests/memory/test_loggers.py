@@ -1,11 +1,12 @@
-"""Loggers that raise, that use memory themselves, and that wait for other threads which do, called by destructors."""
+"""Loggers that raise, and that use memory themselves or wait for a thread which does, called by destructors."""
 
 import logging
-import threading
+from functools import partial
 
 import pytest
 import simulator
 import vkgdr
+from neighbours import in_threads
 
 SIZE = 4096
 LOGGER = logging.getLogger("vkgdr")
@@ -70,12 +71,6 @@ def use(gpu):
     gpu.collect()
 
 
-def in_thread(work):
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
-
 def test_the_error_of_a_drop_is_written_as_an_exception_says_it(simulated, primary, logged):
     lines = logged(lambda: None)
     memory = vkgdr.Memory(primary, SIZE)
@@ -109,44 +104,10 @@ def test_a_logger_that_raises_stops_no_release(primary, failing, logged, by, cap
     assert mine.tobytes() == b"\7" * SIZE
 
 
-def test_a_logger_uses_memory_itself(primary, failing, logged):
-    lines = logged(lambda: use(primary))
+@pytest.mark.parametrize("run", [lambda work: work(), in_threads], ids=["itself", "on a thread that it waits for"])
+def test_a_logger_uses_memory(primary, failing, logged, run):
+    lines = logged(lambda: run(partial(use, primary)))
     memory = failing()
     del memory
     assert len(lines) == 1
     use(primary)
-
-
-def test_a_logger_waits_for_a_thread_that_uses_memory(primary, failing, logged):
-    lines = logged(lambda: in_thread(lambda: use(primary)))
-    memory = failing()
-    del memory
-    assert len(lines) == 1
-
-
-def test_a_logger_takes_a_lock_under_which_others_allocate_and_free(primary, failing, logged):
-    lock, stop = threading.Lock(), threading.Event()
-    rounds = []
-
-    def locked():
-        while not stop.is_set():
-            with lock:
-                use(primary)
-            rounds.append(1)
-
-    def take():
-        with lock:
-            pass
-
-    lines = logged(take)
-    threads = [threading.Thread(target=locked) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        memory = failing()
-        del memory
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert len(lines) == 20
-    assert rounds

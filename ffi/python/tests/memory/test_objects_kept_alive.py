@@ -1,42 +1,27 @@
 """The objects that memory keeps alive, such as its stream: until its last user is dropped, and not longer."""
 
+import contextlib
 import gc
 import sys
-import threading
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
 from capsules import Taken
-from neighbours import BorrowedBytes
-from vkgdr.arrays import as_cuda_array
+from neighbours import OwnStream, in_threads, wait_at
 from vkgdr.compat import pyopencl as ops
-
-
-class Stream:
-    """A stream that is destroyed with its object and must not be used afterwards."""
-
-    def __init__(self, cuda):
-        self._cuda = cuda
-        self.handle = cuda.create_stream()
-
-    def __cuda_stream__(self):
-        return 0, self.handle
-
-    def __del__(self):
-        self._cuda.synchronize_stream(self.handle)
-        self._cuda.destroy_stream(self.handle)
 
 
 @pytest.fixture
 def stream(cuda, context):
-    return Stream(cuda)
+    return OwnStream(cuda)
 
 
 def test_a_freed_memory_keeps_its_stream_until_the_last_view_goes(cuda, gpu):
-    stream = Stream(cuda)
+    stream = OwnStream(cuda)
     seen = weakref.ref(stream)
     memory = vkgdr.Memory(gpu, 64, stream=stream)
     array = np.asarray(memory)
@@ -54,7 +39,7 @@ def test_memory_keeps_the_stream_that_it_is_bound_to_and_no_other(cuda, gpu):
     memory = vkgdr.Memory(gpu, 64)
     seen = []
     for _ in range(3):
-        stream = Stream(cuda)
+        stream = OwnStream(cuda)
         seen.append(weakref.ref(stream))
         memory.bind_to_stream(stream)
         del stream
@@ -65,10 +50,11 @@ def test_memory_keeps_the_stream_that_it_is_bound_to_and_no_other(cuda, gpu):
     assert seen[-1]() is None
 
 
-def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu):
-    memory = vkgdr.Memory(gpu, 64)
+@pytest.mark.parametrize("whose", ["ours", "another library's"])
+def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu, foreign, whose):
+    memory = vkgdr.Memory(gpu, 64) if whose == "ours" else vkgdr.arrays.as_cuda_array(foreign).memory
     other = cuda.create_context()
-    stream = Stream(cuda)
+    stream = OwnStream(cuda)
     seen = weakref.ref(stream)
     cuda.pop()
     with pytest.raises(vkgdr.InvalidArgumentError):
@@ -79,35 +65,18 @@ def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu):
     other.destroy()
 
 
-def test_other_libraries_memory_does_not_keep_a_stream_that_it_cannot_be_bound_to(cuda, gpu):
-    pointer = cuda.allocate(64)
-    foreign = as_cuda_array(BorrowedBytes(pointer, 64)).memory
-    stream = Stream(cuda)
-    seen = weakref.ref(stream)
-    with pytest.raises(vkgdr.InvalidArgumentError):
-        foreign.bind_to_stream(stream)
+def test_a_resized_buffer_in_a_cycle_with_its_stream_is_collected(gpu, live):
+    streams = simulator.live().get("stream")
+    stream = vkgdr.stream.stream()
+    stream.owner = vkgdr.compat.rmm.Buffer(gpu, size=64, stream=stream)
+    stream.owner.resize(32)
     del stream
     gc.collect()
-    assert seen() is None
-    del foreign
-    cuda.free(pointer)
-
-
-def test_a_resized_buffer_in_a_cycle_with_its_stream_is_collected(gpu, live):
-    import vkgdr.stream
-
-    before, streams = live(), simulator.live().get("stream")
-    stream = vkgdr.stream.stream()
-    buffer = vkgdr.compat.rmm.Buffer(gpu, size=64, stream=stream)
-    stream.owner = buffer
-    buffer.resize(32)
-    del stream, buffer
-    gc.collect()
-    assert (live(), simulator.live().get("stream")) == (before, streams)
+    assert (live(), simulator.live().get("stream")) == (0, streams)
 
 
 def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
-    stream = Stream(cuda)
+    stream = OwnStream(cuda)
     seen = weakref.ref(stream)
     memory = vkgdr.Memory(gpu, 64, stream=stream)
     tensor = Taken(memory.__dlpack__(stream=-1))
@@ -123,29 +92,21 @@ def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
 
 
 def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cuda, gpu, context):
-    other = cuda.create_stream()
-    failures = []
-
     def copy(memory):
-        try:
-            with context.pushed():
-                memory.copy_to_host(bytearray(4096), stream=other)
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
+        # The call raises because the memory was freed first, or it succeeds; it never uses a destroyed stream.
+        with context.pushed(), contextlib.suppress(vkgdr.FreedError):
+            memory.copy_to_host(bytearray(4096), stream=other)
 
-    # The free may come first, and a real driver may let it wait for the held stream, until the gate's patience ends.
-    for _ in range(100 if simulator.available() else 2):
-        memory = vkgdr.Memory(gpu, 4096, kind="device", stream=Stream(cuda))
-        with cuda.hold(other) as gate:
-            thread = threading.Thread(target=copy, args=[memory])
-            thread.start()
-            memory.free()
-            gate.open()
-        thread.join()
-    cuda.synchronize_stream(other)
-    cuda.destroy_stream(other)
-    # The call raises because the memory was freed first, or it succeeds; it never uses a destroyed stream.
-    assert [error for error in failures if not isinstance(error, vkgdr.FreedError)] == []
+    def free(memory, gate):
+        memory.free()
+        gate.open()
+
+    with cuda.stream() as other:
+        # The free may come first, and a real driver may let it wait for the held stream until the gate gives up.
+        for _ in range(100 if simulator.available() else 2):
+            memory = vkgdr.Memory(gpu, 4096, kind="device", stream=OwnStream(cuda))
+            with cuda.hold(other) as gate:
+                in_threads(partial(copy, memory), partial(free, memory, gate))
     gpu.collect()
 
 
@@ -196,7 +157,7 @@ def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated)
 @pytest.mark.parametrize("use", ["a copy", "record_stream"])
 def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, stream, caplog, use):
     memory = vkgdr.Memory(gpu, 4096, kind="device", stream=stream)
-    other = Stream(cuda)
+    other = OwnStream(cuda)
     seen = weakref.ref(other)
     for _ in range(2):
         if use == "a copy":
@@ -206,8 +167,9 @@ def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, s
     del other
     gc.collect()
     assert seen() is not None
-    assert memory._view.drop_policy == "stream"
-    memory.free()
+    with cuda.stream() as third, cuda.hold(third):
+        # Waits for the two streams that it knows, not for the context.
+        memory.free()
     gc.collect()
     assert seen() is None
     cuda.synchronize()
@@ -230,10 +192,7 @@ def test_a_stream_that_only_a_number_names_may_end_before_the_memory_that_it_use
 
 
 def test_work_on_another_stream_is_noted(cuda, gpu):
-    with cuda.stream() as stream:
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
         memory = vkgdr.Memory(gpu, 4096, kind="device", stream=1)
-        with cuda.hold(stream) as gate:
-            ops.fill(memory, b"\x07", stream=stream)
-            assert memory._view.drop_policy == "context"
-            gate.open()
-        memory.free()
+        ops.fill(memory, b"\x07", stream=stream)
+        wait_at(gate, memory.free, cuda.current())

@@ -11,7 +11,7 @@ import pytest
 import simulator
 import vkgdr
 import vkgdr.ipc
-from neighbours import descriptors, every_kind, every_visible_kind, first_of_path
+from neighbours import descriptors, every_kind, every_visible_kind
 
 # In the other process `peer` is the socket and `gpu` the handle.
 PRELUDE = """
@@ -128,40 +128,6 @@ def test_memory_of_another_process_comes_here(gpu, other, kind, live):
     assert memory.tobytes() == b"hello world"
     memory.memset(0)
     assert live() == 1
-
-
-def test_memory_in_the_memory_of_a_process_spawned_by_multiprocessing(gpu, tmp_path, run_python):
-    code = f"""
-        import sys
-        sys.path.insert(0, {str(tmp_path)!r})
-        import multiprocessing, socket, vkgdr, vkgdr.ipc, child
-        if __name__ == "__main__":
-            gpu = vkgdr.Vkgdr.open_primary_context(0)
-            ours, theirs = socket.socketpair()
-            spawn = multiprocessing.get_context("spawn")
-            process = spawn.Process(target=child.work, args=(theirs,))
-            process.start()
-            theirs.close()
-            memory = vkgdr.Memory(gpu, 5)
-            vkgdr.ipc.send(ours, memory)
-            assert ours.recv(1) == b"!"
-            memory.invalidate()
-            process.join()
-            ours.close()
-            print(memory.tobytes(), process.exitcode)
-    """
-    (tmp_path / "child.py").write_text(
-        textwrap.dedent("""
-        import vkgdr, vkgdr.ipc
-
-        def work(peer):
-            with peer:
-                memory = vkgdr.ipc.recv(peer, vkgdr.Vkgdr.open_primary_context(0))
-                memory.copy_from_host(b"hello")
-                peer.sendall(b"!")
-    """)
-    )
-    assert run_python(code, PYTHONPATH=first_of_path(tmp_path)).stdout == "b'hello' 0\n"
 
 
 def test_no_descriptor_is_left_open(gpu, pair):

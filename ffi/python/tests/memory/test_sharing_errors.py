@@ -1,9 +1,12 @@
-"""What `vkgdr.ipc` refuses, and waits that end: sockets, timeouts, signals, errors of the drivers."""
+"""What `vkgdr.ipc` refuses, and waits that end: sockets, timeouts, signals, messages and their senders."""
 
 import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 import vkgdr
 import vkgdr.ipc
-from neighbours import descriptors
+from neighbours import descriptors, in_threads
 
 
 @pytest.mark.parametrize(
@@ -42,10 +45,10 @@ def test_whole_memory_that_a_capsule_showed_is_shared(gpu, pair):
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("what", [None, b"abc", 5, np.zeros(3)])
-def test_what_is_no_memory_is_not_sent(gpu, pair, what):
-    with pytest.raises(TypeError, match=f"{type(what).__name__} cannot be sent"):
-        vkgdr.ipc.send(pair[0], what)
+def test_what_is_no_memory_of_ours_is_not_sent(gpu, pair, foreign):
+    for what in (None, b"abc", 5, np.zeros(3), vkgdr.compat.dpctl.as_memory(foreign)):
+        with pytest.raises(TypeError, match=f"{type(what).__name__} cannot be sent"):
+            vkgdr.ipc.send(pair[0], what)
 
 
 def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
@@ -62,15 +65,6 @@ def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
     assert descriptors() == before - 2
 
 
-def test_a_socket_that_another_thread_closes_after_it_was_checked_is_a_closed_one(gpu, pair, monkeypatch):
-    memory = vkgdr.Memory(gpu, 5)
-    monkeypatch.setattr(vkgdr.ipc, "_check", lambda connection: connection.close())
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        vkgdr.ipc.send(pair[0], memory)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        vkgdr.ipc.recv(pair[1], gpu)
-
-
 def test_memory_is_not_sent_to_the_peer_of_a_socket_that_gets_the_number_of_one_that_is_closed(gpu, context):
     memory = vkgdr.Memory(gpu, 4096)
     strangers = 0
@@ -84,14 +78,14 @@ def test_memory_is_not_sent_to_the_peer_of_a_socket_that_gets_the_number_of_one_
             with context.pushed(), contextlib.suppress(OSError):
                 vkgdr.ipc.send(ours, memory)
 
-        thread = threading.Thread(target=send)
-        thread.start()
-        start.wait()
-        # The other thread lets the interpreter go in the call: from then on its socket's number is used again.
-        time.sleep(1e-5)
-        ours.close()
-        one, two = socket.socketpair()
-        thread.join()
+        def close(ours=ours, start=start):
+            start.wait()
+            # The other thread lets the interpreter go in the call: from then on its socket's number is used again.
+            time.sleep(1e-5)
+            ours.close()
+            return socket.socketpair()
+
+        one, two = in_threads(close, send)[0]
         two.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             strangers += len(two.recv(1))
@@ -100,29 +94,18 @@ def test_memory_is_not_sent_to_the_peer_of_a_socket_that_gets_the_number_of_one_
     assert strangers == 0
 
 
-def test_a_socket_that_carries_no_descriptors_is_refused(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
-    ):
-        two.bind(("127.0.0.1", 0))
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_a_socket_that_carries_no_descriptors_or_no_stream_is_refused(gpu, family):
+    memory, text = vkgdr.Memory(gpu, 5), "AF_INET" if family == socket.AF_INET else "SOCK_DGRAM"
+    with socket.socket(family, socket.SOCK_DGRAM) as one, socket.socket(family, socket.SOCK_DGRAM) as two:
+        two.bind(("127.0.0.1", 0) if family == socket.AF_INET else "")
         one.connect(two.getsockname())
         before = descriptors()
-        with pytest.raises(OSError, match="AF_INET"):
+        with pytest.raises(OSError, match=text):
             vkgdr.ipc.send(one, memory)
-        with pytest.raises(OSError, match="AF_INET"):
+        with pytest.raises(OSError, match=text):
             vkgdr.ipc.recv(one, gpu)
         assert descriptors() == before
-
-
-def test_a_datagram_socket_is_refused(gpu):
-    one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with one, two:
-        with pytest.raises(OSError, match="SOCK_DGRAM"):
-            vkgdr.ipc.send(one, vkgdr.Memory(gpu, 5))
-        with pytest.raises(OSError, match="SOCK_DGRAM"):
-            vkgdr.ipc.recv(two, gpu)
 
 
 def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
@@ -131,28 +114,20 @@ def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
         vkgdr.ipc.recv(pair[0], gpu)
 
 
-def send_without_end(connection, memory):
-    while True:
-        vkgdr.ipc.send(connection, memory)
+@pytest.mark.parametrize(("timeout", "error"), [(0, BlockingIOError), (0.01, TimeoutError)])
+def test_a_timeout_of_the_socket_counts_as_for_its_own_methods(gpu, pair, timeout, error):
+    def send_without_end(memory):
+        while True:
+            vkgdr.ipc.send(pair[0], memory)
 
-
-def test_a_socket_that_does_not_block_raises_as_its_own_methods_do(gpu, pair):
-    pair[0].setblocking(False)
-    with pytest.raises(BlockingIOError):
+    pair[0].settimeout(timeout)
+    with pytest.raises(error):
         vkgdr.ipc.recv(pair[0], gpu)
-    with pytest.raises(BlockingIOError):
-        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
+    with pytest.raises(error):
+        send_without_end(vkgdr.Memory(gpu, 5))
 
 
-def test_a_timeout_of_the_socket_counts(gpu, pair):
-    pair[0].settimeout(0.01)
-    with pytest.raises(TimeoutError):
-        vkgdr.ipc.recv(pair[0], gpu)
-    with pytest.raises(TimeoutError):
-        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
-
-
-def test_a_signal_is_handled_while_nothing_has_come(gpu, pair, memory_5):
+def test_a_signal_is_handled_while_nothing_has_come(gpu, pair):
     """As in Python's own sockets: the handler may raise, or the wait goes on."""
     handled = []
 
@@ -170,13 +145,9 @@ def test_a_signal_is_handled_while_nothing_has_come(gpu, pair, memory_5):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    vkgdr.ipc.send(pair[1], memory_5)
+    memory = vkgdr.Memory(gpu, 5)
+    vkgdr.ipc.send(pair[1], memory)
     assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
-
-
-@pytest.fixture
-def memory_5(gpu):
-    return vkgdr.Memory(gpu, 5)
 
 
 def test_a_seqpacket_socket_carries_memory_too(gpu):
@@ -187,16 +158,6 @@ def test_a_seqpacket_socket_carries_memory_too(gpu):
         vkgdr.ipc.send(ours, memory)
         received = vkgdr.ipc.recv(theirs, gpu)
     assert received.tobytes() == b"hello"
-
-
-def test_memory_of_another_library_is_not_exported(cuda, gpu, pair):
-    pointer = cuda.allocate(5)
-    interface = {"shape": (5,), "typestr": "|u1", "data": (pointer, False), "version": 3}
-    foreign = vkgdr.compat.dpctl.as_memory(type("Foreign", (), {"__cuda_array_interface__": interface})())
-    with pytest.raises(TypeError, match="MemoryDevice cannot be sent"):
-        vkgdr.ipc.send(pair[0], foreign)
-    foreign.free()
-    cuda.free(pointer)
 
 
 def test_one_of_several_receivers_gets_a_message_and_the_others_can_be_interrupted(run_python):
@@ -239,3 +200,70 @@ def test_one_of_several_receivers_gets_a_message_and_the_others_can_be_interrupt
             assert len(got) == 1
     """
     run_python(code)
+
+
+# ---- messages that are refused before a driver sees them, and their senders
+
+
+@pytest.fixture
+def genuine(gpu):
+    """Memory, its message as `send` sends it, and its descriptor."""
+    memory = vkgdr.Memory(gpu, 5)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        vkgdr.ipc.send(ours, memory)
+        message, [descriptor], _, _ = socket.recv_fds(theirs, 1000, 1)
+    assert len(message) == 88
+    yield memory, message, descriptor
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("message", [b"x", b"garbage" * 5, b"VKGDR\0\0\2" + bytes(80)])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_message_that_is_none_is_refused(gpu, pair, message, count):
+    with open(os.devnull) as null:
+        socket.send_fds(pair[1], [message], [null.fileno()] * count)
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=r"received memory was refused: it does not begin as a message"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("offset", "field", "text"), [(8, b"Z" * 16, "memory of the GPU 5a5a5a5a-"), (40, bytes(8), "0 bytes of mapped")]
+)
+def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, genuine, live, offset, field, text):
+    message = bytearray(genuine[1])
+    message[offset : offset + len(field)] = field
+    socket.send_fds(pair[1], [message], [genuine[2]])
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=text):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+    assert live() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user")
+def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine):
+    memory, message, descriptor = genuine
+    memory.copy_from_host(b"hello")
+    address = f"\0vkgdr-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        code = """
+            import os, socket, sys
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(sys.argv[1].replace("@", chr(0)))
+                socket.send_fds(stranger, [bytes.fromhex(sys.argv[2])], [int(sys.argv[3])])
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code), address.replace("\0", "@"), message.hex()]
+        command.append(str(descriptor))
+        subprocess.run(command, pass_fds=[descriptor], check=True, timeout=300)
+        stranger, _ = listener.accept()
+    with stranger:
+        with pytest.raises(vkgdr.VkgdrError, match="belongs to user 65534, not to user 0"):
+            vkgdr.ipc.recv(stranger, gpu)
+        # It is still in the socket.
+        assert vkgdr.ipc.recv(stranger, gpu, any_user=True).tobytes() == b"hello"

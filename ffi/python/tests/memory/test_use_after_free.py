@@ -1,21 +1,13 @@
-"""Every method and attribute of freed memory, closed handles and released mappings."""
+"""Every method and attribute of freed and unfinished memory, closed handles and released mappings."""
 
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 import vkgdr
-import vkgdr.compat.dpctl
-import vkgdr.compat.pyopencl
-from everything import members, refused
-
-SIZE = 4096
-
-
-@pytest.fixture
-def memory(gpu):
-    return vkgdr.Memory(gpu, SIZE)
-
+from everything import SIZE, members, refused
+from vkgdr.compat import dpctl, pyopencl, rmm
 
 # ---- freed memory
 
@@ -69,12 +61,13 @@ def test_every_method_and_attribute_of_freed_memory_raises(anything):
             refused(partial(used, anything, name, is_method, arguments), vkgdr.FreedError, "freed", name)
 
 
-def test_every_protocol_of_freed_memory_raises(anything):
-    gpu = anything.owner
-    anything.free()
-    assert "freed" in repr(anything)
-    assert isinstance(hash(anything), int)
-    assert anything == anything
+def check_protocols(memory, gpu):
+    """Check that every protocol of memory raises, and that it can be shown and compared."""
+    assert "freed" in repr(memory)
+    assert isinstance(hash(memory), int)
+    assert isinstance(sys.getsizeof(memory), int)
+    assert memory == memory
+    assert memory.pending_views == 0
     uses = {
         "len": len,
         "bool": bool,
@@ -92,13 +85,38 @@ def test_every_protocol_of_freed_memory_raises(anything):
         "reduce": lambda m: m.__reduce__(),
         "map": vkgdr.Map,
         "source": lambda m: vkgdr.Memory(gpu, SIZE).copy_from_device(m),
-        "ops source": lambda m: vkgdr.compat.pyopencl.copy(vkgdr.Memory(gpu, SIZE), m),
-        "ops target": lambda m: vkgdr.compat.pyopencl.copy(m, vkgdr.Memory(gpu, SIZE)),
-        "ops fill": lambda m: vkgdr.compat.pyopencl.fill(m, b"x"),
+        "ops source": lambda m: pyopencl.copy(vkgdr.Memory(gpu, SIZE), m),
+        "ops target": lambda m: pyopencl.copy(m, vkgdr.Memory(gpu, SIZE)),
+        "ops fill": lambda m: pyopencl.fill(m, b"x"),
         "host view": vkgdr.host_view,
+        "dpctl": dpctl.as_memory,
+        "device pointer": lambda m: m.device_ptr,
     }
     for name, use in uses.items():
-        refused(partial(use, anything), vkgdr.FreedError, "freed", name)
+        refused(partial(use, memory), vkgdr.FreedError, "freed", name)
+
+
+def test_every_protocol_of_freed_memory_raises(anything):
+    gpu = anything.owner
+    anything.free()
+    check_protocols(anything, gpu)
+
+
+UNFINISHED = [vkgdr.Memory, vkgdr.RawMemory, vkgdr.MemoryObject, rmm.Buffer]
+UNFINISHED += [dpctl.MemoryShared, dpctl.MemoryHost, dpctl.MemoryDevice]
+
+
+@pytest.mark.parametrize("cls", UNFINISHED)
+def test_memory_whose_init_did_not_run_is_freed_memory(gpu, cls):
+    class Careless(cls):
+        def __init__(self):
+            pass
+
+        def __del__(self):
+            self.free()
+
+    check_protocols(Careless(), gpu)
+    assert Careless() != Careless()
 
 
 def test_freed_memory_is_freed_again_in_every_way(anything):
@@ -132,8 +150,18 @@ def test_every_method_and_attribute_of_a_closed_handle_raises(gpu):
         vkgdr.Memory.pitched(gpu, 1, 1, 1)
 
 
-def test_a_released_map_is_released_again_quietly_and_gives_nothing(memory):
-    mapping = memory.map()
+def test_a_handle_or_a_map_without_init_has_a_repr():
+    for unfinished in (vkgdr.Vkgdr.__new__(vkgdr.Vkgdr), vkgdr.Map.__new__(vkgdr.Map)):
+        assert "vkgdr" in repr(unfinished)
+    handle = vkgdr.Vkgdr.__new__(vkgdr.Vkgdr)
+    assert handle.closed
+    handle.close()
+    with pytest.raises(vkgdr.FreedError):
+        vkgdr.Memory(handle, 5)
+
+
+def test_a_released_map_is_released_again_quietly_and_gives_nothing(gpu):
+    mapping = vkgdr.Memory(gpu, SIZE).map()
     mapping.release()
     mapping.release()
     mapping.wait()

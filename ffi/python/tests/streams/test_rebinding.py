@@ -2,27 +2,17 @@
 
 import gc
 import threading
+import time
+from functools import partial
 
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import BorrowedBytes, ByDlpack, Stream
+from neighbours import BorrowedBytes, ByDlpack, OwnStream, in_threads
 from vkgdr import _copies, _vkgdr
 from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
-
-
-class Owner(Stream):
-    """A stream that ends with its object; whether it has is told by `ended`."""
-
-    def __init__(self, cuda, ended):
-        super().__init__(cuda.create_stream())
-        self._destroy, self._ended = cuda.destroy_stream, ended
-
-    def __del__(self):
-        self._ended.append(self._handle)
-        self._destroy(self._handle)
 
 
 @pytest.fixture
@@ -31,7 +21,7 @@ def bound(cuda, gpu):
     ended = []
 
     def bound(kind="mapped"):
-        return vkgdr.Memory(gpu, SIZE, kind=kind, stream=Owner(cuda, ended))
+        return vkgdr.Memory(gpu, SIZE, kind=kind, stream=OwnStream(cuda, ended))
 
     yield bound, ended
     gpu.collect()
@@ -164,32 +154,21 @@ def test_the_number_of_the_bound_stream_keeps_nothing(bound):
 def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, gpu, context):
     allocate, ended = bound
     memory = allocate("device")
-    failures, stop = [], threading.Event()
+    end = time.monotonic() + 0.5
 
     def use(work):
-        try:
-            with context.pushed():
-                while not stop.is_set():
-                    work()
-        except Exception as error:  # noqa: BLE001 - all that comes is reported
-            failures.append(error)
-            stop.set()
+        with context.pushed():
+            while time.monotonic() < end:
+                work()
 
     works = [
         lambda: memory.copy_to_host(bytearray(SIZE)),
         lambda: ops.fill(memory, bytes(range(8))),
         lambda: memory.__dlpack__(stream=1),
-        lambda: memory.bind_to_stream(Owner(cuda, ended)),
+        lambda: memory.bind_to_stream(OwnStream(cuda, ended)),
         memory.unbind_stream,
     ]
-    threads = [threading.Thread(target=use, args=[work]) for work in works]
-    for thread in threads:
-        thread.start()
-    stop.wait(0.5)
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*(partial(use, work) for work in works))
     last = memory.stream
     memory.free()
     assert last is None or last in ended

@@ -5,20 +5,8 @@ import weakref
 
 import pytest
 import vkgdr
-from neighbours import Stream
+from neighbours import OwnStream, Stream
 from vkgdr.ring import Ring
-
-
-class EndsByDel(Stream):
-    """A stream that its ``__del__`` destroys, as cupy's."""
-
-    def __init__(self, cuda, ended):
-        super().__init__(cuda.create_stream())
-        self._cuda, self._ended = cuda, ended
-
-    def __del__(self):
-        self._ended.append(self._handle)
-        self._cuda.destroy_stream(self._handle)
 
 
 class EndsByFinalize(Stream):
@@ -57,7 +45,7 @@ BOUND = {
 }
 
 
-@pytest.mark.parametrize("kind", [EndsByDel, EndsByFinalize])
+@pytest.mark.parametrize("kind", [OwnStream, EndsByFinalize])
 @pytest.mark.parametrize("bind", BOUND.values(), ids=BOUND)
 def test_a_stream_of_another_library_outlives_what_is_bound_to_it(cuda, gpu, caplog, bind, kind):
     class Worker:

@@ -5,7 +5,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import libcuda
@@ -129,6 +129,19 @@ class Stream:
         return 0, self._handle
 
 
+class OwnStream(Stream):
+    """A stream that is destroyed with its object, as CuPy's; its handle is then added to `ended`."""
+
+    def __init__(self, cuda: libcuda.Cuda, ended: list[int] | None = None) -> None:
+        super().__init__(cuda.create_stream())
+        self._destroy, self._ended = cuda.destroy_stream, ended
+
+    def __del__(self) -> None:
+        if self._ended is not None:
+            self._ended.append(self._handle)
+        self._destroy(self._handle)
+
+
 def open_with(flags: int) -> vkgdr.Vkgdr:
     """Open GPU 0 with flags. Skip the test if they require coherent mapped memory and the GPU has none."""
     asked, needed = flags & vkgdr.OpenFlags.REQUIRE_COHERENT_BIT, {"DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT"}
@@ -178,6 +191,13 @@ def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None 
     assert waits, "the work ended before the gate was opened"
 
 
+def in_threads(*works: Callable[[], Any]) -> list[Any]:
+    """Do each work on a thread of its own, all at once; return the results, or raise what the first of them raised."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        started = [pool.submit(work) for work in works]
+    return [done.result() for done in started]
+
+
 def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
     """Return a function that counts the live allocations, or ``"bytes"``, made since this call."""
     gc.collect()
@@ -188,11 +208,6 @@ def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
         return gpu.stats()[f"live_{what}"] - before[f"live_{what}"]
 
     return live
-
-
-def first_of_path(folder: Path) -> str:
-    """Return ``PYTHONPATH`` with the folder prepended."""
-    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 def descriptors() -> int:
