@@ -1,9 +1,7 @@
 """``vkgdr.compat.pyopencl.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
 
 import contextlib
-import gc
 import threading
-import weakref
 
 import pytest
 import simulator
@@ -27,37 +25,6 @@ def test_a_copy_that_does_not_block_happens_in_its_streams_order(cuda, memory):
             event.synchronize()
             assert event.is_complete
             assert device_bytes(cuda, memory) == DATA
-
-
-def test_dropping_the_event_waits_for_nothing_and_keeps_the_host_bytes(cuda, memory):
-    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream:
-        pinned.bytes[:] = DATA
-        host = weakref.ref(pinned.bytes)
-        with cuda.hold(stream) as gate:
-            ops.copy(memory, pinned.bytes, stream=stream, is_blocking=False)
-            pinned.bytes = None
-            gc.collect()
-            assert not cuda.is_done(stream)
-            assert host() is not None, "the host bytes went while the copy was pending"
-            gate.open()
-            cuda.synchronize_stream(stream)
-            ops.copy(memory, b"", is_blocking=False).synchronize()
-            gc.collect()
-            assert host() is None, "the host bytes were kept after the copy"
-
-
-def test_foreign_memory_lives_until_the_copy_is_done(cuda, memory, foreign):
-    other = BorrowedBytes(foreign.__cuda_array_interface__["data"][0], 16)
-    alive = weakref.ref(other)
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        event = ops.copy(memory, other, stream=stream, is_blocking=False)
-        del other
-        gc.collect()
-        assert alive() is not None
-        gate.open()
-        event.synchronize()
-        gc.collect()
-        assert alive() is None
 
 
 def test_the_bound_stream_copies_by_default(cuda, gpu, memory):

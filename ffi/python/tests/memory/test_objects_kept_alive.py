@@ -50,14 +50,14 @@ def test_memory_keeps_the_stream_that_it_is_bound_to_and_no_other(cuda, gpu):
     assert seen[-1]() is None
 
 
-@pytest.mark.parametrize("whose", ["ours", "another library's"])
-def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu, foreign, whose):
+@pytest.mark.parametrize(("whose", "text"), [("ours", "context"), ("another library's", "another library")])
+def test_memory_does_not_keep_a_stream_of_another_context_which_it_refuses(cuda, gpu, foreign, whose, text):
     memory = vkgdr.Memory(gpu, 64) if whose == "ours" else vkgdr.arrays.as_cuda_array(foreign).memory
     other = cuda.create_context()
     stream = OwnStream(cuda)
     seen = weakref.ref(stream)
     cuda.pop()
-    with pytest.raises(vkgdr.InvalidArgumentError):
+    with pytest.raises(vkgdr.InvalidArgumentError, match=text):
         memory.bind_to_stream(stream)
     del stream
     gc.collect()

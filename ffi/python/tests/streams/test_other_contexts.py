@@ -46,16 +46,6 @@ def test_a_copy_to_there_whose_wait_fails_is_waited_for(cuda, context, gpu, boun
     other.destroy()
 
 
-def test_an_exported_copy_whose_wait_fails_is_noted(cuda, gpu, simulated):
-    with cuda.stream() as bound, cuda.stream() as consumer:
-        memory = vkgdr.Memory(gpu, SIZE, kind="device", stream=bound)
-        # The first wait is that for the bound stream.
-        with simulator.fail("cuStreamSynchronize", 2, OUT_OF_MEMORY), pytest.raises(vkgdr.VkgdrError):
-            memory.__dlpack__(stream=consumer, copy=True)
-        assert memory._view.drop_policy == "context"
-        memory.free()
-
-
 @pytest.mark.parametrize("consumer", [None, 1, 2])
 @pytest.mark.parametrize("ready_on", ["the bound stream", "the array's stream"])
 def test_a_consumers_default_stream_is_also_that_of_its_current_context(cuda, gpu, ready_on, consumer):

@@ -125,16 +125,6 @@ def test_a_stream_that_frees_the_memory_is_no_danger(gpu, use, kind, simulated):
     assert simulator.ledger() == before
 
 
-def test_a_stream_of_another_context_is_refused(gpu, cuda, context):
-    memory = vkgdr.Memory(gpu, 64)
-    other = cuda.create_context()
-    stream = cuda.create_stream()
-    cuda.pop()
-    with pytest.raises(vkgdr.InvalidArgumentError, match="context"):
-        memory.bind_to_stream(stream)
-    other.destroy()
-
-
 def test_a_free_for_a_stream_without_one_is_refused(memory):
     with pytest.raises(vkgdr.InvalidArgumentError, match="stream"):
         memory.free_async()

@@ -60,7 +60,8 @@ def is_alive(seen):
     return seen() is not None
 
 
-def test_what_a_finished_copy_was_lent_is_freed_by_collect(cuda, gpu, memory, stream, lend):
+@pytest.mark.parametrize("by", ["collect", "an allocation without room"])
+def test_what_a_finished_copy_was_lent_is_freed(cuda, gpu, memory, stream, lend, simulated, by):
     lent = lend()
     seen = weakref.ref(lent)
     with cuda.hold(stream) as gate:
@@ -70,18 +71,11 @@ def test_what_a_finished_copy_was_lent_is_freed_by_collect(cuda, gpu, memory, st
         assert seen() is not None
         gate.open()
         cuda.synchronize_stream(stream)
-    gpu.collect()
-    assert seen() is None
-
-
-def test_what_a_finished_copy_was_lent_is_freed_before_memory_is_exhausted(cuda, gpu, memory, stream, lend, simulated):
-    lent = lend()
-    seen = weakref.ref(lent)
-    ops.copy(memory, lent, stream=stream, is_blocking=False)
-    cuda.synchronize_stream(stream)
-    del lent
-    with simulator.vulkan.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY):
-        vkgdr.Memory(gpu, SIZE).free()
+    if by == "collect":
+        gpu.collect()
+    else:
+        with simulator.vulkan.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY):
+            vkgdr.Memory(gpu, SIZE).free()
     assert seen() is None
 
 
