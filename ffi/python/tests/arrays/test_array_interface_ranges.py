@@ -116,7 +116,14 @@ def test_a_copy_of_a_view_is_on_the_gpu_of_the_memory(run_python, simulated):
     assert run_python(code, VKGDR_TEST_PROFILE="two-gpus").stdout == "ok\n"
 
 
+LEFT_OUT = object()
 MALFORMED = {
+    "without a shape": {"shape": LEFT_OUT},
+    "without a type": {"typestr": LEFT_OUT},
+    "without a pointer": {"data": LEFT_OUT},
+    "a number for a pointer": {"data": 4096},
+    "a negative pointer": {"data": (-1, False)},
+    "a pointer too large": {"data": (1 << 70, False)},
     "a pointer without its flag": {"data": (1,)},
     "three pointers": {"data": (1, False, 2)},
     "no pointer": {"data": None},
@@ -125,6 +132,9 @@ MALFORMED = {
     "bytes as a type": {"typestr": b"<f4"},
     "a type without a size": {"typestr": "<f"},
     "a type of no size": {"typestr": "<f0"},
+    "a negative size": {"typestr": "|u-1"},
+    "a size that is no number": {"typestr": "|ux"},
+    "a negative extent": {"shape": (-10,)},
     "an empty type": {"typestr": ""},
     "a signed size": {"typestr": "<f+4"},
     "an extent too large": {"shape": (0, 2**63)},
@@ -152,6 +162,7 @@ MALFORMED_ELEMENTS = {
 def test_a_malformed_interface_is_refused_everywhere(gpu, change):
     memory = vkgdr.Memory(gpu, SIZE)
     good = {"shape": (4,), "typestr": "<f4", "data": (memory.device_ptr, False), "version": 3}
+    malformed = {key: value for key, value in (good | change).items() if value is not LEFT_OUT}
     for use in (
         *USES.values(),
         vkgdr.memory_of,
@@ -159,7 +170,7 @@ def test_a_malformed_interface_is_refused_everywhere(gpu, change):
         vkgdr.compat.rmm.Buffer(gpu, size=SIZE).copy_from_device,
     ):
         with pytest.raises(vkgdr.InvalidArgumentError):
-            use(ByInterface(good | change))
+            use(ByInterface(malformed))
     assert memory.pending_views == 0
 
 

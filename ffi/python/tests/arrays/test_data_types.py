@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import every_kind
+from neighbours import ByInterface, every_kind
 from vkgdr.arrays import Array, as_cuda_array, device_array, host_array, mapped_array, to_device
 
 ALIGNED = np.dtype([("a", "u1"), ("b", "f8")], align=True)
@@ -20,13 +20,6 @@ TYPES = {
     "overlapping fields": np.dtype({"names": ["a", "b"], "formats": ["u4", "u1"], "offsets": [0, 0]}),
 }
 every_type = pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
-
-
-class Interface:
-    """An array of another library, which tells its interface alone."""
-
-    def __init__(self, **interface):
-        self.__cuda_array_interface__ = {"version": 3} | interface
 
 
 def example(dtype):
@@ -75,7 +68,7 @@ def test_host_views_of_every_type_are_whole(gpu, dtype):
 def test_the_interface_of_another_library_has_the_type(gpu, name):
     host = example(TYPES[name])
     array = to_device(host, owner=gpu)
-    other = Interface(**array.__cuda_array_interface__)
+    other = ByInterface(array.__cuda_array_interface__)
     assert len(vkgdr.memory_of(other)) == host.nbytes
     for view in (as_cuda_array(other).copy_to_host(), vkgdr.host_view(other)):
         assert view.dtype == host.dtype
@@ -86,8 +79,8 @@ def test_the_interface_of_another_library_has_the_type(gpu, name):
 def test_an_array_whose_interface_has_no_fields_has_its_own_type(gpu, strided):
     """As numba's records."""
     array = to_device(example(ALIGNED), owner=gpu)
-    interface = {"shape": (20,), "typestr": "|V16", "data": array.__cuda_array_interface__["data"]}
-    other = Interface(**interface | ({"strides": (16,)} if strided else {}))
+    interface = {"shape": (20,), "typestr": "|V16", "data": array.__cuda_array_interface__["data"], "version": 3}
+    other = ByInterface(interface | ({"strides": (16,)} if strided else {}))
     for own, expected in [
         (ALIGNED, ALIGNED),
         (None, np.dtype("V16")),
@@ -113,9 +106,9 @@ def test_an_array_whose_interface_has_no_fields_has_its_own_type(gpu, strided):
 )
 def test_interfaces_with_objects_and_of_two_sizes_are_refused(gpu, typestr, descr):
     memory = vkgdr.Memory(gpu, 64)
-    interface = {"shape": (2,), "typestr": typestr, "data": (memory.device_ptr, False)}
+    interface = {"shape": (2,), "typestr": typestr, "data": (memory.device_ptr, False), "version": 3}
     for strides in ({}, {"strides": (8,)}):
-        other = Interface(**interface, **strides, **({} if descr is None else {"descr": descr}))
+        other = ByInterface(interface | strides | ({} if descr is None else {"descr": descr}))
         for use in (as_cuda_array, vkgdr.host_view):
             with pytest.raises(vkgdr.InvalidArgumentError):
                 use(other)
@@ -132,7 +125,7 @@ def test_the_axes_of_a_subarray_are_the_arrays_last(gpu):
 
 def test_a_read_only_interface_stays_read_only(gpu):
     array = to_device(np.arange(4.0), owner=gpu)
-    other = Interface(**array.__cuda_array_interface__ | {"data": (array.memory.device_ptr, True)})
+    other = ByInterface(array.__cuda_array_interface__ | {"data": (array.memory.device_ptr, True)})
     assert vkgdr.memory_of(other).readonly
     again = as_cuda_array(other)
     assert isinstance(again, Array)

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import EXAMPLE, ByInterface, every_visible_kind
+from neighbours import EXAMPLE, ByInterface, every_visible_kind, wait_at
 from vkgdr.arrays import Array, as_cuda_array, device_array, to_device
 
 # ---- copies ---------------------------------------------------------------------------------------------------------
@@ -79,14 +79,10 @@ def test_copies_come_after_the_stream(cuda, gpu, simulated):
         lambda stream: array.setitem((0, 0, 0), 5, stream=stream),
     ):
         with cuda.stream() as stream, cuda.hold(stream) as gate:
-            from neighbours import wait_at
-
             wait_at(gate, lambda use=use, stream=stream: use(stream), cuda.current())
 
 
 def test_a_copy_of_a_device_array_comes_after_the_streams_of_both(cuda, gpu, simulated):
-    from neighbours import wait_at
-
     with cuda.stream() as own, cuda.stream() as others, cuda.stream() as third:
         array, source = to_device(EXAMPLE, owner=gpu).bind(own), to_device(EXAMPLE, owner=gpu).bind(others)
         borrowed = ByInterface(source.__cuda_array_interface__)
@@ -105,17 +101,14 @@ def test_a_copy_of_a_device_array_comes_after_the_streams_of_both(cuda, gpu, sim
 # ---- views ----------------------------------------------------------------------------------------------------------
 
 
-def test_is_c_contiguous_and_is_f_contiguous(example):
-    for part, expected in ((example, EXAMPLE), (example.T, EXAMPLE.T), (example[:, 1], EXAMPLE[:, 1])):
-        assert part.is_c_contiguous() == expected.flags.c_contiguous
-        assert part.is_f_contiguous() == expected.flags.f_contiguous
-
-
 def test_reshape(example):
     for shape in ((6, 4), (24,), (4, -1), (2, 1, 12)):
         assert (example.reshape(shape).copy_to_host() == EXAMPLE.reshape(shape)).all()
         assert (example.reshape(*shape).copy_to_host() == EXAMPLE.reshape(shape)).all()
     assert (example.T.reshape(24, order="F").copy_to_host() == np.arange(24)).all()
+    with pytest.raises(vkgdr.InvalidArgumentError, match="'Z'"):
+        example.reshape(24, order="Z")
+    assert example.reshape(24, order="A").shape == (24,)
     with pytest.raises(NotImplementedError, match="requires copying"):
         example.T.reshape(24)
     for shape in ((5, 5), (-1, -1), (7, -1)):
@@ -138,6 +131,11 @@ def test_view(example):
         example.T.view("u1")
     with pytest.raises(ValueError, match="larger dtype"):
         example.view("V3")
+    scalar = to_device(np.float32(3), owner=example.memory.owner)
+    assert scalar.view("i4").dtype == np.int32
+    for dtype in ("u1", "f8"):
+        with pytest.raises(ValueError, match="without axes cannot change its size, 4 bytes"):
+            scalar.view(dtype)
 
 
 def test_squeeze(gpu):
@@ -176,8 +174,9 @@ def test_transpose(example):
 
 def test_getitem_of_slices_and_elements(example):
     for key in (0, -1, (1, 2), slice(1, None), (slice(None), 1), (..., 2), (0, ..., slice(None, None, 2)), (None, 1)):
-        part = example[key]
+        part, flags = example[key], EXAMPLE[key].flags
         assert (part.shape, part.strides) == (EXAMPLE[key].shape, EXAMPLE[key].strides)
+        assert (part.is_c_contiguous(), part.is_f_contiguous()) == (flags.c_contiguous, flags.f_contiguous)
         assert (part.copy_to_host() == EXAMPLE[key]).all()
     element = example[1, 2, 3]
     assert isinstance(element, np.int32)
@@ -191,6 +190,12 @@ def test_getitem_of_slices_and_elements(example):
     for wrong in ([0, 1], np.array([0]), EXAMPLE > 3, "a", 1.5):
         with pytest.raises(TypeError, match="indexed with"):
             example[wrong]
+    # A bool is an int, but no index.
+    for wrong in (True, (False, 1), (slice(None), True), np.True_):
+        with pytest.raises(TypeError, match="indexed with integers"):
+            _ = example[wrong]
+        with pytest.raises(TypeError, match="indexed with integers"):
+            example[wrong] = 1
     with pytest.raises(TypeError):
         iter(example)
 
@@ -221,15 +226,18 @@ def test_setitem_refuses_shapes_that_do_not_fit(example):
     assert (example.copy_to_host() == EXAMPLE).all()
 
 
-def test_records(gpu):
-    dtype = np.dtype([("a", "i4"), ("b", "f8")])
-    values = np.array([(1, 2.5), (3, 4.5)], dtype)
-    for kind in ("mapped", "device"):
-        array = to_device(values, kind=kind, owner=gpu)
-        assert array[1] == values[1]
-        array[0] = (7, 8.5)
-        assert array.copy_to_host().tolist() == [(7, 8.5), (3, 4.5)]
-        assert as_cuda_array(array).dtype == dtype
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+def test_records_are_assigned_whole(gpu, kind):
+    values = np.array([(1, 2.5), (3, 4.5)], [("a", "i4"), ("b", "f8")])
+    array = to_device(values, kind=kind, owner=gpu)
+    assert (array[1], array[0]["b"]) == (values[1], 2.5)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0]["b"] = 5
+    array[0] = (7, 8.5)
+    assert array.copy_to_host().tolist() == [(7, 8.5), (3, 4.5)]
+    assert as_cuda_array(array).dtype == values.dtype
+    # A field of a copy can be assigned.
+    array.copy_to_host()[0]["a"] = 5
 
 
 def test_a_slice_keeps_the_memory(gpu, live):
@@ -291,36 +299,3 @@ def test_a_shallow_copy_is_a_view(example):
     view = copy.copy(example)
     view[0, 0, 0] = 99
     assert example[0, 0, 0] == 99
-
-
-def test_a_bool_is_no_index(example):
-    for key in (True, (False, 1), (slice(None), True), np.True_):
-        with pytest.raises(TypeError, match="indexed with integers"):
-            _ = example[key]
-        with pytest.raises(TypeError, match="indexed with integers"):
-            example[key] = 1
-
-
-def test_an_order_that_numpy_does_not_have_is_refused(example):
-    with pytest.raises(vkgdr.InvalidArgumentError, match="'Z'"):
-        example.reshape(24, order="Z")
-    assert example.reshape(24, order="A").shape == (24,)
-
-
-@pytest.mark.parametrize("kind", ["mapped", "device"])
-def test_the_fields_of_one_record_cannot_be_assigned(gpu, kind):
-    array = to_device(np.array([(1, 2.5), (3, 4.5)], "i4,f8"), kind=kind, owner=gpu)
-    assert array[0]["f1"] == 2.5
-    with pytest.raises(ValueError, match="read-only"):
-        array[0]["f1"] = 5
-    array[0] = (7, 8)
-    assert array.copy_to_host().tolist() == [(7, 8.0), (3, 4.5)]
-    array.copy_to_host()[0]["f0"] = 5
-
-
-def test_a_view_of_another_size_of_an_array_without_axes_is_refused(gpu):
-    scalar = to_device(np.float32(3), owner=gpu)
-    assert scalar.view("i4").dtype == np.int32
-    for dtype in ("u1", "f8"):
-        with pytest.raises(ValueError, match="without axes cannot change its size, 4 bytes"):
-            scalar.view(dtype)

@@ -7,9 +7,10 @@ import weakref
 
 import numpy as np
 import pytest
+import simulator
 import vkgdr
 import vkgdr.stream
-from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, ByInterface, every_kind, wait_at
+from neighbours import EXAMPLE, Borrowed, BorrowedBytes, ByDlpack, every_kind, wait_at
 from vkgdr import arrays
 from vkgdr.arrays import Array, as_cuda_array, device_array, device_array_like, is_cuda_array, to_device
 
@@ -39,17 +40,11 @@ def test_device_array_refuses_invalid_arguments(gpu):
     ):
         with pytest.raises(vkgdr.InvalidArgumentError):
             device_array(owner=gpu, **arguments)
-
-
-def test_an_empty_device_array_beyond_the_address_space_is_refused(gpu):
+    with pytest.raises(TypeError):
+        device_array((2, 2), strides=(16.9, 8.2), owner=gpu)
     for make in (device_array, arrays.mapped_array):
         with pytest.raises(vkgdr.InvalidArgumentError, match="exceeds the address space"):
             make((0, 1 << 62), owner=gpu)
-
-
-def test_strides_are_integers(gpu):
-    with pytest.raises(TypeError):
-        device_array((2, 2), strides=(16.9, 8.2), owner=gpu)
 
 
 def test_device_array_may_be_empty(gpu):
@@ -60,6 +55,36 @@ def test_device_array_may_be_empty(gpu):
     array.copy_to_device(np.empty((0, 3)))
     array[:] = 5
     assert np.asarray(array).shape == array.host.shape == (0, 3)
+
+
+def test_an_empty_array_is_on_the_device_that_it_was_made_for_or_the_current_one(run_python, simulated):
+    code = f"""
+        import ctypes, sys
+        sys.path.insert(0, {simulator.__file__.rpartition("/")[0]!r})
+        import vkgdr
+        from capsules import Taken
+        from vkgdr.arrays import device_array, to_device
+
+        def device_of(array):
+            taken = Taken(array.__dlpack__(max_version=(1, 0)))
+            device = taken.tensor.device.kind, taken.tensor.device.id
+            taken.end()
+            assert array.__dlpack_device__() == device
+            return device[1]
+
+        for device in (0, 1):
+            gpu = vkgdr.Vkgdr.open_primary_context(device)
+            array, empty = to_device([1.0, 2.0], owner=gpu), device_array((0, 3), owner=gpu)
+            for each in (array[0:0], array[0:0][0:0], array[0:0].bind(0), array[2:].reshape(3, 0), empty, empty[:, 1:]):
+                assert device_of(each) == device, (device, each)
+        empty = device_array(0)
+        assert device_of(empty) == 0
+        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
+        cuda.cuCtxPushCurrent_v2(context)
+        assert device_of(empty) == 1
+    """
+    run_python(code, VKGDR_TEST_PROFILE="two-gpus")
 
 
 def test_device_array_like(gpu):
@@ -73,9 +98,8 @@ def test_device_array_like(gpu):
 
 
 def test_device_array_like_an_array_of_the_device(gpu):
-    interface = {"shape": (2, 3), "typestr": "<i4", "strides": (4, 8), "version": 3}
     memory = vkgdr.Memory(gpu, 24, kind="device")
-    array = device_array_like(ByInterface(interface | {"data": (memory.device_ptr, False)}), owner=gpu)
+    array = device_array_like(Borrowed(memory.device_ptr, (2, 3), "<i4", strides=(4, 8)), owner=gpu)
     assert (array.shape, array.strides, array.dtype) == ((2, 3), (4, 8), np.int32)
     assert device_array_like(memory, owner=gpu).shape == (24,)
 
@@ -122,23 +146,16 @@ def test_as_cuda_array(cuda, gpu, foreign):
         as_cuda_array(EXAMPLE)
 
 
-def test_as_cuda_array_waits_for_the_interfaces_stream(cuda, gpu, simulated):
-    memory = vkgdr.Memory(gpu, 16)
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        borrowed = BorrowedBytes(memory.device_ptr, 16, stream)
-        array = as_cuda_array(borrowed, sync=False)
-        assert array.stream == stream
-        gate.open()
-        as_cuda_array(borrowed)
-        assert cuda.is_done(stream)
-
-
-def test_as_cuda_array_waits_for_a_stream_of_another_context(cuda, context, simulated):
+@pytest.mark.parametrize("whose", ["its own", "another"])
+def test_as_cuda_array_waits_for_a_stream_of_any_context(cuda, context, simulated, whose):
     other = cuda.create_context()
     memory = vkgdr.Memory(vkgdr.Vkgdr(0), 16)
-    cuda.pop()
+    if whose == "another":
+        cuda.pop()
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        wait_at(gate, lambda: as_cuda_array(BorrowedBytes(memory.device_ptr, 16, stream)), cuda.current())
+        borrowed = BorrowedBytes(memory.device_ptr, 16, stream)
+        assert as_cuda_array(borrowed, sync=False).stream == stream
+        wait_at(gate, lambda: as_cuda_array(borrowed), cuda.current())
     memory.free()
     other.destroy()
 
@@ -246,16 +263,12 @@ def test_the_host_view_is_the_same_bytes(gpu):
         _ = to_device(EXAMPLE, kind="device", owner=gpu).host
 
 
-def test_another_data_type_needs_a_copy(example):
-    with pytest.raises(ValueError, match="without a copy"):
-        example.__array__("f4", copy=False)
-    assert np.asarray(example, "f4").dtype == np.float32
-
-
 def test_array_of_numpy(example):
     array = np.array(example, copy=True)
     assert (array == EXAMPLE).all()
     assert (np.asarray(example, "f8") == EXAMPLE).all()
+    with pytest.raises(ValueError, match="without a copy"):
+        example.__array__("f4", copy=False)
     if example.kind == "device":
         with pytest.raises(ValueError, match="without a copy"):
             example.__array__(copy=False)
@@ -313,8 +326,6 @@ def test_a_tensor_keeps_the_memory(gpu, live):
 
 
 def test_pinned(gpu, simulated):
-    import simulator
-
     array, other = np.zeros(1000), np.zeros(5000)
     before = simulator.calls("cuMemHostRegister")
     with arrays.pinned(array, other, np.zeros(0)):

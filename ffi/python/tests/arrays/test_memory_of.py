@@ -6,12 +6,8 @@ import gc
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import BorrowedBytes, ByDlpack, ByInterface, every_kind, every_visible_kind
+from neighbours import Borrowed, BorrowedBytes, ByDlpack, every_kind, every_visible_kind
 from vkgdr.pool import Pool
-
-
-def on_device(pointer, shape, strides=None):
-    return ByInterface({"shape": shape, "typestr": "<i4", "data": (pointer, False), "strides": strides, "version": 3})
 
 
 @every_kind
@@ -33,10 +29,6 @@ def test_addresses_elsewhere_have_no_memory(gpu):
     for address in (0, 1, -1, 1 << 64, memory.device_ptr - 1, memory.host_ptr + 4096, ctypes.addressof(ctypes.c_int())):
         with pytest.raises(vkgdr.InvalidArgumentError, match="not an address in memory of vkgdr"):
             vkgdr.memory_of(address)
-
-
-def test_a_freed_address_has_no_memory(gpu):
-    memory = vkgdr.Memory(gpu, 4096)
     address = memory.device_ptr
     memory.free()
     with pytest.raises(vkgdr.InvalidArgumentError, match=f"{address:#x}"):
@@ -66,10 +58,10 @@ def test_host_arrays_lead_to_their_bytes(gpu, kind):
 def test_device_arrays_lead_to_their_bytes(gpu):
     memory = vkgdr.Memory(gpu, 96)
     for array, offset, size in (
-        (on_device(memory.device_ptr, (4, 6)), 0, 96),
-        (on_device(memory.device_ptr + 4, (4,), (24,)), 4, 76),
-        (on_device(memory.device_ptr + 92, (24,), (-4,)), 0, 96),
-        (on_device(memory.device_ptr + 8, (4, 4), (0, 4)), 8, 16),
+        (Borrowed(memory.device_ptr, (4, 6), "<i4"), 0, 96),
+        (Borrowed(memory.device_ptr + 4, (4,), "<i4", strides=(24,)), 4, 76),
+        (Borrowed(memory.device_ptr + 92, (24,), "<i4", strides=(-4,)), 0, 96),
+        (Borrowed(memory.device_ptr + 8, (4, 4), "<i4", strides=(0, 4)), 8, 16),
         (BorrowedBytes(memory.device_ptr + 1, 95), 1, 95),
         (ByDlpack(memory[16:32]), 16, 16),
     ):
@@ -79,12 +71,14 @@ def test_device_arrays_lead_to_their_bytes(gpu):
 
 def test_arrays_beyond_the_memory_are_refused(gpu):
     memory = vkgdr.Memory(gpu, 96)
-    for array in (on_device(memory.device_ptr, (25,)), on_device(memory.device_ptr + 92, (2, 24), (4, -4))):
+    for shape, start, strides in (((25,), 0, None), ((2, 24), 92, (4, -4))):
         with pytest.raises(vkgdr.InvalidArgumentError):
-            vkgdr.memory_of(array)
+            vkgdr.memory_of(Borrowed(memory.device_ptr + start, shape, "<i4", strides=strides))
 
 
 def test_arrays_elsewhere_have_no_memory(foreign):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr contains the 16 bytes at device address"):
+        vkgdr.memory_of(ByDlpack(vkgdr.arrays.as_cuda_array(foreign)))
     with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr contains the 16 bytes at device address"):
         vkgdr.memory_of(foreign)
     with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr contains the 80 bytes at host address"):

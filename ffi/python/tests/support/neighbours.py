@@ -84,19 +84,21 @@ class ByInterface:
         self.__cuda_array_interface__ = interface
 
 
-class BorrowedBytes(ByInterface):
+class Borrowed(ByInterface):
+    """An array on the device that another object keeps alive."""
+
+    def __init__(
+        self, pointer: int, shape: tuple[int, ...], typestr: str, *, readonly: bool = False, **interface: object
+    ) -> None:
+        data = (pointer, readonly)
+        super().__init__({"shape": shape, "typestr": typestr, "data": data, "version": 3} | interface)
+
+
+class BorrowedBytes(Borrowed):
     """Bytes on the device that another object keeps alive, optionally with a stream."""
 
     def __init__(self, pointer: int, size: int, stream: int | None = None, *, readonly: bool = False) -> None:
-        super().__init__(
-            {
-                "shape": (size,),
-                "typestr": "|u1",
-                "data": (pointer, readonly),
-                "version": 3,
-                "stream": stream,
-            }
-        )
+        super().__init__(pointer, (size,), "|u1", readonly=readonly, stream=stream)
 
 
 class ByProtocol:
