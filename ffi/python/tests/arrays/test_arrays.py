@@ -109,18 +109,26 @@ def test_the_stream_is_bound(cuda, gpu, kind):
 
 @every_visible_kind
 def test_the_default_owner_is_the_gpu_of_the_current_context(context, kind):
-    assert memory_of(MAKERS[kind](10)).context == context.handle
-    assert memory_of(LIKES[kind]([1, 2])).context == context.handle
+    memories = [memory_of(MAKERS[kind](10)), memory_of(LIKES[kind]([1, 2]))]
+    memories += [vkgdr.compat.rmm.Buffer(size=10, kind=kind), vkgdr.compat.dpctl.MemoryShared(10)]
+    assert {memory.context for memory in memories} == {context.handle}
+    assert vkgdr.compat.rmm.Buffer().owner.device == 0
 
 
 def test_without_a_context_the_default_owner_is_the_primary_one(run_python):
     code = """
         import numpy as np, vkgdr
+        from vkgdr.compat import dpctl, rmm
         array = vkgdr.arrays.mapped_array_like(np.ones((2, 3)))
         array[:] = 5
-        print(array.sum(), vkgdr.device_view(array).owner)
+        made = [rmm.Buffer(size=3), rmm.Buffer.to_device(b"abc"), dpctl.MemoryHost(3), dpctl.MemoryDevice(3)]
+        made[0].copy_from_device(made[1])
+        assert made[0].tobytes() == b"abc"
+        [owner] = {memory.owner for memory in made}
+        assert vkgdr.device_view(array).owner == owner
+        print(array.sum())
     """
-    assert run_python(code).stdout.startswith("30.0")
+    assert run_python(code).stdout == "30.0\n"
 
 
 @every_visible_kind

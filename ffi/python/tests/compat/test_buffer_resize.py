@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from neighbours import Stream, every_kind, every_visible_kind, wait_at
+from neighbours import Stream, every_kind, every_visible_kind, in_threads, wait_at
 from vkgdr.compat.rmm import Buffer
 
 # ---- capacity(), reserve(n, stream), resize(n, stream) --------------------------------------------------------------
@@ -51,23 +51,14 @@ def test_resize_within_the_capacity_does_not_move(gpu, kind, live):
     assert (len(buffer), buffer.capacity(), buffer.ptr, buffer.host_ptr) == (3, 6, place, host)
     assert buffer.tobytes() == b"abc"
     assert buffer.__cuda_array_interface__["shape"] == (3,)
+    buffer.resize(0)
+    assert (len(buffer), buffer.capacity(), buffer.tobytes()) == (0, 6, b"")
+    assert buffer.__cuda_array_interface__["data"] == (0, False)
+    if kind != "device":
+        assert np.asarray(buffer).shape == np.from_dlpack(buffer, device="cpu").shape == (0,)
     buffer.resize(6)
     assert (buffer.ptr, buffer.tobytes()) == (place, b"abcdef")
     assert live() == 1
-
-
-@every_kind
-def test_resize_to_nothing_keeps_the_capacity(gpu, kind):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
-    buffer.resize(0)
-    assert (len(buffer), buffer.capacity()) == (0, 3)
-    assert buffer.tobytes() == b""
-    assert buffer.__cuda_array_interface__["data"] == (0, False)
-    if kind != "device":
-        assert np.asarray(buffer).shape == (0,)
-        assert np.from_dlpack(buffer, device="cpu").shape == (0,)
-    buffer.resize(3)
-    assert buffer.tobytes() == b"abc"
 
 
 @every_kind
@@ -112,26 +103,17 @@ def test_a_resize_for_which_there_is_no_room_changes_nothing(gpu, kind, live):
     assert live() == 1
 
 
-@pytest.mark.parametrize("function", ["cuMemcpyDtoDAsync", "cuStreamSynchronize"])
-def test_a_resize_whose_copy_fails_changes_nothing(gpu, simulated, function, live):
-    buffer = Buffer.to_device(b"abc", owner=gpu, kind="device")
-    place = buffer.ptr
-    with simulator.fail(function, 1, 999), pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_UNKNOWN"):
-        buffer.resize(1000)
-    assert (len(buffer), buffer.capacity(), buffer.ptr) == (3, 3, place)
-    assert buffer.tobytes() == b"abc"
-    assert live() == 1
-
-
-def test_a_resize_whose_invalidation_fails_changes_nothing(context, simulated):
+@pytest.mark.parametrize("function", ["cuMemcpyDtoDAsync", "cuStreamSynchronize", "vkInvalidateMappedMemoryRanges"])
+def test_a_resize_whose_copy_or_invalidation_fails_changes_nothing(context, simulated, function):
     gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
-    buffer = Buffer.to_device(b"abc", owner=gpu)
-    place = buffer.ptr
-    invalidate = simulator.vulkan.fail("vkInvalidateMappedMemoryRanges", 1, -1)
-    with invalidate, pytest.raises(vkgdr.VkgdrError, match="vkInvalidateMappedMemoryRanges"):
+    buffer = Buffer.to_device(b"abc", owner=gpu, kind="mapped" if function.startswith("vk") else "device")
+    place, before = buffer.ptr, gpu.stats()["live_allocations"]
+    fails = simulator.vulkan.fail(function, 1, -1) if function.startswith("vk") else simulator.fail(function, 1, 999)
+    with fails, pytest.raises(vkgdr.VkgdrError, match=function.removesuffix("Async")):
         buffer.resize(1000)
     assert (len(buffer), buffer.capacity(), buffer.ptr) == (3, 3, place)
     assert buffer.tobytes() == b"abc"
+    assert gpu.stats()["live_allocations"] == before
 
 
 VIEWS = {
@@ -252,26 +234,25 @@ def test_a_stream_bound_on_another_thread_during_a_move_is_kept(cuda, gpu, conte
 
 
 def test_copies_beside_a_thread_that_resizes_have_one_size_or_the_other(primary):
-    buffer, errors, done = Buffer.to_device(b"a" * 5000, owner=primary), [], threading.Event()
+    buffer, done = Buffer.to_device(b"a" * 5000, owner=primary), threading.Event()
 
     def resize():
-        try:
-            while not done.is_set():
-                buffer.resize(3000)
-                buffer.resize(5000)
-        except Exception as error:  # noqa: BLE001 - any is a failure
-            errors.append(error)
+        while not done.is_set():
+            buffer.resize(3000)
+            buffer.resize(5000)
 
-    thread, interval = threading.Thread(target=resize), sys.getswitchinterval()
+    def copy():
+        try:
+            for _ in range(200):
+                # Within the capacity the bytes stay.
+                for copied in (buffer.tobytes(), buffer.copy().tobytes()):
+                    assert copied in (b"a" * 3000, b"a" * 5000)
+        finally:
+            done.set()
+
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        thread.start()
-        for _ in range(100):
-            # Within the capacity the bytes stay.
-            for copied in (buffer.tobytes(), buffer.copy().tobytes()):
-                assert copied in (b"a" * 3000, b"a" * 5000)
+        in_threads(resize, copy)
     finally:
-        done.set()
-        thread.join()
         sys.setswitchinterval(interval)
-    assert errors == []

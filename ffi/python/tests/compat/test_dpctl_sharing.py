@@ -20,53 +20,27 @@ every_class = pytest.mark.parametrize("cls", CLASSES)
 
 
 @every_class
-def test_memory_of_this_package_is_shared(gpu, cls, live):
-    memory = cls(100, owner=gpu)
+@pytest.mark.parametrize("make", ["of its class", vkgdr.Memory, vkgdr.RawMemory])
+def test_memory_of_this_package_is_shared_until_both_are_freed(gpu, cls, make, live):
+    memory = cls(100, owner=gpu) if make == "of its class" else make(gpu, 100, kind=KINDS[cls])
     memory.memset(1)
     shared = cls(memory)
-    assert shared.device_ptr == memory.device_ptr
-    assert shared.host_ptr == memory.host_ptr
-    assert shared.owner is gpu
+    assert (shared.device_ptr, shared.host_ptr, shared.owner) == (memory.device_ptr, memory.host_ptr, gpu)
     assert shared == memory
-    assert live() == 1
+    assert shared.reference_obj is cls(memory[10:20]).reference_obj is None
+    assert (live(), memory.pending_views) == (1, 1)
     shared.memset(2)
     assert memory.tobytes() == b"\2" * 100
-
-
-def test_shared_memory_of_this_package_has_no_reference_object(gpu):
-    memory = MemoryShared(100, owner=gpu)
-    assert memory.reference_obj is None
-    assert MemoryShared(memory).reference_obj is None
-    assert MemoryShared(memory[10:20]).reference_obj is None
-
-
-def test_shared_memory_lives_until_both_are_freed(gpu, live):
-    memory = MemoryShared(100, owner=gpu)
-    memory.memset(3)
-    shared = MemoryShared(memory)
-    assert memory.pending_views == 1
+    # To free a share leaves the memory.
+    cls(memory).free()
+    assert len(memory) == 100
     memory.free()
     with pytest.raises(vkgdr.FreedError):
         len(memory)
-    assert shared.tobytes() == b"\3" * 100
+    assert shared.tobytes() == b"\2" * 100
     assert live() == 1
     shared.free()
     assert live() == 0
-
-
-def test_to_free_a_share_leaves_the_memory(gpu):
-    memory = MemoryShared(100, owner=gpu)
-    MemoryShared(memory).free()
-    assert len(memory) == 100
-
-
-@pytest.mark.parametrize("make", [vkgdr.Memory, vkgdr.RawMemory])
-def test_other_memory_of_this_package_is_shared_too(gpu, make):
-    memory = make(gpu, 100, kind="host")
-    shared = MemoryHost(memory)
-    assert shared.host_ptr == memory.host_ptr
-    shared.free()
-    memory.free()
 
 
 def test_a_share_of_read_only_memory_is_read_only(gpu):
@@ -96,9 +70,11 @@ def test_a_mismatch_of_kinds_needs_a_copy(gpu, cls, other):
     assert copied.tobytes() == b"\4" * 10
 
 
-def test_an_object_with_the_cuda_array_interface_is_shared(cuda, gpu):
+@pytest.mark.parametrize("share", [MemoryDevice, as_memory])
+def test_an_object_with_the_cuda_array_interface_is_shared(cuda, gpu, share):
     foreign = Foreign(cuda, b"0123456789")
-    memory = MemoryDevice(foreign)
+    memory = share(foreign)
+    assert type(memory) is MemoryDevice
     assert memory.device_ptr == foreign.pointer
     assert len(memory) == 10
     assert memory.reference_obj is foreign
@@ -155,12 +131,6 @@ def test_an_object_with_dlpack_is_shared(cuda, gpu):
     del foreign
     gc.collect()
     assert memory.tobytes() == b"abcdef"
-
-
-def test_dlpack_of_this_package_gives_the_kind_and_the_host_view(gpu):
-    memory = vkgdr.Memory(gpu, 10, kind="host")
-    shared = MemoryHost(ByDlpack(memory))
-    assert shared.host_ptr == memory.host_ptr
 
 
 def test_dlpack_on_the_cpu_is_refused(gpu):
@@ -230,19 +200,11 @@ def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
     for obj in (memory, memory[5:10], ByDlpack(memory), ByInterface(memory.__cuda_array_interface__)):
         shared = as_memory(obj)
         assert type(shared) is cls
-        assert len(shared) in (5, 20)
-        assert shared.device_ptr - memory.device_ptr in (0, 5)
+        assert (len(shared), shared.device_ptr - memory.device_ptr) in ((5, 5), (20, 0))
+        assert (shared.host_ptr is None) == (KINDS[cls] == "device")
         assert shared.reference_obj is (None if isinstance(obj, vkgdr.MemoryObject) else obj)
     shared = as_memory(ByProtocol(memory.__vkgdr_memory__))
     assert type(shared) is cls
-
-
-def test_as_memory_of_another_librarys_memory_is_device_memory(cuda, gpu):
-    foreign = Foreign(cuda, b"abc")
-    memory = as_memory(foreign)
-    assert type(memory) is MemoryDevice
-    assert memory.reference_obj is foreign
-    assert memory.tobytes() == b"abc"
 
 
 def test_as_memory_refuses_what_has_no_device_memory(gpu):
