@@ -1,14 +1,13 @@
 """``vkgdr.compat.pyopencl``: fills, mappings and migration."""
 
 import gc
-import threading
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
 from everything import SIZE
-from neighbours import KINDS, device_bytes
+from neighbours import KINDS, device_bytes, wait_at
 from vkgdr.compat import pyopencl as ops
 
 
@@ -142,39 +141,27 @@ def test_a_fill_of_nothing_is_allowed(cuda, memory):
     assert device_bytes(cuda, memory) == b"." * SIZE
 
 
-def test_a_fill_that_is_no_multiple_of_the_pattern_is_refused(memory):
-    with pytest.raises(vkgdr.InvalidArgumentError, match="the size 4096 is not a multiple of the pattern's 3 bytes"):
-        ops.fill(memory, b"abc")
-    with pytest.raises(vkgdr.InvalidArgumentError, match="the size 6 is not a multiple of the pattern's 4 bytes"):
-        ops.fill(memory, b"abcd", 6)
-    with pytest.raises(vkgdr.InvalidArgumentError, match="the offset 2 is not a multiple of the pattern's 4 bytes"):
-        ops.fill(memory, b"abcd", 8, offset=2)
+REFUSED_FILLS = [
+    ((b"abc",), vkgdr.InvalidArgumentError, "the size 4096 is not a multiple of the pattern's 3 bytes"),
+    ((b"abcd", 6), vkgdr.InvalidArgumentError, "the size 6 is not a multiple of the pattern's 4 bytes"),
+    ((b"abcd", 8, 2), vkgdr.InvalidArgumentError, "the offset 2 is not a multiple of the pattern's 4 bytes"),
+    ((b"a", 4097), vkgdr.OutOfRangeError, "4097 bytes at 0 .* 4096 bytes"),
+    ((b"abcd", None, 4100), vkgdr.OutOfRangeError, "0 bytes at 4100 .* 4096 bytes"),
+    ((b"abcd", None, -4), vkgdr.OutOfRangeError, "offset must be .* not -4"),
+    ((b"abcd", -4), vkgdr.OutOfRangeError, "size must be .* not -4"),
+    ((np.array([None]),), TypeError, "Python objects"),
+    ((b"",), vkgdr.InvalidArgumentError, "0 bytes"),
+    *(((value,), TypeError, f"bytes-like.* not {type(value).__name__}") for value in (0, None, "text", [1, 2])),
+]
 
 
-def test_a_fill_beyond_the_end_is_refused(memory):
-    with pytest.raises(vkgdr.OutOfRangeError, match=r"4097 bytes at 0 .* 4096 bytes"):
-        ops.fill(memory, b"a", 4097)
-    with pytest.raises(vkgdr.OutOfRangeError, match=r"0 bytes at 4100 .* 4096 bytes"):
-        ops.fill(memory, b"abcd", offset=4100)
-    with pytest.raises(vkgdr.OutOfRangeError, match=r"offset must be .* not -4"):
-        ops.fill(memory, b"abcd", offset=-4)
-    with pytest.raises(vkgdr.OutOfRangeError, match=r"size must be .* not -4"):
-        ops.fill(memory, b"abcd", -4)
-
-
-def test_host_memory_is_not_filled():
+@pytest.mark.parametrize(("arguments", "error", "text"), REFUSED_FILLS)
+def test_a_fill_that_cannot_be_is_refused(memory, arguments, error, text):
+    pattern, size, offset = (*arguments, None, None)[:3]
+    with pytest.raises(error, match=text):
+        ops.fill(memory, pattern, size, offset=offset or 0)
     with pytest.raises(TypeError, match="the host bytes of a bytearray"):
         ops.fill(bytearray(4), b"a")
-
-
-def test_what_is_no_pattern_is_refused(memory):
-    for pattern in (0, None, "text", [1, 2]):
-        with pytest.raises(TypeError, match=f"bytes-like.* not {type(pattern).__name__}"):
-            ops.fill(memory, pattern)
-    with pytest.raises(TypeError, match="Python objects"):
-        ops.fill(memory, np.array([None]))
-    with pytest.raises(vkgdr.InvalidArgumentError, match="0 bytes"):
-        ops.fill(memory, b"")
 
 
 # ---- mappings -------------------------------------------------------------------------------------------------------
@@ -267,13 +254,15 @@ def test_what_cannot_be_mapped_is_refused(gpu, visible):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_memory_moves_to_another_kind(gpu, memory, kind):
+@pytest.mark.parametrize("migrate", [ops.migrate, vkgdr.Memory.migrate])
+def test_one_memory_moves_to_another_kind(gpu, memory, kind, migrate, live):
     ops.fill(memory, b"abc", 4095, is_blocking=True)
     contents = memory.tobytes()
-    new = ops.migrate(memory, kind)
+    new = migrate(memory, kind)
     assert memory.freed
-    assert new.kind == kind
-    assert new.tobytes() == contents
+    assert (new.kind, new.tobytes()) == (kind, contents)
+    assert len(migrate(new, "host", discard=True)) == SIZE
+    assert new.freed
 
 
 def test_several_move_together(gpu):
@@ -310,14 +299,11 @@ def test_contents_may_be_left_behind(memory, simulated):
 
 
 def test_a_migration_comes_after_its_stream(cuda, gpu):
-    memory = vkgdr.Memory(gpu, SIZE, kind="device")
+    memory, moved = vkgdr.Memory(gpu, SIZE, kind="device"), []
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        ops.fill(memory, b"\1", stream=stream)
-        thread = threading.Thread(target=gate.open)
-        thread.start()
-        new = ops.migrate(memory, "mapped", stream=stream)
-        thread.join()
-        assert new.tobytes() == b"\1" * SIZE
+        cuda.fill(memory.device_ptr, 1, SIZE, stream)
+        wait_at(gate, lambda: moved.append(ops.migrate(memory, "mapped", stream=stream)), cuda.current())
+        assert moved[0].tobytes() == b"\1" * SIZE
 
 
 def test_what_is_no_memory_does_not_move(memory):

@@ -7,7 +7,6 @@ import pytest
 import simulator
 import vkgdr
 from everything import SIZE, live
-from neighbours import KINDS
 from vkgdr.compat import pyopencl as ops
 
 # ---- order of release -----------------------------------------------------------------------------------------------
@@ -48,10 +47,13 @@ def test_memory_that_is_bound_goes_after_its_stream_and_does_not_wait(cuda, gpu)
         target.unbind_stream()
 
 
-def test_free_async_gives_an_event_and_does_not_wait(cuda, gpu, memory):
+@pytest.mark.parametrize("bound", [False, True])
+def test_free_async_gives_an_event_of_a_stream_or_the_bound_one_and_does_not_wait(cuda, gpu, memory, bound):
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         cuda.fill(memory.device_ptr, 1, SIZE, stream)
-        event = memory.free_async(stream)
+        if bound:
+            memory.bind_to_stream(stream)
+        event = memory.free_async(None if bound else stream)
         assert memory.freed
         assert not event.is_complete
         assert gpu.stats()["deferred_frees"] == 1
@@ -59,14 +61,6 @@ def test_free_async_gives_an_event_and_does_not_wait(cuda, gpu, memory):
         event.synchronize()
         assert event.is_complete
         assert gpu.collect() == 1
-
-
-def test_free_async_takes_the_bound_stream(cuda, gpu, memory):
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        memory.bind_to_stream(stream)
-        assert not memory.free_async().is_complete
-        gate.open()
-    assert gpu.collect() == 1
 
 
 def test_the_work_of_another_stream_that_is_bound_comes_after_that_of_the_first(cuda, gpu):
@@ -96,18 +90,6 @@ def test_unbinding_waits_for_the_stream(cuda, memory):
     assert memory.tobytes() == b"\x07" * SIZE
 
 
-def test_migrate_gives_memory_of_another_kind_and_frees_the_old(gpu, memory):
-    ops.fill(memory, b"abcd", is_blocking=True)
-    before = live(gpu)
-    for kind in KINDS:
-        new = memory.migrate(kind)
-        assert memory.freed
-        assert (new.kind, new.tobytes()) == (kind, b"abcd" * (SIZE // 4))
-        assert live(gpu) == before
-        memory = new
-    assert len(memory.migrate("host", discard=True)) == SIZE
-
-
 # ---- SVM ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,31 +115,19 @@ def test_a_map_has_an_event_an_array_and_a_release(cuda, visible):
         _ = mapping.array
 
 
-def test_map_ro_gives_a_read_only_array_and_does_not_flush(context, simulated):
+@pytest.mark.parametrize("mode", ["ro", "rw"])
+def test_a_map_invalidates_before_and_flushes_after_unless_its_array_is_read_only(context, simulated, mode):
+    def calls():
+        names = ("vkInvalidateMappedMemoryRanges", "vkFlushMappedMemoryRanges")
+        return [simulator.vulkan.calls(name) - first for name, first in zip(names, before, strict=True)]
+
     memory = vkgdr.Memory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT), SIZE)
-    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
-    with memory.map_ro() as array, pytest.raises(ValueError, match="read-only"):
-        array[0] = 1
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes
-    assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
-
-
-def test_map_rw_invalidates_before_and_flushes_after(context, simulated):
-    memory = vkgdr.Memory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT), SIZE)
-    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
-    with memory.map_rw() as array:
-        assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
-        assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes
-        array[0] = 1
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes + 1
-
-
-def test_map_discard_is_for_writing(visible):
-    with visible.map_discard(offset=8, size=8) as array:
-        array[:] = range(8)
-    assert visible.tobytes()[8:16] == bytes(range(8))
+    before = [0, 0]
+    before = calls()
+    with memory.map_ro() if mode == "ro" else memory.map_rw() as array:
+        assert calls() == [1, 0]
+        assert array.flags.writeable == (mode == "rw")
+    assert calls() == [1, mode == "rw"]
 
 
 # ---- images ---------------------------------------------------------------------------------------------------------

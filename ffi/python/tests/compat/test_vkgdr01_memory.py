@@ -33,13 +33,6 @@ def test_raw_memory_without_a_context_says_so(no_context):
         vkgdr.RawMemory(vkgdr.Vkgdr(0), 123)
 
 
-def test_raw_memory_keeps_its_owner_until_it_is_freed(gpu):
-    memory = vkgdr.RawMemory(gpu, 8)
-    assert memory.owner is gpu
-    memory.free()
-    assert memory.owner is None
-
-
 def test_raw_memory_that_is_not_freed_leaks(run_python_to_its_end, simulated):
     code = """
         import gc, libcuda, vkgdr
@@ -60,7 +53,9 @@ def test_raw_memory_of_every_kind_has_the_pointers_of_it(gpu):
         assert (memory.host_ptr is None) == (kind == "device")
         assert "'n'" in repr(memory)
         assert kind in repr(memory)
+        assert memory.owner is gpu
         memory.free()
+        assert memory.owner is None
 
 
 def test_raw_memory_in_a_subclass_with_an_init_and_slots_of_its_own(gpu):
@@ -105,10 +100,6 @@ def test_device_ptr_is_what_cuda_uses(raw, cuda):
     assert cuda.read(raw.device_ptr + 4096, 1) == b"\3"
 
 
-def test_len_is_the_number_of_bytes_that_was_asked_for(raw):
-    assert len(raw) == raw.nbytes == raw.size == 4097
-
-
 @pytest.mark.parametrize("size", [np.int64(64), np.uint8(64), Number(64)], ids=repr)
 def test_len_may_be_any_kind_of_integer(gpu, size):
     memory = vkgdr.RawMemory(gpu, size)
@@ -120,18 +111,13 @@ def test_len_may_be_any_kind_of_integer(gpu, size):
 
 
 @pytest.mark.parametrize("flags", ALL_FLAGS)
-def test_is_coherent_says_what_the_flags_want(context, flags):
+def test_memory_is_coherent_as_the_flags_want_and_its_atoms_are_then_of_1_byte(context, flags):
     memory = vkgdr.Memory(open_with(flags), 10)
     assert type(memory.is_coherent) is bool
     if flags & 2:
         assert not memory.is_coherent
     elif flags & 4:
         assert memory.is_coherent
-
-
-@pytest.mark.parametrize("flags", ALL_FLAGS)
-def test_non_coherent_atom_size_is_1_where_memory_is_coherent(context, flags):
-    memory = vkgdr.Memory(open_with(flags), 10)
     atom = memory.non_coherent_atom_size
     assert atom >= 1
     assert atom & (atom - 1) == 0
@@ -178,35 +164,13 @@ def test_flush_of_any_range_is_rounded_outwards(context, method, flags):
 
 @pytest.mark.parametrize("method", ["flush", "invalidate"])
 @pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((0, 4098), vkgdr.OutOfRangeError),
-        ((4097, 1), vkgdr.OutOfRangeError),
-        ((4098, 0), vkgdr.OutOfRangeError),
-        ((4098,), vkgdr.OutOfRangeError),
-        ((2**64 - 1, 2), vkgdr.OutOfRangeError),
-        ((2, 2**64 - 1), vkgdr.OutOfRangeError),
-        ((2**64 - 1, 2**64 - 1), vkgdr.OutOfRangeError),
-        ((-1, 1), OverflowError),
-        ((0, -1), OverflowError),
-        ((2**64, 1), OverflowError),
-        ((0, 2**64), OverflowError),
-        ((0.0, 1), TypeError),
-        ((0, 1.0), TypeError),
-        (("0", 1), TypeError),
-        ((None, 1), TypeError),
-        ((np.float32(0), 1), TypeError),
-    ],
+    "arguments", [(0, 4098), (4097, 1), (4098, 0), (4098,), (2**64 - 1, 2), (2, 2**64 - 1), (2**64 - 1, 2**64 - 1)]
 )
-def test_flush_of_a_range_that_cannot_be_is_refused(raw, method, arguments, error):
-    with pytest.raises(error) as caught:
+def test_flush_of_a_range_that_cannot_be_is_refused_with_the_numbers(raw, method, arguments):
+    with pytest.raises(vkgdr.OutOfRangeError) as caught:
         getattr(raw, method)(*arguments)
-    if error is vkgdr.OutOfRangeError:
-        for number in (*arguments, 4097):
-            assert str(number) in str(caught.value)
-    if error is OverflowError:
-        bad = next(number for number in arguments if not 0 <= number < 2**64)
-        assert str(bad) in str(caught.value)
+    for number in (*arguments, 4097):
+        assert str(number) in str(caught.value)
 
 
 def test_flush_says_what_the_driver_says(context, simulated):
