@@ -162,6 +162,8 @@ def test_a_fill_that_cannot_be_is_refused(memory, arguments, error, text):
         ops.fill(memory, pattern, size, offset=offset or 0)
     with pytest.raises(TypeError, match="the host bytes of a bytearray"):
         ops.fill(bytearray(4), b"a")
+    with pytest.raises(TypeError, match="not a CUDA stream"):
+        ops.fill(memory, b"a", stream="default")
 
 
 # ---- mappings -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import copy
 import gc
 import inspect
 import pickle
-import threading
 import weakref
 
 import numpy as np
@@ -17,6 +16,8 @@ pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=
 import pycuda.driver as drv
 import vkgdr.pycuda
 from kernels import launch
+from neighbours import in_threads
+from pycuda._pvt_struct import pack
 from pycuda.gpuarray import GPUArray
 
 
@@ -71,14 +72,6 @@ def test_int_and_index_are_the_device_pointer(memory):
     assert hex(memory) == hex(memory.device_ptr)
 
 
-def test_int_of_freed_memory_is_an_error(memory):
-    memory.free()
-    with pytest.raises(vkgdr.FreedError, match="freed"):
-        int(memory)
-    with pytest.raises(vkgdr.FreedError, match="freed"):
-        drv.memset_d8(memory, 0, 1)
-
-
 # ---- free
 
 
@@ -120,26 +113,14 @@ def test_memory_keeps_pycudas_context_object(no_context, simulated):
 # ---- __del__
 
 
-def test_del_frees(handle, simulated):
+def test_del_frees_by_hand_and_on_a_thread_without_a_context(handle, pycuda_context, simulated):
     before = simulator.ledger()
-    memory = vkgdr.pycuda.Memory(handle, 64)
+    held = [vkgdr.pycuda.Memory(handle, 64) for _ in range(2)]
     assert simulator.ledger() != before
-    del memory
-    assert simulator.ledger() == before
-
-
-def test_del_may_be_called_by_hand(memory):
-    memory.__del__()
-    assert memory.freed
-    memory.__del__()
-
-
-def test_del_frees_on_a_thread_without_a_context(handle, pycuda_context, simulated):
-    before = simulator.ledger()
-    held = [vkgdr.pycuda.Memory(handle, 64)]
-    thread = threading.Thread(target=held.clear)
-    thread.start()
-    thread.join()
+    in_threads(held[0].__del__)
+    assert held[0].freed
+    held[0].__del__()
+    in_threads(held.clear)
     assert simulator.ledger() == before
     assert drv.Context.get_current() == pycuda_context
 
@@ -218,27 +199,16 @@ def test_as_buffer_is_a_memoryview_over_the_device_address(memory):
 # ---- passing memory straight to a kernel
 
 
-def test_memory_is_an_argument_of_a_kernel(memory):
+def test_memory_and_regions_are_arguments_of_a_kernel_and_freed_memory_is_none(memory):
     packed = launch(memory, np.int32(5))
     assert int.from_bytes(packed[:8], "little") == memory.device_ptr
-
-
-def test_memory_is_an_argument_of_a_prepared_kernel(memory):
+    assert int.from_bytes(launch(memory[256:512]), "little") == memory.device_ptr + 256
     # The function by which pycuda packs the arguments of prepared kernels.
-    from pycuda._pvt_struct import pack
-
     assert pack("P", memory) == memory.device_ptr.to_bytes(8, "little")
-
-
-def test_a_region_is_an_argument_of_a_kernel(memory):
-    packed = launch(memory[256:512])
-    assert int.from_bytes(packed, "little") == memory.device_ptr + 256
-
-
-def test_freed_memory_is_no_argument_of_a_kernel(memory):
     memory.free()
-    with pytest.raises(ValueError, match="freed"):
-        launch(memory)
+    for use in (int, launch, lambda memory: drv.memset_d8(memory, 0, 1)):
+        with pytest.raises(vkgdr.FreedError, match="freed"):
+            use(memory)
 
 
 # ---- additions since 0.1
@@ -251,34 +221,6 @@ def test_memory_is_pickled_and_copied_with_its_contents(memory):
         assert isinstance(same, vkgdr.pycuda.Memory)
         assert same.device_ptr != memory.device_ptr
         assert same.tobytes() == memory.tobytes()
-
-
-def test_memory_of_two_threads_in_one_context(handle, pycuda_context, simulated):
-    errors = []
-
-    def use(value):
-        try:
-            pycuda_context.push()
-            try:
-                for _ in range(20):
-                    memory = vkgdr.pycuda.Memory(handle, 1000)
-                    drv.memset_d8(memory, value, 1000)
-                    # A memset does not wait for the device.
-                    drv.Context.synchronize()
-                    assert memory.tobytes() == bytes([value]) * 1000
-            finally:
-                pycuda_context.pop()
-        except Exception as error:  # noqa: BLE001 - all that comes is reported
-            errors.append(error)
-
-    pycuda_context.pop()
-    threads = [threading.Thread(target=use, args=(value,)) for value in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    pycuda_context.push()
-    assert not errors
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -17,7 +17,6 @@ import pycuda.driver as drv
 import vkgdr.pycuda
 from pycuda import gpuarray
 from pycuda.compiler import SourceModule
-from pycuda.elementwise import ElementwiseKernel
 
 
 @functools.cache
@@ -104,20 +103,6 @@ def test_a_kernel_takes_memory_and_regions_themselves(handle):
     assert np.array_equal(seen, expected)
 
 
-def test_kernels_and_copies_are_in_the_streams_order(new):
-    function = SourceModule("__global__ void twice(int *x) { x[threadIdx.x] *= 2; }").get_function("twice")
-    stream, array = drv.Stream(), new(np.zeros(64, np.int32))
-    source = drv.pagelocked_empty(64, np.int32)
-    source[:] = np.arange(64)
-    drv.memcpy_htod_async(array.gpudata, source, stream)
-    for _ in range(5):
-        function(array, block=(64, 1, 1), stream=stream)
-    target = drv.pagelocked_empty(64, np.int32)
-    drv.memcpy_dtoh_async(target, array.gpudata, stream)
-    stream.synchronize()
-    assert np.array_equal(target, 32 * np.arange(64))
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.float64])
 def test_arithmetic_of_arrays_is_numpys(new, dtype):
     one, two = np.arange(1, 301).astype(dtype), (np.arange(300) % 7 + 1).astype(dtype)
@@ -128,26 +113,3 @@ def test_arithmetic_of_arrays_is_numpys(new, dtype):
     a += b
     assert np.array_equal(a.get(), one + two)
     assert np.array_equal(abs(new(-two)).get(), two)
-
-
-def test_fill_and_zeros_write_every_element(new, handle):
-    array = new(np.ones(1000, np.float32))
-    assert (array.fill(2.5).get() == 2.5).all()
-    zeros = gpuarray.zeros(1000, np.int64, allocator=vkgdr.pycuda.allocator(handle))
-    assert isinstance(zeros.gpudata, vkgdr.pycuda.Memory)
-    assert not zeros.get().any()
-    assert np.array_equal(gpuarray.arange(5, 500, 3, dtype=np.float32).get(), np.arange(5, 500, 3))
-
-
-def test_a_temporary_array_lives_as_long_as_the_work_on_it(new):
-    numbers = np.arange(100_000, dtype=np.float32)
-    array = new(numbers)
-    assert np.array_equal((array + array).copy().get(), 2 * numbers)
-
-
-def test_an_elementwise_kernel_of_ones_own_runs(new):
-    kernel = ElementwiseKernel("float a, float *x, float *y", "y[i] = a * x[i] - y[i]", "axmy")
-    x, y = np.arange(777, dtype=np.float32), np.full(777, 3, np.float32)
-    device_y = new(y, kind="host")
-    kernel(np.float32(1.5), new(x), device_y)
-    assert np.array_equal(device_y.get(), np.float32(1.5) * x - y)

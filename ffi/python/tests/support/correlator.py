@@ -42,10 +42,6 @@ class DeviceArray:
         with context:
             self.buffer = gpuarray.GPUArray(self.padded_shape, self.dtype, gpudata=raw)
 
-    @property
-    def strides(self):
-        return self.buffer.strides
-
     def get(self):
         with self.context:
             whole = self.buffer.get()
@@ -61,17 +57,6 @@ class DeviceArray:
     def zero_async(self, stream):
         with self.context:
             drv.memset_d8_async(self.buffer.gpudata, 0, self.buffer.mem_size * self.dtype.itemsize, stream)
-
-    def copy_region(self, stream, target, rows, target_row):
-        copy = drv.Memcpy2D()
-        copy.set_src_device(int(self.buffer.gpudata) + rows.start * self.strides[0])
-        copy.src_pitch = self.strides[0]
-        copy.set_dst_device(int(target.buffer.gpudata) + target_row * target.strides[0])
-        copy.dst_pitch = target.strides[0]
-        copy.width_in_bytes = self.shape[1] * self.dtype.itemsize
-        copy.height = rows.stop - rows.start
-        with self.context:
-            copy(stream)
 
 
 class MappedArray:

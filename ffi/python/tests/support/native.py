@@ -11,8 +11,6 @@ import pytest
 
 SOURCE = r"""
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 extern void Py_DecRef(void *);
@@ -54,46 +52,6 @@ static void give_up(void *object) {
 }
 
 int drop_on_thread(void *object) { return call_on_thread(give_up, object); }
-
-/* Threads that write their number over a part each, until all of it was written `rounds` times. */
-struct writers {
-    uint8_t *bytes;
-    size_t part;
-    int count, rounds;
-    atomic_int started, finished;
-    void *object;
-    pthread_t threads[16];
-};
-
-static void *write_part(void *of) {
-    struct writers *writers = of;
-    int number = atomic_fetch_add(&writers->started, 1);
-    volatile uint8_t *part = writers->bytes + writers->part * number;
-    for (int round = 0; round < writers->rounds; round++)
-        for (size_t i = 0; i < writers->part; i++) part[i] = (uint8_t)(number + round);
-    if (atomic_fetch_add(&writers->finished, 1) == writers->count - 1 && writers->object) give_up(writers->object);
-    return 0;
-}
-
-/* The last thread to finish gives up `object`, unless that is null. */
-void *start_writers(uint8_t *bytes, size_t part, int count, int rounds, void *object) {
-    struct writers *writers = calloc(1, sizeof *writers);
-    if (!writers || count > 16) abort();
-    writers->bytes = bytes;
-    writers->part = part;
-    writers->count = count;
-    writers->rounds = rounds;
-    writers->object = object;
-    for (int i = 0; i < count; i++)
-        if (pthread_create(&writers->threads[i], 0, write_part, writers)) abort();
-    return writers;
-}
-
-void join_writers(void *of) {
-    struct writers *writers = of;
-    for (int i = 0; i < writers->count; i++) pthread_join(writers->threads[i], 0);
-    free(writers);
-}
 """
 
 
@@ -118,9 +76,6 @@ def load(file: str) -> ctypes.CDLL:
     for name in ("call_on_thread", "call_at_exit"):
         getattr(library, name).argtypes = [pointer, pointer]
     library.drop_on_thread.argtypes = [pointer]
-    library.start_writers.argtypes = [pointer, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, pointer]
-    library.start_writers.restype = pointer
-    library.join_writers.argtypes = [pointer]
     return library
 
 
