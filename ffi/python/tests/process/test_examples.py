@@ -1,4 +1,4 @@
-"""The programs in examples/python, each in a separate process."""
+"""The programs in examples/python, and those of the guide's pages, each in a separate process."""
 
 import os
 import re
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import simulator
 
-FOLDER = Path(__file__).resolve().parents[4] / "examples" / "python"
+ROOT = Path(__file__).resolve().parents[4]
+FOLDER = ROOT / "examples" / "python"
 
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the examples are not at {FOLDER}")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the sources are not at {ROOT}")
 
 
 def run(name, *arguments, expect=0, **environment):
@@ -42,25 +43,21 @@ def shape(line):
     return re.sub(r"0x[0-9a-f]+|[0-9][0-9.]*", "#", line)
 
 
-@pytest.mark.parametrize("name", ["share_array", "pycuda_kernel"])
-def test_the_head_of_an_example_shows_what_it_prints(name, simulated):
-    if name == "pycuda_kernel":
+# What the heads of the examples show, and further arguments for the test.
+SHOWN = {"share_array": "", "pycuda_kernel": "", "ring_packets --send": "--packets 100"}
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_the_head_of_an_example_shows_what_it_prints(shown, simulated):
+    name, *arguments = shown.split()
+    if name in ("pycuda_kernel", "ring_packets"):
         pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
     if os.environ.get("VKGDR_TEST_PROFILE", "none") != "none":
         pytest.skip("the output shown is that of the simulated GPU without a profile")
     head = (FOLDER / f"{name}.py").read_text(encoding="utf-8").split('"""')[1]
-    shown = head.partition(f"    $ python examples/python/{name}.py\n")[2]
-    assert [shape(line) for line in run(name).stdout.splitlines()] == [shape(line) for line in shown.splitlines()]
-
-
-def test_the_head_of_ring_packets_shows_what_it_prints(simulated):
-    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    if os.environ.get("VKGDR_TEST_PROFILE", "none") != "none":
-        pytest.skip("the output shown is that of the simulated GPU without a profile")
-    head = (FOLDER / "ring_packets.py").read_text(encoding="utf-8").split('"""')[1]
-    shown = head.partition("    $ python examples/python/ring_packets.py --send\n")[2]
-    printed = run("ring_packets", "--send", "--packets", "100").stdout
-    assert [shape(line) for line in printed.splitlines()] == [shape(line) for line in shown.splitlines()]
+    lines = head.partition(f"    $ python examples/python/{' '.join([f'{name}.py', *arguments])}\n")[2].splitlines()
+    printed = run(name, *arguments, *SHOWN[shown].split()).stdout
+    assert [shape(line) for line in printed.splitlines()] == [shape(line) for line in lines]
 
 
 def test_the_head_of_send_memory_shows_what_it_prints():
@@ -93,3 +90,35 @@ def test_an_example_without_a_driver_says_what_to_do():
     simulator.require()
     done = run("share_array", expect=1, LD_LIBRARY_PATH="")
     assert re.match(r"share_array\.py: .*install the NVIDIA driver", done.stderr)
+
+
+# ---- the guide's pages: the programs of a page are one program, which runs in a process of its own -------------------
+
+
+PAGES = [ROOT / "README.md", ROOT / "ffi/python/README.md", ROOT / "sim/README.md", *sorted(ROOT.glob("docs/*.md"))]
+BLOCK = re.compile(r"^(<!-- not run: .*-->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def programs():
+    """Return the pages that have programs."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        if "```python\n" in text:
+            yield pytest.param(text, id=str(page.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("text", list(programs()))
+def test_the_program_of_a_page_runs(text, tmp_path):
+    blocks = BLOCK.findall(text)
+    for marked, code in blocks:
+        compile(code, "not run" if marked else "run", "exec")
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(code for marked, code in blocks if not marked), encoding="utf-8")
+    command = [sys.executable, "-X", "dev", "-W", "error", str(program)]
+    profile = re.search(r"^<!-- profile: (\S+) -->$", text, re.MULTILINE)
+    if profile:
+        simulator.require()
+        command = [f"{os.environ['VKGDR_SIM_DIR']}/vkgdr-sim", "--profile", profile[1], "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr, done.stderr

@@ -99,41 +99,36 @@ def test_a_forked_child_may_let_go_of_what_it_inherited(run_python, use):
     assert run_python(forked(child)).stdout == "the parent is well\n"
 
 
-STREAMS = """
-    import gc, os, sys
-    sys.path.insert(0, SUPPORT)
-    import libcuda, simulator
-    import vkgdr
-    from vkgdr import stream as streams
-    cuda = libcuda.Cuda()
-    context = cuda.create_context()
-    stream, event = streams.stream(), streams.event()
-    child = os.fork()
-    if child == 0:
-        for use in (
-            streams.stream, streams.event, stream.synchronize, event.query, event.synchronize,
-            lambda: event.record(stream), lambda: stream.add_callback(print),
-        ):
-            try:
-                use()
-            except vkgdr.VkgdrError as error:
-                assert "fork" in str(error), error
-            else:
-                os._exit(1)
-        before = simulator.calls() if simulator.available() else 0
-        del stream, event, use
-        gc.collect()
-        os._exit(simulator.available() and simulator.calls() - before)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    event.record(stream)
-    stream.synchronize()
-    print("the parent is well")
-"""
-
-
 def test_a_forked_child_leaves_streams_and_events_alone(run_python):
     # Without any other use of the package: the streams load the driver.
-    code = STREAMS.replace("SUPPORT", repr(simulator.__file__.rpartition("/")[0]))
+    code = f"""
+        import gc, os, sys
+        sys.path.insert(0, {simulator.__file__.rpartition("/")[0]!r})
+        import libcuda, simulator
+        import vkgdr
+        from vkgdr import stream as streams
+        cuda = libcuda.Cuda()
+        context = cuda.create_context()
+        stream, event = streams.stream(), streams.event()
+        child = os.fork()
+        if child == 0:
+            uses = streams.stream, streams.event, stream.synchronize, event.query, event.synchronize
+            for use in (*uses, lambda: event.record(stream), lambda: stream.add_callback(print)):
+                try:
+                    use()
+                except vkgdr.VkgdrError as error:
+                    assert "fork" in str(error), error
+                else:
+                    os._exit(1)
+            before = simulator.calls() if simulator.available() else 0
+            del stream, event, use, uses
+            gc.collect()
+            os._exit(simulator.available() and simulator.calls() - before)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        event.record(stream)
+        stream.synchronize()
+        print("the parent is well")
+    """
     assert run_python(code).stdout == "the parent is well\n"
 
 
@@ -173,7 +168,6 @@ def test_multiprocessing_spawns_processes_that_get_memory_by_pickle(run_python, 
                     pool.join()
         """)
     )
-    code = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
     # Children of the child have its main module by path.
     code = f"import subprocess, sys; print(subprocess.check_output([sys.executable, {str(program)!r}], text=True))"
     assert "[0, 2, 4, 6, 8, 10, 12, 14]" in run_python(code).stdout

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import inspect
 import pkgutil
 from pathlib import Path
 
@@ -31,23 +30,6 @@ def test_importing_vkgdr_imports_no_other_library_no_slow_module_and_no_driver(r
     assert run_python(code).stdout == "['vkgdr']\n[]\n[]\n"
 
 
-def test_vkgdr_pycuda_without_pycuda_says_that_it_is_missing(run_python):
-    code = """
-        import sys
-        sys.modules["pycuda"] = None
-        import vkgdr
-        for attempt in (lambda: vkgdr.pycuda, lambda: __import__("vkgdr.pycuda")):
-            try:
-                attempt()
-            except ImportError as error:
-                assert "pycuda" in str(error)
-            else:
-                raise AssertionError
-        vkgdr.Vkgdr
-    """
-    run_python(code)
-
-
 def test_memory_works_without_numpy(run_python):
     code = """
         import sys
@@ -68,26 +50,6 @@ def test_memory_works_without_numpy(run_python):
     run_python(code)
 
 
-def test_importing_pycudas_module_needs_no_context_and_makes_none(run_python):
-    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    code = """
-        import vkgdr.pycuda
-        import pycuda.driver
-        try:
-            print(pycuda.driver.Context.get_current())
-        except pycuda.driver.LogicError as error:
-            print("None" if "initialized" in str(error) else error)
-    """
-    assert run_python(code).stdout == "None\n"
-
-
-def test_every_name_in_all_is_there_and_listed():
-    assert sorted(vkgdr.__all__) == vkgdr.__all__
-    for name in vkgdr.__all__:
-        assert getattr(vkgdr, name) is not None
-        assert name in dir(vkgdr)
-
-
 @pytest.mark.parametrize("name", sorted(PUBLIC | COMPAT))
 def test_a_module_is_found_lazily_and_lists_its_names_and_no_others(run_python, name):
     if name == "pycuda":
@@ -102,8 +64,9 @@ def test_a_module_is_found_lazily_and_lists_its_names_and_no_others(run_python, 
         for public in module.__all__:
             assert hasattr(module, public), public
         from vkgdr import *
+        assert sorted(vkgdr.__all__) == vkgdr.__all__
         for public in vkgdr.__all__:
-            assert public in globals(), public
+            assert public in globals() and public in dir(vkgdr), public
     """
     run_python(code)
 
@@ -114,18 +77,11 @@ def test_every_public_module_of_the_package_is_known():
     assert {f"compat.{module.name}" for module in pkgutil.iter_modules(vkgdr.compat.__path__)} == COMPAT
 
 
-@pytest.mark.parametrize(
-    "name", ["nothing", "_nothing", "__nothing__", "Pycuda", "ops", "memory", "Buffer", "Region", ""]
-)
 @pytest.mark.parametrize("module", [vkgdr, vkgdr.compat, vkgdr.stream])
-def test_a_name_that_is_not_there_is_an_attribute_error(module, name):
-    with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute '{name}'"):
-        getattr(module, name)
-
-
-def test_a_name_that_is_not_there_cannot_be_imported():
-    with pytest.raises(ImportError, match="nothing"):
-        from vkgdr import nothing  # noqa: F401
+def test_a_name_that_is_not_there_is_an_attribute_error(module):
+    for name in ("nothing", "_nothing", "__nothing__", "Pycuda", "ops", "memory", "Buffer", "Region", ""):
+        with pytest.raises(AttributeError, match=f"'{module.__name__}' has no attribute '{name}'"):
+            getattr(module, name)
 
 
 def test_the_version_is_that_of_the_distribution_which_is_typed():
@@ -144,12 +100,6 @@ def test_type_checkers_see_every_submodule_and_no_other_name():
     assert imported == PUBLIC | ADAPTORS
     # With it, every name would exist.
     assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
-
-
-def test_public_things_have_docstrings():
-    for name in vkgdr.__all__:
-        thing = getattr(vkgdr, name)
-        assert name == "__version__" or inspect.getdoc(thing), name
 
 
 def test_importing_twice_after_a_purge_works(run_python):
@@ -190,7 +140,6 @@ def test_no_driver_at_all_is_an_error_with_a_remedy(run_python, tmp_path):
     code = """
         import vkgdr, vkgdr.stream, vkgdr.compat.pyopencl, vkgdr.ipc
         assert vkgdr.OpenFlags(1) == 1
-        repr(vkgdr.Memory.__new__(vkgdr.Memory))
         openers = (lambda: vkgdr.Vkgdr(0), vkgdr.Vkgdr.open_current_context, vkgdr.Vkgdr.open_primary_context)
         for open in (*openers, vkgdr.stream.stream):
             try:
@@ -199,10 +148,6 @@ def test_no_driver_at_all_is_an_error_with_a_remedy(run_python, tmp_path):
                 print(error)
             else:
                 raise AssertionError
-        try:
-            vkgdr.stream.handle_of("x")
-        except TypeError:
-            pass
     """
     lines = run_python(code, LD_LIBRARY_PATH=str(tmp_path), LD_PRELOAD="").stdout.splitlines()
     assert len(lines) == 4

@@ -53,15 +53,17 @@ KEEP = {
 }
 
 
+def program(kind, *parts):
+    """Return a program that makes memory of a kind."""
+    if kind == "pycuda":
+        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    return "\n".join(map(textwrap.dedent, (MAKE[kind], *parts)))
+
+
 @pytest.mark.parametrize("keep", KEEP)
 @pytest.mark.parametrize("kind", MAKE)
 def test_the_interpreters_end_frees(run_python_to_its_end, kind, keep):
-    if kind == "pycuda":
-        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    code = "\n".join(
-        map(textwrap.dedent, (MAKE[kind], KEEP[keep], "end()\nif 'context' in globals(): del context, end, drv"))
-    )
-    done = run_python_to_its_end(code)
+    done = run_python_to_its_end(program(kind, KEEP[keep], "end()\nif 'context' in globals(): del context, end, drv"))
     assert done.stdout == done.stderr == ""
     assert not any(done.live.values())
 
@@ -69,23 +71,10 @@ def test_the_interpreters_end_frees(run_python_to_its_end, kind, keep):
 @pytest.mark.parametrize("order", list(itertools.permutations(["context", "gpu", "kept"])), ids="-".join)
 @pytest.mark.parametrize("kind", MAKE)
 def test_names_may_go_in_any_order(run_python_to_its_end, kind, order):
-    if kind == "pycuda":
-        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
     deletions = "\n".join(f"if {name!r} in globals(): del {name}; gc.collect()" for name in order)
-    code = "\n".join(map(textwrap.dedent, ("import gc", MAKE[kind], "kept = make()\nend()\ndel make, end", deletions)))
-    done = run_python_to_its_end(code)
+    done = run_python_to_its_end(program(kind, "import gc\nkept = make()\nend()\ndel make, end", deletions))
     assert done.stderr == ""
     assert not any(done.live.values())
-
-
-def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end):
-    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    last = "kept.free(); context.pop(); context.detach()"
-    code = "\n".join(map(textwrap.dedent, (MAKE["pycuda"], "kept = make()", last)))
-    done = run_python_to_its_end(code)
-    assert done.live.get("Vulkan memory", 0) == 0
-    assert done.live.get("CUDA context", 0) == 0
-    assert done.stderr == ""
 
 
 AFTER_THE_CONTEXT = {
@@ -145,10 +134,7 @@ def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, ke
     "end", ["raise SystemExit(5)", "sys.exit(5)", "raise KeyError(make())", "1 / 0", "os._exit(5)"]
 )
 def test_a_program_that_ends_early_does_not_crash(run_python, end):
-    code = "\n".join(
-        map(textwrap.dedent, ("import os, sys", MAKE["primary"], "kept = make(); view = memoryview(kept)", end))
-    )
-    done = run_python(code, expect=None)
+    done = run_python(program("primary", "import os, sys; kept = make(); view = memoryview(kept)", end), expect=None)
     assert done.returncode in (1, 5)
     assert "vkgdr:" not in done.stderr
 
@@ -193,21 +179,6 @@ def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_p
         started.wait()
     """.replace("TESTS", repr(simulator.__file__.rpartition("/")[0]))
     run_python(code)
-
-
-def test_the_ledger_is_empty_after_threads_that_ended_in_time(run_python_to_its_end):
-    code = """
-        import threading
-        import vkgdr
-        gpu = vkgdr.Vkgdr.open_primary_context(0)
-        def work():
-            for _ in range(20):
-                memory = vkgdr.Memory(gpu, 64)
-                memory.memset(1)
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads: thread.start()
-    """
-    assert not any(run_python_to_its_end(code).live.values())
 
 
 def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):

@@ -12,26 +12,13 @@ import simulator
 import vkgdr
 
 
-def run_module(*arguments, cwd=None, launcher=(), **environment):
+def run_module(*arguments, cwd=None, **environment):
     """Run ``python -m vkgdr`` in a new process, in the folder `cwd`."""
-    command = [*launcher, sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | environment
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done
-
-
-def no_driver():
-    """Return an environment in which no CUDA driver is found."""
-    simulator.require()
-    return {"LD_LIBRARY_PATH": ""}
 
 
 @pytest.mark.parametrize("parent", [0, 1, 2])
@@ -44,45 +31,21 @@ def test_it_starts_in_the_folders_of_the_sources_too(gpu, parent):
     assert done.stdout.startswith(f"vkgdr {vkgdr.__version__}")
 
 
-def memory_type_of(gpu, kind):
-    """Return the memory type of a kind, as it is once the driver was asked for such memory."""
-    assert gpu.supports(kind)
-    return gpu.memory_type_of(kind)
-
-
-def test_json_has_the_same_facts_as_numbers(gpu):
+def test_json_names_the_same_gpu(gpu):
     done = run_module("--json")
     assert done.returncode == 0
     facts = json.loads(done.stdout)
     assert facts["version"] == vkgdr.__version__
-    major, minor = facts["cuda_version"].split(".")
-    assert int(major) >= 11
-    assert int(minor) >= 0
-    device = facts["devices"][0]
-    assert device["device"] == 0
-    assert (device["name"], device["uuid"]) == (gpu.name, str(gpu.uuid))
-    assert device["pci_bus_id"] == gpu.pci_bus_id
-    assert device["bar_size"] == gpu.memory_info("mapped").total
-    for kind in ("mapped", "host", "device"):
-        facts_of_kind, memory_type = device["kinds"][kind], memory_type_of(gpu, kind)
-        assert facts_of_kind["memory_type"] == memory_type.index
-        assert facts_of_kind["heap"] == memory_type.heap
-        assert facts_of_kind["flags"] == list(memory_type.flags)
-        assert 0 < facts_of_kind["free"] <= facts_of_kind["total"] == facts_of_kind["heap_size"]
-        assert facts_of_kind["source"] in (("budget", "heap size") if memory_type.index is not None else ("system",))
-        assert facts_of_kind["coherent"] is (None if kind == "device" else gpu_is_coherent(gpu, kind))
+    names = {name: facts["devices"][0][name] for name in ("device", "name", "uuid", "pci_bus_id")}
+    assert names == {"device": 0, "name": gpu.name, "uuid": str(gpu.uuid), "pci_bus_id": gpu.pci_bus_id}
+    assert facts["devices"][0]["bar_size"] == gpu.memory_info("mapped").total
 
 
-def gpu_is_coherent(gpu, kind):
-    return vkgdr.Memory(gpu, 16, kind=kind).is_coherent
-
-
-def test_without_a_driver_the_report_says_why():
-    done = run_module(COLUMNS="400", **no_driver())
-    assert (done.returncode, done.stderr) == (1, "")
-    words = " ".join(done.stdout.split())
-    assert "There is no GPU to use: libcuda.so.1 could not be loaded" in words
-    assert "install the NVIDIA driver" in words
+def test_without_a_driver_the_doctor_has_an_exit_code_of_its_own():
+    simulator.require()
+    done = run_module("doctor", "--json", LD_LIBRARY_PATH="")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["status"] == "unusable"
 
 
 def test_numpy_is_not_needed(run_python):
@@ -101,12 +64,6 @@ def test_the_console_script_is_the_same_command():
         pytest.skip("the package is not installed beside its interpreter: it has no console script")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"vkgdr {vkgdr.__version__}\n", "")
-
-
-def test_the_doctor_has_exit_codes_of_its_own():
-    done = run_module("doctor", "--json", **no_driver())
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["status"] == "unusable"
 
 
 def test_an_interrupt_ends_the_command_at_once():
