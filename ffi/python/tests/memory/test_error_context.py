@@ -13,7 +13,7 @@ ERRORS = {
     "out of range": lambda _gpu, memory: memory.flush(9),
     "no stream": lambda _gpu, memory: memory.__dlpack__(stream=0),
     "no host view": lambda gpu, _memory: memoryview(vkgdr.Memory(gpu, 8, kind="device")),
-    "no tensor": lambda _gpu, _memory: vkgdr._vkgdr.dlpack_import(object()),
+    "no tensor": lambda _gpu, _memory: vkgdr.Memory.from_capsule(object()),
     "freed": lambda _gpu, memory: memory.free() or memory.device_ptr,
 }
 
@@ -49,5 +49,5 @@ def test_an_error_that_a_callback_raises_keeps_its_own_context(gpu):
         raise ValueError("the first")
     except ValueError:
         with pytest.raises(IndexError) as caught:
-            gpu._handle.with_vulkan_queue(fail)
+            gpu.with_vulkan_queue(fail)
     assert caught.value.__context__ is inner

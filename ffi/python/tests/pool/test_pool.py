@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import OwnStream
+from vkgdr.compat import pyopencl as ops
 from vkgdr.pool import Allocator, Pool, PooledMemory
 
 MIB = 1 << 20
@@ -17,6 +19,50 @@ def pool(gpu):
     yield pool
     gc.collect()
     assert pool.active_blocks == 0
+
+
+@pytest.mark.parametrize("by", ["free", "drop", "forced free"])
+def test_the_source_of_a_pending_copy_is_not_lent_again(cuda, pool, gpu, by):
+    to = vkgdr.Memory(gpu, 4096, kind="device")
+    # With the pool's block: a driver may let an allocation wait for held work.
+    source = pool.allocate(4096)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        source.copy_from_host(b"\1" * 4096)
+        event = ops.copy(to, source, stream=stream, is_blocking=False)
+        address = source.host_ptr
+        if by != "drop":
+            source.free(force=by == "forced free")
+        del source
+        others = [pool.allocate(4096) for _ in range(8)]
+        for other in others:
+            assert other.host_ptr != address
+            np.asarray(other)[:] = 2
+            other.flush()
+        gate.open()
+        event.synchronize()
+        assert to.tobytes() == b"\1" * 4096
+        del others, other
+
+
+def test_a_stream_for_each_request_is_let_go(cuda, gpu):
+    ended = []
+    pool = Pool(Allocator(gpu, stream=OwnStream(cuda, ended)))
+    for number in range(50):
+        memory = pool.allocate(4096)
+        memory.bind_to_stream(OwnStream(cuda, ended))
+        ops.fill(memory, bytes([number]))
+        memory.free()
+    gc.collect()
+    # The pool keeps its own stream, the first.
+    assert len(ended) == 50
+    memory = pool.allocate(4096)
+    memory.copy_from_host(b"\7" * 4096)
+    assert memory.tobytes() == b"\7" * 4096
+    memory.free()
+    pool.free_held()
+    del pool
+    gc.collect()
+    assert len(ended) == 51
 
 
 def test_a_warm_pair_calls_no_driver(pool, simulated):
@@ -82,16 +128,12 @@ def test_every_size_has_a_size_class_as_in_pyopencl(pool):
         pool.bin_number(-1)
 
 
-def test_memory_is_released_under_pyopencls_name(pool):
-    memory = pool.allocate(512)
-    memory.release()
-    assert memory.freed
-    assert pool.active_blocks == 0
-    memory.release()
-
-
 def test_held_memory_is_given_back(pool):
-    pool.allocate(512).free()
+    # Under pyopencl's name.
+    memory = pool.allocate(512)
+    for _ in range(2):
+        memory.release()
+        assert (memory.freed, pool.active_blocks) == (True, 0)
     assert pool.managed_bytes > 0
     assert pool.held_blocks > 0
     assert pool.trim(1 << 40) == 0
@@ -108,16 +150,6 @@ def test_a_pool_that_stops_holding_gives_back_what_goes(gpu):
     assert pool.managed_bytes > 0
     memory.free()
     assert pool.managed_bytes == 0
-
-
-def test_live_memory_outlives_its_pool(gpu):
-    pool = Pool(gpu)
-    memory = pool.allocate(512)
-    array = np.asarray(memory)
-    array[:] = 3
-    del pool, memory
-    gc.collect()
-    assert (array == 3).all()
 
 
 def test_bad_options_are_refused_with_their_numbers(gpu):
@@ -137,7 +169,7 @@ def test_bad_options_are_refused_with_their_numbers(gpu):
         Pool("x")
 
 
-def test_bad_sizes_are_refused(pool):
+def test_bad_sizes_are_refused(gpu, pool):
     with pytest.raises(vkgdr.InvalidArgumentError, match="0 bytes"):
         pool.allocate(0)
     with pytest.raises(OverflowError, match="-1"):
@@ -146,9 +178,6 @@ def test_bad_sizes_are_refused(pool):
         pool.allocate(1.5)
     with pytest.raises(TypeError, match="pool"):
         PooledMemory(5)
-
-
-def test_an_allocator_gives_memory_and_nothing_for_no_bytes(gpu):
     allocator = Allocator(gpu, kind="host", alignment=64)
     assert allocator(0) is None
     assert (allocator(100).kind, len(allocator(100))) == ("host", 100)
@@ -210,6 +239,12 @@ def test_pools_and_their_memory_in_a_cycle_are_collected(gpu, live):
     pool = Pool(gpu)
     pool.itself, pool.memory = pool, pool.allocate(10)
     gpu.pool = pool
+    array = np.asarray(pool.memory)
+    array[:] = 3
     del pool, gpu.pool
+    gc.collect()
+    # The memory outlives its pool.
+    assert (array == 3).all()
+    del array
     gc.collect()
     assert live() == 0

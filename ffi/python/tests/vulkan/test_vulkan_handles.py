@@ -1,12 +1,13 @@
 """`Vkgdr.vulkan_handles`, `with_vulkan_queue` and `MemoryObject.vulkan_memory`, used by Vulkan's own functions."""
 
 import threading
+from functools import partial
 
 import libvulkan
 import pytest
 import vkgdr
 import vkgdr.vulkan
-from neighbours import every_kind
+from neighbours import every_kind, in_threads
 from vkgdr.pool import Pool
 
 
@@ -79,9 +80,5 @@ def test_threads_take_turns_with_the_queue(gpu, device):
         ready.wait(0.02)
         inside -= 1
 
-    threads = [threading.Thread(target=gpu.with_vulkan_queue, args=(work,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(gpu.with_vulkan_queue, work)] * 4)
     assert (inside, most) == (0, 1)
