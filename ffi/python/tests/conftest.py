@@ -8,7 +8,6 @@ import gc
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import libcuda
+import native
 import pytest
 import simulator
 
@@ -75,18 +75,17 @@ def cuda() -> libcuda.Cuda:
 def primary_of_the_run() -> Iterator[None]:
     """Keep device 0's primary context of a real GPU, of which a test would otherwise create and destroy its own."""
     cuda = None
-    if not simulator.available():
-        with contextlib.suppress(OSError, libcuda.CudaError):
-            cuda = libcuda.Cuda()
     # In exclusive compute mode, where tests/gpu runs one test at a time, the programs of tests need the GPU themselves.
-    if cuda is None or cuda.device_count() == 0 or os.environ.get("NEXTEST_TEST_THREADS") == "1":
-        yield
-        return
-    cuda.push(cuda.retain_primary())
-    cuda.load_own_kernels()
-    cuda.pop()
+    if not simulator.available() and os.environ.get("NEXTEST_TEST_THREADS") != "1":
+        with contextlib.suppress(OSError, libcuda.CudaError):
+            found = libcuda.Cuda()
+            found.push(found.retain_primary())
+            found.load_own_kernels()
+            found.pop()
+            cuda = found
     yield
-    cuda.release_primary()
+    if cuda is not None:
+        cuda.release_primary()
 
 
 def skip_without_mapped_memory(gpu: Any) -> None:
@@ -241,32 +240,7 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # ---- programs -------------------------------------------------------------------------------------------------------
 
-# Reads the ledger after the interpreter has ended, which Python code cannot do.
-LEDGER_AT_EXIT_C = r"""
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static struct { const char *name; size_t (*count)(const char *); const char *noun; } counters[32];
-static int added, descriptor;
-
-static void report(void) {
-    for (int i = 0; i < added; i++)
-        dprintf(descriptor, "%s\"%s\": %zu", i ? ", " : "", counters[i].name, counters[i].count(counters[i].noun));
-}
-
-void add_counter(const char *name, size_t (*count)(const char *), const char *noun) {
-    counters[added].name = strdup(name);
-    counters[added].count = count;
-    counters[added++].noun = strdup(noun);
-}
-
-void report_at_exit(int to) {
-    descriptor = to;
-    atexit(report);
-}
-"""
-
+# Counts what is left after the interpreter has ended.
 LEDGER_AT_EXIT = """
 import ctypes, sys
 sys.path.insert(0, {support!r})
@@ -291,7 +265,7 @@ class Finished:
 
 
 def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None = None) -> Finished:
-    reader, writer = os.pipe()
+    (reader, writer), live = os.pipe(), b""
     try:
         prelude = LEDGER_AT_EXIT.format(support=str(Path(simulator.__file__).parent), library=ledger, fd=writer)
         program = (prelude if ledger else "") + textwrap.dedent(code)
@@ -304,13 +278,12 @@ def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None 
         done = subprocess.run(
             command, env=environment, pass_fds=[writer], capture_output=True, text=True, timeout=300, check=False
         )
-        os.close(writer)
-        writer = -1
-        live = os.read(reader, 4096)
+        os.set_blocking(reader, False)
+        with contextlib.suppress(BlockingIOError):
+            live = os.read(reader, 4096)
     finally:
         os.close(reader)
-        if writer >= 0:
-            os.close(writer)
+        os.close(writer)
     finished = Finished(done.stdout, done.stderr, done.returncode, json.loads(b"{" + live + b"}"))
     assert done.returncode >= 0, f"the program was killed by signal {-done.returncode}:\n{done.stderr}"
     # "Exception ignored in", from Python 3.14 on also "Exception ignored while".
@@ -337,24 +310,11 @@ def run_python() -> Callable[..., Finished]:
     return run_python
 
 
-@pytest.fixture(scope="session")
-def ledger_at_exit(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Build the library that reads the ledger when a program exits."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler (cc)")
-    folder = tmp_path_factory.mktemp("ledger")
-    (folder / "ledger.c").write_text(LEDGER_AT_EXIT_C)
-    library = str(folder / "ledger.so")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(folder / "ledger.c")], check=True)
-    return library
-
-
 @pytest.fixture
-def run_python_to_its_end(ledger_at_exit: str) -> Callable[..., Finished]:
+def run_python_to_its_end() -> Callable[..., Finished]:
     """Return a function like `run_python`, whose result has ``live``: the ledger after the interpreter's end."""
 
     def run_python_to_its_end(code: str, expect: int | None = 0, **env: str) -> Finished:
-        return _run(code, expect, env, ledger_at_exit)
+        return _run(code, expect, env, native.path())
 
     return run_python_to_its_end

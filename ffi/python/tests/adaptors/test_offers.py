@@ -1,6 +1,5 @@
 """Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
 
-import errno
 import os
 import socket
 import struct
@@ -114,46 +113,12 @@ def test_other_bytes_are_no_offer(primary):
         assert not ipc.is_offer(data)
         with pytest.raises(vkgdr.InvalidArgumentError, match="no offer"):
             ipc.take(data, primary)
-
-
-def test_memory_of_a_pool_is_not_offered(primary):
+    # Nor is memory of a pool offered.
     source = Source(pool=True)
     address = source.allocate(100, 0)
     with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
         ipc.offer(vkgdr.memory_of(address).handle)
     source.free(address)
-
-
-class EndedError(Exception):
-    """Ends the thread that serves offers."""
-
-
-class Listener:
-    """A listener that fails, then accepts one connection, and then ends its thread."""
-
-    def __init__(self, connection):
-        self.results = [OSError(errno.EMFILE, "too many open files"), (connection, None), EndedError()]
-
-    def accept(self):
-        result = self.results.pop(0)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-
-def test_offers_are_served_after_a_failure_to_accept(primary, caplog):
-    memory = vkgdr.Memory(primary, 5000)
-    memory.memset(7)
-    ours, theirs = socket.socketpair()
-    with ours:
-        ours.settimeout(20)
-        ours.sendall(struct.pack("<Q", memory.handle))
-        with pytest.raises(EndedError):
-            ipc._serve(Listener(theirs))
-        assert vkgdr.ipc.recv(ours, primary).tobytes()[:3] == b"\7\7\7"
-    assert "too many open files" in caplog.text
-    # The record keeps the error, and so this function's variables.
-    caplog.clear()
 
 
 def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):

@@ -51,7 +51,7 @@ def test_a_size_that_cannot_be_is_refused(gpu, name, simulated):
 def test_owners_sizes_and_kinds_that_there_are_not_are_refused(gpu, make):
     with pytest.raises(vkgdr.InvalidArgumentError, match="0 bytes"):
         make(gpu, 0)
-    for owner in (None, 0, "x", object(), vkgdr.Vkgdr, gpu._handle):
+    for owner in (None, 0, "x", object(), vkgdr.Vkgdr):
         with pytest.raises(TypeError, match="Vkgdr"):
             make(owner, 5)
     methods = (gpu.supports, gpu.memory_info, gpu.memory_type_of)
@@ -273,6 +273,6 @@ def test_facts_cannot_be_set_or_deleted(anything):
 
 
 def test_the_native_classes_are_not_made_by_hand():
-    for cls in (vkgdr.HostView, vkgdr.stream.Event, type(vkgdr.Memory._view), type(vkgdr.Vkgdr._handle)):
+    for cls in (vkgdr.HostView, vkgdr.stream.Event):
         with pytest.raises(TypeError):
             cls()

@@ -157,14 +157,14 @@ def test_memory_of_before_is_neither_found_nor_used_and_is_freed_in_every_way(ru
         freed, dropped, forced = (vkgdr.Memory(gpu, 64, kind="device") for _ in range(3))
         shown, raw = vkgdr.Memory(gpu, 64), vkgdr.RawMemory(gpu, 64)
         address, view = freed.device_ptr, memoryview(shown)
-        assert vkgdr._vkgdr.find_device(address, 1) is not None
+        vkgdr.memory_of(address)
         reset()
-        assert vkgdr._vkgdr.find_device(address, 1) is None
-        for use in (lambda: freed.memset(1), freed.tobytes, lambda: freed[:3].copy_from_host(b"x")):
+        uses = freed.tobytes, lambda: freed.memset(1), lambda: freed[:3].copy_from_host(b"x")
+        for use, text in ((lambda: vkgdr.memory_of(address), "not an address"), *((use, "context") for use in uses)):
             try:
                 use()
             except vkgdr.VkgdrError as error:
-                assert "context" in str(error).lower(), error
+                assert text in str(error).lower(), error
             else:
                 raise AssertionError
         assert "device" in repr(freed)
@@ -173,7 +173,7 @@ def test_memory_of_before_is_neither_found_nor_used_and_is_freed_in_every_way(ru
         del view
         forced.free(force=True)
         raw.free()
-        del dropped, use
+        del dropped, use, uses
         gc.collect()
         assert gpu.stats()["live_allocations"] == 0, gpu.stats()
     """)

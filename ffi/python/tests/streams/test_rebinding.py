@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import BorrowedBytes, ByDlpack, OwnStream, in_threads
-from vkgdr import _copies, _vkgdr
+from vkgdr import _vkgdr
 from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
@@ -73,60 +73,6 @@ def test_a_stream_that_a_call_waits_for_outlives_its_binding(cuda, context, boun
         memory.free()
 
 
-COPIES = {
-    "copy_to_host": lambda memory, _: memory.copy_to_host(bytearray(SIZE)),
-    "copy_from_host": lambda memory, _: memory.copy_from_host(bytes(SIZE)),
-    "memset": lambda memory, _: memory.memset(1),
-    "copy_from_device": lambda memory, other: memory.copy_from_device(other),
-    "copy_from_device, as the source": lambda memory, other: other.copy_from_device(memory),
-    "ops.copy": lambda memory, _: ops.copy(memory, bytes(SIZE)),
-    "ops.copy, as the source": lambda memory, other: ops.copy(other, memory),
-    "ops.copy of a tensor": lambda memory, other: ops.copy(other, ByDlpack(memory)),
-    "ops.copy of an interface": lambda memory, other: ops.copy(other, BorrowedBytes(memory.device_ptr, SIZE)),
-    "ops.copy, later": lambda memory, _: ops.copy(memory, bytes(SIZE), is_blocking=False),
-    "ops.fill": lambda memory, _: ops.fill(memory, b"\1"),
-    "ops.fill by a pattern": lambda memory, _: ops.fill(memory, bytes(range(64))),
-    "bind_to_stream": lambda memory, _: memory.bind_to_stream(0),
-    "free_async": lambda memory, _: memory.free_async(),
-}
-
-
-@pytest.mark.parametrize("use", COPIES.values(), ids=COPIES)
-def test_a_call_never_names_a_stream_that_another_thread_unbinds_meanwhile(bound, gpu, monkeypatch, use):
-    allocate, _ = bound
-    memory, other = allocate("device"), vkgdr.Memory(gpu, SIZE, kind="device")
-
-    def beside(function):
-        """Unbind the memory before each step of the call, as another thread may."""
-
-        def call(*arguments, **keywords):
-            if not memory.freed:
-                memory._view.unbind_stream()
-                gc.collect()
-            return function(*arguments, **keywords)
-
-        return call
-
-    for name in ("copy", "fill", "record", "stream_wait", "stream_synchronize"):
-        monkeypatch.setattr(_vkgdr, name, beside(getattr(_vkgdr, name)))
-    for name in ("stream_of", "bound_streams", "device_view_of"):
-        function = getattr(_copies, name)
-
-        def after(*arguments, function=function, **keywords):
-            found = function(*arguments, **keywords)
-            if not memory.freed:
-                memory._view.unbind_stream()
-                gc.collect()
-            return found
-
-        monkeypatch.setattr(_copies, name, after)
-    use(memory, other)
-    monkeypatch.undo()
-    gpu.collect()
-    other.free()
-    memory.free()
-
-
 def test_the_interface_keeps_the_stream_that_it_names(bound):
     allocate, ended = bound
     memory = allocate()
@@ -161,8 +107,13 @@ def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, 
             while time.monotonic() < end:
                 work()
 
+    others = [vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(3)]
     works = [
         lambda: memory.copy_to_host(bytearray(SIZE)),
+        lambda: memory.copy_from_host(bytes(SIZE)),
+        lambda: memory.copy_from_device(others[0]),
+        lambda: ops.copy(others[1], ByDlpack(memory)),
+        lambda: ops.copy(others[2], BorrowedBytes(memory.device_ptr, SIZE)),
         lambda: ops.fill(memory, bytes(range(8))),
         lambda: memory.__dlpack__(stream=1),
         lambda: memory.bind_to_stream(OwnStream(cuda, ended)),

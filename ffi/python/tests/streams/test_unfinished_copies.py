@@ -4,7 +4,6 @@ import contextlib
 import gc
 import weakref
 
-import numpy as np
 import pytest
 import simulator
 import vkgdr
@@ -16,10 +15,6 @@ STREAM_CAPTURE_UNSUPPORTED = 900
 ILLEGAL_ADDRESS = 700
 CAPTURED_EVENT = 907
 OUT_OF_DEVICE_MEMORY = -2
-
-
-class Bytes(np.ndarray):
-    """Host bytes that weak references follow."""
 
 
 @pytest.fixture
@@ -79,66 +74,7 @@ def test_what_a_finished_copy_was_lent_is_freed(cuda, gpu, memory, stream, lend,
     assert seen() is None
 
 
-@pytest.mark.parametrize("what", ["host bytes", "another library's memory"])
-@pytest.mark.parametrize("direction", ["from", "to"])
-@pytest.mark.parametrize("early", ["an interrupt", "a free on another thread"])
-def test_what_a_copy_was_lent_outlives_a_call_that_ends_early(
-    cuda, memory, stream, lend, monkeypatch, early, direction, what
-):
-    end = ops._Queue.end
-
-    def end_early(*arguments, **keywords):
-        if early == "an interrupt":
-            raise KeyboardInterrupt
-        memory.free()
-        return end(*arguments, **keywords)
-
-    monkeypatch.setattr(ops._Queue, "end", end_early)
-    lent = lend(what)
-    seen = weakref.ref(lent)
-    with cuda.hold(stream) as gate:
-        with contextlib.suppress(KeyboardInterrupt, vkgdr.FreedError):
-            sides = (memory, lent) if direction == "from" else (lent, memory)
-            ops.copy(*sides, stream=stream, is_blocking=False)
-        del lent, sides
-        assert is_alive(seen)
-        gate.open()
-        cuda.synchronize_stream(stream)
-        monkeypatch.undo()
-        assert not is_alive(seen)
-
-
-def test_the_pattern_of_a_fill_outlives_an_interrupt(cuda, memory, stream, monkeypatch):
-    seen = []
-
-    def buffer(contents, writable):
-        copied = np.frombuffer(contents, "u1").copy().view(Bytes)
-        seen.append(weakref.ref(copied))
-        return native(copied, writable)
-
-    def interrupt(*_arguments, **_keywords):
-        raise KeyboardInterrupt
-
-    native = vkgdr._vkgdr.HostBuffer
-    with cuda.hold(stream) as gate, monkeypatch.context() as patched:
-        patched.setattr(vkgdr._vkgdr, "HostBuffer", buffer)
-        patched.setattr(ops._Queue, "end", interrupt)
-        with contextlib.suppress(KeyboardInterrupt):
-            ops.fill(memory, bytes(range(64)), stream=stream)
-        patched.undo()
-        assert is_alive(seen[0])
-        gate.open()
-        cuda.synchronize_stream(stream)
-        assert not is_alive(seen[0])
-
-
-COPIES = {
-    "copy_to_host": lambda memory, lent: memory.copy_to_host(lent),
-    "copy_from_host": lambda memory, lent: memory.copy_from_host(lent),
-}
-
-
-@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("copy", [vkgdr.Memory.copy_to_host, vkgdr.Memory.copy_from_host])
 def test_host_bytes_outlive_a_copy_whose_wait_fails(cuda, memory, stream, lend, simulated, copy):
     lent = lend()
     seen = weakref.ref(lent)

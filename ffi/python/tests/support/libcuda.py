@@ -84,8 +84,6 @@ class Cuda:
         self._signatures = {
             "cuGetErrorName": (c_int, POINTER(c_char_p)),
             "cuInit": (c_uint,),
-            "cuDeviceGetCount": (POINTER(c_int),),
-            "cuDeviceGet": (POINTER(c_int), c_int),
             "cuCtxCreate_v2": (POINTER(c_void_p), c_uint, c_int),
             "cuCtxDestroy_v2": (c_void_p,),
             "cuCtxGetCurrent": (POINTER(c_void_p),),
@@ -139,23 +137,12 @@ class Cuda:
             return f"CUDA error {code}"
         return name.value.decode()
 
-    def device_count(self) -> int:
-        """Count the devices."""
-        count = c_int()
-        self.call("cuDeviceGetCount", byref(count))
-        return count.value
-
-    def _device(self, ordinal: int) -> int:
-        device = c_int()
-        self.call("cuDeviceGet", byref(device), ordinal)
-        return device.value
-
     # ---- contexts ---------------------------------------------------------------------------------------------------
 
-    def create_context(self, device: int = 0, flags: int = 0) -> Context:
-        """Create a context and make it current on this thread."""
+    def create_context(self) -> Context:
+        """Create a context of device 0 and make it current on this thread."""
         handle = c_void_p()
-        self.call("cuCtxCreate_v2", byref(handle), flags, self._device(device))
+        self.call("cuCtxCreate_v2", byref(handle), 0, 0)
         return Context(self, handle.value or 0)
 
     def current(self) -> int:
@@ -174,19 +161,19 @@ class Cuda:
         self.call("cuCtxPopCurrent_v2", byref(handle))
         return handle.value or 0
 
-    def retain_primary(self, device: int = 0) -> int:
-        """Retain the primary context, without making it current."""
+    def retain_primary(self) -> int:
+        """Retain the primary context of device 0, without making it current."""
         handle = c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", byref(handle), self._device(device))
+        self.call("cuDevicePrimaryCtxRetain", byref(handle), 0)
         return handle.value or 0
 
-    def release_primary(self, device: int = 0) -> None:
+    def release_primary(self) -> None:
         """Release the primary context once."""
-        self.call("cuDevicePrimaryCtxRelease_v2", self._device(device))
+        self.call("cuDevicePrimaryCtxRelease_v2", 0)
 
-    def reset_primary(self, device: int = 0) -> None:
+    def reset_primary(self) -> None:
         """Destroy the primary context; it stays retained, and the next retain creates it again."""
-        self.call("cuDevicePrimaryCtxReset_v2", self._device(device))
+        self.call("cuDevicePrimaryCtxReset_v2", 0)
 
     def synchronize(self) -> None:
         """Wait for the current context."""
