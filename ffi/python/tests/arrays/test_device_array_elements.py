@@ -240,14 +240,6 @@ def test_records_are_assigned_whole(gpu, kind):
     array.copy_to_host()[0]["a"] = 5
 
 
-def test_a_slice_keeps_the_memory(gpu, live):
-    part = to_device(EXAMPLE, owner=gpu)[1, 1:]
-    assert live() == 1
-    assert (part.copy_to_host() == EXAMPLE[1, 1:]).all()
-    del part
-    assert live() == 0
-
-
 @every_visible_kind
 def test_memory_that_is_not_coherent_is_flushed_and_invalidated(cuda, context, kind):
     owner = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)

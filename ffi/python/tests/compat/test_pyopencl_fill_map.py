@@ -74,38 +74,24 @@ def test_a_fill_may_begin_at_any_address(cuda, memory, is_blocking):
             assert device_bytes(cuda, memory) == expected, (pattern, origin)
 
 
-def test_a_long_fill_is_whole(cuda, gpu):
-    pattern = bytes(range(1, 8))
-    memory = vkgdr.Memory(gpu, 7 * 50_000, kind="device")
+# The second is longer than what the host repeats.
+@pytest.mark.parametrize(("length", "count"), [(7, 50_000), (100_000, 3)])
+def test_a_long_fill_is_whole(cuda, gpu, length, count):
+    pattern = np.random.default_rng(1).bytes(length)
+    memory = vkgdr.Memory(gpu, length * count, kind="device")
     ops.fill(memory, pattern).synchronize()
-    assert device_bytes(cuda, memory) == pattern * 50_000
+    assert device_bytes(cuda, memory) == pattern * count
 
 
-def test_a_pattern_longer_than_what_the_host_repeats_is_whole(cuda, gpu):
-    pattern = np.random.default_rng(1).bytes(100_000)
-    memory = vkgdr.Memory(gpu, 300_000, kind="device")
-    ops.fill(memory, pattern).synchronize()
-    assert device_bytes(cuda, memory) == pattern * 3
-
-
-@pytest.mark.parametrize("pattern", [bytearray(b"abcd"), bytearray(b"abcdefgh")])
-def test_the_pattern_may_be_changed_after_the_call(cuda, memory, pattern):
-    expected = bytes(pattern) * (SIZE // len(pattern))
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        event = ops.fill(memory, pattern, stream=stream)
-        pattern[:] = b"?" * len(pattern)
-        gc.collect()
-        gate.open()
-        event.synchronize()
-        assert device_bytes(cuda, memory) == expected
-
-
-@pytest.mark.parametrize("pattern", [b"a", b"abcdefgh"])
-def test_a_fill_happens_in_its_streams_order(cuda, memory, pattern):
+@pytest.mark.parametrize("pattern", [b"a", b"abcd", b"abcdefgh"])
+def test_a_fill_happens_in_its_streams_order_and_its_pattern_may_be_changed_at_once(cuda, memory, pattern):
+    changed = bytearray(pattern)
     with cuda.stream() as stream:
         memory.bind_to_stream(stream)
         with cuda.hold(stream) as gate:
-            event = ops.fill(memory, pattern)
+            event = ops.fill(memory, changed)
+            changed[:] = b"?" * len(pattern)
+            gc.collect()
             assert not event.is_complete
             assert device_bytes(cuda, memory) == b"." * SIZE
             gate.open()
@@ -176,18 +162,13 @@ def test_a_mapping_is_an_array_and_an_event(cuda, visible):
     assert array.tolist() == [[2, 3, 4], [5, 6, 7]]
     assert visible.map_count == 1
     array[1, 2] = 99
+    # The array's base is a scope.
+    with array.base as inner:
+        assert inner.__array_interface__["data"] == array.__array_interface__["data"]
+    assert array.base.released
     array.base.release()
     assert visible.map_count == 0
     assert cuda.read(visible.device_ptr + 14, 2) == b"c\0"
-
-
-def test_the_arrays_base_is_a_scope(visible):
-    array, _ = ops.map(visible, "w", 0, SIZE, "u1")
-    with array.base as inner:
-        assert inner.__array_interface__["data"] == array.__array_interface__["data"]
-        inner[:] = 1
-    assert array.base.released
-    assert visible.map_count == 0
 
 
 def test_deleting_the_array_ends_the_mapping(cuda, context, simulated):
@@ -217,25 +198,17 @@ def test_a_mapping_has_an_order_or_strides(visible):
         ops.map(visible, "r", 0, (2, 2), "u1", strides=(1,))
 
 
-def test_a_mapping_waits_for_its_stream_or_gives_an_event(cuda, visible):
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        cuda.fill(visible.device_ptr, 5, SIZE, stream)
-        array, event = ops.map(visible, "r", 0, SIZE, "u1", stream=stream, is_blocking=False)
+@pytest.mark.parametrize("after", ["its stream", "an event"])
+def test_a_mapping_that_does_not_block_comes_after_its_stream_and_events(cuda, visible, after):
+    with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
+        filled = ops.fill(visible, b"\4", stream=first)
+        order = {"stream": first} if after == "its stream" else {"stream": second, "wait_for": [filled]}
+        array, event = ops.map(visible, "r", 0, SIZE, "u1", **order, is_blocking=False)
         assert not event.is_complete
         gate.open()
         with array.base as ready:
             assert event.is_complete
-            assert ready.tobytes() == b"\5" * SIZE
-
-
-def test_a_mapping_that_does_not_block_comes_after_events(cuda, visible):
-    with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
-        filled = ops.fill(visible, b"\4", stream=first)
-        array, event = ops.map(visible, "r", 0, SIZE, "u1", stream=second, wait_for=[filled], is_blocking=False)
-        assert not event.is_complete
-        gate.open()
-        array.base.wait()
-        assert array.tobytes() == b"\4" * SIZE
+            assert ready.tobytes() == b"\4" * SIZE
 
 
 def test_what_cannot_be_mapped_is_refused(gpu, visible):

@@ -58,23 +58,6 @@ def test_raw_memory_of_every_kind_has_the_pointers_of_it(gpu):
         assert memory.owner is None
 
 
-def test_raw_memory_in_a_subclass_with_an_init_and_slots_of_its_own(gpu):
-    class Mine(vkgdr.RawMemory):
-        __slots__ = ("extra",)
-
-        def __init__(self, owner, count):
-            self.extra = count
-            super().__init__(owner, count * 4)
-
-        def __del__(self):
-            self.free()
-
-    memory = Mine(gpu, 5)
-    assert len(memory) == 20
-    assert np.asarray(memory).view("u4").shape == (5,)
-    del memory
-
-
 # ---- free, device_ptr, len
 
 

@@ -88,7 +88,6 @@ def copied_to_a_buffer(memory):
 COPIES = {
     "MemoryHost(copy=True)": lambda memory: vkgdr.compat.dpctl.MemoryHost(memory[:], copy=True),
     "migrate": lambda memory: memory.migrate("host"),
-    "ops.migrate": lambda memory: ops.migrate(memory, "host"),
     "copy_from_device": copied_to_a_buffer,
     "a buffer of an address": lambda memory: vkgdr.compat.rmm.Buffer(memory.owner, ptr=memory.device_ptr, size=SIZE),
 }

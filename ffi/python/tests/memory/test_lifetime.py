@@ -77,30 +77,6 @@ def test_memory_is_tracked_by_gc_and_has_weak_references(gpu):
     assert called == [1]
 
 
-def test_a_gc_callback_may_use_and_free_memory(gpu, simulated):
-    before = simulator.ledger()
-    memory = vkgdr.Memory(gpu, 64)
-    kept = [vkgdr.Memory(gpu, 64) for _ in range(10)]
-
-    def callback(phase, info):
-        memory.flush()
-        memory.memset(1)
-        if kept:
-            kept.pop().free()
-
-    gc.callbacks.append(callback)
-    try:
-        for _ in range(20):
-            vkgdr.Memory(gpu, 64).tobytes()
-            gc.collect()
-    finally:
-        gc.callbacks.remove(callback)
-    memory.free()
-    assert not kept
-    gc.collect()
-    assert simulator.ledger() == before
-
-
 def test_del_may_use_memory_allocate_and_free(gpu, simulated):
     before = simulator.ledger()
     errors = []

@@ -107,15 +107,6 @@ def test_pieces_larger_than_the_largest_get_an_allocation_of_their_own(gpu):
     assert memory.tobytes() == b"\x03" * MIB
 
 
-def test_sizes_are_rounded_up_by_the_leading_bits(gpu):
-    fine, coarse = Pool(gpu, leading_bits_in_bin_id=4), Pool(gpu, leading_bits_in_bin_id=0)
-    # No two chunks share an atom.
-    granule = max(64, vkgdr.Memory(gpu, 1).non_coherent_atom_size)
-    for size in (1, 255, 256, 257, 1000, 5000, 123_456):
-        assert size <= fine.alloc_size(fine.bin_number(size)) <= coarse.alloc_size(coarse.bin_number(size))
-        assert fine.bin_number(size) <= max(size * 1.0625 + granule, 256)
-
-
 def test_every_size_has_a_size_class_as_in_pyopencl(pool):
     assert pool.bin_number(0) == pool.bin_number(1) > 0
     assert pool.alloc_size(0) == 1

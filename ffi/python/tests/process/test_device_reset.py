@@ -85,6 +85,7 @@ def test_a_source_allocates_where_the_old_context_is_still_current(run, pool):
 def test_the_default_handle_is_opened_again(run):
     run("""
         from vkgdr import arrays
+        before = vkgdr.compat.rmm.Buffer(size=1000)
         for _ in range(3):
             array = arrays.mapped_array((1000,), "u1")
             array[:] = 7
@@ -92,6 +93,10 @@ def test_the_default_handle_is_opened_again(run):
             del array
             assert not cuda.current()
             reset()
+        owner = vkgdr.compat.rmm.Buffer(size=1000).owner
+        before.free()
+        stats = owner.stats()
+        assert stats["live_allocations"] == stats["deferred_frees"] == 0, stats
     """)
 
 
@@ -136,18 +141,6 @@ def test_memory_of_before_is_freed_first_where_its_address_was_given_out_again(r
         """,
         VKGDR_TEST_PROFILE="no-vulkan",
     )
-
-
-def test_memory_of_the_default_handle_of_before_is_freed(run):
-    run("""
-        from vkgdr._device import default_owner
-        before = vkgdr.Memory(default_owner(), 1000)
-        reset()
-        vkgdr.Memory(default_owner(), 1000).free()
-        before.free()
-        stats = default_owner().stats()
-        assert stats["live_allocations"] == stats["deferred_frees"] == 0, stats
-    """)
 
 
 def test_memory_of_before_is_neither_found_nor_used_and_is_freed_in_every_way(run):

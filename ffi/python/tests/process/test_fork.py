@@ -146,28 +146,3 @@ def test_a_fork_before_the_first_use_is_no_problem(run_python):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     """
     run_python(code)
-
-
-def test_multiprocessing_spawns_processes_that_get_memory_by_pickle(run_python, tmp_path):
-    program = tmp_path / "spawned.py"
-    program.write_text(
-        textwrap.dedent("""
-            import multiprocessing
-            import vkgdr
-
-            def double(memory):
-                memory.copy_from_host(bytes(2 * byte for byte in memory.tobytes()))
-                return memory
-
-            if __name__ == "__main__":
-                memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 8)
-                memory.copy_from_host(bytes(range(8)))
-                with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    print(list(pool.apply(double, (memory,)).tobytes()))
-                    pool.close()
-                    pool.join()
-        """)
-    )
-    # Children of the child have its main module by path.
-    code = f"import subprocess, sys; print(subprocess.check_output([sys.executable, {str(program)!r}], text=True))"
-    assert "[0, 2, 4, 6, 8, 10, 12, 14]" in run_python(code).stdout

@@ -86,7 +86,17 @@ def path() -> str:
     folder = Path(tempfile.mkdtemp(prefix="vkgdr-native-"))
     (folder / "native.c").write_text(SOURCE)
     built = folder / "native.so"
-    command = [compiler, "-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-o", str(built), str(folder / "native.c")]
+    command = [
+        compiler,
+        "-std=gnu11",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-o",
+        str(built),
+        str(folder / "native.c"),
+    ]
     subprocess.run(command, check=True)
     return str(built)
 
