@@ -164,6 +164,18 @@ def primary(no_context: None) -> Any:
 
 
 @pytest.fixture
+def current_primary(cuda: libcuda.Cuda, no_context: None) -> Iterator[Any]:
+    """Open GPU 0 in its primary context, which is current on this thread."""
+    import vkgdr
+
+    cuda.push(cuda.retain_primary())
+    yield vkgdr.Vkgdr.open_primary_context(0)
+    gc.collect()
+    cuda.pop()
+    cuda.release_primary()
+
+
+@pytest.fixture
 def pycuda_context(no_context: None) -> Iterator[Any]:
     """Create a context with pycuda, current on this thread, and detach it afterwards."""
     driver = pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)

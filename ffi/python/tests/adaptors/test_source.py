@@ -1,7 +1,6 @@
 """The allocator by address under all adaptors: `vkgdr.pool.Source`."""
 
 import gc
-import threading
 from functools import partial
 
 import numpy as np
@@ -17,19 +16,9 @@ LEGACY, PER_THREAD = 1, 2
 both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
 
 
-@pytest.fixture
-def primary_context(cuda, no_context):
-    """Make device 0's primary context current."""
-    cuda.push(cuda.retain_primary())
-    yield
-    gc.collect()
-    cuda.pop()
-    cuda.release_primary()
-
-
 @both
 @every_kind
-def test_the_address_is_that_of_the_memory(primary_context, kind, pool):
+def test_the_address_is_that_of_the_memory(current_primary, kind, pool):
     source = Source(kind, pool=pool)
     addresses = [source.allocate(size) for size in (1, 300, 5_000_000)]
     assert len(source) == 3
@@ -55,7 +44,7 @@ def test_a_size_of_0_is_address_0(pool):
 
 
 @both
-def test_a_capture_survives_what_is_retired_meanwhile(primary_context, cuda, pool):
+def test_a_capture_survives_what_is_retired_meanwhile(current_primary, cuda, pool):
     source = Source(pool=pool)
     addresses = [source.allocate(1000) for _ in range(30)]
     with cuda.stream(NON_BLOCKING) as stream, cuda.capture(stream):
@@ -68,7 +57,7 @@ def test_a_capture_survives_what_is_retired_meanwhile(primary_context, cuda, poo
     source.free(kept)
 
 
-def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(primary_context):
+def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(current_primary):
     source, gpu = Source(), vkgdr.Vkgdr.open_primary_context()
     before = live(gpu)
     for address in [source.allocate(1 << 20) for _ in range(40)]:
@@ -146,24 +135,8 @@ def test_the_next_kind_is_taken_where_one_is_missing_or_exhausted(run_python, si
     run_python(code, **settings)
 
 
-def test_garbage_is_collected_before_memory_counts_as_exhausted(simulated, primary):
-    source = Source()
-
-    class Cycle:
-        def __init__(self):
-            self.itself = self
-            self.memory = vkgdr.Memory(primary, 100)
-
-    Cycle()
-    before = primary.stats()["live_allocations"]
-    with simulator.no_room(primary):
-        address = source.allocate(100)
-    assert primary.stats()["live_allocations"] == before
-    source.free(address)
-
-
 @both
-def test_memory_is_released_after_the_streams_work(cuda, primary_context, simulated, pool):
+def test_memory_is_released_after_the_streams_work(cuda, current_primary, simulated, pool):
     source = Source(pool=pool)
     gpu = source.handle(0)
     for streams in (0, LEGACY, None):
@@ -182,14 +155,14 @@ def test_memory_is_released_after_the_streams_work(cuda, primary_context, simula
     del gpu
 
 
-def test_without_a_stream_a_free_waits_for_the_context(cuda, primary_context, simulated):
+def test_without_a_stream_a_free_waits_for_the_context(cuda, current_primary, simulated):
     source = Source()
     address = source.allocate(100)
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         wait_at(gate, lambda: source.free(address), cuda.current())
 
 
-def test_a_recorded_stream_is_waited_for(cuda, primary_context, simulated):
+def test_a_recorded_stream_is_waited_for(cuda, current_primary, simulated):
     source = Source()
     address = source.allocate(100)
     with cuda.stream() as stream, cuda.stream() as other, cuda.hold(other) as gate:
@@ -205,7 +178,7 @@ def test_a_recorded_stream_is_waited_for(cuda, primary_context, simulated):
         assert gpu.stats()["deferred_frees"] == 0
 
 
-def test_a_stream_may_be_destroyed_after_the_free(cuda, primary_context):
+def test_a_stream_may_be_destroyed_after_the_free(cuda, current_primary):
     source = Source(pool=True)
     view = None
     for _ in range(3):
@@ -232,7 +205,7 @@ def test_a_stream_of_another_context_means_the_whole_context(cuda, primary):
 
 
 @both
-def test_memory_is_freed_on_another_thread(cuda, primary_context, primary, pool):
+def test_memory_is_freed_on_another_thread(cuda, current_primary, primary, pool):
     source = Source(pool=pool)
     addresses = [source.allocate(1000) for _ in range(50)]
 
@@ -295,23 +268,6 @@ def test_the_device_is_that_of_the_current_context(run_python, simulated):
     run_python(code, VKGDR_TEST_PROFILE="two-gpus")
 
 
-def test_the_device_of_the_current_context_is_found_without_opening_it(run_python, simulated):
-    code = """
-        import ctypes, logging
-        from vkgdr.pool import Source
-        logging.basicConfig(level=logging.INFO)
-        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        cuda.cuInit(0)
-        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-        cuda.cuCtxPushCurrent_v2(context)
-        source = Source("host")
-        for _ in range(3):
-            source.free(source.allocate(10))
-    """
-    # Logged at each opening.
-    assert run_python(code, VKGDR_TEST_PROFILE="no-vulkan").stderr.count("is opened without Vulkan") == 1
-
-
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
     code = """
         import os, vkgdr
@@ -331,33 +287,3 @@ def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
         source.free(address)
     """
     run_python(code)
-
-
-@both
-def test_a_free_beside_an_operation_of_a_freed_view_does_not_use_its_stream_later(
-    primary_context, cuda, simulated, caplog, pool
-):
-    source = Source("device", pool=pool)
-    with cuda.stream() as other:
-        stream = cuda.create_stream()
-        address = source.allocate(1 << 20, None, stream if pool else None)
-        view = vkgdr.memory_of(address)
-
-        def copy():
-            cuda.push(context)
-            view.copy_to_host(bytearray(1 << 20), stream=other)
-            cuda.pop()
-
-        context = cuda.current()
-        with cuda.hold(other) as gate:
-            thread = threading.Thread(target=copy)
-            thread.start()
-            # It waits then, and holds the memory. Too short a wait can only miss a defect.
-            thread.join(0.3)
-            view.free()
-            source.free(address, stream)
-            cuda.destroy_stream(stream)
-            gate.open()
-            thread.join()
-    source.close()
-    assert caplog.records == []

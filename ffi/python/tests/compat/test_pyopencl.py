@@ -1,12 +1,13 @@
-"""The methods of pyopencl's memory objects, which every memory object has.
+"""The methods of pyopencl's memory objects and SVM allocations, which every memory object has.
 
-SVM is in test_pyopencl_svm.py; the ``enqueue_*`` functions are in test_pyopencl_copy.py, test_pyopencl_order.py,
-test_pyopencl_rectangles.py and test_pyopencl_fill_map.py.
+The ``enqueue_*`` functions are in test_pyopencl_copy.py, test_pyopencl_order.py, test_pyopencl_rectangles.py and
+test_pyopencl_fill_map.py.
 """
+
+import threading
 
 import numpy as np
 import pytest
-import simulator
 import vkgdr
 from everything import SIZE, live
 from neighbours import wait_at
@@ -136,19 +137,6 @@ def test_a_region_beyond_the_memory_and_an_empty_one_are_refused(memory):
         memory.get_sub_region(7, 0)
 
 
-def test_a_region_of_non_coherent_memory_flushes_whole_atoms_of_its_parent(context, simulated):
-    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
-    memory = vkgdr.Memory(gpu, SIZE)
-    assert memory.non_coherent_atom_size > 1
-    before = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    memory[1:3].flush()
-    memory[SIZE - 1 :].flush()
-    memory[5:9].invalidate(1, 2)
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == before + 2
-    with pytest.raises(vkgdr.OutOfRangeError, match="4"):
-        memory[5:9].flush(2, 3)
-
-
 @pytest.mark.parametrize("part", [slice(4, 4), slice(8, 4), slice(SIZE, None), slice(SIZE + 1, -1)])
 def test_an_empty_slice_is_empty_memory(memory, part):
     empty = memory[part]
@@ -165,3 +153,127 @@ def test_an_event_is_waited_for_under_pyopencls_name(cuda, memory):
         wait_at(gate, event.wait)
         assert event.is_complete
         event.wait()
+
+
+# ---- order of release -----------------------------------------------------------------------------------------------
+
+
+def test_memory_that_is_dropped_waits_for_its_context(cuda, gpu):
+    source, target = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    ops.fill(source, b"\x05", is_blocking=True)
+    before = live(gpu)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        cuda.copy(target.device_ptr, source.device_ptr, SIZE, stream)
+        order = []
+        thread = threading.Thread(target=lambda: (order.append("opened"), gate.open()))
+        thread.start()
+        # This memory is not bound to the stream.
+        del source
+        assert order == ["opened"]
+        assert cuda.is_done(stream)
+        thread.join()
+    assert target.tobytes() == b"\x05" * SIZE
+    assert live(gpu) == before - 1
+
+
+def test_memory_that_is_bound_goes_after_its_stream_and_does_not_wait(cuda, gpu):
+    source, target = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        source.bind_to_stream(stream)
+        target.bind_to_stream(stream)
+        ops.fill(source, b"\x05")
+        ops.copy(target, source, is_blocking=False)
+        del source
+        assert not cuda.is_done(stream)
+        assert gpu.stats()["deferred_frees"] == 1
+        gate.open()
+        cuda.synchronize_stream(stream)
+        assert gpu.collect() == 1
+        assert target.tobytes() == b"\x05" * SIZE
+        target.unbind_stream()
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_free_async_gives_an_event_of_a_stream_or_the_bound_one_and_does_not_wait(cuda, gpu, memory, bound):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        cuda.fill(memory.device_ptr, 1, SIZE, stream)
+        if bound:
+            memory.bind_to_stream(stream)
+        event = memory.free_async(None if bound else stream)
+        assert memory.freed
+        assert not event.is_complete
+        assert gpu.stats()["deferred_frees"] == 1
+        gate.open()
+        event.synchronize()
+        assert event.is_complete
+        assert gpu.collect() == 1
+
+
+def test_the_work_of_another_stream_that_is_bound_comes_after_that_of_the_first(cuda, gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device")
+    with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
+        memory.bind_to_stream(first)
+        ops.fill(memory, b"1")
+        memory.bind_to_stream(second)
+        event = ops.fill(memory, b"2", SIZE // 2)
+        assert not event.is_complete
+        gate.open()
+        event.synchronize()
+        assert memory.tobytes() == b"2" * (SIZE // 2) + b"1" * (SIZE // 2)
+        memory.unbind_stream()
+
+
+def test_unbinding_waits_for_the_stream(cuda, memory):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        memory.bind_to_stream(stream)
+        ops.fill(memory, b"\x07")
+        thread = threading.Thread(target=gate.open)
+        thread.start()
+        memory.unbind_stream()
+        assert cuda.is_done(stream)
+        thread.join()
+    memory.unbind_stream()
+    assert memory.tobytes() == b"\x07" * SIZE
+
+
+# ---- SVM ------------------------------------------------------------------------------------------------------------
+
+
+def test_map_is_a_scope_that_gives_an_array(visible):
+    with visible.map(shape=(4, 4), dtype="u2", offset=32) as array:
+        assert (array.shape, array.dtype) == ((4, 4), np.dtype("u2"))
+        array[:] = 0x0101
+    assert visible.tobytes()[32:64] == b"\x01" * 32
+
+
+def test_a_map_has_an_event_an_array_and_a_release(cuda, visible):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        mapping = visible.map(stream=stream, blocking=False)
+        assert not mapping.event.is_complete
+        gate.open()
+        mapping.wait()
+        assert mapping.event.is_complete
+        mapping.array[:] = 1
+        event = mapping.release(stream)
+        assert event.is_complete
+        assert mapping.released
+    with pytest.raises(vkgdr.FreedError, match="released"):
+        _ = mapping.array
+
+
+# ---- images ---------------------------------------------------------------------------------------------------------
+
+
+def test_pitched_memory_has_rows_that_cuda_likes(gpu):
+    memory, pitch = vkgdr.Memory.pitched(gpu, 100, 7, 4)
+    assert pitch == 512
+    assert len(memory) == 7 * pitch
+    assert memory.device_ptr % 64 == 0
+    image = np.arange(700, dtype="f4").reshape(7, 100)
+    ops.copy(memory, image, region=(400, 7), dst_pitches=(pitch,))
+    back = np.zeros_like(image)
+    ops.copy(back, memory, region=(400, 7), src_pitches=(pitch,))
+    assert (back == image).all()
+    assert vkgdr.Memory.pitched(gpu, 513, 1, 1)[1] == 1024
+    with pytest.raises(vkgdr.InvalidArgumentError, match="0 rows"):
+        vkgdr.Memory.pitched(gpu, 1, 0, 1)

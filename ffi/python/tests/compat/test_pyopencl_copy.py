@@ -122,17 +122,6 @@ def test_a_host_array_over_memory_stands_for_the_memory(cuda, context, flags):
         ops.copy(x[:10], a, byte_count=10)
 
 
-def test_host_arrays_over_non_coherent_memory_are_flushed_and_invalidated(context, simulated):
-    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
-    memory, device = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64, kind="device")
-    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    ops.copy(device, np.asarray(memory))
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes + 1
-    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
-    ops.copy(np.asarray(memory), device)
-    assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
-
-
 def test_memory_of_another_context_is_copied_too(cuda, gpu, context):
     a = vkgdr.Memory(gpu, SIZE)
     ops.copy(a, DATA)

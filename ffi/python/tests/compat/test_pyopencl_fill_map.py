@@ -171,20 +171,6 @@ def test_a_mapping_is_an_array_and_an_event(cuda, visible):
     assert cuda.read(visible.device_ptr + 14, 2) == b"c\0"
 
 
-def test_deleting_the_array_ends_the_mapping(cuda, context, simulated):
-    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
-    memory = vkgdr.Memory(gpu, SIZE)
-    array, _ = ops.map(memory, "rw", 0, 16, "u1")
-    view = array[3:5]
-    del array
-    assert memory.map_count == 1
-    before = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    del view
-    gc.collect()
-    assert memory.map_count == 0
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == before + 1
-
-
 def test_a_mapping_has_an_order_or_strides(visible):
     ops.copy(visible, bytes(range(24)))
     fortran, _ = ops.map(visible, "r", 0, (2, 3), "u1", "F")

@@ -1,8 +1,10 @@
 """``vkgdr.compat.pyopencl.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
 
+import gc
 import threading
 from unittest import mock
 
+import numpy as np
 import pytest
 import simulator
 import vkgdr
@@ -153,12 +155,44 @@ def test_a_host_copy_without_a_stream_is_made_by_the_cpu(gpu, simulated):
         assert copies() == before + by_cuda, kind
 
 
-def test_a_host_copy_is_flushed_and_invalidated(cuda, context, simulated):
+def map_and_drop(memory, _device):
+    array, _ = ops.map(memory, "rw", 0, 16, "u1")
+    view = array[3:5]
+    del array
+    assert memory.map_count == 1
+    del view
+    gc.collect()
+    assert memory.map_count == 0
+
+
+def map_in_a_scope(memory, mode):
+    before = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
+    with memory.map(mode) as array:
+        assert array.flags.writeable == (mode == "rw")
+        assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == before
+
+
+# What an operation does, and how often it flushes and invalidates; None is any number.
+CALLS = {
+    "a copy from the host": (lambda memory, _: ops.copy(memory, DATA), 1, None),
+    "a copy to the host": (lambda memory, _: ops.copy(bytearray(SIZE), memory), 0, 1),
+    "a copy from a host array": (lambda memory, device: ops.copy(device, np.asarray(memory)), 1, None),
+    "a copy to a host array": (lambda memory, device: ops.copy(np.asarray(memory), device), None, 1),
+    "a flush of a part": (lambda memory, _: memory[1:3].flush(), 1, 0),
+    "a flush of the last byte": (lambda memory, _: memory[SIZE - 1 :].flush(), 1, 0),
+    "an invalidate of a part": (lambda memory, _: memory[5:9].invalidate(1, 2), 0, 1),
+    "a map to read": (lambda memory, _: map_in_a_scope(memory, "r"), 0, 1),
+    "a map": (lambda memory, _: map_in_a_scope(memory, "rw"), 1, 1),
+    "a map whose array is dropped": (map_and_drop, 1, 1),
+}
+
+
+@pytest.mark.parametrize(("use", "flushes", "invalidates"), CALLS.values(), ids=CALLS)
+def test_memory_that_is_not_coherent_is_flushed_and_invalidated(context, simulated, use, flushes, invalidates):
     gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
-    memory = vkgdr.Memory(gpu, SIZE)
-    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
-    ops.copy(memory, DATA)
-    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes + 1
-    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
-    ops.copy(bytearray(SIZE), memory)
-    assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
+    memory, device = vkgdr.Memory(gpu, SIZE), vkgdr.Memory(gpu, SIZE, kind="device")
+    assert memory.non_coherent_atom_size > 1
+    for name, count in (("vkFlushMappedMemoryRanges", flushes), ("vkInvalidateMappedMemoryRanges", invalidates)):
+        before = simulator.vulkan.calls(name)
+        use(memory, device)
+        assert count is None or simulator.vulkan.calls(name) == before + count, name

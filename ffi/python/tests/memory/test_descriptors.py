@@ -11,7 +11,7 @@ from neighbours import every_kind
 
 
 @every_kind
-def test_a_descriptor_is_the_same_memory(gpu, kind):
+def test_a_descriptor_is_the_same_memory(cuda, gpu, kind):
     memory = vkgdr.Memory(gpu, 5000, kind=kind)
     memory.copy_from_host(b"hello")
     descriptor = memory.export_fd()
@@ -23,6 +23,7 @@ def test_a_descriptor_is_the_same_memory(gpu, kind):
     assert again != memory
     assert again.device_ptr != memory.device_ptr
     assert again.tobytes()[:5] == b"hello"
+    assert cuda.read(again.device_ptr, 5) == b"hello"
     again.copy_from_host(b"world", offset=4995)
     memory.invalidate()
     assert memory.tobytes()[-5:] == b"world"

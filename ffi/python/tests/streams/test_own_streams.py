@@ -1,4 +1,4 @@
-"""``vkgdr.stream``'s own streams and events, with numba's interface."""
+"""``vkgdr.stream``'s own streams and events, and ``defer_cleanup``, with numba's interface."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,8 @@ import simulator
 import vkgdr
 from neighbours import wait_at
 from vkgdr import stream as streams
+from vkgdr.arrays import defer_cleanup
+from vkgdr.pool import Source
 
 
 @pytest.fixture
@@ -235,3 +237,31 @@ def test_without_a_context_one_keeps_the_primary_context_alive(run_python_to_its
             import builtins; builtins.ours = ours
     """
     assert not any(run_python_to_its_end(code).live.values())
+
+
+# ---- `vkgdr.arrays.defer_cleanup`: memory freed after a stream's work does not use the stream at the end of the block
+
+
+def test_bound_memory_waits_for_its_streams_work(cuda, current_primary, caplog):
+    with defer_cleanup():
+        with cuda.stream() as stream:
+            memory = vkgdr.Memory(current_primary, 64, stream=stream)
+            with cuda.hold(stream):
+                memory.free()
+                current_primary.collect()
+                assert current_primary.stats()["deferred_frees"] == 1
+        current_primary.collect()
+        assert current_primary.stats()["deferred_frees"] == 0
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_memory_freed_on_a_stream_does_not_use_it_later(cuda, current_primary, caplog, pool):
+    source = Source(pool=pool)
+    with defer_cleanup():
+        with cuda.stream() as stream:
+            address = source.allocate(100, 0, stream)
+            source.free(address, stream)
+        current_primary.collect()
+    source.close()
+    assert caplog.records == []
