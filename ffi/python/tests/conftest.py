@@ -4,6 +4,7 @@ Start pytest through ``sim/run``, which chooses the CUDA driver; ``make python``
 """
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import json
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_report_header() -> str:
     """Print the driver and the GPU at the top of the report."""
     driver = "simulated" if simulator.available() else "real"
-    return f"CUDA driver: {driver}, Vulkan test layer: {'on' if simulator.vulkan.live() else 'off'}"
+    return f"CUDA driver: {driver}, Vulkan test layer: {'on' if simulator.vulkan.counters() else 'off'}"
 
 
 # ---- CUDA -----------------------------------------------------------------------------------------------------------
@@ -254,14 +255,13 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # Counts what is left after the interpreter has ended.
 LEDGER_AT_EXIT = """
-import ctypes, sys
-sys.path.insert(0, {support!r})
+import ctypes
 import simulator
 library = ctypes.CDLL({library!r})
 for name, count, noun in simulator.counters():
     library.add_counter(name, ctypes.cast(count, ctypes.c_void_p), noun)
 library.report_at_exit({fd})
-del count, ctypes, library, name, noun, simulator, sys
+del count, ctypes, library, name, noun, simulator
 """
 
 
@@ -276,17 +276,23 @@ class Finished:
     """What was alive in CUDA and Vulkan at the very end; only from `run_python_to_its_end`."""
 
 
-def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None = None) -> Finished:
+def _run(code: str, expect: int | None = 0, *, ledger: str | None = None, **env: str) -> Finished:
+    """Run code in a new process, with this interpreter and driver.
+
+    Checks the exit code (``None`` allows any), and that there was no signal, no panic and no exception in a destructor.
+    With `ledger`, the library of `native`, the result has ``live``: the ledger after the interpreter's end.
+    """
     (reader, writer), live = os.pipe(), b""
     try:
-        prelude = LEDGER_AT_EXIT.format(support=str(Path(simulator.__file__).parent), library=ledger, fd=writer)
-        program = (prelude if ledger else "") + textwrap.dedent(code)
+        program = (LEDGER_AT_EXIT.format(library=ledger, fd=writer) if ledger else "") + textwrap.dedent(code)
         # Python warns of forks in processes with threads, which the drivers have: tests of forks need them.
         ignored = "ignore:This process (pid"
         command = [sys.executable, "-X", "dev", "-W", "error", "-W", ignored, "-c", program]
         if "VKGDR_TEST_PROFILE" in env:
             command.insert(0, str(Path(__file__).parents[3] / "sim" / "run"))
-        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | env
+        # Programs import the helpers of tests, too.
+        path = os.pathsep.join(filter(None, [str(Path(simulator.__file__).parent), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path} | env
         done = subprocess.run(
             command, env=environment, pass_fds=[writer], capture_output=True, text=True, timeout=300, check=False
         )
@@ -310,23 +316,11 @@ def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None 
 
 @pytest.fixture
 def run_python() -> Callable[..., Finished]:
-    """Return a function that runs code in a new process, with this interpreter and driver.
-
-    ``run_python(code, expect=0, **environment)``. Checks the exit code (``None`` allows any), and that there was no
-    signal, no panic and no exception in a destructor.
-    """
-
-    def run_python(code: str, expect: int | None = 0, **env: str) -> Finished:
-        return _run(code, expect, env)
-
-    return run_python
+    """Return a function that runs code in a new process: ``run_python(code, expect=0, **environment)``."""
+    return _run
 
 
 @pytest.fixture
 def run_python_to_its_end() -> Callable[..., Finished]:
     """Return a function like `run_python`, whose result has ``live``: the ledger after the interpreter's end."""
-
-    def run_python_to_its_end(code: str, expect: int | None = 0, **env: str) -> Finished:
-        return _run(code, expect, env, native.path())
-
-    return run_python_to_its_end
+    return functools.partial(_run, ledger=native.path())

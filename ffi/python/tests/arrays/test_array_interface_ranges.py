@@ -150,6 +150,11 @@ MALFORMED = {
     "the stream 0, which is ambiguous": {"stream": 0},
 }
 MALFORMED_ELEMENTS = {
+    "objects": {"typestr": "|O8"},
+    "objects without a size": {"typestr": "|O"},
+    "fields of objects": {"typestr": "|V8", "descr": [("a", "|O8")]},
+    "elements longer than the interface's bytes": {"typestr": "|V4", "descr": [("a", "<f8")]},
+    "elements of no size": {"typestr": "|V0"},
     "a type that NumPy does not have": {"typestr": "<f3"},
     "fields that are a number": {"typestr": "|V4", "descr": 5},
     "a field without a type": {"typestr": "|V4", "descr": [("a",)]},

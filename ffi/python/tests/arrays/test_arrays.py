@@ -1,10 +1,12 @@
 """``vkgdr.arrays``: pyopencl's ``svm_empty`` and its relatives."""
 
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
 import vkgdr
+from everything import refused
 from neighbours import MAKERS, every_visible_kind, memory_of
 from vkgdr.arrays import device_array, host_array, host_array_like, mapped_array, mapped_array_like
 
@@ -151,16 +153,14 @@ def test_what_is_no_array_is_refused(gpu, kind, shape, dtype, order, text, live)
 
 
 @every_visible_kind
-def test_shapes_and_data_types_of_other_types_are_refused(gpu, kind):
-    for shape in (1.5, "5", None, (1, 2.5)):
-        with pytest.raises(TypeError, match="integer"):
-            MAKERS[kind](shape, owner=gpu)
-    with pytest.raises(TypeError, match="data type"):
-        MAKERS[kind](5, "no type", owner=gpu)
-    with pytest.raises(TypeError, match="Vkgdr, not str"):
-        MAKERS[kind](5, owner="gpu")
-    with pytest.raises(TypeError, match="positional"):
-        MAKERS[kind](5, "u1", "C", 64)
+def test_arguments_of_other_types_are_refused(gpu, kind):
+    for arguments, text in (
+        *(((shape,), "integer") for shape in (1.5, "5", None, (1, 2.5))),
+        ((5, "no type"), "data type"),
+        ((5, "u1", "C", 64), "positional"),
+    ):
+        refused(partial(MAKERS[kind], *arguments, owner=gpu), TypeError, text, arguments)
+    refused(partial(MAKERS[kind], 5, owner="gpu"), TypeError, "Vkgdr, not str", "a text for an owner")
 
 
 # ---- svm_empty_like, csvm_empty_like, fsvm_empty_like ---------------------------------------------------------------

@@ -93,27 +93,6 @@ def test_an_array_whose_interface_has_no_fields_has_its_own_type(gpu, strided):
             assert view.dtype == expected
 
 
-@pytest.mark.parametrize(
-    ("typestr", "descr"),
-    [
-        ("|O8", None),
-        ("|O", None),
-        ("|V8", [("a", "|O8")]),
-        # Elements longer than the bytes that the interface has.
-        ("|V4", [("a", "<f8")]),
-        ("|V0", None),
-    ],
-)
-def test_interfaces_with_objects_and_of_two_sizes_are_refused(gpu, typestr, descr):
-    memory = vkgdr.Memory(gpu, 64)
-    interface = {"shape": (2,), "typestr": typestr, "data": (memory.device_ptr, False), "version": 3}
-    for strides in ({}, {"strides": (8,)}):
-        other = ByInterface(interface | strides | ({} if descr is None else {"descr": descr}))
-        for use in (as_cuda_array, vkgdr.host_view):
-            with pytest.raises(vkgdr.InvalidArgumentError):
-                use(other)
-
-
 def test_the_axes_of_a_subarray_are_the_arrays_last(gpu):
     pairs = np.dtype(("f4", (2,)))
     for make in (device_array, mapped_array, host_array):

@@ -4,7 +4,7 @@ import pytest
 import simulator
 
 SETUP = """
-import ctypes, gc, os
+import ctypes, gc, os, pytest
 import numpy as np
 import vkgdr
 
@@ -106,15 +106,11 @@ def test_without_a_current_context_the_primary_one_is_used(under):
 
 REFUSED = """
 assert not gpu.supports_existing()
-try:
+with pytest.raises(ValueError, match="this Array is not in memory of vkgdr") as refused:
     vkgdr.host_view(Array((5,), "|u1"))
-except ValueError as error:
-    assert isinstance(error, vkgdr.VkgdrError)
-    assert "this Array is not in memory of vkgdr" in str(error), error
-    assert os.environ["REASON"] in str(error), error
-    assert "allocate mapped memory with this library" in str(error), error
-else:
-    raise AssertionError("not refused")
+assert isinstance(refused.value, vkgdr.VkgdrError)
+for text in (os.environ["REASON"], "allocate mapped memory with this library"):
+    assert text in str(refused.value), refused.value
 """
 
 
@@ -140,36 +136,18 @@ assert mapping.is_current()
 array.free()
 assert not mapping.is_current()
 assert (np.asarray(mapping) == 7).all()
-for arguments, error in [
-    ((gpu, 0, 1), "no memory there"),
-    ((gpu, array.pointer.value, 1), "no memory there"),
-    ((gpu, Array((4,), "|u1").pointer.value, 0), "empty"),
+for arguments, error, text in [
+    ((gpu, 0, 1), vkgdr.InvalidArgumentError, "no memory there"),
+    ((gpu, array.pointer.value, 1), vkgdr.InvalidArgumentError, "no memory there"),
+    ((gpu, Array((4,), "|u1").pointer.value, 0), vkgdr.InvalidArgumentError, "empty"),
+    ((gpu, Array((4,), "|u1").pointer.value, 1 << 40), vkgdr.OutOfRangeError, None),
+    ((gpu, -1, 1), OverflowError, None),
+    ((gpu, 1, -1), OverflowError, None),
+    ((gpu, 1 << 64, 1), OverflowError, None),
+    ((5, 1, 1), TypeError, None),
 ]:
-    try:
+    with pytest.raises(error, match=text):
         vkgdr.Mapping(*arguments)
-    except vkgdr.InvalidArgumentError as refused:
-        assert error in str(refused), refused
-    else:
-        raise AssertionError(arguments)
-for arguments in [(gpu, -1, 1), (gpu, 1, -1), (gpu, 1 << 64, 1)]:
-    try:
-        vkgdr.Mapping(*arguments)
-    except OverflowError:
-        pass
-    else:
-        raise AssertionError(arguments)
-try:
-    vkgdr.Mapping(gpu, Array((4,), "|u1").pointer.value, 1 << 40)
-except vkgdr.OutOfRangeError:
-    pass
-else:
-    raise AssertionError("beyond the end")
-try:
-    vkgdr.Mapping(5, 1, 1)
-except TypeError:
-    pass
-else:
-    raise AssertionError("no owner")
 """
 
 
@@ -189,12 +167,8 @@ for kind in ("mapped", "device"):
     memory.copy_from_host(bytes(range(256)))
     assert memory.tobytes()[:256] == bytes(range(256))
 for memory in (lambda: vkgdr.Memory(gpu, 1, kind="host", dma_buf=True), lambda: vkgdr.Memory(gpu, 1).dma_buf()):
-    try:
+    with pytest.raises(vkgdr.InvalidArgumentError, match="dma-buf"):
         memory()
-    except vkgdr.InvalidArgumentError as error:
-        assert "dma-buf" in str(error), error
-    else:
-        raise AssertionError("not refused")
 """
 
 

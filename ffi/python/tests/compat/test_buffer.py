@@ -1,5 +1,6 @@
 """``vkgdr.compat.rmm.Buffer``: RMM's ``DeviceBuffer``, row by row."""
 
+import copy
 import gc
 import pickle
 from functools import partial
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import vkgdr
 from everything import refused
-from neighbours import Stream, every_kind, in_threads
+from neighbours import Foreign, Stream, every_kind, in_threads, wait_at
 from vkgdr.compat.rmm import Buffer
 
 # ---- DeviceBuffer(*, ptr=0, size=0, stream=DEFAULT_STREAM, mr=None) -------------------------------------------------
@@ -144,3 +145,229 @@ def test_concurrent_resizes_keep_the_buffer_whole(primary):
     assert 10 <= len(buffer) <= buffer.capacity()
     assert primary.stats()["live_bytes"] - before == buffer.capacity()
     assert buffer.tobytes()[:10] == b"\5" * 10
+
+
+# ---- DeviceBuffer(ptr=0, size=0) ------------------------------------------------------------------------------------
+
+SOURCES = [("host array", ""), ("foreign", "pointer"), ("device", "device_ptr")]
+SOURCES += [(kind, side) for kind in ("mapped", "host") for side in ("device_ptr", "host_ptr")]
+
+
+@every_kind
+@pytest.mark.parametrize(("what", "side"), SOURCES)
+def test_an_address_of_every_memory_is_copied_from(cuda, gpu, kind, what, side):
+    if what == "host array":
+        source = np.frombuffer(b"hello world", "u1")
+    elif what == "foreign":
+        source = Foreign(cuda, b"hello world")
+    else:
+        source = vkgdr.Memory(gpu, 11, kind=what)
+        source.copy_from_host(b"hello world")
+    address = getattr(source, side) if side else source.ctypes.data
+    assert Buffer(ptr=address + 6, size=5, owner=gpu, kind=kind).tobytes() == b"world"
+    assert getattr(source, "pending_views", 0) == 0
+
+
+def test_pinned_memory_of_cuda_is_copied_from(pycuda_context):
+    import pycuda.driver
+
+    source = pycuda.driver.pagelocked_zeros(5, "u1")
+    source[:] = 3
+    assert Buffer(ptr=source.ctypes.data, size=5).tobytes() == b"\3" * 5
+
+
+def test_an_address_is_copied_from_without_a_current_context(cuda, primary):
+    cuda.push(cuda.retain_primary())
+    foreign = Foreign(cuda, b"abc")
+    cuda.pop()
+    source = np.frombuffer(b"xyz", "u1")
+    try:
+        assert Buffer(primary, ptr=source.ctypes.data, size=3).tobytes() == b"xyz"
+        assert Buffer(primary, ptr=foreign.pointer, size=3).tobytes() == b"abc"
+    finally:
+        del foreign
+        cuda.release_primary()
+
+
+@pytest.mark.parametrize("side", ["device_ptr", "host_ptr"])
+def test_a_copy_from_bound_memory_waits_for_its_stream(cuda, gpu, side):
+    with cuda.stream() as stream:
+        source = vkgdr.Memory(gpu, 3, stream=stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(source.device_ptr, ord("n"), 3, stream)
+            made = []
+            wait_at(gate, lambda: made.append(Buffer(gpu, ptr=getattr(source, side), size=3).tobytes()), source.context)
+        assert made == [b"nnn"]
+        source.free()
+
+
+@pytest.mark.parametrize(
+    ("ptr", "size"), [(-1, 0), (-1, 10), (1 << 64, 1), ((1 << 64) - 5, 6), (1 << 200, 1), ((1 << 64) - 1, 2)]
+)
+def test_an_address_out_of_range_is_refused(gpu, ptr, size, live):
+    with pytest.raises(ValueError, match=rf"{size} bytes? at address"):
+        Buffer(gpu, ptr=ptr, size=size)
+    # Without a size nothing is copied.
+    assert len(Buffer(gpu, ptr=1)) == 0
+    assert live() == 0
+
+
+# ---- pyopencl: Buffer(context, flags, size=0, hostbuf=None) ---------------------------------------------------------
+
+
+@every_kind
+def test_hostbuf_is_copied_and_a_size_limits_how_much(gpu, kind):
+    source = bytearray(b"hello")
+    buffer = Buffer(gpu, hostbuf=source, kind=kind)
+    source[:] = b"-----"
+    assert buffer.tobytes() == b"hello"
+    assert buffer.reference_obj is None
+    assert Buffer(gpu, size=3, hostbuf=b"hello", kind=kind).tobytes() == b"hel"
+    pairs = np.array([(1, 2), (3, 4)], [("a", "u1"), ("b", "u1")])
+    assert Buffer(gpu, size=3, hostbuf=pairs, kind=kind).tobytes() == b"\1\2\3"
+
+
+def test_hostbuf_that_does_not_fit_is_refused(gpu, live):
+    with pytest.raises(ValueError, match=r"size 6 is larger than hostbuf.* 5 bytes"):
+        Buffer(gpu, size=6, hostbuf=b"hello")
+    with pytest.raises(ValueError, match="size 1 is larger than hostbuf"):
+        Buffer(gpu, size=1, hostbuf=b"")
+    with pytest.raises(ValueError, match="0x1000"):
+        Buffer(gpu, hostbuf=b"hello", ptr=0x1000, size=5)
+    with pytest.raises(TypeError, match="int"):
+        Buffer(gpu, hostbuf=5)
+    assert live() == 0
+
+
+# ---- DeviceBuffer.to_device(b, stream) ------------------------------------------------------------------------------
+
+
+@every_kind
+def test_to_device_copies_bytes(cuda, gpu, kind, live):
+    for source in (b"abc", bytearray(b"abc"), memoryview(b"abc"), np.frombuffer(b"abc", "i1")):
+        buffer = Buffer.to_device(source, owner=gpu, kind=kind)
+        assert (buffer.kind, cuda.read(buffer.ptr, 3)) == (kind, b"abc")
+    del buffer
+    for source in (b"", bytearray(), np.zeros(0, "u1"), np.zeros((0, 5))):
+        buffer = Buffer.to_device(source, owner=gpu, kind=kind)
+        assert len(buffer) == buffer.ptr == live() == 0
+
+    class Mine(Buffer):
+        pass
+
+    assert type(Mine.to_device(b"abc", owner=gpu)) is Mine
+
+
+def test_to_device_refuses_what_is_no_contiguous_buffer(gpu):
+    for source in (None, 5, "abc", [1, 2, 3]):
+        with pytest.raises(TypeError, match=type(source).__name__ if source is not None else "None"):
+            Buffer.to_device(source, owner=gpu)
+    for source in (np.zeros(10, "u1")[::2], np.zeros((2, 3)).T):
+        with pytest.raises(ValueError, match="contiguous"):
+            Buffer.to_device(source, owner=gpu)
+
+
+# ---- copy_to_host(ary=None, stream), copy_from_host(ary, stream) ----------------------------------------------------
+
+
+@every_kind
+def test_copies_are_finished_when_they_return_also_on_a_stream(cuda, gpu, kind):
+    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
+    with cuda.stream() as stream:
+        target = bytearray(3)
+        with cuda.hold(stream) as gate:
+            cuda.fill(buffer.ptr, ord("n"), 3, stream)
+            wait_at(gate, lambda: buffer.copy_to_host(target, stream))
+        assert target == b"nnn"
+        with cuda.hold(stream) as gate:
+            cuda.fill(buffer.ptr, ord("-"), 3, stream)
+            wait_at(gate, lambda: buffer.copy_from_host(b"xy", stream))
+        assert buffer.tobytes() == b"xy-"
+        assert buffer.stream is None
+        buffer.free()
+
+
+@every_kind
+def test_bytes_beyond_the_size_are_out_of_reach(gpu, kind):
+    buffer = Buffer.to_device(b"abcdef", owner=gpu, kind=kind)
+    buffer.resize(3)
+    with pytest.raises(ValueError, match=r"Argument `ary` is too large\. Need space for 4 bytes\."):
+        buffer.copy_from_host(b"wxyz")
+    with pytest.raises(ValueError, match=r"Argument `ary` is too small\. Need space for 2 bytes\."):
+        buffer.copy_to_host(bytearray(1), offset=1)
+    with pytest.raises(vkgdr.OutOfRangeError):
+        buffer.memset(1, nbytes=4)
+    with pytest.raises(vkgdr.OutOfRangeError):
+        buffer.get_sub_region(0, 4)
+    assert len(buffer[0:10]) == 3
+    assert buffer.tobytes() == b"abc"
+
+
+# ---- copy_from_device(cuda_ary, stream) -----------------------------------------------------------------------------
+
+
+@every_kind
+def test_copy_from_device_takes_arrays_of_one_dimension(cuda, gpu, kind):
+    buffer = Buffer.to_device(b"-----", owner=gpu, kind=kind)
+    assert buffer.copy_from_device(Foreign(cuda, b"ab")) is None
+    buffer.copy_from_device(cuda_ary=Buffer.to_device(b"c", owner=gpu), offset=4)
+    assert buffer.tobytes() == b"ab--c"
+    buffer.copy_from_device(Foreign(cuda, b"wxyz", shape=(2,), typestr="<u2", strides=(2,)))
+    assert buffer.tobytes() == b"wxyzc"
+
+
+def test_copy_from_device_refuses_what_rmm_refuses(cuda, gpu):
+    buffer = Buffer(gpu, size=6)
+    for source in (None, b"abc", np.zeros(3, "u1")):
+        with pytest.raises(ValueError, match=f"{type(source).__name__} (has no device memory|is on DLPack device)"):
+            buffer.copy_from_device(source)
+    for text, interface in (
+        (r"Only 1-D contiguous arrays are supported.*\(2, 3\)", {"shape": (2, 3)}),
+        (r"strides \(2,\)", {"shape": (3,), "strides": (2,)}),
+        (r"too large.* 7 bytes.*6", {"shape": (7,)}),
+    ):
+        with pytest.raises(ValueError, match=text):
+            buffer.copy_from_device(Foreign(cuda, b"abcdefg", **interface))
+
+
+def test_a_gpuarray_is_copied_from_and_lies_over_a_buffer(pycuda_context):
+    from pycuda import gpuarray
+
+    array = gpuarray.to_gpu(np.arange(5, dtype="f4"))
+    buffer = Buffer(size=20)
+    buffer.copy_from_device(array)
+    assert buffer.tobytes() == np.arange(5, dtype="f4").tobytes()
+    view = gpuarray.GPUArray(5, "f4", gpudata=buffer.ptr, base=buffer)
+    view.set(np.ones(5, "f4"))
+    pycuda_context.synchronize()
+    assert buffer.tobytes() == np.ones(5, "f4").tobytes()
+    assert Buffer(ptr=array.ptr, size=array.nbytes).tobytes() == np.arange(5, dtype="f4").tobytes()
+
+
+# ---- copy(), __copy__ -----------------------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("contents", [b"abc", b""])
+@pytest.mark.parametrize("make", [Buffer.copy, copy.copy, copy.deepcopy])
+def test_a_copy_has_bytes_of_its_own(cuda, gpu, kind, contents, make):
+    with cuda.stream() as stream:
+        buffer = Buffer.to_device(contents, stream, owner=gpu, kind=kind)
+        buffer.reserve(100)
+        copied = make(buffer)
+        assert type(copied) is Buffer
+        assert (copied.kind, copied.owner, copied.stream) == (kind, gpu, stream)
+        assert copied.capacity() == len(contents)
+        assert copied.ptr != buffer.ptr or not contents
+        buffer.memset(0)
+        assert copied.tobytes() == contents
+        buffer.free()
+        copied.free()
+
+
+def test_a_copy_has_what_the_cpu_wrote(context):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    buffer = Buffer(gpu, size=10)
+    np.asarray(buffer)[:] = 5
+    buffer.flush()
+    assert bytes(np.asarray(buffer.copy())) == b"\5" * 10

@@ -29,21 +29,6 @@ def test_reserve_makes_room_and_keeps_size_and_contents(gpu, kind, live):
 
 
 @every_kind
-def test_an_empty_buffer_can_reserve(gpu, kind, live):
-    buffer = Buffer(gpu, kind=kind)
-    buffer.reserve(100)
-    assert len(buffer) == 0
-    assert buffer.capacity() == 100
-    assert live() == 1
-    assert buffer.tobytes() == b""
-    assert buffer.__cuda_array_interface__["data"][0] == 0
-    buffer.resize(10)
-    buffer.memset(1)
-    assert buffer.tobytes() == b"\1" * 10
-    assert buffer.capacity() == 100
-
-
-@every_kind
 def test_resize_within_the_capacity_does_not_move(gpu, kind, live):
     buffer = Buffer.to_device(b"abcdef", owner=gpu, kind=kind)
     place, host = buffer.ptr, buffer.host_ptr
@@ -142,16 +127,6 @@ def test_a_buffer_with_views_is_not_resized(gpu, what):
     gc.collect()
     buffer.resize(100)
     assert buffer.tobytes()[:6] == b"abcdef"
-
-
-def test_an_empty_buffer_with_views_is_not_resized(gpu):
-    buffer = Buffer(gpu)
-    view = np.asarray(buffer)
-    with pytest.raises(BufferError, match=r"0 bytes .* 10"):
-        buffer.resize(10)
-    assert view.shape == (0,)
-    del view
-    buffer.resize(10)
 
 
 @every_visible_kind

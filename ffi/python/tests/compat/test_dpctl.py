@@ -2,17 +2,18 @@
 
 import gc
 import pickle
+import weakref
 from functools import partial
 
 import numpy as np
 import pytest
 import vkgdr
 from everything import refused
-from neighbours import Foreign, Stream
-from vkgdr.compat.dpctl import MemoryDevice, MemoryHost, MemoryShared
+from neighbours import ByDlpack, ByInterface, ByProtocol, Foreign, Stream, wait_at
+from vkgdr.compat.dpctl import MemoryDevice, MemoryHost, MemoryShared, as_memory
 
 # Each class with its kind, in our words and in dpctl's, and the number of SYCL.
-CLASSES = [
+ROWS = [
     (MemoryShared, "mapped", "shared", 2),
     (MemoryHost, "host", "host", 3),
     (MemoryDevice, "device", "device", 1),
@@ -22,7 +23,7 @@ CLASSES = [
 # ---- MemoryUSM{Shared,Host,Device}(nbytes, *, alignment=0, queue=None, copy=False) ----------------------------------
 
 
-@pytest.mark.parametrize(("cls", "kind", "word", "number"), CLASSES)
+@pytest.mark.parametrize(("cls", "kind", "word", "number"), ROWS)
 def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, kind, word, number):
     memory = cls(4097, owner=gpu)
     assert isinstance(memory, vkgdr.MemoryObject)
@@ -41,7 +42,7 @@ def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, kind, word, number):
 
 def test_invalid_arguments_are_refused(gpu, live):
     text = r"Number of bytes of request allocation must be positive\..*"
-    for cls, *_ in CLASSES:
+    for cls, *_ in ROWS:
         for size in (0, -1, -(10**30)):
             refused(partial(cls, size, owner=gpu), ValueError, text + str(size), f"{size} bytes")
         for value in (1.5, "10", None, [10], b"10"):
@@ -103,3 +104,246 @@ def test_a_pickle_of_an_unknown_kind_is_refused(gpu):
     assert kind == "shared"
     for kind in ("unknown", "", 5):
         refused(partial(rebuild, contents, kind), ValueError, repr(kind), f"a pickle of the kind {kind!r}")
+
+
+CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
+VISIBLE = [MemoryShared, MemoryHost]
+KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
+
+every_class = pytest.mark.parametrize("cls", CLASSES)
+
+
+# ---- MemoryUSM*(usm_obj, copy=False) --------------------------------------------------------------------------------
+
+
+@every_class
+@pytest.mark.parametrize("make", ["of its class", vkgdr.Memory, vkgdr.RawMemory])
+def test_memory_of_this_package_is_shared_until_both_are_freed(gpu, cls, make, live):
+    memory = cls(100, owner=gpu) if make == "of its class" else make(gpu, 100, kind=KINDS[cls])
+    memory.memset(1)
+    shared = cls(memory)
+    assert (shared.device_ptr, shared.host_ptr, shared.owner) == (memory.device_ptr, memory.host_ptr, gpu)
+    assert shared == memory
+    assert shared.reference_obj is cls(memory[10:20]).reference_obj is None
+    assert (live(), memory.pending_views) == (1, 1)
+    shared.memset(2)
+    assert memory.tobytes() == b"\2" * 100
+    # To free a share leaves the memory.
+    cls(memory).free()
+    assert len(memory) == 100
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        len(memory)
+    assert shared.tobytes() == b"\2" * 100
+    assert live() == 1
+    shared.free()
+    assert live() == 0
+
+
+def test_a_share_of_read_only_memory_is_read_only(gpu):
+    shared = MemoryShared(vkgdr.Memory(gpu, 10, readonly=True))
+    assert shared.readonly
+    with pytest.raises(ValueError, match="read-only"):
+        shared.memset(1)
+
+
+@every_class
+@pytest.mark.parametrize("other", CLASSES)
+def test_a_mismatch_of_kinds_needs_a_copy(gpu, cls, other):
+    source = other(10, owner=gpu)
+    source.memset(4)
+    if other is cls:
+        assert cls(source, copy=True).device_ptr == source.device_ptr
+        return
+    with pytest.raises(ValueError, match="Zero-copy operation is not possible with copy=False") as caught:
+        cls(source)
+    assert repr(KINDS[cls]) in str(caught.value)
+    assert repr(KINDS[other]) in str(caught.value)
+    copied = cls(source, copy=True)
+    assert copied.kind == KINDS[cls]
+    assert copied.owner is gpu
+    assert copied.reference_obj is None
+    source.memset(0)
+    assert copied.tobytes() == b"\4" * 10
+
+
+@pytest.mark.parametrize("share", [MemoryDevice, as_memory])
+def test_an_object_with_the_cuda_array_interface_is_shared(cuda, gpu, share):
+    foreign = Foreign(cuda, b"0123456789")
+    memory = share(foreign)
+    assert type(memory) is MemoryDevice
+    assert memory.device_ptr == foreign.pointer
+    assert len(memory) == 10
+    assert memory.reference_obj is foreign
+    assert memory.owner is None
+    assert memory.tobytes() == b"0123456789"
+    memory.memset(ord("x"), offset=2, nbytes=3)
+    assert cuda.read(foreign.pointer, 10) == b"01xxx56789"
+
+
+def test_a_shared_object_is_kept(cuda, gpu):
+    foreign = Foreign(cuda, b"0123456789")
+    alive = weakref.ref(foreign)
+    memory = MemoryDevice(foreign)
+    view = memory[5:7]
+    del foreign
+    gc.collect()
+    assert alive() is not None
+    memory.free()
+    assert memory.reference_obj is None
+    assert view.tobytes() == b"56"
+    del memory, view
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_shared_object_in_memory_of_this_package_has_its_kind_and_host_view(gpu, live):
+    memory = vkgdr.Memory(gpu, 100)
+    wrapper = ByInterface(memory[20:40].__cuda_array_interface__)
+    shared = MemoryShared(wrapper)
+    assert shared.host_ptr == memory.host_ptr + 20
+    assert shared.reference_obj is wrapper
+    memory.free()
+    assert live() == 1
+    np.asarray(shared)[:] = 1
+    shared.flush()
+    assert shared.tobytes() == b"\1" * 20
+
+
+@pytest.mark.parametrize("cls", VISIBLE)
+def test_memory_of_another_library_is_of_kind_device(cuda, gpu, cls):
+    foreign = Foreign(cuda, b"abc")
+    with pytest.raises(ValueError, match="Zero-copy operation is not possible with copy=False"):
+        cls(foreign)
+    copied = cls(foreign, copy=True, owner=gpu)
+    assert copied.reference_obj is None
+    assert copied.device_ptr != foreign.pointer
+    assert bytes(np.asarray(copied)) == b"abc"
+
+
+def test_an_object_with_dlpack_is_shared(cuda, gpu):
+    foreign = ByDlpack(MemoryDevice(Foreign(cuda, b"abcdef")))
+    memory = MemoryDevice(foreign)
+    assert memory.reference_obj is foreign
+    del foreign
+    gc.collect()
+    assert memory.tobytes() == b"abcdef"
+
+
+def test_dlpack_on_the_cpu_is_refused(gpu):
+    with pytest.raises(ValueError, match=r"\(1, 0\)"):
+        MemoryShared(ByDlpack(np.zeros(10, "u1")))
+
+
+def test_an_object_with_the_protocol_of_this_package_is_shared(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    wrapper = ByProtocol(memory[10:30].__vkgdr_memory__)
+    shared = MemoryShared(wrapper)
+    assert shared.device_ptr == memory.device_ptr + 10
+    assert len(shared) == 20
+    assert shared.reference_obj is wrapper
+    assert MemoryHost(wrapper, copy=True, owner=gpu).kind == "host"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text"),
+    [
+        ((), "a handle, an offset and a size"),
+        (5, "a handle, an offset and a size"),
+        (("a", 0, 1), "a handle, an offset and a size"),
+        ((1 << 63, 0, 1), f"no live memory has the handle {1 << 63}"),
+        ((-1, 0, 1), "no live memory has the handle -1"),
+        ((1 << 70, 0, 1), f"no live memory has the handle {1 << 70}"),
+        ((None, 0, 101), "101"),
+        ((None, 101, 0), "101"),
+        ((None, -1, 1), "1 byte at -1"),
+        ((None, 0, -1), "-1 bytes at 0"),
+        ((None, 0, 1 << 70), str(1 << 70)),
+    ],
+)
+def test_a_malformed_protocol_of_this_package_is_refused(gpu, protocol, text):
+    memory = vkgdr.Memory(gpu, 100)
+    if isinstance(protocol, tuple) and protocol and protocol[0] is None:
+        protocol = (memory.handle, *protocol[1:])
+    with pytest.raises(ValueError, match=text):
+        MemoryShared(ByProtocol(protocol))
+
+
+@pytest.mark.parametrize(
+    "use", [MemoryDevice, as_memory, lambda foreign: MemoryHost(foreign, copy=True)], ids=["share", "as_memory", "copy"]
+)
+def test_the_stream_of_an_object_is_waited_for(cuda, gpu, use):
+    foreign = Foreign(cuda, b"old")
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        foreign.__cuda_array_interface__ |= {"stream": stream}
+        cuda.fill(foreign.pointer, ord("n"), 3, stream)
+        made = []
+        wait_at(gate, lambda: made.append(use(foreign).tobytes()), foreign.context)
+        assert made == [b"nnn"]
+
+
+def test_memory_of_another_library_cannot_be_bound(cuda, gpu):
+    foreign = Foreign(cuda, b"abc")
+    with cuda.stream() as stream, pytest.raises(ValueError, match="another library"):
+        MemoryDevice(foreign, queue=stream)
+
+
+# ---- as_usm_memory(obj) ---------------------------------------------------------------------------------------------
+
+
+@every_class
+def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
+    memory = vkgdr.Memory(gpu, 20, kind=KINDS[cls])
+    for obj in (memory, memory[5:10], ByDlpack(memory), ByInterface(memory.__cuda_array_interface__)):
+        shared = as_memory(obj)
+        assert type(shared) is cls
+        assert (len(shared), shared.device_ptr - memory.device_ptr) in ((5, 5), (20, 0))
+        assert (shared.host_ptr is None) == (KINDS[cls] == "device")
+        assert shared.reference_obj is (None if isinstance(obj, vkgdr.MemoryObject) else obj)
+    shared = as_memory(ByProtocol(memory.__vkgdr_memory__))
+    assert type(shared) is cls
+
+
+def test_as_memory_refuses_what_has_no_device_memory(gpu):
+    for interface in (5, (), {}):
+        with pytest.raises(ValueError, match="__cuda_array_interface__"):
+            as_memory(ByInterface(interface))
+    with pytest.raises(ValueError, match="int has no device memory"):
+        as_memory(5)
+    with pytest.raises(ValueError, match="ndarray"):
+        as_memory(np.zeros(5))
+
+
+# ---- pycuda ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpuarray_is_shared(pycuda_context):
+    from pycuda import gpuarray
+
+    array = gpuarray.to_gpu(np.arange(6, dtype="f4").reshape(2, 3))
+    memory = as_memory(array)
+    assert memory.reference_obj is array
+    assert memory.device_ptr == array.ptr
+    assert memory.tobytes() == array.get().tobytes()
+    del array
+    gc.collect()
+    memory.memset(0)
+    assert not memory.reference_obj.get().any()
+
+
+def test_memory_that_pycuda_holds_is_not_taken_for_a_number(pycuda_context):
+    import vkgdr.pycuda
+
+    memory = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 100)
+    assert int(memory) > 100
+    shared = MemoryShared(memory)
+    assert len(shared) == 100
+    assert shared.device_ptr == memory.device_ptr
+
+
+def test_a_pointer_of_pycuda_is_not_taken_for_a_number(pycuda_context):
+    import pycuda.driver
+
+    pointer = pycuda.driver.mem_alloc(16)
+    with pytest.raises(ValueError, match="no device memory"):
+        MemoryDevice(pointer)

@@ -4,8 +4,6 @@ The ``enqueue_*`` functions are in test_pyopencl_copy.py, test_pyopencl_order.py
 test_pyopencl_fill_map.py.
 """
 
-import threading
-
 import numpy as np
 import pytest
 import vkgdr
@@ -164,14 +162,10 @@ def test_memory_that_is_dropped_waits_for_its_context(cuda, gpu):
     before = live(gpu)
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         cuda.copy(target.device_ptr, source.device_ptr, SIZE, stream)
-        order = []
-        thread = threading.Thread(target=lambda: (order.append("opened"), gate.open()))
-        thread.start()
+        held = [source]
         # This memory is not bound to the stream.
         del source
-        assert order == ["opened"]
-        assert cuda.is_done(stream)
-        thread.join()
+        wait_at(gate, held.clear, cuda.current())
     assert target.tobytes() == b"\x05" * SIZE
     assert live(gpu) == before - 1
 
@@ -227,11 +221,7 @@ def test_unbinding_waits_for_the_stream(cuda, memory):
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         memory.bind_to_stream(stream)
         ops.fill(memory, b"\x07")
-        thread = threading.Thread(target=gate.open)
-        thread.start()
-        memory.unbind_stream()
-        assert cuda.is_done(stream)
-        thread.join()
+        wait_at(gate, memory.unbind_stream, cuda.current())
     memory.unbind_stream()
     assert memory.tobytes() == b"\x07" * SIZE
 

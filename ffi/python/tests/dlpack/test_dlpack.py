@@ -1,5 +1,6 @@
-"""DLPack: capsules of both kinds, on the device and on the host."""
+"""DLPack: capsules of both kinds, on the device and on the host, and their consumers."""
 
+import ctypes
 import gc
 import textwrap
 
@@ -8,7 +9,24 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import CPU, CUDA, IS_COPIED, READ_ONLY, VERSIONS, Taken
+from capsules import CPU, CUDA, DELETER, IS_COPIED, READ_ONLY, VERSIONS, Device, Legacy, Taken, Tensor, Versioned
+
+
+@pytest.fixture
+def memory(gpu):
+    """Return mapped memory with known bytes."""
+    memory = vkgdr.Memory(gpu, 4096)
+    np.asarray(memory)[:] = np.arange(4096) % 253
+    return memory
+
+
+@pytest.fixture
+def invisible(gpu):
+    """Return device memory with known bytes."""
+    memory = vkgdr.Memory(gpu, 4096, kind="device")
+    memory.copy_from_host(bytes(range(256)) * 16)
+    return memory
+
 
 # ---- capsules
 
@@ -99,8 +117,6 @@ def test_the_deleter_runs_after_the_interpreters_end(run_python_to_its_end, kind
         """,
     }[kind]
     code = textwrap.dedent(made) + textwrap.dedent(f"""
-        import sys
-        sys.path.insert(0, {native.__file__.rpartition("/")[0]!r})
         import native
         from capsules import Taken
         taken = Taken(memory.__dlpack__(max_version=(1, 0), stream=-1))
@@ -194,8 +210,10 @@ def test_the_default_streams_are_known(memory, cuda, stream):
 
 @pytest.mark.parametrize("stream", [0, -2, -(2**40)])
 def test_a_stream_that_dlpack_does_not_have_is_refused(memory, stream):
-    with pytest.raises(ValueError, match=str(stream)):
-        memory.__dlpack__(stream=stream)
+    # Nor by an array with a stream of its own.
+    for exporter in (memory, vkgdr.arrays.as_cuda_array(memory).bind(1)):
+        with pytest.raises(ValueError, match=str(stream)):
+            exporter.__dlpack__(stream=stream)
 
 
 @pytest.mark.parametrize("stream", [-1, 0, 1, 2])
@@ -212,3 +230,145 @@ def test_the_host_has_no_streams_and_takes_any(memory, stream):
 def test_arguments_of_other_types_are_refused(memory, arguments):
     with pytest.raises(TypeError):
         memory.__dlpack__(**arguments)
+
+
+# ---- consumers: NumPy, PyTorch on the CPU, and this package itself ---------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host"])
+def test_numpy_shares_the_hosts_view(gpu, kind):
+    memory = vkgdr.Memory(gpu, 4096, kind=kind)
+    array = np.from_dlpack(memory, device="cpu")
+    assert array.dtype == np.uint8
+    assert array.ctypes.data == memory.host_ptr
+    assert array.flags.writeable
+    array[:] = 7
+    memory.flush()
+    assert memory.tobytes() == b"\7" * 4096
+    assert np.from_dlpack(memory, device="cpu", copy=False).ctypes.data == memory.host_ptr
+    assert np.from_dlpack(memory, device="cpu", copy=True).ctypes.data != memory.host_ptr
+
+
+def test_numpy_has_a_copy_of_device_memory(invisible):
+    assert bytes(np.from_dlpack(invisible, device="cpu")) == bytes(range(256)) * 16
+    with pytest.raises(BufferError):
+        np.from_dlpack(invisible, device="cpu", copy=False)
+
+
+class OnTheHost:
+    """Exposes the host view, for libraries that do not request a device."""
+
+    def __init__(self, memory):
+        self._memory = memory
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        return self._memory.__dlpack__(max_version=max_version, dl_device=(1, 0), copy=copy)
+
+
+def test_torch_shares_the_hosts_view(memory, simulated):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+    tensor = torch.from_dlpack(OnTheHost(memory))
+    assert tensor.data_ptr() == memory.host_ptr
+    assert tensor.dtype == torch.uint8
+    tensor[:] = 5
+    memory.flush()
+    assert memory.tobytes() == b"\5" * 4096
+    before = simulator.pages()
+    memory.free()
+    tensor += 1
+    assert int(tensor.sum()) == 6 * 4096
+    del tensor
+    gc.collect()
+    assert simulator.pages() == before - 1
+
+
+# ---- this package as the consumer
+
+
+class Producer:
+    """A tensor on the GPU whose capsule a function makes."""
+
+    def __init__(self, capsule):
+        self.__dlpack__ = capsule
+
+    def __dlpack_device__(self):
+        return CUDA, 0
+
+
+@pytest.mark.parametrize("version", ["before versions", *VERSIONS])
+def test_a_tensor_of_this_packages_memory_is_copied_from(gpu, memory, version):
+    if version == "before versions":
+        producer = Producer(lambda stream=None: memory.__dlpack__(stream=stream))
+    else:
+        producer = Producer(lambda stream, **_: memory.__dlpack__(stream=stream, max_version=version))
+    target = vkgdr.Memory(gpu, 4096)
+    target.copy_from_device(producer)
+    assert target.tobytes() == memory.tobytes()
+    gc.collect()
+    assert memory.pending_views == 0
+
+
+def test_a_tensor_on_the_host_is_refused_as_device_memory(gpu, memory):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="1, 0"):
+        vkgdr.Memory(gpu, 4096).copy_from_device(OnTheHost(memory))
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        vkgdr.Memory(gpu, 4096).copy_from_device(np.zeros(10))
+
+
+def test_a_capsule_that_was_taken_before_is_refused(gpu, memory):
+    capsule = memory.__dlpack__()
+    taken = Taken(capsule)
+    with pytest.raises(TypeError, match="capsule"):
+        vkgdr.Memory(gpu, 4096).copy_from_device(Producer(lambda **_: capsule))
+    taken.end()
+
+
+NEW_CAPSULE = ctypes.pythonapi.PyCapsule_New
+GET_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
+GET_POINTER.argtypes, GET_POINTER.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+NEW_CAPSULE.argtypes, NEW_CAPSULE.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+
+
+@pytest.mark.parametrize(("bits", "flags", "nbytes"), [(4, 0, 32), (4, 4, 64), (6, 0, 48), (6, 4, 64), (8, 4, 64)])
+def test_elements_of_less_than_a_byte_may_be_padded(gpu, bits, flags, nbytes):
+    memory = vkgdr.Memory(gpu, 64)
+    capsule = memory.__dlpack__(max_version=(1, 1))
+    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed.tensor.bits, managed.flags = bits, flags
+    assert vkgdr.Memory.from_capsule(capsule).nbytes == nbytes
+
+
+def test_padded_vectors_are_refused(gpu):
+    capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=(1, 1))
+    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed.tensor.bits, managed.tensor.lanes, managed.flags = 4, 2, 4
+    with pytest.raises(BufferError, match="2 lanes of 4 bits"):
+        vkgdr.Memory.from_capsule(capsule)
+
+
+def test_a_copy_of_another_librarys_memory_is_a_buffer_error(foreign):
+    with pytest.raises(BufferError, match="another library"):
+        vkgdr.arrays.as_cuda_array(foreign).__dlpack__(copy=True)
+
+
+def test_a_tensor_in_memory_of_this_package_is_kept_by_all_views(gpu):
+    memory, deleted = vkgdr.Memory(gpu, 64), []
+    shape = (ctypes.c_int64 * 1)(64)
+    tensor = Tensor(memory.device_ptr, Device(CUDA, 0), 1, 1, 8, 1, shape, None, 0)
+    managed = Legacy(tensor, None, DELETER(deleted.append))
+    imported = vkgdr.Memory.from_capsule(NEW_CAPSULE(ctypes.addressof(managed), b"dltensor", None))
+    host, part, exported = imported.host, imported[8:16], imported.__dlpack__()
+    del imported
+    for last in ("host", "part", "exported"):
+        gc.collect()
+        assert not deleted, last
+        if last == "host":
+            del host
+        elif last == "part":
+            del part
+    del exported
+    gc.collect()
+    assert len(deleted) == 1

@@ -8,8 +8,7 @@ import vkgdr
 
 
 def test_the_thresholds_can_be_seen_and_set(gpu):
-    before = gpu.copy_thresholds
-    read, write = before
+    read, write = before = gpu.copy_thresholds
     assert 0 < read < write
     try:
         gpu.copy_thresholds = 100, 200

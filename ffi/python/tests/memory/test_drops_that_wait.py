@@ -3,7 +3,6 @@
 import textwrap
 
 import pytest
-import simulator
 
 MAKE = {
     "memory": "one = vkgdr.Memory(gpu, 64)",
@@ -20,8 +19,7 @@ MAKE = {
 }
 
 PROGRAM = """
-import faulthandler, gc, sys, threading, time
-sys.path.insert(0, SUPPORT)
+import faulthandler, gc, threading, time
 import libcuda
 import vkgdr
 from vkgdr.pool import Source
@@ -49,6 +47,4 @@ faulthandler.cancel_dump_traceback_later()
 
 @pytest.mark.parametrize("make", MAKE)
 def test_other_threads_run_while_a_drop_waits(run_python, make):
-    support = simulator.__file__.rpartition("/")[0]
-    code = PROGRAM.replace("SUPPORT", repr(support)).replace("MAKE", textwrap.dedent(MAKE[make]).strip())
-    run_python(code)
+    run_python(PROGRAM.replace("MAKE", textwrap.dedent(MAKE[make]).strip()))

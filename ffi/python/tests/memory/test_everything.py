@@ -6,14 +6,13 @@ import gc
 import hashlib
 import pickle
 import sys
-import threading
 import weakref
 
 import numpy as np
 import pytest
 import vkgdr
 from everything import MAKERS, SIZE, live
-from neighbours import KINDS, ByDlpack, Foreign, every_kind, wait_at
+from neighbours import KINDS, ByDlpack, Foreign, every_kind, in_threads, wait_at
 
 
 @pytest.fixture
@@ -197,9 +196,7 @@ def test_memory_may_go_on_another_thread(gpu):
         if name in ("RawMemory", "pycuda.Memory"):
             continue
         held = [MAKERS[name](gpu)]
-        thread = threading.Thread(target=held.clear)
-        thread.start()
-        thread.join()
+        in_threads(held.clear)
         assert live(gpu) == before, name
 
 

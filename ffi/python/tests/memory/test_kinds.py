@@ -5,7 +5,7 @@ import simulator
 import vkgdr
 
 OPEN = """
-import os
+import os, pytest
 import vkgdr
 from vkgdr._vkgdr import pointer_device
 
@@ -51,18 +51,11 @@ asks = [
     lambda: vkgdr.Vkgdr(0, vkgdr.OpenFlags.REQUIRE_COHERENT_BIT),
 ]
 for ask in asks:
-    try:
+    with pytest.raises(vkgdr.VkgdrError) as refused:
         ask()
-    except vkgdr.VkgdrError as error:
-        assert str(error).startswith(missing) and error.vk_result == -9, error
-    else:
-        raise AssertionError("not refused")
-try:
+    assert str(refused.value).startswith(missing) and refused.value.vk_result == -9, refused.value
+with pytest.raises(vkgdr.InvalidArgumentError, match="cannot be exported"):
     vkgdr.Memory(gpu, 1, kind="device").export_fd()
-except vkgdr.InvalidArgumentError as error:
-    assert "cannot be exported" in str(error)
-else:
-    raise AssertionError("exported")
 """
 
 

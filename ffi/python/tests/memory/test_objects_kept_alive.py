@@ -67,13 +67,13 @@ def test_memory_does_not_keep_a_stream_of_another_context_which_it_refuses(cuda,
 
 
 def test_a_resized_buffer_in_a_cycle_with_its_stream_is_collected(gpu, live):
-    streams = simulator.live().get("stream")
+    streams = simulator.ledger().get("CUDA stream")
     stream = vkgdr.stream.stream()
     stream.owner = vkgdr.compat.rmm.Buffer(gpu, size=64, stream=stream)
     stream.owner.resize(32)
     del stream
     gc.collect()
-    assert (live(), simulator.live().get("stream")) == (0, streams)
+    assert (live(), simulator.ledger().get("CUDA stream")) == (0, streams)
 
 
 def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):

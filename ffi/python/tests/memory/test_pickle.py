@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import every_kind
+from neighbours import every_kind, wait_at
 
 SIZE = 1 << 16
 
@@ -55,8 +55,11 @@ def test_the_buffer_outlives_the_memory(gpu, kind):
 def test_a_pickle_waits_for_the_bound_stream(gpu, cuda, kind):
     with cuda.stream() as stream:
         memory = vkgdr.Memory(gpu, SIZE, kind=kind, stream=stream)
-        cuda.fill(memory.device_ptr, 7, SIZE, stream)
-        pickled, buffers = dumped(memory)
+        with cuda.hold(stream) as gate:
+            cuda.fill(memory.device_ptr, 7, SIZE, stream)
+            made = []
+            wait_at(gate, lambda: made.append(dumped(memory)), cuda.current())
+        pickled, buffers = made.pop()
         assert buffers[0].raw().tobytes() == b"\7" * SIZE
         assert pickle.loads(pickled, buffers=buffers).tobytes() == b"\7" * SIZE
         memory.unbind_stream()

@@ -99,41 +99,14 @@ def test_type_checkers_see_every_submodule_and_no_other_name():
     assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
 
 
-def test_a_subinterpreter_either_works_or_is_refused(run_python):
-    code = """
-        import warnings
-        warnings.simplefilter("ignore")
-        try:
-            import _xxsubinterpreters as interpreters
-        except ImportError:
-            import _interpreters as interpreters
-        import vkgdr
-        one = interpreters.create()
-        try:
-            interpreters.run_string(one, "import vkgdr; vkgdr.Memory")
-        except Exception as error:
-            assert "ImportError" in str(error) or "interpreter" in str(error), error
-        interpreters.destroy(one)
-    """
-    run_python(code)
-
-
 def test_no_driver_at_all_is_an_error_with_a_remedy(run_python, tmp_path):
     (tmp_path / "libcuda.so.1").write_text("not a library")
     code = """
-        import vkgdr, vkgdr.stream, vkgdr.compat.pyopencl, vkgdr.ipc
+        import pytest, vkgdr, vkgdr.stream, vkgdr.compat.pyopencl, vkgdr.ipc
         assert vkgdr.OpenFlags(1) == 1
         openers = (lambda: vkgdr.Vkgdr(0), vkgdr.Vkgdr.open_current_context, vkgdr.Vkgdr.open_primary_context)
         for open in (*openers, vkgdr.stream.stream):
-            try:
+            with pytest.raises(vkgdr.VkgdrError, match="driver.*libcuda.so.1|libcuda.so.1.*(driver|install)"):
                 open()
-            except vkgdr.VkgdrError as error:
-                print(error)
-            else:
-                raise AssertionError
     """
-    lines = run_python(code, LD_LIBRARY_PATH=str(tmp_path), LD_PRELOAD="").stdout.splitlines()
-    assert len(lines) == 4
-    for line in lines:
-        assert "libcuda.so.1" in line
-        assert "install" in line or "driver" in line
+    run_python(code, LD_LIBRARY_PATH=str(tmp_path), LD_PRELOAD="")

@@ -158,8 +158,7 @@ def test_a_daemon_thread_that_uses_memory_to_the_end_does_not_crash(run_python):
 
 def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_python, simulated):
     code = """
-        import sys, threading
-        sys.path.insert(0, TESTS)
+        import threading
         import libcuda
         import vkgdr
         cuda = libcuda.Cuda(); context = cuda.create_context()
@@ -173,7 +172,7 @@ def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_p
             memory.tobytes()
         threading.Thread(target=work, daemon=True).start()
         started.wait()
-    """.replace("TESTS", repr(simulator.__file__.rpartition("/")[0]))
+    """
     run_python(code)
 
 

@@ -94,14 +94,6 @@ def test_a_consumer_waits_for_an_arrays_own_stream_beside_that_of_its_memory(cud
         memory.unbind_stream()
 
 
-@pytest.mark.parametrize("stream", [0, -2])
-def test_an_array_with_a_stream_refuses_what_is_no_consumers_stream(cuda, gpu, stream):
-    with cuda.stream() as own:
-        array = vkgdr.arrays.to_device(bytearray(SIZE), owner=gpu).bind(own)
-        with pytest.raises(ValueError, match="stream"):
-            array.__dlpack__(stream=stream)
-
-
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("consumer", [None, 1])
 def test_the_work_of_a_consumers_default_stream_is_waited_for(cuda, primary, consumer, copy):

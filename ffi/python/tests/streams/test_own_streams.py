@@ -27,9 +27,9 @@ def stream(context):
 
 @pytest.mark.parametrize("make", ["stream", "event"])
 def test_one_is_created_and_destroyed_in_its_context(cuda, context, simulated, make):
-    before = simulator.live()[make]
+    before = simulator.ledger()[f"CUDA {make}"]
     ours = getattr(streams, make)()
-    assert simulator.live()[make] == before + 1
+    assert simulator.ledger()[f"CUDA {make}"] == before + 1
     if make == "stream":
         assert int(ours) > 2
         assert ours.__cuda_stream__() == (0, int(ours))
@@ -39,7 +39,7 @@ def test_one_is_created_and_destroyed_in_its_context(cuda, context, simulated, m
     other = cuda.create_context()
     current = cuda.current()
     del ours
-    assert simulator.live()[make] == before
+    assert simulator.ledger()[f"CUDA {make}"] == before
     assert cuda.current() == current
     other.destroy()
 

@@ -57,10 +57,6 @@ class Controls:
         self._fail = function("fail", ctypes.c_int32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int32)
         self._clear_faults = function("clear_faults", None)
 
-    def live(self) -> dict[str, int]:
-        """Count the live objects of each type."""
-        return {noun: count(word) for noun, count, word in self.counters()}
-
     def counters(self) -> list[tuple[str, Callable[[bytes], int], bytes]]:
         """Return for each type of object its name, and the C function and argument that count its live objects."""
         return [(noun, self._live_objects_of, noun.encode()) for noun in self._nouns]
@@ -92,9 +88,6 @@ class _Absent:
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
-
-    def live(self) -> dict[str, int]:
-        return {}
 
     def counters(self) -> list[tuple[str, Callable[[bytes], int], bytes]]:
         return []
@@ -135,11 +128,6 @@ def available() -> bool:
 def require() -> None:
     """Skip the test on a real driver."""
     cuda.calls()
-
-
-def live() -> dict[str, int]:
-    """Count the live CUDA objects of each type; empty on a real driver."""
-    return cuda.live()
 
 
 def calls(function: str | None = None) -> int:
