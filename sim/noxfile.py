@@ -90,6 +90,20 @@ def wheel(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
+def ptxas(session: nox.Session) -> None:
+    """Compare the modules that the interpreter's tests load with what NVIDIA's ptxas accepts; 40 MB."""
+    session.install("--no-deps", "nvidia-cuda-nvcc==13.5.37", silent=True)
+    folder = HERE / "ptxas"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = ["cargo", "test", "--quiet", "--locked", "--package", "ptx", "--features", "dump", "--tests"]
+    # The same random modules each time.
+    variables = {"PTX_DUMP": str(folder), "PROPTEST_RNG_SEED": "1"}
+    session.run(*command, env=variables, external=True, silent=True)
+    session.run("python", "tests/ptxas.py", str(folder))
+
+
+@nox.session(python=PYTHON)
 def torch(session: nox.Session) -> None:
     """Run PyTorch's CUDA wheel on the simulated GPU, on the runtime that vkgdr-sim preloads; 1.1 GB."""
     require(session, "tests", "torch")

@@ -27,6 +27,13 @@ impl Module {
     /// unsupported statement in the same function. If all statements are valid and no kernel can be launched, the first
     /// unsupported statement. Never panics, whatever the text.
     pub fn load(text: &str) -> Result<Module, LoadError> {
+        let loaded = Self::checked(text);
+        #[cfg(feature = "dump")]
+        dump(text, &loaded);
+        loaded
+    }
+
+    fn checked(text: &str) -> Result<Module, LoadError> {
         let mut source = parse(text)?;
         choose_weak(&mut source);
         let mut module =
@@ -44,6 +51,23 @@ impl Module {
         check_some_supported(&module)?;
         Ok(module)
     }
+}
+
+/// Writes a module into the folder PTX_DUMP, and behind it the error, or the first statement that is not supported.
+#[cfg(feature = "dump")]
+fn dump(text: &str, loaded: &Result<Module, LoadError>) {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+    let Some(folder) = std::env::var_os("PTX_DUMP") else { return };
+    let mut name = DefaultHasher::new();
+    text.hash(&mut name);
+    let file = std::path::Path::new(&folder).join(format!("{:016x}.ptx", name.finish()));
+    let refused = match loaded {
+        Ok(module) => module.functions.iter().find_map(|function| function.unsupported.as_ref()),
+        Err(error) => Some(error),
+    };
+    let refused = refused.map_or_else(String::new, |error| error.to_string().replace('\n', " "));
+    std::fs::write(file, format!("{text}\n// {refused}")).expect("PTX_DUMP is a folder");
 }
 
 /// Refuses a kernel whose variables are more shared memory than a block can have without asking, as ptxas does. More is for
