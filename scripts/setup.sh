@@ -72,16 +72,16 @@ check() { # NEED...
 check "$@"
 commands=() hint=
 if [ ${#absent[@]} -gt 0 ] && { ! has apt-get || [ "$(id -u)" -ne 0 ]; }; then
-    if has apt-get; then commands=("sudo apt-get update && sudo apt-get install ${packages[*]}"); else
+    if has apt-get; then commands=("sudo apt-get update && sudo apt-get install -y ${packages[*]}"); else
         commands=("# install these by your package manager")
     fi
 fi
 if [[ " $* " == *' rust '* ]] && ! has cargo && ! has_rustup_package && [ ! -t 0 ] && [ "${INSTALL_RUST:-}" != 1 ]; then
     echo 'missing: Rust (cargo)' >&2
-    [ ${#absent[@]} -eq 0 ] || [ ${#commands[@]} -gt 0 ] || commands=("apt-get update && apt-get install ${packages[*]}")
+    [ ${#absent[@]} -eq 0 ] || [ ${#commands[@]} -gt 0 ] || commands=("apt-get update && apt-get install -y ${packages[*]}")
     commands+=("$installer") hint=', or set INSTALL_RUST=1 for the last'
 fi
-[ ${#commands[@]} -eq 0 ] || die "run this, then try again$hint:$(printf '\n    %s' '' "${commands[@]}")"
+[ ${#commands[@]} -eq 0 ] || die "run this, then try again$hint:$(printf '\n    %s' "${commands[@]}")"
 if [ ${#absent[@]} -gt 0 ]; then
     say "installing Debian packages: ${packages[*]}"
     install=(install --yes --no-install-recommends "${packages[@]}")

@@ -149,14 +149,9 @@ fn page(facts: &Value, width: usize) -> String {
 }
 
 fn heading(facts: &Value) -> String {
-    let mut text = format!("vkgdr {}", text_of(facts, "version"));
-    if let Some(version) = facts["cuda_version"].as_str() {
-        text += &format!(", the driver has CUDA {version}");
-    }
-    if let Some(version) = facts["nvidia_driver"].as_str() {
-        text += &format!(", NVIDIA {version}");
-    }
-    text
+    let known = |key: &str, name: &str| facts[key].as_str().map(|version| format!(", {name} {version}"));
+    let versions = [known("cuda_version", "CUDA"), known("nvidia_driver", "NVIDIA driver")];
+    format!("vkgdr {}{}", text_of(facts, "version"), versions.into_iter().flatten().collect::<String>())
 }
 
 fn text_of<'a>(facts: &'a Value, key: &str) -> &'a str {
@@ -172,62 +167,65 @@ fn rows(device: &Value, routine: &str) -> Vec<Row> {
         return vec![("cannot be opened", vec![error.to_owned()])];
     }
     let kinds = &device["kinds"];
+    let kind = |name: &'static str| (name, kind(name, &kinds[name]));
     vec![
-        ("UUID", vec![text_of(device, "uuid").to_owned()]),
-        ("PCI bus", vec![text_of(device, "pci_bus_id").to_owned()]),
+        kind("mapped"),
+        kind("host"),
+        kind("device"),
         ("BAR", bar(device)),
-        ("mapped", kind(&kinds["mapped"])),
-        ("host", kind(&kinds["host"])),
-        ("device", kind(&kinds["device"])),
-        ("existing", existing(&device["maps_existing"])),
-        ("types", types(&device["memory_types"])),
+        ("others", others(&device["maps_existing"])),
         ("copies", copies(&device["copy_thresholds"], routine)),
+        ("Vulkan", types(&device["memory_types"], kinds)),
+        ("PCI bus", vec![text_of(device, "pci_bus_id").to_owned()]),
+        ("UUID", vec![text_of(device, "uuid").to_owned()]),
     ]
 }
 
-fn bar(device: &Value) -> Vec<String> {
-    let (mapped, device_kind) = (&device["kinds"]["mapped"], &device["kinds"]["device"]);
-    if device["bar_size"].is_null() {
-        return vec!["none that Vulkan can map".to_owned()];
-    }
-    let all = if mapped["heap"] == device_kind["heap"] { ": all of the GPU's memory" } else { "" };
-    let mut lines = vec![format!("{}, the heap of mapped memory{all}", size_of(device, "bar_size"))];
-    if !device["pci_bar1_size"].is_null() {
-        lines.push(format!("{}, PCI's BAR 1 as Linux has it", size_of(device, "pci_bar1_size")));
-    }
-    lines
-}
-
-fn kind(facts: &Value) -> Vec<String> {
+/// How much there is of a kind, what it is for, and how it is made.
+fn kind(name: &str, facts: &Value) -> Vec<String> {
     if let Some(error) = facts["error"].as_str() {
         return vec![format!("none: {error}")];
     }
     let total = size_of(facts, "total");
-    let source = match text_of(facts, "source") {
-        "budget" => "by Vulkan's live budget",
-        "system" => "by the system",
-        "cuMemGetInfo" => "by cuMemGetInfo",
-        _ => "",
+    let amount = match text_of(facts, "source") {
+        "heap size" => format!("{total}; how much of it is free is not known"),
+        _ => format!("{} free of {total}", size_of(facts, "free")),
     };
-    let amount = match source {
-        "" => format!("{total}, no live budget"),
-        source => format!("{} free of {total}, {source}", size_of(facts, "free")),
+    let is_cached = flags(facts).contains("HOST_CACHED");
+    let purpose = match name {
+        "mapped" if is_cached => "GPU memory that the CPU writes and reads fast",
+        "mapped" => "GPU memory that the CPU writes fast and reads slowly",
+        "host" => "system memory, which the GPU reaches over the bus",
+        _ => "GPU memory that the CPU does not reach",
     };
-    let place = match text_of(facts, "made_by") {
-        "Vulkan" => format!("made by Vulkan, memory type {}, heap {}", facts["memory_type"], facts["heap"]),
-        "cuMemAlloc" => "made by cuMemAlloc, not from Vulkan".to_owned(),
-        _ => "pages registered with CUDA, not from Vulkan".to_owned(),
+    let way = match text_of(facts, "made_by") {
+        "Vulkan" => "allocated by Vulkan",
+        "cuMemAlloc" => "allocated by CUDA",
+        _ => "pages registered with CUDA",
     };
     let coherence = match facts["coherent"].as_bool() {
         Some(true) => ", coherent",
-        Some(false) => ", not coherent: flush and invalidate",
+        Some(false) => ", not coherent: flush after the CPU's writes, invalidate before its reads",
         None => "",
     };
-    vec![amount, format!("{place}{coherence}"), flags(facts)]
+    vec![amount, purpose.to_owned(), format!("{way}{coherence}")]
+}
+
+/// How much of the GPU's memory the CPU can map.
+fn bar(device: &Value) -> Vec<String> {
+    let (mapped, all) = (&device["kinds"]["mapped"], &device["kinds"]["device"]);
+    let offered = match (device["bar_size"].is_null(), mapped["heap"] == all["heap"]) {
+        (true, _) => "no memory can be mapped".to_owned(),
+        (false, true) => "all of the GPU's memory is offered for mapping".to_owned(),
+        (false, false) => format!("{} of {} can be mapped", size_of(device, "bar_size"), size_of(all, "total")),
+    };
+    let by_linux = (!device["pci_bar1_size"].is_null())
+        .then(|| format!("Linux gives BAR 1 of the GPU {}", size_of(device, "pci_bar1_size")));
+    [Some(offered), by_linux].into_iter().flatten().collect()
 }
 
 /// Memory that other libraries allocated.
-fn existing(maps: &Value) -> Vec<String> {
+fn others(maps: &Value) -> Vec<String> {
     let text = match maps.as_bool() {
         Some(true) => "the CPU can map CUDA memory of other libraries",
         Some(false) => "the CPU cannot map CUDA memory of other libraries",
@@ -241,19 +239,18 @@ fn flags(facts: &Value) -> String {
     if names.is_empty() { "no property flags".to_owned() } else { names.join(", ") }
 }
 
-fn types(list: &Value) -> Vec<String> {
+/// Vulkan's memory types, with the kinds that are of each.
+fn types(list: &Value, kinds: &Value) -> Vec<String> {
     let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        return vec!["none, without Vulkan".to_owned()];
+        return vec!["does not find this GPU".to_owned()];
     }
     let line = |found: &Value| {
-        format!(
-            "{} in heap {} of {}: {}",
-            found["memory_type"],
-            found["heap"],
-            size_of(found, "heap_size"),
-            flags(found)
-        )
+        let (index, heap) = (&found["memory_type"], &found["heap"]);
+        let is_of = |kind: &MemoryKind| kinds[kind.to_string()]["memory_type"] == *index;
+        let names: Vec<_> = MemoryKind::ALL.iter().filter(|kind| is_of(kind)).map(MemoryKind::to_string).collect();
+        let of = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        format!("memory type {index}{of}, heap {heap} of {}: {}", size_of(found, "heap_size"), flags(found))
     };
     list.iter().map(line).collect()
 }
@@ -264,7 +261,7 @@ fn copies(thresholds: &Value, routine: &str) -> Vec<String> {
         _ => "never".to_owned(),
     };
     vec![
-        format!("by the CPU with the routine {routine}"),
-        format!("by the copy engine, once prepared: reads {}, writes {}", from("read"), from("write")),
+        format!("the CPU copies, by its routine {routine}"),
+        format!("the copy engine copies once it is prepared: reads {}, writes {}", from("read"), from("write")),
     ]
 }

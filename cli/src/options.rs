@@ -17,20 +17,20 @@ codes of its own.
 NO_COLOR turns colours off. https://no-color.org";
 
 const DOCTOR: &str = "\
-Looks at everything that may stand between a program and GPU memory that the CPU maps: the drivers' libraries and their \
-versions, manifests, device nodes, containers, the BAR, limits of the process. Each problem comes with its remedy.
+Looks for all that keeps the CPU from mapping GPU memory: the drivers' libraries and versions, manifests, device nodes, \
+containers, the BAR, limits of the process. Each problem comes with its remedy.
 
 Exit codes: 0 if all is well, 1 if the GPU can be used with limits, 2 if it cannot be used.";
 
 const BENCH: &str = "\
-Measures on one GPU, for about 0.2 seconds a line; `pingpong` makes 2,200 rounds of each. P0 is the shortest time, P50 the \
-median, P99 the time that one of a hundred samples exceeds. On the simulated driver the numbers say nothing about a GPU.";
+Measures one GPU, for about 0.2 seconds a line; `pingpong` makes 2,200 rounds for each kind. P0 is the shortest time, P50 the \
+median. One sample of a hundred takes longer than P99. On the simulated driver the numbers say nothing about a GPU.";
 
 const SIM: &str = "\
 Runs a program on a simulated GPU, on a machine that has none: `vkgdr sim -- python -m pytest`. All arguments go to \
 vkgdr-sim, which must be installed; `vkgdr sim --help` is its help.";
 
-/// GPU memory that the CPU reads and writes through a plain pointer: what there is, what keeps it from working, how fast
+/// Shows the GPU memory that the CPU can read and write through a plain pointer, what keeps it from working, and how fast
 /// it is
 #[derive(Debug, Parser)]
 #[command(name = "vkgdr", bin_name = "vkgdr", version, after_help = AFTER, max_term_width = 100)]
@@ -51,11 +51,13 @@ pub(crate) struct Json {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the GPUs, their kinds of memory, and how much of it can be mapped
+    /// Show the GPUs, their kinds of memory, and how much of each is free
     ///
-    /// Exits with 1 if CUDA or a GPU cannot be used.
+    /// `mapped` is GPU memory that the CPU reads and writes, `host` system memory that the GPU reaches, `device` GPU memory
+    /// for the GPU alone. The BAR is the window through which the CPU reaches GPU memory. Vulkan's memory types are for
+    /// reports. Exits with 1 if CUDA or a GPU cannot be used.
     Info(Json),
-    /// Find out what keeps GPU memory from being mapped, and what to do
+    /// Find out what keeps the CPU from mapping GPU memory, and what to do
     #[command(long_about = DOCTOR)]
     Doctor(Json),
     /// Measure copies, round trips with a kernel, and allocation

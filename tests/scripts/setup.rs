@@ -137,7 +137,7 @@ fn one_command_installs_all_packages() -> Result {
     fs::remove_file(machine.folder.join("bin/cc"))?;
     machine.packages("rustup")?;
     let output = machine.setup()?;
-    let command = "sudo apt-get update && sudo apt-get install gcc libc6-dev rustup\n";
+    let command = "sudo apt-get update && sudo apt-get install -y gcc libc6-dev rustup\n";
     assert!(errors(&output).contains(command), "{}", errors(&output));
     assert!(!machine.log().contains("apt-get"), "an ordinary user does not install: {}", machine.log());
     Ok(())
@@ -151,11 +151,11 @@ fn the_official_installer_needs_curl() -> Result {
     let machine = Machine::new("curl")?;
     machine.packages("")?;
     let output = machine.setup()?;
-    assert!(errors(&output).contains("sudo apt-get install curl ca-certificates\n"), "{}", errors(&output));
+    assert!(errors(&output).contains("apt-get install -y curl ca-certificates\n"), "{}", errors(&output));
     // root is told both commands at once: the installer is run on request only, and nothing before it.
     machine.user(0)?;
     let output = machine.setup()?;
-    let commands = "    apt-get update && apt-get install curl ca-certificates\n    curl ";
+    let commands = "    apt-get update && apt-get install -y curl ca-certificates\n    curl ";
     assert!(errors(&output).contains(commands), "{}", errors(&output));
     assert!(errors(&output).contains("or set INSTALL_RUST=1 for the last"), "{}", errors(&output));
     assert!(!machine.log().contains("apt-get"), "{}", machine.log());

@@ -21,6 +21,9 @@ const COLOURS: [RGBColor; 7] = [
     BLACK,
 ];
 
+/// Of the picture, in pixels: small, so that its text can be read on a telephone.
+const SIZE: (u32, u32) = (600, 450);
+
 /// Draws rates, or median times, by size.
 pub(super) fn draw(report: &Report) -> Result<String> {
     let rates = report.plots_rates();
@@ -34,20 +37,22 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         }
     }
     let points = || curves.iter().flat_map(|curve| &curve.1);
-    let (x, y) = (around(points().map(|point| point.0)), around(points().map(|point| point.1)));
+    let (x, mut y) = (around(points().map(|point| point.0)), around(points().map(|point| point.1)));
+    // Room for the names, at the right end below all curves.
+    y.start /= 4.0;
     let mut text = String::new();
     {
-        let page = SVGBackend::with_string(&mut text, (960, 600)).into_drawing_area();
+        let page = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         page.fill(&WHITE)?;
         let threads = report.points.first().map_or(1, |point| point.threads);
         let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
-        let page = page.titled(&format!("{}{threads}", report.title()), ("sans-serif", 20))?;
-        let simulated = if report.simulated { "SIMULATED, says nothing about a GPU: " } else { "" };
-        let machine = format!("{simulated}{}", report.machine());
+        let page = page.titled(&format!("{}{threads}", report.title()), ("sans-serif", 17))?;
+        let machine =
+            if report.simulated { "SIMULATED, says nothing about a GPU".to_owned() } else { report.machine() };
         let mut chart = ChartBuilder::on(&page)
             .margin(12)
-            .x_label_area_size(50)
-            .y_label_area_size(80)
+            .x_label_area_size(45)
+            .y_label_area_size(70)
             .build_cartesian_2d(x.log_scale().base(2.0), y.log_scale())?;
         let of_size = |bytes: &f64| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
@@ -58,16 +63,17 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         mesh.x_label_formatter(&of_size)
             .y_label_formatter(&of_value)
             .x_desc(machine)
-            .axis_desc_style(("sans-serif", 15));
-        mesh.label_style(("sans-serif", 13)).draw()?;
+            .axis_desc_style(("sans-serif", 14));
+        mesh.label_style(("sans-serif", 14)).draw()?;
         for ((name, points), colour) in curves.iter().zip(COLOURS.iter().cycle()) {
             let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
             let sign = move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2));
-            chart.draw_series(line)?.label(name).legend(sign);
+            // Spaces, since fonts may be wider than expected.
+            chart.draw_series(line)?.label(format!("{name}  ")).legend(sign);
         }
         let mut names = chart.configure_series_labels();
-        names.position(SeriesLabelPosition::UpperLeft).label_font(("sans-serif", 15)).background_style(WHITE.mix(0.8));
-        names.border_style(BLACK).draw()?;
+        names.position(SeriesLabelPosition::LowerRight).label_font(("sans-serif", 14)).background_style(WHITE.mix(0.8));
+        names.border_style(BLACK).margin(8).draw()?;
         page.present()?;
     }
     Ok(text)

@@ -20,7 +20,7 @@ pub(super) fn cuda(system: &System, evidence: &Evidence) -> Vec<Check> {
     if evidence.wsl {
         let check = |text| Check::ok("kernel-driver", "kernel driver", text).of(Group::Cuda);
         checks.push(if system.path("/dev/dxg").exists() {
-            check("Windows has it, behind /dev/dxg")
+            check("it is that of Windows, behind /dev/dxg")
         } else {
             let remedy = "install NVIDIA's driver in Windows, and update WSL (`wsl --update`)";
             check("there is no /dev/dxg").at(Level::Failed, remedy)
@@ -59,7 +59,7 @@ fn device_nodes(system: &System, evidence: &Evidence) -> Check {
         if let Err(error) = openable(node) {
             let text = format!("{} cannot be opened: {error}", node.display());
             let check = Check::ok(id, subject, text).of(Group::Cuda);
-            return check.at(Level::Failed, "let this user read and write it: see its owner, group and mode");
+            return check.at(Level::Failed, "let this user read and write it (see its owner, group and mode)");
         }
     }
     match evidence.device_nodes() {
@@ -172,7 +172,7 @@ fn files(system: &System) -> Option<Check> {
     let limit = linux::limit(system, "Max open files")?;
     let check = |text: String| Check::ok("open-files", "open files", text);
     let Some(soft) = limit.soft else { return Some(check("no limit".to_owned())) };
-    let found = check(format!("{soft}, of which each live allocation and each block of a pool holds one"));
+    let found = check(format!("{soft}; each live allocation and each block of a pool holds one"));
     if soft >= FILES {
         return Some(found);
     }
@@ -195,6 +195,6 @@ fn locked(system: &System) -> Option<Check> {
         return Some(check(text::size(soft)));
     }
     // CUDA's documentation names no such limit of page-locked memory.
-    let text = format!("{}: little for host memory, if the driver counts that", text::size(soft));
+    let text = format!("{}: little for host memory, if the driver counts it", text::size(soft));
     Some(check(text).at(Level::Note, "`ulimit -l unlimited`; for a container `--ulimit memlock=-1`"))
 }

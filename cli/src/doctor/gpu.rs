@@ -61,13 +61,14 @@ fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
     let gpu = match Vkgdr::open(number, OpenFlags::empty()) {
         Ok(gpu) => gpu,
         Err(error) => {
-            let check = Check::ok("open", "opening", error.to_string()).at(Level::Failed, "see what `nvidia-smi` says");
+            let check = Check::ok("open", "GPU", format!("cannot be opened: {error}"))
+                .at(Level::Failed, "see what `nvidia-smi` says");
             return Device { checks: vec![check.on(number)], ..Device::default() };
         }
     };
     let mapped = gpu.memory_info(MemoryKind::Mapped);
     let at = gpu.pci_bus_id().map_or_else(|_| String::new(), |id| format!(", PCI {id}"));
-    let mut checks = vec![Check::ok("open", "opening", format!("{}{at}", gpu.name()))];
+    let mut checks = vec![Check::ok("open", "GPU", format!("{}{at}", gpu.name()))];
     checks.extend(Evidence::is_slice(gpu.name()).map(|finding| Check::found("mig", "MIG", finding)));
     checks.extend(is_virtual(gpu.name()).then(virtual_gpu));
     let has_mapped = mapped.is_ok();
@@ -80,7 +81,7 @@ fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
         checks
             .iter_mut()
             .filter(|check| check.group == Group::Vulkan)
-            .for_each(|check| check.excuse("it can be mapped nevertheless"));
+            .for_each(|check| check.excuse("it can be mapped"));
     }
     let checks = checks.into_iter().map(|check| check.on(number)).collect();
     Device { opened: true, mapped: has_mapped, simulated: is_simulated(gpu.name()), checks }
@@ -95,7 +96,7 @@ fn is_virtual(name: &str) -> bool {
 }
 
 fn virtual_gpu() -> Check {
-    Check::ok("vgpu", "vGPU", "this is a virtual GPU; NVIDIA makes Vulkan for profiles of series Q")
+    Check::ok("vgpu", "vGPU", "this is a virtual GPU; NVIDIA has Vulkan for profiles of series Q only")
         .of(Group::Vulkan)
         .at(Level::Limited, "ask the host's administrator for a profile of series Q, or pass a whole GPU through")
 }
@@ -137,7 +138,7 @@ fn bar(system: &System, gpu: &Vkgdr, mapped: u64) -> Option<Check> {
     let device = gpu.memory_info(MemoryKind::Device).ok()?.total;
     let (id, subject) = ("bar", "BAR");
     if heap(MemoryKind::Mapped) == heap(MemoryKind::Device) || mapped >= device {
-        return Some(Check::ok(id, subject, "all of the GPU's memory can be mapped"));
+        return Some(Check::ok(id, subject, "all of the GPU's memory is offered for mapping"));
     }
     let check = Check::ok(id, subject, format!("{} of {} can be mapped", size(mapped), size(device)));
     if mapped > SMALL_BAR {
@@ -163,9 +164,9 @@ fn other_memory(gpu: &Vkgdr, kind: MemoryKind) -> Check {
         Ok(found) => {
             let outside = found.index == MemoryTypeInfo::OUTSIDE_VULKAN;
             let text = match (kind, outside) {
-                (_, false) => "made by Vulkan",
+                (_, false) => "allocated by Vulkan",
                 (MemoryKind::Host, true) => "pages registered with CUDA",
-                (_, true) => "made by cuMemAlloc",
+                (_, true) => "allocated by CUDA",
             };
             Check::ok(id, subject, text)
         }
@@ -179,11 +180,11 @@ fn dma_buf(gpu: &Vkgdr) -> Check {
     let holds = |number| gpu.attribute(number).map(|value| value != 0);
     let (level, text) = match (holds(EXPORTS_DMA_BUF), holds(MAPS_DMA_BUF)) {
         _ if gpu.supports_existing().is_ok_and(|supported| supported) => {
-            (Level::Ok, "CUDA memory of other libraries can be mapped")
+            (Level::Ok, "the CPU can map CUDA memory of other libraries")
         }
-        (Ok(true), Ok(false)) => (Level::Note, "CUDA memory can be exported, and not mapped by the CPU"),
-        (Ok(true), Ok(true) | Err(_)) => (Level::Note, "CUDA memory can be exported; to map it needs CUDA 13.3"),
-        _ => (Level::Note, "CUDA memory of other libraries cannot be exported or mapped"),
+        (Ok(true), Ok(false)) => (Level::Note, "CUDA memory can be exported, but the CPU cannot map it"),
+        (Ok(true), Ok(true) | Err(_)) => (Level::Note, "CUDA memory can be exported; mapping it needs CUDA 13.3"),
+        _ => (Level::Note, "the CPU cannot map CUDA memory of other libraries"),
     };
     Check { level, ..Check::ok(id, subject, text) }
 }

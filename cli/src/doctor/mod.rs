@@ -84,7 +84,7 @@ impl Check {
     fn excuse(&mut self, reason: &str) {
         if self.level > Level::Note {
             self.level = Level::Note;
-            self.text += &format!("; {reason}");
+            self.text += &format!(", but {reason}");
             self.remedy = None;
         }
     }
@@ -166,8 +166,8 @@ impl Findings {
         let all_mapped = opened && gpus.devices.iter().all(|device| device.mapped);
         for check in &mut checks {
             match check.group {
-                Group::Cuda if opened => check.excuse("CUDA works nevertheless"),
-                Group::Vulkan if all_mapped => check.excuse("memory can be mapped nevertheless"),
+                Group::Cuda if opened => check.excuse("CUDA works"),
+                Group::Vulkan if all_mapped => check.excuse("memory can be mapped"),
                 Group::Cuda | Group::Vulkan | Group::Own => {}
             }
         }
@@ -188,7 +188,7 @@ fn page(findings: &Findings, screen: &Screen) -> String {
     let width = screen.width();
     let mut lines = wrap(&format!("vkgdr {}", env!("CARGO_PKG_VERSION")), width, "", "  ");
     if findings.simulated {
-        lines.extend(wrap("The CUDA driver is simulated: this is no GPU.", width, "", "  "));
+        lines.extend(wrap("The CUDA driver is simulated: this is not a GPU.", width, "", "  "));
     }
     lines.push(String::new());
     let mut device = None;
@@ -202,10 +202,8 @@ fn page(findings: &Findings, screen: &Screen) -> String {
     }
     let verdict = match findings.verdict {
         Verdict::Usable => "Usable: the CPU can map GPU memory.",
-        Verdict::Limited => "Usable with limits, see above.",
-        Verdict::Unusable => {
-            "Not usable: there is no GPU that CUDA can use. `vkgdr sim -- PROGRAM` runs programs on a simulated one."
-        }
+        Verdict::Limited => "Usable with limits: see the lines above that are marked limited or failed.",
+        Verdict::Unusable => "Not usable: CUDA finds no GPU. `vkgdr sim -- PROGRAM` runs programs on a simulated one.",
     };
     lines.push(String::new());
     lines.extend(wrap(verdict, width, "", "  "));

@@ -48,9 +48,9 @@ fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
     report.says("bar", "ok", &["all of the GPU's memory"]);
     report.says("host", "ok", &["pages registered with CUDA"]);
     // What is missing for a real driver does no harm here.
-    report.says("kernel-driver", "note", &["not loaded", "CUDA works nevertheless"]);
-    report.says("vulkan-driver", "note", &["not installed", "mapped nevertheless"]);
-    report.says("dma-buf", "note", &["cannot be exported or mapped"]);
+    report.says("kernel-driver", "note", &["not loaded", "but CUDA works"]);
+    report.says("vulkan-driver", "note", &["not installed", "but memory can be mapped"]);
+    report.says("dma-buf", "note", &["the CPU cannot map"]);
     Ok(())
 }
 
@@ -160,7 +160,7 @@ fn a_missing_vulkan_loader_is_a_limit() -> Result {
     report.exits(1, "limited");
     report.says("vulkan-loader", "limited", &["libvulkan.so.1 cannot be loaded (", "libvulkan1"]);
     report.says("host", "ok", &["pages registered with CUDA"]);
-    report.says("device", "ok", &["made by cuMemAlloc"]);
+    report.says("device", "ok", &["allocated by CUDA"]);
     Ok(())
 }
 
@@ -278,7 +278,7 @@ fn a_mig_slice_and_a_virtual_gpu_are_known_by_their_names() -> Result {
     let profile = Machine::simulated("vgpu-q", "rebar")?.with_patched_cuda(name, b"GRID T4-8Q simulated  (")?;
     let report = Report::of(&profile)?;
     report.exits(0, "usable");
-    report.says("vgpu", "note", &["mapped nevertheless"]);
+    report.says("vgpu", "note", &["but it can be mapped"]);
     Ok(())
 }
 
@@ -305,7 +305,7 @@ fn low_limits_of_the_process_are_named() -> Result {
     let machine = Machine::simulated("limits", "rebar")?.with("/proc/self/limits", limits)?;
     let report = Report::of(&machine)?;
     report.exits(1, "limited");
-    report.says("open-files", "limited", &["256, of which", "`ulimit -n 4096`"]);
+    report.says("open-files", "limited", &["256; each", "`ulimit -n 4096`"]);
     report.says("locked-memory", "note", &["64 KiB", "memlock"]);
     let machine = Machine::simulated("hard", "rebar")?.with("/proc/self/limits", "Max open files 256 256 files\n")?;
     Report::of(&machine)?.says("open-files", "limited", &["let root raise it", "nofile=65536"]);
@@ -330,9 +330,9 @@ fn memory_that_is_not_coherent_is_a_note() -> Result {
 fn whether_memory_of_other_libraries_can_be_mapped_is_said() -> Result {
     need_simulator!();
     for (profile, status, part) in [
-        ("dma-buf", "ok", "can be mapped"),
-        ("dma-buf-no-mmap", "note", "can be exported, and not mapped"),
-        ("rebar", "note", "cannot be exported or mapped"),
+        ("dma-buf", "ok", "the CPU can map"),
+        ("dma-buf-no-mmap", "note", "can be exported, but the CPU cannot map it"),
+        ("rebar", "note", "the CPU cannot map"),
     ] {
         let machine = Machine::simulated(profile, profile)?;
         let report = Report::of(&machine)?;
@@ -359,7 +359,9 @@ fn the_text_has_everything_within_the_terminal_and_no_colour_in_a_pipe() -> Resu
             assert!(line.chars().count() <= columns.min(100) && line == line.trim_end(), "{columns}: {line:?}");
         }
         let words = printed.words();
-        for part in ["simulated: this is no GPU", "246 MiB of 8 GiB can be mapped", "-> enable", "Usable with limits"] {
+        for part in
+            ["simulated: this is not a GPU", "246 MiB of 8 GiB can be mapped", "-> enable", "Usable with limits"]
+        {
             assert!(words.contains(part), "{part}: {words}");
         }
     }

@@ -12,10 +12,11 @@ fn info_names_devices_kinds_and_their_ways() -> Result {
     let words = printed.words();
     for part in [
         "CUDA device 0: Simulated CUDA device",
-        "BAR 246 MiB, the heap of mapped memory",
-        "free of 246 MiB, by Vulkan's live budget made by Vulkan, memory type",
+        "BAR 246 MiB of 8 GiB can be mapped",
+        "free of 246 MiB GPU memory that the CPU writes fast and reads slowly allocated by Vulkan, coherent",
+        "memory type 4 (mapped), heap 2 of 246 MiB: DEVICE_LOCAL",
         "DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT",
-        "by the CPU with the routine ",
+        "the CPU copies, by its routine ",
         "reads from 8 KiB, writes from 256 KiB",
     ] {
         assert!(words.contains(part), "{part}: {words}");
@@ -88,6 +89,9 @@ fn info_shows_the_bar_and_the_driver_that_linux_knows() -> Result {
         .with("/sys/bus/pci/devices/0000:00:00.0/resource", table)?
         .with_kernel_driver(1, 1)?;
     let words = machine.run(&[])?.words();
-    assert!(words.contains("256 MiB, PCI's BAR 1 as Linux has it") && words.contains("NVIDIA 580.65.06"), "{words}");
+    assert!(
+        words.contains("Linux gives BAR 1 of the GPU 256 MiB") && words.contains("NVIDIA driver 580.65.06"),
+        "{words}"
+    );
     Ok(())
 }
