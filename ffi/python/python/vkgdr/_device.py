@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 
 from vkgdr._errors import VkgdrError
 from vkgdr._vkgdr import Handle
@@ -39,6 +40,13 @@ class OpenFlags(enum.IntFlag):
     REQUIRE_COHERENT_BIT = 4
 
 
+def _number(device: SupportsIndex) -> int:
+    try:
+        return operator.index(device)
+    except TypeError:
+        raise TypeError(f"device must be an integer, CUDA's number of the GPU, such as 0, not {device!r}") from None
+
+
 class Vkgdr:
     """A handle of a GPU, to allocate memory from.
 
@@ -67,7 +75,7 @@ class Vkgdr:
     _handle = Handle.never()
 
     def __init__(self, device: SupportsIndex, flags: SupportsIndex = 0) -> None:
-        self._handle = Handle.open(device, flags)
+        self._handle = Handle.open(_number(device), flags)
 
     @classmethod
     def open_current_context(cls, flags: int = 0) -> Self:
@@ -104,7 +112,7 @@ class Vkgdr:
         VkgdrError
             As for the class.
         """
-        return cls._of(Handle.open_primary_context(device, flags))
+        return cls._of(Handle.open_primary_context(_number(device), flags))
 
     @classmethod
     def _of(cls, handle: Handle) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 
@@ -26,8 +27,8 @@ from vkgdr._vkgdr import MemoryView
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Iterable
-    from typing import Any, NoReturn, Self, SupportsIndex
+    from collections.abc import Callable, Iterable
+    from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, overload
 
     import numpy as np
     import numpy.typing as npt
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
     from vkgdr.stream import Event
     from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory, Waitable
+
+    _Init = TypeVar("_Init", bound=Callable[..., None])
+    _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 __all__ = ["Map", "Memory", "MemoryObject", "RawMemory", "device_view", "memory_of"]
 
@@ -54,6 +58,21 @@ _INFO = (
     "property_flags",
     "heap_index",
 )
+
+
+def _explained(init: _Init) -> _Init:
+    """Say what to write instead, where Python would only count arguments."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *given: Any, **options: Any) -> None:
+        if given and not isinstance(given[0], Vkgdr):
+            name = type(given[0]).__name__
+            raise TypeError(f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one")
+        if len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
+            raise TypeError("Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array")
+        init(self, *given, **options)
+
+    return checked  # type: ignore[return-value]
 
 
 class MemoryObject(_vkgdr.Base):
@@ -364,9 +383,21 @@ class MemoryObject(_vkgdr.Base):
         """
         return memoryview(self)
 
+    if TYPE_CHECKING:
+
+        @overload
+        def get_host_array(
+            self, shape: Shape | None, dtype: type[_Scalar] | np.dtype[_Scalar], order: Order = "C", offset: int = 0
+        ) -> npt.NDArray[_Scalar]: ...
+
+        @overload
+        def get_host_array(
+            self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
+        ) -> npt.NDArray[Any]: ...
+
     def get_host_array(
         self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
-    ) -> np.ndarray[Any, Any]:
+    ) -> npt.NDArray[Any]:
         """Return the host view as an array, without a copy.
 
         Neither waits nor invalidates: see `map`. The array keeps the memory alive.
@@ -751,6 +782,7 @@ class Memory(MemoryObject):
     >>> memory.flush()
     """
 
+    @_explained
     def __init__(
         self,
         owner: Vkgdr,

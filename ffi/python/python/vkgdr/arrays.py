@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from vkgdr._device import Vkgdr
     from vkgdr._memory import MemoryObject
     from vkgdr._vkgdr import Mapping
-    from vkgdr.typing import Kinds, Order, Shape, StreamLike
+    from vkgdr.typing import Kind, Kinds, Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
     # An array of NumPy's at an address without memory, by which shapes and strides are computed.
@@ -513,7 +513,7 @@ class Array:
         return self.transpose()
 
     @property
-    def kind(self) -> str | None:
+    def kind(self) -> Kind | None:
         """The kind of memory; None for an empty array."""
         return None if self.memory is None else self.memory.kind
 

@@ -147,6 +147,10 @@ class MappedArray:
     device: Any
     memory: Memory
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.host, np.ndarray):
+            raise TypeError("MappedArray is made by MappedArray.empty(gpu, shape, dtype)")
+
     # Omits the elements: the CPU reads GPU memory slowly.
     def __repr__(self) -> str:
         return f"<vkgdr.pycuda.MappedArray: shape {self.host.shape}, {self.host.dtype}, in {self.memory!r}>"

@@ -60,6 +60,27 @@ def test_owners_sizes_and_kinds_that_there_are_not_are_refused(gpu, make):
             refused(partial(use, kind), vkgdr.InvalidArgumentError, "mapped.*host.*device", f"the kind {kind!r}")
 
 
+FIRST_ERRORS = {
+    "Memory takes a size in bytes; vkgdr.arrays.mapped_array": [
+        lambda gpu: vkgdr.Memory(gpu, (10, 10)),
+        lambda gpu: vkgdr.Memory(gpu, 10, np.float32),
+        lambda gpu: vkgdr.Memory(gpu, 10, dtype=np.float32),
+    ],
+    "owner must be a vkgdr.Vkgdr, not int: vkgdr.Vkgdr.open_primary_context": [lambda _: vkgdr.Memory(4096)],
+    "device must be an integer, CUDA's number of the GPU, such as 0, not 'cuda:0'": [
+        lambda _: vkgdr.Vkgdr("cuda:0"),
+        lambda _: vkgdr.Vkgdr.open_primary_context("cuda:0"),
+    ],
+}
+
+
+@pytest.mark.parametrize("text", FIRST_ERRORS)
+def test_the_first_errors_of_a_beginner_say_what_to_write(gpu, text):
+    for attempt in FIRST_ERRORS[text]:
+        with pytest.raises(TypeError, match=text):
+            attempt(gpu)
+
+
 @pytest.mark.parametrize("kind", [None, 0, b"mapped", object(), [0], ["mapped", None]])
 def test_a_kind_that_is_no_string_is_a_type_error(gpu, kind):
     with pytest.raises(TypeError, match=r"kind must be 'mapped', 'host' or 'device', or a sequence of these"):

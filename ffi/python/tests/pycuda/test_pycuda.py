@@ -246,6 +246,11 @@ def test_memory_is_pickled_and_copied_with_its_contents(memory):
         assert same.tobytes() == memory.tobytes()
 
 
+def test_a_mapped_array_is_made_by_its_factories(handle):
+    with pytest.raises(TypeError, match=r"MappedArray.empty\(gpu, shape, dtype\)"):
+        vkgdr.pycuda.MappedArray(handle, (3, 5), np.complex64)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_mapped_array_is_one_array_on_both_sides(handle, order):
     array = vkgdr.pycuda.MappedArray.empty(handle, (3, 5), np.complex64, order)
