@@ -11,6 +11,9 @@ from mkdocs.structure.files import File, Files
 from pygments.formatters import HtmlFormatter
 
 FOLDERS = [".", "docs", "examples", "ffi/python", "sim", "sim/docs"]
+# Code outside of blocks, and its options and names with hyphens, where a line would break.
+INLINE = re.compile(r"(?<!<pre>)(?<!</span>)<code>[^<]*</code>")
+OPTION = re.compile(r"[\w-]*-[\w-]+")
 LINK = re.compile(r"\]\(([^)#\s]+)")
 log = logging.getLogger("mkdocs.hooks")
 
@@ -41,7 +44,7 @@ def on_page_markdown(markdown, **_):
 
 
 def on_page_content(html, page, **_):
-    """Warn of a fence of code that Markdown did not understand, which ends a strict build."""
+    """Keep options whole. Warn of a fence of code that Markdown did not understand, which ends a strict build."""
     if "```" in html:
         log.warning("%s shows a fence of code", page.file.src_uri)
-    return html
+    return INLINE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
