@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use bytemuck::Pod;
 use support::cuda::{self, Context, no_context};
-use support::ledger::{Live, all_calls};
+use support::ledger::{Calls, Live, all_calls};
 use support::{
     HOST_VIEWS, Random, Result, assert_says, codes, device_read, driver, host_read, host_write, pattern, ranges,
     refused, skip, supported,
@@ -15,7 +15,24 @@ use vkgdr::{
     CopyPolicy, Error, MapMode, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr, ipc,
 };
 
-use crate::access::{FORCED, MODES, NONE, SIZE, Syncs};
+use crate::{FORCED, MAPPED, NONE, SIZE};
+
+const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];
+
+/// Counts the flushes and invalidates that call the driver.
+struct Syncs([Calls; 2]);
+
+impl Syncs {
+    fn count() -> Self {
+        Self(["vkFlushMappedMemoryRanges", "vkInvalidateMappedMemoryRanges"].map(Calls::of))
+    }
+
+    #[track_caller]
+    fn assert(&self, flushes: u64, invalidates: u64, what: &str) {
+        self.0[0].assert(flushes, what);
+        self.0[1].assert(invalidates, what);
+    }
+}
 
 /// Memory, and other memory of the same bytes.
 enum Subject {
@@ -35,7 +52,7 @@ impl Drop for Freed {
 
 use Subject::Raw;
 
-/// A way to have memory of a length and kind. The second says whether it needs memory that Vulkan exports.
+/// A way to have memory of a length and kind. The second says whether it needs memory that is exported.
 type Way = (&'static str, bool, fn(&Vkgdr, usize, MemoryKind) -> Result<Subject>);
 
 /// All ways. An offset that is odd is no multiple of an atom either.
@@ -184,14 +201,17 @@ impl Subject {
     }
 }
 
+/// The ways to have memory of a kind.
+fn ways(gpu: &Vkgdr, kind: MemoryKind) -> impl Iterator<Item = Way> {
+    let is_exported = kind == MemoryKind::Host || support::is_imported(gpu, kind);
+    WAYS.into_iter().filter(move |&(_, exports, _)| is_exported || !exports)
+}
+
 /// Runs a check on memory of a length, of each way and kind, with text that names them. Nothing may stay.
 fn each(flags: OpenFlags, kinds: &[MemoryKind], len: usize, check: impl Fn(&Subject, &str) -> Result) -> Result {
     let (_context, gpu) = support::open(flags)?;
     for kind in supported(&gpu, kinds) {
-        for (name, exports, make) in WAYS {
-            if exports && !support::is_imported(&gpu, kind) {
-                continue;
-            }
+        for (name, _, make) in ways(&gpu, kind) {
             let before = (Live::now(), gpu.live_allocations());
             let what = format!("{name}, {kind}, {len} bytes");
             check(&make(&gpu, len, kind).map_err(|error| format!("{what}: {error}"))?, &what)?;
@@ -281,8 +301,10 @@ fn both_sides_see_the_same_bytes_at_different_addresses() -> Result {
 fn no_two_share_bytes() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
-        let ways = WAYS.iter().filter(|way| !way.1 || support::is_imported(&gpu, kind));
-        let all = ways.flat_map(|way| [way, way]).map(|way| way.2(&gpu, 5000, kind)).collect::<Result<Vec<_>>>()?;
+        let all = ways(&gpu, kind)
+            .flat_map(|way| [way, way])
+            .map(|way| way.2(&gpu, 5000, kind))
+            .collect::<Result<Vec<_>>>()?;
         for (seed, subject) in (0..).zip(&all) {
             subject.write(0, &pattern(5000, seed))?;
             subject.flush(0, 5000)?;
@@ -512,47 +534,111 @@ fn empty_ranges_do_nothing() -> Result {
 fn each_map_mode_shows_and_publishes_what_it_says() -> Result {
     each(FORCED, &HOST_VIEWS, SIZE, |subject, what| {
         let Some(memory) = subject.memory() else { return Ok(()) };
-        let is_vulkans = u64::from(subject.is_vulkans());
+        let calls = |count| if subject.is_vulkans() { count } else { 0 };
+        // Allocations begin with an atom.
+        let (atom, first) = (subject.atom(), usize::try_from(subject.device_ptr())?);
+        let is_partial = |at: usize| u64::from(!(first + at).is_multiple_of(atom));
+        let ranges = [(1001, 2001), (0, 4096), (3, 4096), (0, 4001), (5, 6), (4096, SIZE), (0, SIZE)];
         let mut model = pattern(SIZE, 3);
-        for (seed, (mode, flushes, invalidates)) in (4..).zip([
-            (MapMode::Read, 0, 1),
-            (MapMode::Write, 1, 1),
-            (MapMode::ReadWrite, 1, 1),
-            (MapMode::Discard, 1, 2),
-        ]) {
-            for finish in [false, true] {
-                let what = format!("{what}, {mode:?}");
+        for (seed, (from, to)) in (4..).zip(ranges) {
+            for (mode, finish) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+                let what = format!("{what}, {mode:?} {from}..{to}");
+                // A discarded range is invalidated where it has a part of an atom only, since the flush writes all of that.
+                let (flushes, invalidates) = match mode {
+                    MapMode::Read => (0, 1),
+                    MapMode::Discard => (1, is_partial(from) + is_partial(to)),
+                    _ => (1, 1),
+                };
                 cuda::memcpy_htod(memory.device_ptr(), &model);
                 cuda::synchronize();
                 let syncs = Syncs::count();
-                let mut guard = memory.map(mode, 1001..2001)?;
-                // The partial atoms at both ends of a range that is discarded.
-                syncs.assert(0, invalidates * is_vulkans, &what);
-                let mut seen = vec![0; 1000];
+                let (mut guard, len) = (memory.map(mode, from..to)?, to - from);
+                syncs.assert(0, calls(invalidates), &what);
+                assert_eq!((guard.len(), guard.is_empty()), (len, false), "{what}");
+                let address = guard.host_ptr().map(|pointer| pointer.addr().get() as u64);
+                assert_eq!(address, Some(subject.host_address() + from as u64), "{what}");
+                let mut seen = vec![0; len];
                 if mode != MapMode::Discard {
                     guard.read(0, &mut seen)?;
-                    assert!(seen == model[1001..2001], "{what}");
+                    assert!(seen == model[from..to], "{what}");
                 }
-                if mode == MapMode::Read {
-                    assert!(matches!(refused(guard.write(0, &[1_u8])), Error::ReadOnly));
-                } else {
-                    let bytes = pattern(1000, seed + 10 * u64::from(finish));
+                for (offset, n) in [(len, 1), (len - 1, 2), (0, len + 1), (usize::MAX, 1), (usize::MAX, 0)] {
+                    let mut bytes = vec![0_u8; n];
+                    let error = refused(guard.read(offset, &mut bytes));
+                    assert!(matches!(error, Error::OutOfRange { size, .. } if size == len), "{what}: {error}");
+                    let error = refused(guard.write(offset, &bytes));
+                    let is_reading = mode == MapMode::Read && matches!(error, Error::ReadOnly);
+                    assert!(is_reading || matches!(error, Error::OutOfRange { size, .. } if size == len), "{error}");
+                }
+                if mode != MapMode::Read {
+                    let bytes = pattern(len, seed + 100 * u64::from(finish));
                     // A write guard keeps the bytes that it does not write.
-                    let start = if mode == MapMode::Discard { 0 } else { 50 };
+                    let start = if mode == MapMode::Discard { 0 } else { len / 20 };
                     guard.write(start, &bytes[start..])?;
-                    model[1001 + start..2001].copy_from_slice(&bytes[start..]);
+                    model[from + start..to].copy_from_slice(&bytes[start..]);
                 }
                 if finish {
                     guard.finish()?;
                 } else {
                     drop(guard);
                 }
-                syncs.assert(flushes * is_vulkans, invalidates * is_vulkans, &what);
+                syncs.assert(calls(flushes), calls(invalidates), &what);
                 assert!(device_read(memory.device_ptr(), SIZE) == model, "{what}");
             }
         }
         Ok(())
     })
+}
+
+#[test]
+fn slices_are_the_bytes_and_what_does_not_fit_an_element_is_refused() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, SIZE, kind)?;
+        let (mut odd, mut even, part) = (memory.clone(), memory.slice(..4096)?, memory.slice(1..5)?);
+        host_write(&memory, 0, &[3; SIZE])?;
+        // SAFETY: nothing else uses the memory, here and below.
+        assert_eq!(unsafe { even.as_slice::<u32>() }?, [0x0303_0303; 1024]);
+        // SAFETY: as above, and the earlier slice is gone.
+        let floats = unsafe { even.as_mut_slice::<f32>() }?;
+        assert_eq!(floats.len(), 1024);
+        floats[1023] = 1.5;
+        memory.flush(..)?;
+        assert_eq!(device_read(memory.device_ptr() + 4092, 4), 1.5_f32.to_ne_bytes());
+        // SAFETY: as above.
+        assert_eq!(unsafe { part.as_slice::<u8>() }?, [3; 4]);
+        // SAFETY: the calls fail, so that no slice is created.
+        let length = refused(unsafe { memory.as_slice::<u32>() });
+        // SAFETY: as above.
+        let mutable = refused(unsafe { odd.as_mut_slice::<u64>() });
+        // SAFETY: as above.
+        let address = refused(unsafe { part.as_slice::<u32>() });
+        for (error, value, unit) in [
+            (length, "the length 4097", 4),
+            (mutable, "the length 4097", 8),
+            (address, "the host address", 4),
+            (refused(memory.fill(.., 2_u32)), "the length to fill 4097", 4),
+            (refused(memory.fill(0..7, 2_u64)), "the length to fill 7", 8),
+            (refused(memory.fill(1..=1, 2_u16)), "the length to fill 1", 2),
+            (refused(memory.fill(3..7, [2_u8; 3])), "the length to fill 4", 3),
+        ] {
+            assert!(matches!(error, Error::Misaligned { .. }), "{error}");
+            assert_says(&error, &[value, &format!("is not a multiple of {unit} bytes")]);
+        }
+        assert_eq!(host_read(&memory, 0, 4092)?, [3; 4092], "a refused fill wrote");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_debug_text_shows_the_place_the_pointers_and_the_policy() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let part = Memory::allocate(&gpu, SIZE, MAPPED)?.slice(321..654)?;
+    let text = format!("{part:?}");
+    for word in ["321", "333", "Mapped", &format!("{:#x}", part.device_ptr()), "WaitForContext"] {
+        assert!(text.contains(word), "{text} does not show {word}");
+    }
+    Ok(())
 }
 
 #[test]
@@ -587,8 +673,8 @@ fn parts_count_from_their_start_and_end_where_they_say() -> Result {
 #[test]
 fn memory_outlives_its_handle_and_whatever_it_came_from() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    for kind in support::imported(&gpu, &HOST_VIEWS) {
-        for (name, _, make) in WAYS {
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        for (name, _, make) in ways(&gpu, kind) {
             let before = Live::now();
             let handle = Vkgdr::open(0, NONE)?;
             let subject = match make(&handle, SIZE, kind)? {

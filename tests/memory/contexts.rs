@@ -5,14 +5,12 @@ use std::thread;
 
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
 use support::ledger::Live;
-use support::{Result, bind, device_read, host_read, host_write, logs, pattern, refused, simcuda};
+use support::{Result, bind, host_read, host_write, logs, simcuda};
 use vkgdr::cudarc::driver::sys;
-use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{MapMode, Memory, RawMemory, Vkgdr};
 
-const NONE: OpenFlags = OpenFlags::empty();
-const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
-const MAPPED: MemoryKind = MemoryKind::Mapped;
-const SIZE: usize = 4097;
+use crate::raw::free;
+use crate::{FORCED, MAPPED, NONE, SIZE};
 
 /// Whether the primary context of device 0 is retained. Needs an initialised driver.
 #[expect(unsafe_code, reason = "queries the driver")]
@@ -39,97 +37,40 @@ fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
 }
 
 #[test]
-fn memory_is_used_and_dropped_on_a_thread_without_a_context() -> Result {
-    let (_context, gpu) = support::open(FORCED)?;
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    elsewhere(move || {
-        use_it(&memory)?;
-        assert_eq!(current(), null_mut());
-        drop(memory);
-        assert_eq!(current(), null_mut());
-        Ok(())
-    })?;
-    assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
-fn memory_is_used_and_dropped_while_another_context_is_current() -> Result {
+fn memory_is_used_bound_and_freed_on_any_thread_whichever_context_is_current() -> Result {
     let gpu = Vkgdr::open(0, FORCED)?;
     let owner = Context::create(0);
     let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let other = Context::create(0);
-    use_it(&memory)?;
-    assert_eq!((memory.context(), current()), (owner.raw(), other.raw()));
-    drop(memory);
-    assert_eq!(current(), other.raw());
-    assert_eq!(Live::now(), before);
-    drop(other);
-    assert_eq!(current(), owner.raw());
-    Ok(())
-}
-
-#[test]
-fn memory_is_freed_on_another_thread_while_another_context_is_current_there() -> Result {
-    let gpu = Vkgdr::open(0, FORCED)?;
-    let _owner = Context::create(0);
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let region = memory.slice(7..)?;
-    elsewhere(move || {
-        let other = Context::create(0);
-        use_it(&memory)?;
-        memory.free()?;
-        assert_eq!(current(), other.raw());
-        drop(region);
-        assert_eq!(current(), other.raw());
-        Ok(())
-    })?;
-    assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
-fn a_stream_is_bound_and_waited_for_whichever_context_is_current() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let owner = Context::create(0);
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let stream = Stream::create();
+    let memories = (0..4).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
     let other = Context::create(0);
-    bind(&memory, &stream)?;
-    use_it(&memory)?;
-    assert_eq!(current(), other.raw());
-    no_context(|| use_it(&memory))?;
-    assert_eq!(current(), other.raw());
-    drop(memory);
-    assert_eq!(current(), other.raw());
+    bind(&memories[3], &stream)?;
+    for (number, memory) in memories.into_iter().enumerate() {
+        assert_eq!((memory.context(), current()), (owner.raw(), other.raw()), "{number}");
+        use_it(&memory)?;
+        no_context(|| use_it(&memory))?;
+        let region = memory.slice(7..)?;
+        let work = || -> Result {
+            let _third = (number == 2).then(|| Context::create(0));
+            let now = current();
+            use_it(&memory)?;
+            memory.free()?;
+            drop(region);
+            assert_eq!(current(), now, "{number}");
+            Ok(())
+        };
+        if number == 1 || number == 2 {
+            elsewhere(work)?
+        } else {
+            work()?
+        }
+        assert_eq!(current(), other.raw(), "{number}");
+    }
     owner.with_current(cuda::synchronize);
     gpu.collect();
-    assert_eq!(current(), other.raw());
-    Ok(())
-}
-
-#[test]
-fn two_contexts_each_keep_their_own_memory() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let first = Context::create(0);
-    let before = Live::now();
-    let in_first = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let second = Context::create(0);
-    let in_second = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    assert_eq!((in_first.context(), in_second.context()), (first.raw(), second.raw()));
-    host_write(&in_first, 0, &pattern(SIZE, 1))?;
-    host_write(&in_second, 0, &pattern(SIZE, 2))?;
-    assert_eq!(device_read(in_second.device_ptr(), SIZE), pattern(SIZE, 2));
-    first.with_current(|| assert_eq!(device_read(in_first.device_ptr(), SIZE), pattern(SIZE, 1)));
-    // Each is freed in its own context while the other is current.
-    drop(in_first);
-    assert_eq!(Live::now(), before.plus_one(MAPPED));
-    first.with_current(|| drop(in_second));
-    assert_eq!(Live::now(), before);
-    assert_eq!(current(), second.raw());
+    assert_eq!((Live::now(), current()), (before, other.raw()));
+    drop(other);
+    assert_eq!(current(), owner.raw());
     Ok(())
 }
 
@@ -159,12 +100,10 @@ fn memory_holds_the_primary_context_longer_than_its_handle() -> Result {
     drop(memory);
     assert!(primary_is_active()?);
     host_write(&region, 0, b"alone")?;
-    assert_eq!(current(), null_mut());
     logs::capture();
     drop(region);
     assert!(!primary_is_active()?);
-    assert_eq!(current(), null_mut());
-    assert_eq!(Live::now(), before);
+    assert_eq!((current(), Live::now()), (null_mut(), before));
     assert_eq!(logs::captured(), [""; 0], "the context existed until the free");
     Ok(())
 }
@@ -195,29 +134,27 @@ fn memory_whose_free_is_deferred_holds_the_primary_context() -> Result {
 }
 
 #[test]
-fn a_primary_handle_uses_its_context_and_leaves_the_current_one_alone() -> Result {
-    let other = Context::create(0);
+fn a_primary_handle_uses_its_context_whichever_is_current() -> Result {
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    assert_ne!(memory.context(), other.raw());
-    assert_eq!(current(), other.raw());
-    use_it(&memory)?;
-    drop(memory);
-    assert_eq!(current(), other.raw());
-    drop(other);
-    assert_eq!(current(), null_mut());
-    Ok(())
-}
-
-#[test]
-fn a_failed_allocation_leaves_the_current_context_alone() -> Result {
-    let gpu = Vkgdr::open_primary_context(0, NONE)?;
-    refused(Memory::allocate(&gpu, 0, MAPPED));
-    refused(Memory::allocate(&gpu, usize::MAX, MAPPED));
-    assert_eq!(current(), null_mut());
-    let other = Context::create(0);
-    refused(Memory::allocate(&gpu, usize::MAX, MAPPED));
-    assert_eq!(current(), other.raw());
+    let before = Live::now();
+    for is_other in [false, true] {
+        let other = is_other.then(|| Context::create(0));
+        let now = current();
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        let mut raw = RawMemory::allocate(&gpu, SIZE, MAPPED)?;
+        assert!(current() == now && memory.context() != now && !memory.context().is_null());
+        use_it(&memory)?;
+        drop(other);
+        // Neither was in the context that is gone.
+        use_it(&memory)?;
+        raw.flush(0, SIZE)?;
+        let other = is_other.then(|| Context::create(0));
+        let now = current();
+        drop(memory);
+        free(&mut raw)?;
+        assert_eq!((current(), Live::now()), (now, before));
+        drop(other);
+    }
     Ok(())
 }
 

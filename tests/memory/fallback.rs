@@ -5,7 +5,9 @@ use support::cuda::no_context;
 use support::ledger::Live;
 use support::{Result, Shortage, assert_says, refused, skip};
 use vkgdr::MemoryKind::{Device, Host, Mapped};
-use vkgdr::{AllocateOptions, Error, Memory, OpenFlags};
+use vkgdr::{AllocateOptions, Error, Memory};
+
+use crate::NONE;
 
 const SIZE: usize = 5000;
 
@@ -15,7 +17,7 @@ fn to_all() -> AllocateOptions {
 
 #[test]
 fn the_first_kind_is_taken_where_there_is_some() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let (_context, gpu) = support::open(NONE)?;
     for kind in support::supported(&gpu, &[Mapped, Host, Device]) {
         let memory = Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(kind).fallback([Device, Mapped, Host]))?;
         assert_eq!((memory.kind(), memory.len()), (kind, SIZE));
@@ -25,7 +27,7 @@ fn the_first_kind_is_taken_where_there_is_some() -> Result {
 
 #[test]
 fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let (_context, gpu) = support::open(NONE)?;
     for expected in [Host, Device] {
         for code in [vulkan::OUT_OF_DEVICE_MEMORY, vulkan::OUT_OF_HOST_MEMORY] {
             let Some(shortage) = Shortage::of(&gpu, 1, code)? else { return Ok(()) };
@@ -39,7 +41,7 @@ fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> 
 
 #[test]
 fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let (_context, gpu) = support::open(NONE)?;
     let live = Live::now();
     let Some(shortage) = Shortage::of(&gpu, 2, vulkan::OUT_OF_DEVICE_MEMORY)? else { return Ok(()) };
     let error = refused(Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(Mapped).fallback([Device])));
@@ -54,7 +56,7 @@ fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Resu
 
 #[test]
 fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let (_context, gpu) = support::open(NONE)?;
     let error = refused(Memory::allocate_with(&gpu, 0, to_all()));
     assert!(matches!(error, Error::ZeroSize { kind: Mapped }), "{error}");
     let error = no_context(|| refused(Memory::allocate_with(&gpu, SIZE, to_all())));
@@ -79,7 +81,7 @@ fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
 #[test]
 fn the_next_kind_is_taken_where_a_driver_refuses_to_share_one() -> Result {
     let Some(sim) = support::simcuda() else { return skip("needs the simulated CUDA driver") };
-    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let (_context, gpu) = support::open(NONE)?;
     support::refuse_imports(sim);
     let memory = Memory::allocate_with(&gpu, SIZE, to_all());
     sim.clear_faults();

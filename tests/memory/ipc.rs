@@ -1,10 +1,10 @@
-//! Memory sent over a Unix socket (`vkgdr::ipc`) within one process: the bytes, the sockets, and what they cost.
+//! Memory sent over a Unix socket (`vkgdr::ipc`) within one process: the sockets, and what they cost. Its bytes are in `conformance`.
 #![expect(unsafe_code, reason = "sends signals, and looks at descriptors")]
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,13 +14,10 @@ use std::time::Duration;
 use support::cuda::no_context;
 use support::ledger::Live;
 use support::resources::{Limit, Snapshot, limit};
-use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, socket};
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, ipc};
+use support::{Result, assert_says, host_read, host_write, pattern, refused, socket};
+use vkgdr::{Error, Memory, Pool, PoolOptions, Vkgdr, ipc};
 
-const NONE: OpenFlags = OpenFlags::empty();
-const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// Not a multiple of the atom.
-const SIZE: usize = 4097;
+use crate::{MAPPED, NONE, SIZE};
 
 /// The error number of a system call that failed.
 #[track_caller]
@@ -31,151 +28,57 @@ fn code(error: &Error) -> i32 {
     }
 }
 
-/// Each type of socket that carries messages with descriptors.
-fn each_pair() -> Result<Vec<[OwnedFd; 2]>> {
-    [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM].into_iter().map(socket::pair).collect()
-}
-
 #[test]
-fn memory_that_was_sent_is_the_same_bytes_on_both_sides() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    for [ours, theirs] in each_pair()? {
-        for kind in support::supported(&gpu, &support::HOST_VIEWS) {
-            let memory = Memory::allocate(&gpu, SIZE, kind)?;
-            ipc::send(&ours, &memory)?;
-            let received = ipc::recv(&theirs, &gpu)?;
-            assert_eq!((received.len(), received.kind()), (SIZE, kind));
-            assert_eq!(received.memory_type(), memory.memory_type());
-            for (seed, [writer, reader]) in (1..).zip([[&memory, &received], [&received, &memory]]) {
-                host_write(writer, 0, &pattern(SIZE, seed))?;
-                assert!(host_read(reader, 0, SIZE)? == pattern(SIZE, seed), "{kind}, host");
-                assert!(device_read(reader.device_ptr(), SIZE) == pattern(SIZE, seed), "{kind}, device");
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn other_data_goes_over_the_same_socket_before_between_and_after() -> Result {
+fn memory_goes_over_every_type_of_socket_beside_other_data_and_leaves_nothing() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (mut ours, mut theirs) = UnixStream::pair()?;
-    ours.write_all(b"before")?;
-    for len in [1, 70_000] {
+    let exchange = |len: usize| -> Result {
         let memory = Memory::allocate(&gpu, len, MAPPED)?;
         host_write(&memory, 0, &pattern(len, 9))?;
-        ipc::send(&ours, &memory)?;
-        ours.write_all(b"after!")?;
-    }
-    let mut word = [0; 6];
-    theirs.read_exact(&mut word)?;
-    assert_eq!(&word, b"before");
-    for len in [1, 70_000] {
-        assert!(host_read(&ipc::recv(&theirs, &gpu)?, 0, len)? == pattern(len, 9));
-        theirs.read_exact(&mut word)?;
-        assert_eq!(&word, b"after!");
-    }
-    Ok(())
-}
-
-#[test]
-fn memory_that_is_received_may_be_sent_on() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    ipc::send(&ours, &memory)?;
-    let second = ipc::recv(&theirs, &gpu)?;
-    match ipc::send(&ours, &second) {
-        Ok(()) => {
-            let third = ipc::recv(&theirs, &gpu)?;
-            host_write(&third, 0, &pattern(SIZE, 8))?;
-            assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 8));
+        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM] {
+            let [ours, theirs] = socket::pair(kind)?;
+            ipc::send(&ours, &memory)?;
+            let received = ipc::recv(&theirs, &gpu)?;
+            assert_eq!((received.len(), received.memory_type()), (len, memory.memory_type()));
+            assert!(host_read(&received, 0, len)? == pattern(len, 9));
         }
-        // A driver need not export what it imported.
-        Err(error) => assert!(error.to_string().starts_with("vkGetMemoryFdKHR failed"), "{error}"),
-    }
-    Ok(())
-}
-
-#[test]
-fn handles_that_differ_in_coherence_share_memory() -> Result {
-    let Some((_context, plain)) = support::open_coherent()? else { return Ok(()) };
-    let forced = Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    for (from, to) in [(&plain, &forced), (&forced, &plain)] {
-        let memory = Memory::allocate(from, SIZE, MAPPED)?;
-        ipc::send(&ours, &memory)?;
-        let received = ipc::recv(&theirs, to)?;
-        assert_ne!(memory.is_coherent(), received.is_coherent());
-    }
-    Ok(())
-}
-
-#[test]
-fn sending_and_receiving_leave_nothing_behind() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let round = || -> Result {
-        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-        ipc::send(&ours, &memory)?;
-        memory.free()?;
-        ipc::recv(&theirs, &gpu)?.free()?;
         Ok(())
     };
-    round()?;
+    exchange(1)?;
     let (before, live) = (Snapshot::take(), Live::now());
-    for _ in 0..10 {
-        round()?;
+    for len in [1, 70_000] {
+        exchange(len)?;
+        let memory = Memory::allocate(&gpu, len, MAPPED)?;
+        ours.write_all(b"before")?;
+        ipc::send(&ours, &memory)?;
+        ipc::send(&ours, &memory)?;
+        ours.write_all(b"after!")?;
+        let mut word = [0; 6];
+        theirs.read_exact(&mut word)?;
+        assert_eq!(&word, b"before");
+        assert_eq!([ipc::recv(&theirs, &gpu)?.len(), ipc::recv(&theirs, &gpu)?.len()], [len; 2]);
+        theirs.read_exact(&mut word)?;
+        assert_eq!(&word, b"after!");
     }
     Snapshot::assert_unchanged(&before);
     assert_eq!(Live::now(), live);
     Ok(())
 }
 
+/// A socket without a message, or without room for one, and what is not sent or not received yet.
 #[test]
-fn the_context_is_chosen_as_for_an_allocation_and_without_one_the_message_stays() -> Result {
-    let (context, gpu) = support::open(NONE)?;
-    let primary = Vkgdr::open_primary_context(0, NONE)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    ipc::send(&ours, &Memory::allocate(&gpu, SIZE, MAPPED)?)?;
-    let error = no_context(|| refused(ipc::recv(&theirs, &gpu)));
-    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
-    assert_eq!(no_context(|| ipc::recv(&theirs, &primary))?.context(), context.raw());
-    Ok(())
-}
-
-#[test]
-fn a_chunk_of_a_pool_is_not_sent() -> Result {
+fn what_cannot_go_now_returns_as_the_sockets_mode_says_and_goes_later() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let (ours, theirs) = UnixStream::pair()?;
-    let memory = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
-    let error = refused(ipc::send(&ours, &memory));
+    let (mut ours, mut theirs) = UnixStream::pair()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let error = refused(ipc::send(&ours, &Pool::new(&gpu, PoolOptions::default())?.allocate(100)?));
     assert!(matches!(error, Error::Pooled { .. }), "{error}");
-    theirs.set_nonblocking(true)?;
-    assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN, "something was sent");
-    Ok(())
-}
-
-#[test]
-fn a_socket_without_a_message_returns_as_its_mode_says() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (ours, theirs) = UnixStream::pair()?;
     theirs.set_nonblocking(true)?;
     assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN);
     theirs.set_nonblocking(false)?;
     theirs.set_read_timeout(Some(Duration::from_millis(1)))?;
     assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN);
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    ipc::send(&ours, &memory)?;
-    assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE);
-    Ok(())
-}
 
-#[test]
-fn a_full_socket_that_does_not_block_takes_nothing_and_later_the_whole_message() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (mut ours, mut theirs) = UnixStream::pair()?;
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     ours.set_nonblocking(true)?;
     let mut written = 0;
     while let Ok(count) = ours.write(&[7; 4096]) {
@@ -186,7 +89,9 @@ fn a_full_socket_that_does_not_block_takes_nothing_and_later_the_whole_message()
     Snapshot::assert_unchanged(&before);
     theirs.read_exact(&mut vec![0; written])?;
     ipc::send(&ours, &memory)?;
-    assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE);
+    let error = no_context(|| refused(ipc::recv(&theirs, &gpu)));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+    assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE, "the message stays");
     Ok(())
 }
 

@@ -1,6 +1,5 @@
-//! Memory and regions: allocation, access from both sides, contexts, export, sharing and freeing.
+//! Memory: allocation, access from both sides, contexts, export, sharing and freeing.
 
-mod access;
 mod conformance;
 mod contexts;
 mod cycles;
@@ -9,9 +8,14 @@ mod fallback;
 mod ipc;
 mod ipc_hostile;
 mod lookup;
-mod map;
-mod memory;
 mod raw;
 mod reset;
-mod sharing;
 mod trace;
+
+use vkgdr::{MemoryKind, OpenFlags};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+/// Not a multiple of an atom.
+const SIZE: usize = 4097;

@@ -1,13 +1,15 @@
 //! Mapped memory makes vkgdr 0.1's driver calls: the same functions in the same order with the same arguments, since these
 //! are known to work on GPUs.
-#![expect(unsafe_code, reason = "frees raw memory by hand")]
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
 use support::{Result, child};
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{Memory, RawMemory, Vkgdr};
+
+use crate::raw::free;
+use crate::{MAPPED, NONE};
 
 /// The calls of vkgdr 0.1's `vkgdr_open(0, 0)`, from its source (`vkgdr.c`), in the form of the simulator's trace, which has
 /// no queries of properties.
@@ -84,16 +86,15 @@ fn trace() -> Result {
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     let mut step = |name: &str| writeln!(file, "{STEP}{name}");
     step("open")?;
-    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
     // The first allocation of a process may ask for more.
-    Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?;
+    Memory::allocate(&gpu, 4096, MAPPED)?.free()?;
     step("allocate raw memory")?;
-    let mut raw = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    let mut raw = RawMemory::allocate(&gpu, 4096, MAPPED)?;
     step("free raw memory")?;
-    // SAFETY: nothing uses the memory.
-    unsafe { raw.free() }?;
+    free(&mut raw)?;
     step("allocate memory")?;
-    let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     step("free memory")?;
     memory.free()?;
     step("end")?;
