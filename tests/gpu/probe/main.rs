@@ -13,7 +13,6 @@ mod child;
 mod cuda;
 mod host;
 mod questions;
-mod vulkan;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
@@ -21,12 +20,9 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
-
 use crate::child::Outcome;
-use crate::cuda::{Answer, Cuda};
+use crate::cuda::Answer;
 use crate::questions::Question;
-use crate::vulkan::Vulkan;
 
 /// The time limit of a question's part, including the start of its process.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -39,29 +35,6 @@ const NOT_ANSWERED: &str = "not answered: ";
 const INTRODUCTION: &str = "introduction";
 /// The number of processes, one after the other, that reach their time limits before the probe stops: the driver hangs.
 const MOST_LATE: u32 = 5;
-
-/// The environment of every question: the driver, with device 0's primary context current on this thread.
-pub(crate) struct Probe {
-    pub(crate) cuda: Cuda,
-}
-
-impl Probe {
-    /// Opens the GPU through the library under test.
-    pub(crate) fn vkgdr(&self) -> Answer<Vkgdr> {
-        Vkgdr::open_primary_context(self.cuda.device, OpenFlags::empty()).map_err(|error| error.to_string())
-    }
-
-    /// Opens the same GPU through Vulkan alone.
-    pub(crate) fn vulkan(&self) -> Answer<Vulkan> {
-        let [uuid, _] = self.cuda.uuids();
-        Vulkan::open(&uuid?)
-    }
-}
-
-/// Allocates through the library under test.
-pub(crate) fn allocate(vkgdr: &Vkgdr, len: usize, kind: MemoryKind) -> Answer<Memory> {
-    Memory::allocate(vkgdr, len, kind).map_err(|error| error.to_string())
-}
 
 fn main() -> ExitCode {
     match env::args().nth(1) {
@@ -79,14 +52,11 @@ fn ask_one(id: &str, part: &str) -> ExitCode {
         eprintln!("no question {id}; there are {}", questions::ALL.map(|question| question.id).join(" "));
         return ExitCode::FAILURE;
     };
-    if !question.parts().contains(&part) {
-        eprintln!("question {id} has no part {part:?}; there are {:?}", question.parts());
+    if !question.parts.contains(&part) {
+        eprintln!("question {id} has no part {part:?}; there are {:?}", question.parts);
         return ExitCode::FAILURE;
     }
-    let answer = within_environment(question, part).and_then(|()| Cuda::open()).and_then(|cuda| {
-        let probe = Probe { cuda };
-        question.ask(&probe, part)
-    });
+    let answer = within_environment(question, part).and_then(|()| cuda::open()).and_then(|()| (question.ask)(part));
     // The parent reads the last line as the answer and earlier lines as details.
     match answer {
         Ok(answer) => println!("{answer}"),
@@ -121,13 +91,10 @@ fn ask_all() -> ExitCode {
         late += u32::from(started.outcome == Outcome::Late);
     }
     for question in &questions::ALL {
-        for part in question.parts() {
+        for part in question.parts {
             let started = Instant::now();
             let asked = child::ask([question.id, part], PATIENCE);
             let answer = &asked.answer;
-            if answer == questions::NO_MORE {
-                break;
-            }
             let is_skipped = answer.strip_prefix(NOT_ANSWERED).is_some_and(|why| why.starts_with(questions::SKIPPED));
             if asked.outcome != Outcome::Answered || (answer.starts_with(NOT_ANSWERED) && !is_skipped) {
                 all_answered = ExitCode::FAILURE;
@@ -170,15 +137,13 @@ fn keep_initialised() {
 
 /// GPU and driver.
 fn introduction() -> String {
-    let cuda = match Cuda::open() {
-        Ok(cuda) => cuda,
-        Err(refusal) => return format!("NO CUDA DRIVER: {refusal}"),
-    };
-    let probe = Probe { cuda };
-    let name = probe.vkgdr().map_or_else(|error| format!("(not opened: {error})"), |gpu| gpu.name().to_owned());
-    if probe.cuda.is_simulated() {
+    if let Err(refusal) = cuda::open() {
+        return format!("NO CUDA DRIVER: {refusal}");
+    }
+    let name = questions::open().map_or_else(|error| format!("(not opened: {error})"), |gpu| gpu.name().to_owned());
+    if cuda::is_simulated() {
         return format!("SIMULATED CUDA DRIVER on {name}: these answers say nothing about any GPU");
     }
-    let version = probe.cuda.version().map_or_else(|error| error, |v| format!("{}.{}", v / 1000, v % 1000 / 10));
+    let version = cuda::version().map_or_else(|error| error, |v| format!("{}.{}", v / 1000, v % 1000 / 10));
     format!("{name}, driver for CUDA {version}")
 }
