@@ -1,7 +1,7 @@
 //! `libcuda` is missing, broken, too old or without a device.
 
 use crate::folder::{Folder, simulator};
-use crate::{OPEN, Result, USE, child, is_child, refused};
+use crate::{OPEN, Result, USE, child, refused};
 use support::{amount, codes, fork};
 use vkgdr::{OpenFlags, Vkgdr};
 
@@ -34,9 +34,7 @@ fn without(folder: &Folder, function: &str) -> Result<bool> {
 
 #[test]
 fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let folder = Folder::new("libcuda")?;
     NAMES.iter().try_for_each(|name| folder.broken(name))?;
     let mut command = child::command(OPEN)?;
@@ -46,9 +44,7 @@ fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
 
 #[test]
 fn each_missing_function_is_an_error_that_names_it() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let folder = Folder::new("symbol")?;
     let required = functions("required");
     assert!(required.contains(&"cuInit") && required.len() > 20, "{required:?}");
@@ -66,9 +62,7 @@ fn each_missing_function_is_an_error_that_names_it() -> Result {
 
 #[test]
 fn nothing_is_lost_without_the_optional_functions() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     if support::simcuda().is_none() {
         return support::skip("the simulated driver needs lavapipe");
     }
@@ -86,9 +80,7 @@ fn nothing_is_lost_without_the_optional_functions() -> Result {
 
 #[test]
 fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     if support::simcuda().is_none() {
         return support::skip("only the simulated driver can be made to fail");
     }

@@ -4,6 +4,15 @@
 //! Each case runs in a child process whose environment lacks one part.
 #![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
 
+/// Goes on in the parent; a child carries out its role, and returns.
+macro_rules! parent {
+    () => {
+        if $crate::is_child()? {
+            return Ok(());
+        }
+    };
+}
+
 mod cuda;
 mod folder;
 mod vulkan;
@@ -158,8 +167,6 @@ fn says(said: &[String], parts: &[&str]) {
 
 #[test]
 fn with_everything_in_place_it_opens() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     refused(child::command(OPEN)?, &["opened "])
 }

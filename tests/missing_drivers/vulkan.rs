@@ -1,4 +1,4 @@
-//! Missing `libvulkan`, Vulkan drivers, Vulkan device or device extension.
+//! Missing `libvulkan` and Vulkan drivers, and searches for them.
 //!
 //! The simulated CUDA driver needs Vulkan itself. To break Vulkan for this crate only, the simulated driver uses a copy
 //! of the loader under another name, or is initialised before the environment changes.
@@ -16,7 +16,7 @@ use vkgdr::{OpenFlags, Vkgdr};
 
 use crate::folder::{Folder, simulator};
 use crate::{
-    OPEN, OPEN_WITH_OTHER_ICD, OPENS, OTHER_ICD, Result, USE_WITH_OTHER_ICD, change_icd, child, is_child, refused,
+    OPEN, OPEN_WITH_OTHER_ICD, OPENS, OTHER_ICD, Result, USE_WITH_OTHER_ICD, change_icd, child, refused,
     refused_or_headless,
 };
 
@@ -27,7 +27,6 @@ const OTHER_LOADER: &str = "libvulkan.so.x";
 const NO_ICD: &str = "/dev/null/icd.json";
 /// The time for an open that waits for nobody.
 const TIME_TO_OPEN: Duration = Duration::from_secs(10);
-const EXTENSION: &str = "VK_KHR_external_memory_fd";
 
 fn simulated() -> bool {
     support::simcuda().is_some()
@@ -62,21 +61,6 @@ fn lavapipe<'a>(manifest: &str, text: &'a str) -> Option<(&'a str, PathBuf)> {
     found.map(|file| (library, file))
 }
 
-/// The manifest of a copy of lavapipe with replaced bytes; none if lavapipe is not the only driver.
-fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>> {
-    let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp") && !files.contains(':'));
-    let Some(manifest) = manifest else {
-        eprintln!("skipped: needs lavapipe as the only Vulkan driver");
-        return Ok(None);
-    };
-    let text = fs::read_to_string(&manifest)?;
-    let Some((library, original)) = lavapipe(&manifest, &text) else { return Ok(None) };
-    folder.patched(&original, "libpatched_lvp.so", changes)?;
-    let path = folder.path().join("icd.json");
-    fs::write(&path, text.replace(library, &folder.path().join("libpatched_lvp.so").to_string_lossy()))?;
-    Ok(Some(path))
-}
-
 /// The child that changes the ICD after CUDA was initialised, and opens.
 fn with_icd(icd: impl AsRef<Path>) -> Result<Command> {
     in_role(OPEN_WITH_OTHER_ICD, icd)
@@ -90,9 +74,7 @@ fn in_role(role: &str, icd: impl AsRef<Path>) -> Result<Command> {
 
 #[test]
 fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let folder = Folder::new("libvulkan")?;
     folder.broken(LOADER)?;
     if simulated() {
@@ -111,59 +93,23 @@ fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
 }
 
 #[test]
-fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
-    if !simulated() {
-        return support::skip("tests the simulated driver");
-    }
-    let folder = Folder::new("no-vulkan")?;
-    folder.broken(LOADER)?;
-    let mut command = child::command(OPEN)?;
-    folder.first_for(&mut command);
-    refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])?;
-    let mut command = child::command(OPEN)?;
-    command.env("VK_DRIVER_FILES", NO_ICD);
-    let said = command.output()?.stderr;
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("simcuda: no Vulkan device to simulate a GPU on: vkCreateInstance"), "{said}");
-    refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])
-}
-
-#[test]
-fn no_vulkan_driver_is_an_error_that_says_what_to_install() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
-    let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused_or_headless(with_icd(NO_ICD)?, &parts)
-}
-
-#[test]
-fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+fn no_vulkan_driver_and_one_that_does_not_load_are_errors_that_say_what_to_install() -> Result {
+    parent!();
     let folder = Folder::new("icd")?;
     folder.broken("libbroken.so")?;
-    let icd = folder.path().join("icd.json");
-    let library = folder.path().join("libbroken.so");
-    fs::write(
-        &icd,
-        format!(
-            r#"{{"file_format_version": "1.0.0", "ICD": {{"library_path": {library:?}, "api_version": "1.3.0"}}}}"#
-        ),
-    )?;
-    let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
-    refused_or_headless(with_icd(&icd)?, &parts)
+    let (icd, library) = (folder.path().join("icd.json"), folder.path().join("libbroken.so"));
+    let driver = format!(r#"{{"library_path": {library:?}, "api_version": "1.3.0"}}"#);
+    fs::write(&icd, format!(r#"{{"file_format_version": "1.0.0", "ICD": {driver}}}"#))?;
+    for icd in [NO_ICD.as_ref(), icd.as_path()] {
+        let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
+        refused_or_headless(with_icd(icd)?, &parts)?;
+    }
+    Ok(())
 }
 
 #[test]
 fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let manifest = std::env::var("VK_DRIVER_FILES").unwrap_or_default();
     if !simulated() || manifest.contains(':') {
         return support::skip("needs the simulated driver with lavapipe, which is taken for NVIDIA's");
@@ -183,9 +129,7 @@ fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
 
 #[test]
 fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let folder = Folder::new("headless-broken")?;
     folder.broken("libEGL_nvidia.so.0")?;
     folder.broken("libGLX_nvidia.so.0")?;
@@ -204,9 +148,7 @@ fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result 
 
 #[test]
 fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let (true, Some(simulator), Some(library)) = (simulated(), simulator(), loader()?) else {
         return support::skip("needs the simulated driver");
     };
@@ -243,53 +185,8 @@ fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
     says(&["NVIDIA's Vulkan driver has version 4.5.06, and the rest of the driver "], &[])
 }
 
-#[test]
-fn a_vulkan_driver_without_devices_is_an_error() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
-    // A driver without a GPU here. Loaders return VK_ERROR_INITIALIZATION_FAILED or an empty list; if there is such a
-    // GPU, it does not match.
-    let manifests = fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
-    let Some(icd) = manifests.into_iter().find(|path| path.to_string_lossy().contains("intel_hasvk_icd")) else {
-        return support::skip("Mesa's driver for old Intel GPUs is not installed");
-    };
-    refused(with_icd(&icd)?, &["NVIDIA"])
-}
-
-#[test]
-fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
-    let folder = Folder::new("uuid")?;
-    // lavapipe's UUID is derived from Mesa's name and version.
-    let Some(icd) = patched_lavapipe(&folder, &[(b"mesa2", b"MESA2")])? else { return Ok(()) };
-    let parts =
-        ["no Vulkan device matching the CUDA device found: CUDA device 0 has UUID ", "Vulkan has llvmpipe", "NVIDIA"];
-    refused(with_icd(&icd)?, &parts)
-}
-
-#[test]
-fn a_vulkan_device_without_the_extension_is_an_error_that_names_it() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
-    if !simulated() {
-        return support::skip("the real device has the extension");
-    }
-    let folder = Folder::new("extension")?;
-    let other = EXTENSION.replace("_fd", "_xx");
-    let change: [(&[u8], &[u8]); 1] = [(EXTENSION.as_bytes(), other.as_bytes())];
-    let Some(icd) = patched_lavapipe(&folder, &change)? else { return Ok(()) };
-    refused(with_icd(&icd)?, &["llvmpipe", "has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"])
-}
-
-#[test]
 fn a_search_that_finds_no_driver_is_made_once() -> Result {
-    if is_child()? {
-        return Ok(());
-    }
+    parent!();
     let folder = Folder::new("search")?;
     // Of the two names, the library tries this one for the error's cause alone.
     folder.broken("libGLX_nvidia.so.0")?;

@@ -42,63 +42,17 @@ fn load(memory: &Memory, offset: usize) -> Result<u8> {
     Ok(unsafe { pointer(memory, offset)?.read_volatile() })
 }
 
-fn on_device(memory: &Memory, offset: usize) -> u8 {
-    device_read(memory.device_ptr() + offset as u64, 1)[0]
-}
-
 #[test]
-fn mapped_memory_has_atoms_of_256_bytes_and_host_memory_is_coherent() -> Result {
+fn mapped_memory_has_atoms_of_256_bytes_and_required_coherent_memory_is_refused() -> Result {
     on_mapped(|memory| {
-        assert!(!memory.is_coherent());
-        assert_eq!(memory.non_coherent_atom_size(), ATOM);
+        assert_eq!((memory.is_coherent(), memory.non_coherent_atom_size()), (false, ATOM));
         assert!(Memory::allocate(memory.owner(), LEN, MemoryKind::Host)?.is_coherent());
-        Ok(())
-    })
-}
-
-#[test]
-fn required_coherent_memory_is_refused_with_what_to_do() -> Result {
-    under("non-coherent", || {
         let error = refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT));
         assert_says(&error, &["no mapped memory", "HOST_COHERENT", "open without REQUIRE_COHERENT"]);
         assert!(!error.to_string().contains("BAR"), "{error}");
-        Ok(())
-    })
-}
-
-#[test]
-fn a_write_that_is_not_flushed_never_reaches_the_device() -> Result {
-    on_mapped(|memory| {
-        store(memory, 10, 7)?;
-        memory.write(20, &[8_u8; 4])?;
-        assert_eq!(device_read(memory.device_ptr(), LEN), [0; LEN]);
-        memory.invalidate(..)?;
-        assert_eq!((load(memory, 10)?, load(memory, 20)?), (0, 0), "an invalidate loses it");
-        store(memory, 10, 7)?;
-        memory.flush(10..11)?;
-        assert_eq!(on_device(memory, 10), 7);
-        Ok(())
-    })
-}
-
-#[test]
-fn what_the_device_writes_is_not_seen_before_an_invalidate() -> Result {
-    on_mapped(|memory| {
-        cuda::memset_d8(memory.device_ptr() + 10, 9, 1);
-        cuda::synchronize();
-        assert_eq!(load(memory, 10)?, 0);
-        memory.invalidate(10..11)?;
-        assert_eq!(load(memory, 10)?, 9);
-        Ok(())
-    })
-}
-
-#[test]
-fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
-    under("non-coherent", || {
-        let (_context, gpu) = support::open(NONE)?;
-        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
-        let before = on_device(&memory, 100);
+        // Fresh memory shows the host nothing of the device.
+        let memory = Memory::allocate(memory.owner(), LEN, MemoryKind::Mapped)?;
+        let before = device_read(memory.device_ptr() + 100, 1)[0];
         assert_ne!(load(&memory, 100)?, before);
         memory.invalidate(100..101)?;
         assert_eq!(load(&memory, 100)?, before);
@@ -106,27 +60,37 @@ fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
     })
 }
 
+/// The bytes of atoms that each have one value.
+fn atoms(values: [u8; 4]) -> Vec<u8> {
+    values.map(|value| [value; ATOM]).concat()
+}
+
 #[test]
-fn whole_atoms_are_flushed_and_their_neighbours_are_not() -> Result {
+fn what_is_not_flushed_never_reaches_the_device_and_whole_atoms_are_flushed() -> Result {
     on_mapped(|memory| {
+        store(memory, 10, 7)?;
+        memory.write(20, &[8_u8; 4])?;
+        assert_eq!(device_read(memory.device_ptr(), LEN), [0; LEN]);
+        memory.invalidate(..)?;
+        assert_eq!((load(memory, 10)?, load(memory, 20)?), (0, 0), "an invalidate loses it");
         (0..LEN).try_for_each(|offset| store(memory, offset, 5))?;
-        memory.flush(2 * ATOM - 1..2 * ATOM)?;
-        let expected = [[0; ATOM], [5; ATOM], [0; ATOM], [0; ATOM]].concat();
-        assert_eq!(device_read(memory.device_ptr(), LEN), expected);
-        memory.flush(2 * ATOM..2 * ATOM + 1)?;
-        assert_eq!((on_device(memory, 3 * ATOM - 1), on_device(memory, 3 * ATOM)), (5, 0));
+        for (byte, expected) in [(2 * ATOM - 1, [0, 5, 0, 0]), (2 * ATOM, [0, 5, 5, 0])] {
+            memory.flush(byte..=byte)?;
+            assert_eq!(device_read(memory.device_ptr(), LEN), atoms(expected), "the flush of byte {byte}");
+        }
         Ok(())
     })
 }
 
 #[test]
-fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
+fn what_the_device_writes_is_seen_after_an_invalidate_of_whole_atoms() -> Result {
     on_mapped(|memory| {
         cuda::memset_d8(memory.device_ptr(), 6, LEN);
         cuda::synchronize();
-        memory.invalidate(2 * ATOM - 1..2 * ATOM + 1)?;
-        let seen: Vec<u8> = (0..LEN).map(|offset| load(memory, offset)).collect::<Result<_>>()?;
-        assert_eq!(seen, [[0; ATOM], [6; ATOM], [6; ATOM], [0; ATOM]].concat());
+        let seen = || (0..LEN).map(|offset| load(memory, offset)).collect::<Result<Vec<_>>>();
+        assert_eq!(seen()?, atoms([0; 4]));
+        memory.invalidate(2 * ATOM - 1..=2 * ATOM)?;
+        assert_eq!(seen()?, atoms([0, 6, 6, 0]));
         Ok(())
     })
 }

@@ -3,31 +3,21 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use support::Result;
-use vkgdr::ash::{self, ext::external_memory_host, khr::external_memory_fd, vk};
+use vkgdr::ash::{self, khr::external_memory_fd, vk};
 use vkgdr::cudarc::driver::sys::{self, CUresult};
 
 const OPAQUE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::TRANSFER_SRC;
 
 /// An instance and a device, which last for the process.
 pub(crate) struct Raw {
     _entry: ash::Entry,
-    instance: ash::Instance,
-    physical: vk::PhysicalDevice,
-    pub(crate) device: ash::Device,
+    device: ash::Device,
     fds: external_memory_fd::Device,
-    /// `None` where the driver lacks the extension.
-    host_memory: Option<external_memory_host::Device>,
 }
 
 impl Raw {
-    /// The first GPU.
-    pub(crate) fn open() -> Result<Self> {
-        Self::open_number(0)
-    }
-
     /// The GPU with this number in Vulkan's list.
-    pub(crate) fn open_number(number: usize) -> Result<Self> {
+    pub(crate) fn open(number: usize) -> Result<Self> {
         // SAFETY: loads the system's Vulkan loader.
         let entry = unsafe { ash::Entry::load() }?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);
@@ -37,38 +27,12 @@ impl Raw {
         // SAFETY: a live instance.
         let physical = unsafe { instance.enumerate_physical_devices() }?[number];
         let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-        // SAFETY: a live instance's device.
-        let known = unsafe { instance.enumerate_device_extension_properties(physical) }?;
-        let imports = known.iter().any(|name| name.extension_name_as_c_str() == Ok(external_memory_host::NAME));
-        let optional = imports.then_some(external_memory_host::NAME.as_ptr());
-        let extensions: Vec<_> = [external_memory_fd::NAME.as_ptr()].into_iter().chain(optional).collect();
+        let extensions = [external_memory_fd::NAME.as_ptr()];
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&extensions);
         // SAFETY: valid for the call.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         let fds = external_memory_fd::Device::new(&instance, &device);
-        let host_memory = imports.then(|| external_memory_host::Device::new(&instance, &device));
-        Ok(Self { _entry: entry, instance, physical, device, fds, host_memory })
-    }
-
-    fn memory(&self) -> vk::PhysicalDeviceMemoryProperties {
-        // SAFETY: a live instance's device.
-        unsafe { self.instance.get_physical_device_memory_properties(self.physical) }
-    }
-
-    /// The memory types' flags.
-    pub(crate) fn types(&self) -> Vec<vk::MemoryPropertyFlags> {
-        self.memory().memory_types_as_slice().iter().map(|found| found.property_flags).collect()
-    }
-
-    /// The types, as bits, for the memory of the program at an address; `None` where it cannot be imported.
-    pub(crate) fn types_of_host_memory(&self, address: *const u8) -> Result<Option<u32>> {
-        let Some(fns) = &self.host_memory else { return Ok(None) };
-        let get = fns.fp().get_memory_host_pointer_properties_ext;
-        let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
-        let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
-        // SAFETY: a live device, and live memory of the program.
-        unsafe { get(self.device.handle(), handle, address.cast(), &raw mut properties) }.result()?;
-        Ok(Some(properties.memory_type_bits))
+        Ok(Self { _entry: entry, device, fds })
     }
 
     /// Allocates memory of a type.
@@ -130,7 +94,8 @@ impl Raw {
     /// A buffer that can lie in shared memory, and the size of memory that it requires.
     pub(crate) fn shared_buffer(&self, size: u64) -> Result<(vk::Buffer, u64)> {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(OPAQUE);
-        let info = vk::BufferCreateInfo::default().size(size).usage(USAGE).push_next(&mut external);
+        let info = vk::BufferCreateInfo::default().size(size).usage(vk::BufferUsageFlags::TRANSFER_SRC);
+        let info = info.push_next(&mut external);
         // SAFETY: a live device, and valid for the call.
         let buffer = unsafe { self.device.create_buffer(&info, None) }?;
         // SAFETY: the buffer was just created.
@@ -144,60 +109,30 @@ impl Raw {
         Ok(pointer.cast())
     }
 
-    pub(crate) fn unmap(&self, memory: vk::DeviceMemory) {
-        // SAFETY: mapped memory of this device.
-        unsafe { self.device.unmap_memory(memory) };
-    }
-
     pub(crate) fn flush(&self, memory: vk::DeviceMemory, offset: u64, size: u64) -> Result {
         let range = vk::MappedMemoryRange::default().memory(memory).offset(offset).size(size);
         // SAFETY: live memory of this device. The range may be invalid: the layer checks it.
         Ok(unsafe { self.device.flush_mapped_memory_ranges(&[range]) }?)
     }
-
-    pub(crate) fn invalidate(&self, memory: vk::DeviceMemory, offset: u64, size: u64) -> Result {
-        let range = vk::MappedMemoryRange::default().memory(memory).offset(offset).size(size);
-        // SAFETY: live memory of this device. The range may be invalid: the layer checks it.
-        Ok(unsafe { self.device.invalidate_mapped_memory_ranges(&[range]) }?)
-    }
 }
 
-/// Memory in CUDA's current context.
-pub(crate) struct Imported {
-    handle: sys::CUexternalMemory,
-    pub(crate) pointer: sys::CUdeviceptr,
-}
-
-impl Imported {
-    /// Imports memory into CUDA and maps all of it.
-    pub(crate) fn new(fd: OwnedFd, size: u64, dedicated: bool) -> std::result::Result<Self, CUresult> {
-        let of = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
-            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd: fd.as_raw_fd() },
-            size,
-            flags: if dedicated { sys::CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 },
-            reserved: [0; 16],
-        };
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: valid for the call.
-        unsafe { sys::cuImportExternalMemory(&raw mut handle, &raw const of) }.result().map_err(|error| error.0)?;
+/// The answer of CUDA's current context to an import, which is ended at once.
+pub(crate) fn import_into_cuda(fd: OwnedFd, size: u64) -> CUresult {
+    let of = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+        type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+        handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd: fd.as_raw_fd() },
+        size,
+        flags: 0,
+        reserved: [0; 16],
+    };
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: valid for the call.
+    let answer = unsafe { sys::cuImportExternalMemory(&raw mut handle, &raw const of) };
+    if answer == CUresult::CUDA_SUCCESS {
         // Now it is CUDA's.
         let _ = fd.into_raw_fd();
-        let part = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
-        let mut pointer = 0;
-        // SAFETY: a live import.
-        let mapped = unsafe { sys::cuExternalMemoryGetMappedBuffer(&raw mut pointer, handle, &raw const part) };
-        mapped.result().map_err(|error| error.0)?;
-        Ok(Self { handle, pointer })
+        // SAFETY: just imported.
+        assert_eq!(unsafe { sys::cuDestroyExternalMemory(handle) }, CUresult::CUDA_SUCCESS);
     }
-}
-
-impl Drop for Imported {
-    fn drop(&mut self) {
-        // SAFETY: mapped by this value, which nothing uses any more.
-        let freed = unsafe { sys::cuMemFree_v2(self.pointer) };
-        // SAFETY: imported by this value.
-        let destroyed = unsafe { sys::cuDestroyExternalMemory(self.handle) };
-        assert_eq!([freed, destroyed], [CUresult::CUDA_SUCCESS; 2]);
-    }
+    answer
 }

@@ -51,21 +51,6 @@ fn a_slow_kernel_holds_the_cpu_back_and_loses_nothing() -> Result {
 }
 
 #[test]
-fn a_slow_cpu_holds_the_kernel_back_and_loses_nothing() -> Result {
-    let setup = Setup::new()?;
-    let ring = Ring::new(&setup.gpu, 16, 64)?;
-    setup.start(&setup.kernel(KERNELS[0], "produce")?, &ring, 50, 64)?;
-    let mut answer = Vec::new();
-    for number in 0..50_u64 {
-        std::thread::sleep(Duration::from_micros(300));
-        ring.pop(&mut answer, PATIENCE)?;
-        assert_eq!(answer, message(number, answer.len()), "number {number}");
-    }
-    setup.stream.synchronize()?;
-    Ok(())
-}
-
-#[test]
 fn a_message_as_long_as_the_ring_fits_and_a_longer_one_is_refused() -> Result {
     let setup = Setup::new()?;
     for most in [1, 15, 16, 17, 4000, 100_000] {

@@ -7,7 +7,6 @@
 
 mod soak;
 mod step;
-mod tally;
 mod world;
 
 use std::sync::Arc;
@@ -17,12 +16,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use step::{Step, step};
+use step::{Step, Tally, step};
 use support::driver::rounds;
 use support::ledger::Live;
 use support::state::State;
 use support::{Result, amount, number};
-use tally::Tally;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, World};
 

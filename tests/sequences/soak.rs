@@ -17,8 +17,6 @@ use support::{Result, number};
 const MIB: u64 = 1 << 20;
 /// Steps of all threads in a round, which take a second or two.
 const ROUND: u64 = 8000;
-/// The interval of progress lines.
-const LINE: Duration = Duration::from_secs(15);
 
 /// Bytes of memory after each round, with the time.
 #[derive(Default)]
@@ -55,7 +53,7 @@ fn the_resources_of_the_process_stay_flat() -> Result {
     let whole = Duration::from_secs(60 * number("MINUTES").unwrap_or(10));
     let (start, seed, live) = (Instant::now(), seed(), Live::now());
     let (mut all, mut sequences, mut rounds) = (Tally::default(), 0, 0);
-    let (mut warm, mut told) = (None, Duration::ZERO);
+    let mut warm = None;
     let (mut heap, mut resident) = (Course::default(), Course::default());
     while start.elapsed() < whole {
         let (tally, count) = work_together(seed + rounds, ROUND)?;
@@ -63,35 +61,18 @@ fn the_resources_of_the_process_stay_flat() -> Result {
         all.add(&tally);
         gpu.collect();
         assert_eq!(Live::now(), live, "after round {rounds}");
-        let (now, at) = (Snapshot::take(), start.elapsed());
+        let at = start.elapsed();
         heap.0.push((at, allocated()));
         resident.0.push((at, resident_bytes()));
         match &warm {
             Some(before) => Snapshot::assert_unchanged(before),
-            None if at >= whole / 10 => warm = Some(now.clone()),
+            None if at >= whole / 10 => warm = Some(Snapshot::take()),
             None => {}
         }
-        if at - told >= LINE {
-            told = at;
-            let (minutes, steps, fds, maps) =
-                (at.as_secs_f64() / 60.0, all.total(), now.fd_count(), now.mapping_count());
-            let [heap, resident] = [allocated(), resident_bytes()].map(|bytes| bytes as f64 / MIB as f64);
-            println!("{minutes:5.1} min {steps:8} steps {fds:3} fds {maps:4} maps {heap:6.1}/{resident:5.1} MiB");
-        }
     }
-    let end = Snapshot::take();
     let heap = heap.assert_flat(whole, "the heap", MIB / 2);
     let resident = resident.assert_flat(whole, "resident memory", 24 * MIB);
-    println!(
-        "soak minutes={} rounds={rounds} fds={} maps={} heap_kib={}:{} resident_kib={}:{}",
-        whole.as_secs() / 60,
-        end.fd_count(),
-        end.mapping_count(),
-        heap.0 >> 10,
-        heap.1 >> 10,
-        resident.0 >> 10,
-        resident.1 >> 10,
-    );
+    println!("soak rounds={rounds} heap={heap:?} resident={resident:?} bytes, in the first and the last third");
     report("soak", sequences, seed, &all);
     Ok(())
 }

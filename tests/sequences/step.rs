@@ -1,6 +1,7 @@
-//! The steps of a sequence and their distribution. [`World`](crate::world::World) carries them out.
+//! The steps of a sequence, their distribution and their counts. [`World`](crate::world::World) carries them out.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use proptest::prelude::*;
@@ -51,119 +52,102 @@ impl Span {
     }
 }
 
-/// The operation of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
-    Open,
-    Close,
-    Ask,
-    Collect,
-    SetThresholds,
-    Allocate,
-    Import,
-    Slice,
-    Bind,
-    Unbind,
-    ReleaseImmediately,
-    Free,
-    Give,
-    Take,
-    Write,
-    WriteMany,
-    Fill,
-    Read,
-    Map,
-    Sync,
-    BeyondTheEnd,
-    Compare,
-    Upload,
-    Download,
-    DeviceFill,
-    DeviceCopy,
-    DeviceRows,
-    DriverFill,
-    Delay,
-    Order,
-    WaitForStream,
-    NewPool,
-    ClosePool,
-    PoolAllocate,
-    PoolTrim,
-    PoolFreeHeld,
-    PoolStopHolding,
-    AllocateRaw,
-    UseRaw,
-    FreeRaw,
-    NewAllocator,
-    DropAllocator,
-    AllocateBuffer,
-    AllocateImage,
-    QueueFill,
-    QueueCopy,
-    NewSemaphore,
-    Signal,
-    DropSemaphore,
-    RunRing,
+macro_rules! operations {
+    ($(($weight:literal, $what:ident),)*) => {
+        /// The operation of a step.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum What {
+            $($what,)*
+        }
+
+        const WEIGHTS: &[(u32, What)] = &[$(($weight, What::$what)),*];
+    };
 }
 
-/// The weight of each operation. Frees are as frequent as allocations.
-const WEIGHTS: [(u32, What); 50] = [
-    (2, What::Open),
-    (2, What::Close),
-    (2, What::Ask),
-    (3, What::Collect),
-    (1, What::SetThresholds),
-    (14, What::Allocate),
-    (3, What::Import),
-    (8, What::Slice),
-    (6, What::Bind),
-    (2, What::Unbind),
-    (1, What::ReleaseImmediately),
-    (44, What::Free),
-    (3, What::Give),
-    (3, What::Take),
-    (16, What::Write),
-    (4, What::WriteMany),
-    (6, What::Fill),
-    (10, What::Read),
-    (10, What::Map),
-    (4, What::Sync),
-    (3, What::BeyondTheEnd),
-    (8, What::Compare),
-    (10, What::Upload),
-    (8, What::Download),
-    (10, What::DeviceFill),
-    (12, What::DeviceCopy),
-    (4, What::DeviceRows),
-    (3, What::DriverFill),
-    (8, What::Delay),
-    (5, What::Order),
-    (6, What::WaitForStream),
-    (2, What::NewPool),
-    (2, What::ClosePool),
-    (16, What::PoolAllocate),
-    (2, What::PoolTrim),
-    (1, What::PoolFreeHeld),
-    (1, What::PoolStopHolding),
-    (3, What::AllocateRaw),
-    (4, What::UseRaw),
-    (3, What::FreeRaw),
-    (2, What::NewAllocator),
-    (2, What::DropAllocator),
-    (10, What::AllocateBuffer),
-    (6, What::AllocateImage),
-    (6, What::QueueFill),
-    (16, What::QueueCopy),
-    (2, What::NewSemaphore),
-    (5, What::Signal),
-    (1, What::DropSemaphore),
-    (2, What::RunRing),
-];
+// With the weight of each. Frees are as frequent as allocations.
+operations! {
+    (2, Open),
+    (2, Close),
+    (2, Ask),
+    (3, Collect),
+    (1, SetThresholds),
+    (14, Allocate),
+    (3, Import),
+    (8, Slice),
+    (6, Bind),
+    (2, Unbind),
+    (1, ReleaseImmediately),
+    (44, Free),
+    (3, Give),
+    (3, Take),
+    (16, Write),
+    (4, WriteMany),
+    (6, Fill),
+    (10, Read),
+    (10, Map),
+    (4, Sync),
+    (3, BeyondTheEnd),
+    (8, Compare),
+    (10, Upload),
+    (8, Download),
+    (10, DeviceFill),
+    (12, DeviceCopy),
+    (4, DeviceRows),
+    (3, DriverFill),
+    (8, Delay),
+    (5, Order),
+    (6, WaitForStream),
+    (2, NewPool),
+    (2, ClosePool),
+    (16, PoolAllocate),
+    (2, PoolTrim),
+    (1, PoolFreeHeld),
+    (1, PoolStopHolding),
+    (3, AllocateRaw),
+    (4, UseRaw),
+    (3, FreeRaw),
+    (2, NewAllocator),
+    (2, DropAllocator),
+    (10, AllocateBuffer),
+    (6, AllocateImage),
+    (6, QueueFill),
+    (16, QueueCopy),
+    (2, NewSemaphore),
+    (5, Signal),
+    (1, DropSemaphore),
+    (2, RunRing),
+}
 
 /// Draws a step.
 pub(crate) fn step() -> impl Strategy<Value = Step> + Clone {
-    let what = Union::new_weighted(WEIGHTS.map(|(weight, what)| (weight, Just(what))).to_vec());
+    let what = Union::new_weighted(WEIGHTS.iter().map(|&(weight, what)| (weight, Just(what))).collect());
     let span = (any::<u32>(), any::<u32>()).prop_map(|(start, len)| Span { start, len });
     (what, any::<u8>(), any::<u8>(), any::<u8>(), span, any::<u16>())
         .prop_map(|(what, first, second, choice, span, seed)| Step { what, first, second, choice, span, seed })
+}
+
+/// Counts of steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) steps: BTreeMap<What, u64>,
+    /// Allocations refused for lack of memory.
+    pub(crate) refused: u64,
+}
+
+impl Tally {
+    /// All steps that did something.
+    pub(crate) fn total(&self) -> u64 {
+        self.steps.values().sum()
+    }
+
+    pub(crate) fn count(&mut self, what: What) {
+        *self.steps.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.steps {
+            *self.steps.entry(*what).or_default() += count;
+        }
+        self.refused += other.refused;
+    }
 }

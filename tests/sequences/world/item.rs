@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use support::Result;
 use vkgdr::Memory;
-use vkgdr::vulkan::Buffer;
-
-use super::commands::Picture;
+use vkgdr::vulkan::{Buffer, Image};
 
 /// The context that memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub(crate) enum Owner {
     Memory(Memory),
     Slice(Memory),
     Buffer(Buffer),
-    Image(Picture),
+    Image(Image),
 }
 
 impl Owner {
@@ -55,7 +53,7 @@ impl Owner {
             Self::Memory(memory) => Some(memory),
             Self::Slice(_) => None,
             Self::Buffer(buffer) => Some(buffer),
-            Self::Image(picture) => Some(&picture.image),
+            Self::Image(image) => Some(image),
         }
     }
 }
@@ -67,7 +65,7 @@ impl Deref for Owner {
         match self {
             Self::Memory(memory) | Self::Slice(memory) => memory,
             Self::Buffer(buffer) => buffer,
-            Self::Image(picture) => &picture.image,
+            Self::Image(image) => image,
         }
     }
 }

@@ -167,7 +167,7 @@ impl World {
             (Owner::Memory(memory), 1) => memory.free()?,
             (Owner::Slice(slice), 1) => slice.free()?,
             (Owner::Buffer(buffer), 1) => buffer.free()?,
-            (Owner::Image(picture), 1) => picture.image.free()?,
+            (Owner::Image(image), 1) => image.free()?,
             (Owner::Buffer(buffer), 3) => {
                 // SAFETY: as above.
                 unsafe { buffer.set_drop_policy(DropPolicy::Immediate) };

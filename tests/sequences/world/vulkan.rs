@@ -11,7 +11,6 @@ use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation
 use vkgdr::{Error, MemoryKind, Vkgdr};
 
 use super::World;
-use super::commands::Picture;
 use super::item::{Bytes, Item, Owner};
 use super::queue::PATIENCE;
 use crate::step::{Step, What};
@@ -62,12 +61,21 @@ fn buffer(allocator: &Allocator, step: Step) -> vkgdr::Result<Owner> {
     Ok(Owner::Buffer(made))
 }
 
+/// A linear image. Its bytes are those of its memory: drivers leave what lies between the rows alone.
 fn image(allocator: &Allocator, step: Step) -> vkgdr::Result<Owner> {
     let (width, height) = (1 + u32::from(step.seed % 61), 1 + u32::from(step.second % 17));
-    let info = Picture::description(width, height);
-    // SAFETY: a valid description; `World::free_item` waits for the queue.
+    let info = vk::ImageCreateInfo::default()
+        .image_type(vk::ImageType::TYPE_2D)
+        .format(vk::Format::R8G8B8A8_UNORM)
+        .extent(vk::Extent3D { width, height, depth: 1 })
+        .mip_levels(1)
+        .array_layers(1)
+        .samples(vk::SampleCountFlags::TYPE_1)
+        .tiling(vk::ImageTiling::LINEAR)
+        .usage(vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST);
+    // SAFETY: a valid description; no queue uses the image.
     let made = unsafe { allocator.image(&info, LOCATIONS[usize::from(step.choice) % LOCATIONS.len()]) }?;
-    Ok(Owner::Image(Picture::new(made, width, height)))
+    Ok(Owner::Image(made))
 }
 
 impl World {
@@ -126,9 +134,6 @@ impl World {
             }
             Err(error) => return Err(error.into()),
         };
-        if let Owner::Image(picture) = &owner {
-            self.prepare_image(picture)?;
-        }
         let site = self.site_of(&owner);
         let item = Item::new(owner, site);
         if let Some(slot) = self.allocators.get_mut(index) {

@@ -59,18 +59,6 @@ impl Snapshot {
         snapshot
     }
 
-    /// The number of open descriptors, without those of NVIDIA's driver.
-    #[must_use]
-    pub fn fd_count(&self) -> usize {
-        self.fds.values().sum()
-    }
-
-    /// The number of mappings.
-    #[must_use]
-    pub fn mapping_count(&self) -> usize {
-        self.mappings.values().sum::<usize>() + self.anonymous + self.driver_mappings
-    }
-
     /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and that the
     /// numbers of private anonymous mappings, of a real driver's mappings and of its descriptors are about the same.
     ///
