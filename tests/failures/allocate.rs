@@ -1,77 +1,43 @@
-//! Failures of allocation: both memory types, both places, mapped and device memory. Host memory is in `host.rs`.
-#![expect(unsafe_code, reason = "raw memory is freed by hand")]
+//! Failures of allocation, import and export, of every kind in both places.
+#![expect(unsafe_code, reason = "raw memory is freed by hand, and descriptors are imported")]
 
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{Memory, MemoryKind, RawMemory};
 
-use crate::Result;
-use crate::place::{Place, imported_kind, only_imports_mapped};
+use crate::place::{Place, SomeMemory, imported_kind, only_imports_mapped};
 use crate::sweep::Sweep;
-
-const LEN: usize = 4097;
-/// The kinds that Vulkan allocates, and CUDA where Vulkan refuses mapped memory and the driver allows that.
-const KINDS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Device];
-const STAGES: [&str; 4] =
-    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
-
-/// The calls of an allocation: its stages, a mapping if the kind has a host view, and those for the context.
-fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {
-    let map = kind.has_host_view().then_some("vkMapMemory");
-    STAGES.into_iter().chain(map).chain(context.iter().copied()).collect()
-}
-
-/// Sweeps `allocate` in both places for each of [`KINDS`].
-fn sweep_kinds<M>(
-    what: &str,
-    allocate: impl Fn(&Place, MemoryKind) -> vkgdr::Result<M>,
-    free: impl Fn(M) -> Result,
-) -> Result {
-    Place::each(OpenFlags::empty(), |place| {
-        let has_one_way = |kind| kind == MemoryKind::Device || only_imports_mapped(&place.gpu).is_ok_and(|only| only);
-        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind) && has_one_way(kind)) {
-            let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, place.entering()));
-            let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
-            sweep.run(|| Ok(()), |()| allocate(place, kind), &free)?;
-        }
-        Ok(())
-    })
-}
+use crate::{LEN, NONE, Result};
 
 #[test]
-fn a_failed_allocation_of_raw_memory_names_the_call_and_leaves_nothing() -> Result {
-    let free = |mut memory: RawMemory| {
-        // SAFETY: nothing uses the memory.
-        unsafe { memory.free() }?;
-        Ok(())
-    };
-    let allocate = |place: &Place, kind| RawMemory::allocate(&unused(place)?, LEN, kind);
-    sweep_kinds("RawMemory::allocate", allocate, free)
-}
-
-/// A fresh handle, which queries the current context; a used one caches the context of its last allocation.
-pub(crate) fn unused(place: &Place) -> vkgdr::Result<Vkgdr> {
-    if place.is_plain() { Vkgdr::open(0, OpenFlags::empty()) } else { Ok(place.gpu.clone()) }
-}
-
-#[test]
-fn a_failed_allocation_of_memory_names_the_call_and_leaves_nothing() -> Result {
-    let free = |memory: Memory| Ok(memory.free()?);
-    let allocate = |place: &Place, kind| Memory::allocate(&unused(place)?, LEN, kind);
-    sweep_kinds("Memory::allocate", allocate, free)
-}
-
-#[test]
-fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
-    Place::each(OpenFlags::empty(), |place| {
-        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
+fn a_failed_allocation_or_import_names_the_call_and_leaves_nothing() -> Result {
+    Place::each(NONE, |place| {
+        for SomeMemory { kind, stages, .. } in SomeMemory::each(&place.gpu) {
+            let maps: &[_] = if kind == MemoryKind::Mapped { &["vkMapMemory"] } else { &[] };
+            let named = [stages, maps, place.entering()].concat();
+            let sweep = |what| Sweep::of(format!("{what} of {kind} memory, {}", place.name));
             let exported = Memory::allocate(&place.gpu, LEN, kind)?;
-            let mut named = calls(kind, place.entering());
             // CUDA gets a duplicate of the descriptor.
-            named.retain(|function| *function != "vkGetMemoryFdKHR");
-            let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
-            let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
-            // SAFETY: exported from memory of this kind and length.
-            let import = |fd| unsafe { Memory::import_fd(&unused(place)?, fd, LEN, kind) };
-            sweep.run(|| Ok(exported.export_fd()?), import, |memory| Ok(memory.free()?))?;
+            let importing: Vec<_> = named.iter().copied().filter(|call| *call != "vkGetMemoryFdKHR").collect();
+            sweep("Memory::import_fd").named(&importing).run(
+                || Ok(exported.export_fd()?),
+                // SAFETY: exported from memory of this kind and length.
+                |fd| unsafe { Memory::import_fd(&place.unused()?, fd, LEN, kind) },
+                |memory| Ok(memory.free()?),
+            )?;
+            // Where CUDA allocates mapped memory that Vulkan refuses, it is made in two ways.
+            if kind == MemoryKind::Mapped && !only_imports_mapped(&place.gpu)? {
+                continue;
+            }
+            sweep("Memory::allocate").named(&named).run(
+                || Ok(()),
+                |()| Memory::allocate(&place.unused()?, LEN, kind),
+                |memory| Ok(memory.free()?),
+            )?;
+            sweep("RawMemory::allocate").named(&named).run(
+                || Ok(()),
+                |()| RawMemory::allocate(&place.unused()?, LEN, kind),
+                // SAFETY: nothing uses the memory.
+                |mut memory| Ok(unsafe { memory.free() }?),
+            )?;
         }
         Ok(())
     })
@@ -79,11 +45,26 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
 
 #[test]
 fn a_failed_export_names_the_call_and_leaves_nothing() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     let Some(kind) = imported_kind(&place.gpu) else {
         return support::skip("only Vulkan exports memory by a call");
     };
     let memory = Memory::allocate(&place.gpu, LEN, kind)?;
-    let sweep = Sweep { what: "export_fd", named: &["vkGetMemoryFdKHR"], ..Sweep::default() };
-    sweep.run(|| Ok(()), |()| memory.export_fd(), |_| Ok(()))
+    Sweep::of("export_fd").named(&["vkGetMemoryFdKHR"]).call(|| memory.export_fd())
+}
+
+#[test]
+fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
+    let Some(sim) = support::simcuda() else { return support::skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let already = support::codes::HOST_MEMORY_ALREADY_REGISTERED;
+    (1..=5).for_each(|nth| sim.fail("cuMemHostRegister", nth, already));
+    let error = support::refused(Memory::allocate(&gpu, LEN, MemoryKind::Host));
+    support::assert_says(&error, &["cuMemHostRegister failed (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)"]);
+    sim.fail("cuMemHostRegister", 1, already);
+    let tries = support::ledger::Calls::of("cuMemHostRegister");
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Host)?;
+    tries.assert(2, "other pages the second time");
+    memory.free()?;
+    Ok(())
 }

@@ -7,26 +7,30 @@ use support::blocking::waits;
 use support::codes;
 use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
-use support::{Controls, Shortage, refused};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
+use support::{Controls, Shortage, assert_says, refused};
+use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
-use crate::Result;
 use crate::place::{Place, imports_mapped, only_imports_mapped};
+use crate::{NONE, Result};
 
 const LEN: usize = 1 << 20;
+
+fn allocate(gpu: &Vkgdr) -> vkgdr::Result<Memory> {
+    Memory::allocate(gpu, LEN, MemoryKind::Mapped)
+}
 
 /// Drops memory that a blocked stream uses, makes the next call of `function` fail, and allocates: the allocation must
 /// succeed, and the dropped memory must be freed.
 fn survives(controls: &'static Controls, function: &'static str, code: i32) -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     if !imports_mapped(&place.gpu) {
         return Ok(());
     }
     let stream = Stream::create();
-    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
+    allocate(&place.gpu)?.free()?;
     let before = State::take();
 
-    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    let memory = allocate(&place.gpu)?;
     support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
@@ -34,7 +38,7 @@ fn survives(controls: &'static Controls, function: &'static str, code: i32) -> R
 
     controls.fail(function, 1, code);
     // The gate opens only after the call has failed: until then the free must stay deferred.
-    let (_, allocated) = waits(gate, function, || Ok(Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)))?;
+    let (_, allocated) = waits(gate, function, || Ok(allocate(&place.gpu)))?;
     let fired = controls.last_fault();
     controls.clear_faults();
     assert_eq!(fired.as_deref(), Some(function));
@@ -68,15 +72,15 @@ fn cuda_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
 
 #[test]
 fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }
     let stream = Stream::create();
-    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
+    allocate(&place.gpu)?.free()?;
     let before = State::take();
     let gate = stream.hold();
-    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    let memory = allocate(&place.gpu)?;
     support::bind(&memory, &stream)?;
     drop(memory);
     // Each attempt before and after the wait.
@@ -87,7 +91,7 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
     for timeout in [Duration::from_millis(30), Duration::ZERO] {
         place.gpu.set_shortage_timeout(timeout);
         let begun = Instant::now();
-        let error = refused(Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped));
+        let error = refused(allocate(&place.gpu));
         assert!(begun.elapsed() >= timeout, "{error} after {:?}", begun.elapsed());
         assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
     }
@@ -101,7 +105,7 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
 
 #[test]
 fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end() -> Result {
-    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(OpenFlags::empty())?);
+    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(NONE)?);
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }
@@ -157,15 +161,14 @@ fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for()
 }
 
 #[test]
-fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
+fn running_out_with_nothing_to_release_is_an_error_with_the_sizes_and_otherwise_tried_twice() -> Result {
     let Some(layer) = support::vklayer() else {
         return support::skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
     };
-    let place = Place::primary(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }
-    let heap = place.gpu.memory_info(MemoryKind::Mapped)?.total;
     for (function, code, token) in [
         ("vkAllocateMemory", codes::vulkan::OUT_OF_DEVICE_MEMORY, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
         ("vkAllocateMemory", codes::vulkan::OUT_OF_HOST_MEMORY, "VK_ERROR_OUT_OF_HOST_MEMORY"),
@@ -173,40 +176,25 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
     ] {
         let calls = layer.calls(Some(function));
         layer.fail(function, 1, code);
-        let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
+        let error = refused(allocate(&place.gpu)).to_string();
         layer.clear_faults();
-        let error = error.err().unwrap_or_default();
         assert!(
             error.starts_with(&format!("{function} failed ({token}): requested 1 MiB of mapped memory; ")),
             "{error}"
         );
-        assert!(error.contains("the heap has "), "{error}: heap of {heap} bytes");
+        assert!(error.contains("the heap has "), "{error}");
         assert_eq!(layer.calls(Some(function)), calls + 1, "tried again although nothing was released");
     }
-    Ok(())
-}
-
-#[test]
-fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
-    let Some(layer) = support::vklayer() else {
-        return support::skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
-    };
-    let place = Place::plain(OpenFlags::empty())?;
-    if !only_imports_mapped(&place.gpu)? {
-        return Ok(());
-    }
     let stream = Stream::create();
-    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    let memory = allocate(&place.gpu)?;
     support::bind(&memory, &stream)?;
     let gate = stream.hold();
     drop(memory);
     let calls = layer.calls(Some("vkAllocateMemory"));
-    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    layer.fail("vkAllocateMemory", 2, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
-    let (_, error) = waits(gate, "vkAllocateMemory", || Ok(allocate()))?;
+    (1..=2).for_each(|nth| layer.fail("vkAllocateMemory", nth, codes::vulkan::OUT_OF_DEVICE_MEMORY));
+    let (_, allocated) = waits(gate, "vkAllocateMemory", || Ok(allocate(&place.gpu)))?;
     layer.clear_faults();
-    assert!(error.as_ref().is_err_and(|text| text.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{error:?}");
+    assert_says(&refused(allocated), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
     assert_eq!(layer.calls(Some("vkAllocateMemory")), calls + 2);
     Ok(())
 }
@@ -216,22 +204,20 @@ fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
     let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
         return support::skip("needs the fault layer and the simulated CUDA driver");
     };
-    let place = Place::primary(OpenFlags::empty())?;
+    let place = Place::primary(NONE)?;
     if !imports_mapped(&place.gpu) {
         return Ok(());
     }
-    let refused = |controls: &'static Controls, function: &str, code| {
+    let faults: [(&Controls, _, _); 3] = [
+        (layer, "vkGetMemoryFdKHR", codes::vulkan::TOO_MANY_OBJECTS),
+        (layer, "vkGetMemoryFdKHR", codes::vulkan::INVALID_EXTERNAL_HANDLE),
+        (sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM),
+    ];
+    for (controls, function, code) in faults {
         controls.fail(function, 1, code);
-        let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
+        let error = refused(allocate(&place.gpu));
         controls.clear_faults();
-        error.err().unwrap_or_default()
-    };
-    for error in [
-        refused(layer, "vkGetMemoryFdKHR", codes::vulkan::TOO_MANY_OBJECTS),
-        refused(layer, "vkGetMemoryFdKHR", codes::vulkan::INVALID_EXTERNAL_HANDLE),
-        refused(sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM),
-    ] {
-        assert!(error.contains("ulimit -n"), "{error}");
+        assert_says(&error, &[function, "ulimit -n"]);
     }
     Ok(())
 }

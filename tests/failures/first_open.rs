@@ -10,13 +10,12 @@ use support::cuda::Context;
 use support::driver::is_real;
 use support::state::State;
 use support::{refused, test_all};
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{Error, Memory, MemoryKind, RawMemory, Vkgdr};
 
 use crate::place::only_imports_mapped;
 use crate::sweep::{Seen, Sweep, Victim, judge, victims};
-use crate::{Result, child};
+use crate::{LEN, NONE, Result, child};
 
-const FLAGS: OpenFlags = OpenFlags::empty();
 const VULKAN: [&str; 4] =
     ["vkCreateInstance", "vkEnumeratePhysicalDevices", "vkEnumerateDeviceExtensionProperties", "vkCreateDevice"];
 const NO_FAULT: &str = "none";
@@ -25,15 +24,13 @@ type Open = fn() -> vkgdr::Result<Vkgdr>;
 
 /// Runs this test again in a child process for each call of `open` and each code, until no call is left to fail.
 /// In such a child, carries out that role.
-fn sweep(cuda: &[&str], in_context: bool, open: Open) -> Result {
+fn sweep(cuda: &[&'static str], in_context: bool, open: Open) -> Result {
     if let Some(role) = child::role() {
         return play(&role, in_context, open);
     }
-    if !only_imports_mapped(&Vkgdr::open(0, FLAGS)?)? {
+    if !only_imports_mapped(&Vkgdr::open(0, NONE)?)? {
         return Ok(());
     }
-    let named: Vec<_> = VULKAN.iter().chain(cuda).copied().collect();
-    let sweep = Sweep { what: "the first open", named: &named, ..Sweep::default() };
     let mut seen = Seen::default();
     for victim in victims() {
         let mut most = 0;
@@ -52,7 +49,7 @@ fn sweep(cuda: &[&str], in_context: bool, open: Open) -> Result {
         }
         seen.calls += most;
     }
-    sweep.check(&seen);
+    Sweep::of("the first open").named(&VULKAN).named(cuda).check(&seen);
     Ok(())
 }
 
@@ -115,10 +112,10 @@ fn parse(role: &str) -> Result<(Victim, u64, i32)> {
 }
 
 fn use_once(gpu: &Vkgdr) -> Result {
-    let memory = Memory::allocate(gpu, 4097, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
     memory.write(0, b"there")?;
     memory.free()?;
-    let mut raw = RawMemory::allocate(gpu, 4097, MemoryKind::Mapped)?;
+    let mut raw = RawMemory::allocate(gpu, LEN, MemoryKind::Mapped)?;
     // SAFETY: nothing uses the memory.
     unsafe { raw.free() }?;
     Ok(())
@@ -135,8 +132,7 @@ fn sweeps_contexts() -> bool {
 
 #[test]
 fn a_failed_first_open_can_be_repeated() -> Result {
-    let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName"];
-    sweep(&cuda, false, || Vkgdr::open(0, FLAGS))
+    sweep(&["cuInit", "cuDeviceGetUuid", "cuDeviceGetName"], false, || Vkgdr::open(0, NONE))
 }
 
 #[test]
@@ -145,7 +141,7 @@ fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
         return Ok(());
     }
     let cuda = ["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid", "cuDeviceGetName"];
-    sweep(&cuda, true, || Vkgdr::open_current_context(FLAGS))
+    sweep(&cuda, true, || Vkgdr::open_current_context(NONE))
 }
 
 #[test]
@@ -154,5 +150,5 @@ fn a_failed_first_open_of_the_primary_context_can_be_repeated() -> Result {
         return Ok(());
     }
     let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
-    sweep(&cuda, false, || Vkgdr::open_primary_context(0, FLAGS))
+    sweep(&cuda, false, || Vkgdr::open_primary_context(0, NONE))
 }

@@ -5,11 +5,9 @@
 
 mod access;
 mod allocate;
-use support::child;
 mod exhaustion;
 mod existing;
 mod first_open;
-mod host;
 mod open;
 mod place;
 mod pool;
@@ -22,4 +20,10 @@ mod teardown;
 mod transfer;
 mod vulkan;
 
-use support::Result;
+use support::{Result, child};
+use vkgdr::OpenFlags;
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+/// No multiple of an atom.
+const LEN: usize = 4097;

@@ -8,6 +8,10 @@ use crate::Result;
 /// The calls that make the context of an allocation current, and the caller's again.
 pub(crate) const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
+/// The calls that make memory of Vulkan, but for `vkMapMemory`.
+pub(crate) const VULKAN_STAGES: [&str; 4] =
+    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
+
 /// A handle and the context of its allocations.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
@@ -45,45 +49,46 @@ impl Place {
         }
     }
 
-    /// Runs a check in each place, one after the other.
+    /// Runs a check in each place. Both are there in the first, so that the plain context is told from the primary one.
     pub(crate) fn each(flags: OpenFlags, check: impl Fn(&Self) -> Result) -> Result {
-        check(&Self::plain(flags)?)?;
-        check(&Self::primary(flags)?)
+        [Self::plain(flags)?, Self::primary(flags)?].into_iter().try_for_each(|place| check(&place))
+    }
+
+    /// A fresh handle, which queries the current context; a used one caches the context of its last allocation.
+    pub(crate) fn unused(&self) -> vkgdr::Result<Vkgdr> {
+        if self.is_plain() { Vkgdr::open(0, self.gpu.flags()) } else { Ok(self.gpu.clone()) }
     }
 }
 
-/// A kind of memory for a test that sweeps some memory of the device, and the drivers' calls for it.
+/// A kind of memory, and the drivers' calls for it.
 pub(crate) struct SomeMemory {
     pub(crate) kind: MemoryKind,
-    /// The calls that make it.
+    /// The calls that make it, but for `vkMapMemory`.
     pub(crate) stages: &'static [&'static str],
     /// The calls of CUDA that release it. Those of Vulkan return no result.
     pub(crate) release: &'static [&'static str],
 }
 
 impl SomeMemory {
-    /// Imported memory where the GPU has some, mapped rather than device memory; otherwise registered pages. Not imported host
-    /// memory: after a refusal, registered pages replace it.
+    /// Imported memory where the GPU has some, mapped rather than device memory; otherwise registered pages.
     pub(crate) fn of(gpu: &Vkgdr) -> Self {
         let imported =
             [MemoryKind::Mapped, MemoryKind::Device].into_iter().find(|&kind| support::is_imported(gpu, kind));
-        match imported {
-            Some(kind) => Self {
-                kind,
-                stages: &[
-                    "vkAllocateMemory",
-                    "vkGetMemoryFdKHR",
-                    "cuImportExternalMemory",
-                    "cuExternalMemoryGetMappedBuffer",
-                ],
-                release: &["cuMemFree", "cuDestroyExternalMemory"],
-            },
-            None => Self {
-                kind: MemoryKind::Host,
-                stages: &["cuMemHostRegister", "cuMemHostGetDevicePointer"],
-                release: &["cuMemHostUnregister"],
-            },
-        }
+        Self::of_kind(imported.unwrap_or(MemoryKind::Host))
+    }
+
+    /// Every kind that is imported or registered pages.
+    pub(crate) fn each(gpu: &Vkgdr) -> impl Iterator<Item = Self> {
+        let is_known = |&kind: &MemoryKind| kind == MemoryKind::Host || support::is_imported(gpu, kind);
+        MemoryKind::ALL.into_iter().filter(is_known).map(Self::of_kind)
+    }
+
+    fn of_kind(kind: MemoryKind) -> Self {
+        let (stages, release): (&[_], &[_]) = match kind {
+            MemoryKind::Host => (&["cuMemHostRegister", "cuMemHostGetDevicePointer"], &["cuMemHostUnregister"]),
+            _ => (&VULKAN_STAGES, &["cuMemFree", "cuDestroyExternalMemory"]),
+        };
+        Self { kind, stages, release }
     }
 }
 

@@ -6,20 +6,29 @@ use support::codes;
 use support::cuda::Stream;
 use support::simcuda;
 use vkgdr::cudarc::driver::CudaContext;
-use vkgdr::{Memory, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{Memory, Pool, PoolOptions};
 
-use crate::Result;
 use crate::place::{Place, SomeMemory, is_of};
-use crate::sweep::{Sweep, dropped};
+use crate::sweep::Sweep;
+use crate::{LEN, NONE, Result};
 
-const LEN: usize = 4097;
 const BLOCK: usize = 64 << 10;
 /// The calls of entering and leaving a context, whose results may not be needed.
 const VISIT: [&str; 5] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent"];
+/// The calls of events, and of the check of a stream.
+const EVENTS: [&str; 6] =
+    ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent", "cuStreamGetCtx"];
 
 fn pool(place: &Place) -> Result<Pool> {
     let options = PoolOptions::new(SomeMemory::of(&place.gpu).kind).block_len(BLOCK).largest_chunk(BLOCK);
     Ok(Pool::new(&place.gpu, options)?)
+}
+
+/// A sweep of what may make or release a block: out of memory is survived by a smaller one.
+fn sweep<'a>(what: &str, place: &'a Place) -> Sweep<'a> {
+    let SomeMemory { stages, release, .. } = SomeMemory::of(&place.gpu);
+    let sweep = Sweep::of(format!("{what}, {}", place.name)).collecting(&place.gpu).incidental(&VISIT);
+    sweep.incidental(stages).incidental(release).incidental(&["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"])
 }
 
 /// A pool with one block, and `count` chunks of it with their device addresses requested.
@@ -30,75 +39,42 @@ fn with_chunks(place: &Place, count: usize) -> Result<(Pool, Vec<Memory>)> {
     Ok((pool, chunks))
 }
 
-fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
-    lists.concat()
-}
-
 #[test]
 fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result {
-    Place::each(OpenFlags::empty(), |place| {
-        let some = SomeMemory::of(&place.gpu);
+    let stream = CudaContext::new(0)?.new_stream()?;
+    Place::each(NONE, |place| {
+        let made = |what: &str| sweep(what, place).named(SomeMemory::of(&place.gpu).stages);
         for len in [LEN, 2 * BLOCK] {
-            let what = format!("Pool::allocate of {len} bytes, {}", place.name);
-            // Out of memory is survived by a smaller block. Buffers are made for dedicated allocations.
-            let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer"]]);
-            let sweep = Sweep {
-                what: &what,
-                named: some.stages,
-                incidental: &incidental,
-                collects: Some(&place.gpu),
-                ..Sweep::default()
-            };
             let allocate = |pool: Pool| Ok((pool.allocate(len)?, pool));
-            sweep.run(|| pool(place), allocate, dropped)?;
+            made(&format!("Pool::allocate of {len} bytes")).run(|| pool(place), allocate, |both| Ok(drop(both)))?;
         }
-        Ok(())
+        if place.is_plain() {
+            return Ok(());
+        }
+        let allocate = |pool: Pool| Ok((pool.allocate_on(LEN, &stream)?, pool));
+        made("Pool::allocate_on").run(|| pool(place), allocate, |both| Ok(drop(both)))
     })
 }
 
 #[test]
 fn dropping_a_pool_survives_every_failure() -> Result {
-    Place::each(OpenFlags::empty(), |place| {
-        let some = SomeMemory::of(&place.gpu);
-        let what = format!("drop of a pool, {}", place.name);
-        let incidental = all(&[&VISIT, &["cuCtxSynchronize"]]);
-        let sweep = Sweep {
-            what: &what,
-            survived: some.release,
-            incidental: &incidental,
-            collects: Some(&place.gpu),
-            ..Sweep::default()
-        };
-        sweep.run(|| with_chunks(place, 3), dropped, |()| Ok(()))
+    Place::each(NONE, |place| {
+        let release = SomeMemory::of(&place.gpu).release;
+        sweep("drop of a pool", place).survived(release).drop(|| with_chunks(place, 3))
     })
 }
 
 #[test]
 fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
-    let some = SomeMemory::of(&place.gpu);
+    let place = Place::plain(NONE)?;
     let stream = Stream::create();
-    let settle = || {
+    // Where work is late, the chunks may be busy until it is settled, which then releases the block.
+    let survived: &[_] = if is_of("late") { &[] } else { &["cuCtxSynchronize"] };
+    let sweep = sweep("free of chunks and the next allocation", &place).named(&["cuEventCreate", "cuEventRecord"]);
+    let sweep = sweep.survived(survived).incidental(&EVENTS).settling(|| {
         stream.synchronize();
         place.gpu.collect();
-    };
-    let incidental = all(&[
-        &VISIT,
-        some.stages,
-        some.release,
-        &["vkMapMemory", "cuCtxSynchronize", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy"],
-        &["cuStreamGetCtx"],
-    ]);
-    // Where work is late, the chunks may be busy until `settle`, which then releases the block.
-    let survived: &[_] = if is_of("late") { &[] } else { &["cuCtxSynchronize"] };
-    let sweep = Sweep {
-        what: "free of chunks, free_held and the next allocation",
-        named: &["cuEventCreate", "cuEventRecord"],
-        survived,
-        incidental: &incidental,
-        settle: Some(&settle),
-        ..Sweep::default()
-    };
+    });
     // Half of the chunks are unbound, the rest are bound to a stream.
     let prepare = || {
         let (pool, chunks) = with_chunks(&place, 12)?;
@@ -134,7 +110,7 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
         return support::skip("needs the simulated CUDA driver");
     };
     let calls = |function| simcuda.calls(Some(function));
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     let pool = pool(&place)?;
     let stream = Stream::create();
     // SAFETY: the stream outlives the memory.
@@ -157,45 +133,26 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
 
 #[test]
 fn a_pool_that_cannot_be_made_names_the_call() -> Result {
-    let plain = Place::plain(OpenFlags::empty())?;
-    let kind = SomeMemory::of(&plain.gpu).kind;
-    // A fresh handle, which queries the current context; a used one caches the context of its last use.
-    let make = |()| {
-        let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-        Pool::new(&gpu, PoolOptions::new(kind))
-    };
-    let named = &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"];
-    let incidental = &["cuInit", "cuDeviceGetUuid"];
-    let sweep = Sweep { what: "Pool::new", named, incidental, ..Sweep::default() };
-    sweep.run(|| Ok(()), make, |_| Ok(()))?;
-    drop(plain);
-    let primary = Place::primary(OpenFlags::empty())?;
-    let sweep = Sweep { what: "Pool::new, primary context", ..Sweep::default() };
-    sweep.run(|| Ok(()), |()| Pool::new(&primary.gpu, PoolOptions::new(kind)), |_| Ok(()))
+    Place::each(NONE, |place| {
+        let kind = SomeMemory::of(&place.gpu).kind;
+        let named: &[_] = if place.is_plain() { place.entering() } else { &[] };
+        let sweep = Sweep::of(format!("Pool::new, {}", place.name)).named(named);
+        let sweep = sweep.incidental(&["cuInit", "cuDeviceGetUuid"]);
+        sweep.call(|| Pool::new(&place.unused()?, PoolOptions::new(kind)))
+    })
 }
 
 #[test]
 fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
-    let some = SomeMemory::of(&place.gpu);
+    let place = Place::plain(NONE)?;
     let stream = Stream::create();
-    let settle = || {
-        stream.synchronize();
-        place.gpu.collect();
-    };
-    let stages = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
-    let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
     // Without free chunks, and with chunks that were bound to the stream.
     for earlier in [0, 3] {
-        let incidental = all(&[&stages, &events, &["cuStreamGetCtx"]]);
-        let what = format!("Pool::allocate_on_raw after {earlier} chunks");
-        let sweep = Sweep {
-            what: &what,
-            named: &["cuStreamGetCtx"],
-            incidental: &incidental,
-            settle: Some(&settle),
-            ..Sweep::default()
-        };
+        let sweep = sweep(&format!("Pool::allocate_on_raw after {earlier} chunks"), &place).named(&["cuStreamGetCtx"]);
+        let sweep = sweep.incidental(&EVENTS).settling(|| {
+            stream.synchronize();
+            place.gpu.collect();
+        });
         let prepare = || {
             let (pool, chunks) = with_chunks(&place, earlier)?;
             for chunk in &chunks {
@@ -205,26 +162,9 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
         };
         // SAFETY: the stream outlives the memory.
         let operate = |pool: Pool| Ok((unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?, pool));
-        sweep.run(prepare, operate, dropped)?;
+        sweep.run(prepare, operate, |both| Ok(drop(both)))?;
     }
     Ok(())
-}
-
-#[test]
-fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
-    let cudarc_stream = CudaContext::new(0)?.new_stream()?;
-    let place = Place::primary(OpenFlags::empty())?;
-    let some = SomeMemory::of(&place.gpu);
-    let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
-    let sweep = Sweep {
-        what: "Pool::allocate_on",
-        named: some.stages,
-        incidental: &incidental,
-        collects: Some(&place.gpu),
-        ..Sweep::default()
-    };
-    let operate = |pool: Pool| Ok((pool.allocate_on(LEN, &cudarc_stream)?, pool));
-    sweep.run(|| pool(&place), operate, dropped)
 }
 
 /// Operations of a pool on its free chunks.
@@ -232,17 +172,12 @@ type Way = fn(&Pool);
 
 #[test]
 fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
-    Place::each(OpenFlags::empty(), |place| {
-        let some = SomeMemory::of(&place.gpu);
-        let trim: Way = |pool| {
-            pool.trim(0);
-        };
+    Place::each(NONE, |place| {
+        let trim: Way = |pool| _ = pool.trim(0);
         let ways =
             [("trim", trim), ("release_unused", Pool::release_unused), ("disable_caching", Pool::disable_caching)];
         for (name, way) in ways {
-            let what = format!("Pool::{name}, {}", place.name);
-            let incidental = all(&[&VISIT, some.release, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
-            let sweep = Sweep { what: &what, incidental: &incidental, collects: Some(&place.gpu), ..Sweep::default() };
+            let sweep = sweep(&format!("Pool::{name}"), place).incidental(&EVENTS);
             let prepare = || {
                 let (pool, chunks) = with_chunks(place, 3)?;
                 drop(chunks);

@@ -5,12 +5,11 @@ use support::codes;
 use support::cuda::Stream;
 use support::ledger::Calls;
 use vkgdr::ring::Ring;
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{MemoryKind, Vkgdr};
 
-use crate::Result;
-use crate::allocate::unused;
 use crate::place::{ENTER_AND_LEAVE, Place, SomeMemory, imports_mapped};
-use crate::sweep::{Sweep, dropped};
+use crate::sweep::Sweep;
+use crate::{FORCED, NONE, Result};
 
 const FLUSH: &str = "vkFlushMappedMemoryRanges";
 const INVALIDATE: &str = "vkInvalidateMappedMemoryRanges";
@@ -24,41 +23,35 @@ fn ring(gpu: &Vkgdr) -> vkgdr::Result<Ring> {
 
 /// Runs a check in each place whose messages are in mapped memory of Vulkan.
 fn each(check: impl Fn(&Place, &SomeMemory) -> Result) -> Result {
-    Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
-        if imports_mapped(&place.gpu) { check(place, &SomeMemory::of(&place.gpu)) } else { Ok(()) }
-    })
+    Place::each(
+        FORCED,
+        |place| {
+            if imports_mapped(&place.gpu) { check(place, &SomeMemory::of(&place.gpu)) } else { Ok(()) }
+        },
+    )
 }
 
 #[test]
 fn a_failed_ring_names_the_call_and_leaves_nothing() -> Result {
     each(|place, some| {
-        let what = format!("Ring::new, {}", place.name);
-        let context = place.entering();
-        let named = [&PAGES, context].concat();
         // Without mapped memory the messages are in host memory.
-        let survived = &["vkAllocateMemory"];
-        let others = ["vkMapMemory", "vkCreateBuffer", UNREGISTER];
-        let incidental = [some.stages, some.release, context, &others].concat();
-        let sweep = Sweep { what: &what, named: &named, survived, incidental: &incidental, ..Sweep::default() };
-        sweep.run(|| Ok(()), |()| unused(place).and_then(|gpu| ring(&gpu)), |_| Ok(()))
+        let sweep = Sweep::of(format!("Ring::new, {}", place.name)).survived(&["vkAllocateMemory"]);
+        let sweep = sweep.named(&PAGES).named(place.entering()).incidental(place.entering());
+        let sweep = sweep.incidental(some.stages).incidental(some.release);
+        let sweep = sweep.incidental(&["vkMapMemory", "vkCreateBuffer", UNREGISTER]);
+        sweep.call(|| place.unused().and_then(|gpu| ring(&gpu)))
     })
 }
 
 #[test]
 fn a_failed_binding_of_a_ring_names_the_call() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     let stream = Stream::create();
-    let settle = || {
+    let sweep = Sweep::of("Ring::bind_raw_stream").named(&["cuStreamGetCtx"]).incidental(&ENTER_AND_LEAVE);
+    let sweep = sweep.settling(|| {
         stream.synchronize();
         place.gpu.collect();
-    };
-    let sweep = Sweep {
-        what: "Ring::bind_raw_stream",
-        named: &["cuStreamGetCtx"],
-        incidental: &ENTER_AND_LEAVE,
-        settle: Some(&settle),
-        ..Sweep::default()
-    };
+    });
     let bind = |ring: Ring| {
         // SAFETY: the stream outlives the ring.
         unsafe { ring.bind_raw_stream(stream.raw()) }?;
@@ -70,7 +63,7 @@ fn a_failed_binding_of_a_ring_names_the_call() -> Result {
 /// The caller may destroy the stream after a failed call.
 #[test]
 fn a_failed_binding_of_a_ring_binds_no_part_of_it() -> Result {
-    let place = Place::plain(OpenFlags::empty())?;
+    let place = Place::plain(NONE)?;
     let Some(sim) = support::simcuda() else {
         return support::skip("only the simulated driver's calls can be made to fail");
     };
@@ -92,23 +85,14 @@ fn a_failed_binding_of_a_ring_binds_no_part_of_it() -> Result {
 #[test]
 fn dropping_a_ring_survives_every_failure() -> Result {
     each(|place, some| {
-        let what = format!("drop of a Ring, {}", place.name);
-        let survived = [some.release, &[UNREGISTER, "cuCtxSynchronize"]].concat();
-        let incidental = [&ENTER_AND_LEAVE[..], &[FLUSH]].concat();
-        let sweep = Sweep {
-            what: &what,
-            survived: &survived,
-            incidental: &incidental,
-            collects: Some(&place.gpu),
-            ..Sweep::default()
-        };
-        let prepare = || {
+        let sweep = Sweep::of(format!("drop of a Ring, {}", place.name)).survived(some.release);
+        let sweep = sweep.survived(&[UNREGISTER, "cuCtxSynchronize"]).incidental(&ENTER_AND_LEAVE);
+        sweep.incidental(&[FLUSH]).collecting(&place.gpu).drop(|| {
             let ring = ring(&place.gpu)?;
             // From here on a kernel may use it.
             let _ = ring.device_ptr();
             Ok(ring)
-        };
-        sweep.run(prepare, dropped, |()| Ok(()))
+        })
     })
 }
 
@@ -117,12 +101,12 @@ type Method = fn(&Ring) -> vkgdr::Result<()>;
 
 #[test]
 fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_failed() -> Result {
-    Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
+    Place::each(FORCED, |place| {
         let gpu = &place.gpu;
         if ![MemoryKind::Mapped, MemoryKind::Host].into_iter().all(|kind| support::is_imported(gpu, kind)) {
             return support::skip("both kinds of memory must be Vulkan's");
         }
-        let methods: [(&str, &[&str], Method); 6] = [
+        let methods: [(&str, &[&'static str], Method); 6] = [
             ("try_push", &[FLUSH], |ring| ring.try_push(&[1; 100]).map(drop)),
             ("try_push_all", &[FLUSH], |ring| ring.try_push_all(&[&[1_u8; 9][..], &[2; 99]]).map(drop)),
             ("try_pop", &[INVALIDATE], |ring| ring.try_pop(&mut Vec::new()).map(drop)),
@@ -131,10 +115,8 @@ fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_fail
             ("abort", &[FLUSH], Ring::abort),
         ];
         for (name, named, method) in methods {
-            let what = format!("Ring::{name}, {}", place.name);
-            let sweep = Sweep { what: &what, named, ..Sweep::default() };
             let ring = ring(gpu)?;
-            sweep.run(|| Ok(()), |()| method(&ring), |()| Ok(()))?;
+            Sweep::of(format!("Ring::{name}, {}", place.name)).named(named).call(|| method(&ring))?;
         }
         Ok(())
     })
@@ -142,7 +124,7 @@ fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_fail
 
 #[test]
 fn a_message_whose_flush_failed_is_sent_with_the_next() -> Result {
-    let place = Place::plain(OpenFlags::FORCE_NON_COHERENT)?;
+    let place = Place::plain(FORCED)?;
     let Some(layer) = support::vklayer() else { return support::skip("needs the fault layer") };
     if !imports_mapped(&place.gpu) {
         return Ok(());

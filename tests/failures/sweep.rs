@@ -59,21 +59,16 @@ pub(crate) fn victims() -> Vec<Victim> {
     cuda.into_iter().chain(vulkan).collect()
 }
 
+/// Names of driver functions.
+type Names = Vec<&'static str>;
+
 /// The expectations of an operation whose calls fail one by one.
-#[derive(Default)]
 pub(crate) struct Sweep<'a> {
-    pub(crate) what: &'a str,
-    /// The functions whose failure the operation's error must name: each must have failed.
-    pub(crate) named: &'a [&'a str],
-    /// The functions whose failure the operation survives, since a drop cannot return it or nothing depends on it: each
-    /// must have failed and been survived. No other may be survived.
-    pub(crate) survived: &'a [&'a str],
-    /// Further functions whose failure the operation may survive: they restore the current context, which is compared.
-    pub(crate) incidental: &'a [&'a str],
-    /// Completes the operation's deferred work.
-    pub(crate) settle: Option<&'a dyn Fn()>,
-    /// The handle that collects afterwards.
-    pub(crate) collects: Option<&'a Vkgdr>,
+    what: String,
+    named: Names,
+    survived: Names,
+    incidental: Names,
+    settle: Box<dyn Fn() + 'a>,
 }
 
 /// The functions that failed, and the number of attempts.
@@ -93,7 +88,54 @@ impl Seen {
     }
 }
 
-impl Sweep<'_> {
+impl<'a> Sweep<'a> {
+    pub(crate) fn of(what: impl Into<String>) -> Self {
+        let [named, survived, incidental] = [(); 3].map(|()| Vec::new());
+        Self { what: what.into(), named, survived, incidental, settle: Box::new(|| ()) }
+    }
+
+    /// Functions whose failure the operation's error must name: each must have failed.
+    pub(crate) fn named(mut self, functions: &[&'static str]) -> Self {
+        self.named.extend(functions);
+        self
+    }
+
+    /// Functions whose failure the operation survives, since a drop cannot return it or nothing depends on it: each must have
+    /// failed and been survived. No other may be survived.
+    pub(crate) fn survived(mut self, functions: &[&'static str]) -> Self {
+        self.survived.extend(functions);
+        self
+    }
+
+    /// Further functions whose failure the operation may survive: they restore the current context, which is compared.
+    pub(crate) fn incidental(mut self, functions: &[&'static str]) -> Self {
+        self.incidental.extend(functions);
+        self
+    }
+
+    /// What completes the operation's deferred work.
+    pub(crate) fn settling(mut self, settle: impl Fn() + 'a) -> Self {
+        self.settle = Box::new(settle);
+        self
+    }
+
+    /// The handle that collects afterwards.
+    pub(crate) fn collecting(self, gpu: &'a Vkgdr) -> Self {
+        self.settling(|| _ = gpu.collect())
+    }
+
+    /// [`run`](Self::run) for what needs nothing, and whose result is dropped.
+    #[track_caller]
+    pub(crate) fn call<R>(&self, operate: impl Fn() -> vkgdr::Result<R>) -> Result {
+        self.run(|| Ok(()), |()| operate(), |_| Ok(()))
+    }
+
+    /// [`run`](Self::run) for a drop of what `prepare` makes.
+    #[track_caller]
+    pub(crate) fn drop<P>(&self, prepare: impl Fn() -> Result<P>) -> Result {
+        self.run(prepare, |prepared| Ok(drop(prepared)), |()| Ok(()))
+    }
+
     /// Sweeps `operate` on the result of `prepare`, with one injected fault at a time, and passes its result to
     /// `finish`.
     ///
@@ -106,7 +148,7 @@ impl Sweep<'_> {
         finish: impl Fn(R) -> Result,
     ) -> Result {
         finish(operate(prepare()?)?)?;
-        self.settle();
+        (self.settle)();
         let mut seen = Seen::default();
         for victim in victims() {
             let mut most = 0;
@@ -145,7 +187,7 @@ impl Sweep<'_> {
             if let Ok(value) = result {
                 finish(value)?;
             }
-            self.settle();
+            (self.settle)();
             State::assert_unchanged(&before, &after_what);
             if fired.is_some() {
                 (quiet, seen.faults) = (0, seen.faults + 1);
@@ -159,19 +201,10 @@ impl Sweep<'_> {
         Ok(0)
     }
 
-    fn settle(&self) {
-        if let Some(settle) = self.settle {
-            settle();
-        }
-        if let Some(gpu) = self.collects {
-            gpu.collect();
-        }
-    }
-
     /// Fails a sweep in which no call failed. Prints the result.
     #[track_caller]
     pub(crate) fn check(&self, seen: &Seen) {
-        let what = self.what;
+        let what = &self.what;
         let victims = victims();
         let reachable = |function: &str| {
             let driver = if function.starts_with("vk") { "vulkan" } else { "cuda" };
@@ -185,7 +218,7 @@ impl Sweep<'_> {
         }
         for function in &seen.survived {
             let allowed =
-                self.survived.iter().chain(self.incidental).chain(&QUESTIONS).any(|allowed| allowed == function);
+                self.survived.iter().chain(&self.incidental).chain(&QUESTIONS).any(|allowed| allowed == function);
             let looks_for_vulkan = function.starts_with("vk") && is_of(WITHOUT_DEVICE);
             assert!(allowed || looks_for_vulkan, "{what}: succeeded although {function} failed");
         }
@@ -213,9 +246,4 @@ pub(crate) fn judge(fired: Option<&str>, code: i32, error: Option<&vkgdr::Error>
             seen.named.insert(function.to_owned());
         }
     }
-}
-
-/// An operation, or an end, that is a drop.
-pub(crate) fn dropped<T, E>(_value: T) -> std::result::Result<(), E> {
-    Ok(())
 }

@@ -8,10 +8,10 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use support::codes;
 use support::state::State;
 use support::{simcuda, vklayer};
-use vkgdr::{Memory, MemoryKind, OpenFlags};
+use vkgdr::{Memory, MemoryKind};
 
-use crate::Result;
 use crate::place::{Place, imports_mapped};
+use crate::{NONE, Result};
 
 /// Live objects at a log line: device mappings, imports, host mappings, Vulkan memories.
 type Left = [usize; 4];
@@ -44,7 +44,7 @@ fn an_allocation_is_torn_down_in_reverse_order() -> Result {
     let (Some(sim), Some(_)) = (simcuda(), vklayer()) else {
         return support::skip("needs the simulated CUDA driver and the fault layer");
     };
-    let place = Place::primary(OpenFlags::empty())?;
+    let place = Place::primary(NONE)?;
     if !imports_mapped(&place.gpu) {
         return Ok(());
     }

@@ -9,6 +9,8 @@ use support::{Random, Result};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
+use crate::{assert_active, assert_empties};
+
 const BLOCK: usize = 128 << 10;
 const LENGTHS: [usize; 6] = [4, 64, 1000, 4096, 20_000, 200_000];
 
@@ -147,9 +149,8 @@ fn threads_and_pools_that_come_and_go_lose_nothing() -> Result {
     left.into_iter().try_for_each(|item| item.end(&mut random))?;
     let pools = std::mem::take(&mut *lock(&world.pools));
     for pool in &pools {
-        assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
-        pool.release_unused();
-        assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+        assert_active(pool, 0, 0);
+        assert_empties(pool);
     }
     drop(pools);
     gpu.collect();

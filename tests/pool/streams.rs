@@ -11,11 +11,11 @@ use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Gate, Stream};
 use support::ledger::{Calls, Live};
-use support::{Result, Shortage, host_read, host_write, pattern, refused};
+use support::{Result, Shortage, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{DropPolicy, Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
+use vkgdr::{DropPolicy, Error, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
-use crate::chunks::{BLOCK, LEN, addresses, exposed, host_address, make_block, open};
+use crate::{BLOCK, LEN, addresses, assert_empties, exposed, host_address, make_block, many, open};
 
 /// A cudarc stream that waits, through an event of another stream, for the returned gate.
 fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
@@ -29,35 +29,24 @@ fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
 }
 
 #[test]
-fn a_pool_that_keeps_nothing_frees_a_block_once_a_stream_has_finished_with_it() -> Result {
-    let (_context, gpu, pool) = open()?;
-    let stream = Stream::create();
-    let (chunk, _) = exposed(&pool)?;
-    pool.disable_caching();
-    let gate = stream.hold();
-    support::bind(&chunk, &stream)?;
-    drop(chunk);
-    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
-    gate.open();
-    stream.synchronize();
-    let live = gpu.live_allocations();
-    assert_eq!((gpu.collect(), pool.managed_bytes(), gpu.live_allocations()), (1, 0, live - 1));
-    Ok(())
-}
-
-#[test]
-fn trim_counts_blocks_released_while_events_are_polled() -> Result {
-    let (_context, gpu, pool) = open()?;
-    let stream = Stream::create();
-    let (chunk, _) = exposed(&pool)?;
-    let gate = stream.hold();
-    support::bind(&chunk, &stream)?;
-    drop(chunk);
-    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
-    gate.open();
-    stream.synchronize();
-    let live = gpu.live_allocations();
-    assert_eq!((pool.trim(0), pool.managed_bytes(), gpu.live_allocations()), (BLOCK, 0, live - 1));
+fn a_block_is_freed_once_a_stream_has_finished_with_it_by_collect_or_trim() -> Result {
+    for keeps_nothing in [true, false] {
+        let (_context, gpu, pool) = open()?;
+        let stream = Stream::create();
+        let (chunk, _) = exposed(&pool)?;
+        if keeps_nothing {
+            pool.disable_caching();
+        }
+        let gate = stream.hold();
+        support::bind(&chunk, &stream)?;
+        drop(chunk);
+        assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
+        gate.open();
+        stream.synchronize();
+        let live = gpu.live_allocations();
+        let freed = if keeps_nothing { gpu.collect() * BLOCK } else { pool.trim(0) };
+        assert_eq!((freed, pool.managed_bytes(), gpu.live_allocations()), (BLOCK, 0, live - 1));
+    }
     Ok(())
 }
 
@@ -129,41 +118,57 @@ fn a_pool_reuses_what_an_idle_device_does_not_use_whatever_the_timeout() -> Resu
 }
 
 #[test]
-fn memory_used_by_the_cpu_only_is_reused_at_once() -> Result {
+fn memory_that_the_device_never_had_or_has_finished_with_is_reused_at_once_whatever_its_binding() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     make_block(&pool)?;
     let gate = stream.hold();
-    let chunk = pool.allocate(LEN)?;
-    let address = host_address(&chunk);
-    // The chunk is bound, but its device address was never requested, so that the device cannot have used it.
-    support::bind(&chunk, &stream)?;
-    drop(chunk);
-    assert_eq!(host_address(&pool.allocate(LEN)?), address);
+    for (way, bound) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
+        let chunk = pool.allocate(LEN)?;
+        let address = host_address(&chunk);
+        if bound {
+            support::bind(&chunk, &stream)?;
+        }
+        // Its device address was never requested, or its release does not wait.
+        if way > 0 {
+            assert_ne!(chunk.device_ptr(), 0);
+        }
+        if way == 1 {
+            // SAFETY: the device does not use it.
+            unsafe { chunk.set_drop_policy(DropPolicy::Immediate) };
+        }
+        if way == 2 {
+            // SAFETY: the device does not use it.
+            unsafe { chunk.free_unsynchronized() }?;
+        } else {
+            drop(chunk);
+        }
+        assert_eq!(host_address(&pool.allocate(LEN)?), address, "way {way}, bound: {bound}");
+    }
     gate.open();
     Ok(())
 }
 
 #[test]
-fn exposed_memory_is_not_reused_while_a_stream_uses_it() -> Result {
+fn the_promise_of_one_holder_covers_no_other() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
-    let (source, source_address) = exposed(&pool)?;
-    let (target, target_address) = exposed(&pool)?;
-    host_write(&source, 0, &pattern(LEN, 1))?;
+    make_block(&pool)?;
     let gate = stream.hold();
-    gate.wait_until_reached();
-    cuda::copy_dtod_async(target_address, source_address, LEN, &stream);
-    drop(source);
-    let others: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    for other in &others {
-        host_write(other, 0, &[0xee; LEN])?;
+    for _ in 0..2 {
+        let chunk = pool.allocate(LEN)?;
+        let address = host_address(&chunk);
+        let region = chunk.slice(..1)?;
+        // SAFETY: the device does not use it by this reference.
+        unsafe { chunk.free_unsynchronized() }?;
+        assert_eq!(pool.used_chunks(), 1);
+        assert!(!addresses(&pool, 10)?.contains(&address), "the region keeps it");
+        assert_ne!(region.device_ptr(), 0);
+        region.free()?;
+        assert_eq!(pool.used_chunks(), 0);
+        assert!(!addresses(&pool, 10)?.contains(&address), "reused while the stream may use it");
     }
     gate.open();
-    stream.synchronize();
-    assert!(host_read(&target, 0, LEN)? == pattern(LEN, 1), "the copy read bytes written after the drop");
-    drop(others);
-    pool.release_unused();
     Ok(())
 }
 
@@ -181,6 +186,13 @@ fn one_wait_for_the_context_serves_many_chunks() -> Result {
         assert!((1..=PAIRS / quarter).contains(&count), "{count} waits for {PAIRS} chunks");
     }
     events.assert(0, "no stream, no event");
+    // Small chunks count with the size of their class.
+    let kept = pool.allocate(1)?;
+    for _ in 0..20 * PAIRS {
+        let _address = pool.allocate(1)?.device_ptr();
+    }
+    assert!(pool.managed_bytes() <= 3 * BLOCK, "{} bytes managed", pool.managed_bytes());
+    drop(kept);
     Ok(())
 }
 
@@ -277,8 +289,7 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
     // Except the exposed chunk, which waits for the context.
     assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "reused by any stream after the event");
     assert_eq!(pool.managed_bytes(), BLOCK);
-    pool.release_unused();
-    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    assert_empties(&pool);
     Ok(())
 }
 
@@ -299,34 +310,6 @@ fn memory_used_by_a_recorded_stream_is_reused_after_that() -> Result {
     stranger.synchronize();
     pool.trim(usize::MAX);
     assert!(addresses(&pool, 8)?.contains(&host));
-    Ok(())
-}
-
-#[test]
-fn memory_with_immediate_release_is_reused_at_once() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let stream = Stream::create();
-    make_block(&pool)?;
-    let gate = stream.hold();
-    let (chunk, address) = exposed(&pool)?;
-    // SAFETY: the device does not use it.
-    unsafe { chunk.set_drop_policy(DropPolicy::Immediate) };
-    drop(chunk);
-    assert_eq!(exposed(&pool)?.1, address);
-    gate.open();
-    Ok(())
-}
-
-#[test]
-fn a_map_of_a_chunk_waits_for_its_stream() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let other = Stream::create();
-    make_block(&pool)?;
-    let (stream, gate) = held_stream(&other)?;
-    let chunk = pool.allocate_on(LEN, &stream)?;
-    let (was_open, guard) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(chunk.map(MapMode::ReadWrite, ..)?))?;
-    assert!(was_open, "the guard began while the stream may have used the memory");
-    guard.finish()?;
     Ok(())
 }
 
@@ -383,7 +366,7 @@ fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
     let small = pool.allocate(LEN)?;
     drop(second);
     assert_eq!(pool.managed_bytes(), BLOCK + (64 << 10));
-    let extra: Vec<_> = (1..(64 << 10) / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    let extra = many(&pool, (64 << 10) / LEN - 1, LEN)?;
     let last = shortage(2)?;
     let error = refused(pool.allocate(LEN)).to_string();
     drop(last);
@@ -394,19 +377,6 @@ fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
     drop((kept, chunk, another, third, small, extra));
     pool.release_unused();
     assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
-fn small_chunks_count_with_the_size_of_their_class() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let kept = pool.allocate(1)?;
-    for _ in 0..20_000 {
-        // Exposed: the device may have used it.
-        let _address = pool.allocate(1)?.device_ptr();
-    }
-    assert!(pool.managed_bytes() <= 3 * BLOCK, "{} bytes managed", pool.managed_bytes());
-    drop(kept);
     Ok(())
 }
 

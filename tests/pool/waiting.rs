@@ -1,26 +1,29 @@
 //! Free chunks keep no stream alive for long: the number of streams and events of a pool is bounded, and
-//! [`Vkgdr::collect`] and [`Pool::trim`] release the streams.
+//! [`Vkgdr::collect`] and [`Pool::trim`] release the streams. And what a pool does not wait for.
 
 use std::sync::Arc;
 
 use support::blocking::waits;
 use support::cuda::{PrimaryContext, hold};
-use support::{Controls, Result, assert_says, refused, simcuda, skip};
+use support::{Result, assert_says, refused, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-const LEN: usize = 4096;
-const BLOCK: usize = 256 << 10;
+use crate::{BLOCK, LARGEST, LEN, many};
+
 /// The number of streams that a program makes, one for each request.
 const REQUESTS: usize = 2000;
 /// The largest number of streams that a pool may keep: 32, and what is in use.
 const MOST_STREAMS: usize = 64;
 /// The largest number of events: 1,024, and what is in use. Seldom reached, since each new event polls two earlier ones.
 const MOST_EVENTS: usize = 1100;
+const ONLY_COUNTED: &str = "only the simulated driver counts streams";
+/// Why the pool waits all the same.
+const TWO_MEMORIES: &str = "what exceeds Vulkan's heap may fit CUDA's memory once that is free";
 
 fn open(block: usize) -> Result<(PrimaryContext, Arc<CudaContext>, Vkgdr, Pool)> {
     let (primary, gpu) = support::open(OpenFlags::empty())?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(block).largest_chunk(64 << 10);
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(block).largest_chunk(LARGEST);
     let pool = Pool::new(&gpu, options)?;
     Ok((primary, CudaContext::new(0)?, gpu, pool))
 }
@@ -33,75 +36,48 @@ fn request(context: &Arc<CudaContext>, pool: &Pool) -> Result<(Arc<CudaStream>, 
     Ok((stream, chunk.device_ptr()))
 }
 
-fn streams(simcuda: &Controls) -> usize {
-    simcuda.live_objects_of("stream")
-}
-
 #[test]
 fn a_stream_for_each_request_does_not_pile_up() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let Some(simcuda) = simcuda() else { return skip(ONLY_COUNTED) };
     // One block has room for a chunk of every stream.
     let block = REQUESTS * LEN;
     let (_primary, context, _gpu, pool) = open(block.next_power_of_two())?;
-    let (before, events) = (streams(simcuda), simcuda.live_objects_of("event"));
-    for number in 0..REQUESTS {
+    let before = ["stream", "event"].map(|noun| simcuda.live_objects_of(noun));
+    for number in 1..=REQUESTS {
         drop(request(&context, &pool)?);
-        let alive = streams(simcuda) - before;
-        assert!(alive <= MOST_STREAMS, "{alive} streams are alive after {} requests", number + 1);
-        let alive = simcuda.live_objects_of("event") - events;
-        assert!(alive <= MOST_EVENTS, "{alive} events are alive after {} requests", number + 1);
+        let streams = simcuda.live_objects_of("stream") - before[0];
+        assert!(streams <= MOST_STREAMS, "{streams} streams are alive after {number} requests");
+        let events = simcuda.live_objects_of("event") - before[1];
+        assert!(events <= MOST_EVENTS, "{events} events are alive after {number} requests");
     }
     Ok(())
 }
 
 #[test]
-fn collect_releases_the_streams_of_free_chunks() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+fn collect_and_trim_release_the_streams_of_free_chunks_also_of_one_lent_again_on_its_stream() -> Result {
+    let Some(simcuda) = simcuda() else { return skip(ONLY_COUNTED) };
     let (_primary, context, gpu, pool) = open(BLOCK)?;
-    let before = streams(simcuda);
-    for _ in 0..10 {
-        drop(request(&context, &pool)?);
-    }
-    gpu.collect();
-    assert_eq!(streams(simcuda), before);
-    Ok(())
-}
-
-#[test]
-fn collect_releases_the_stream_of_a_chunk_that_was_lent_again_on_it() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
-    let (_primary, context, gpu, pool) = open(BLOCK)?;
-    let before = streams(simcuda);
-    let (stream, address) = request(&context, &pool)?;
-    let again = pool.allocate_on(LEN, &stream)?;
-    assert_eq!(again.device_ptr(), address);
-    drop((again, stream));
-    gpu.collect();
-    assert_eq!(streams(simcuda), before);
-    Ok(())
-}
-
-#[test]
-fn trim_releases_the_streams_of_free_chunks() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
-    let (_primary, context, _gpu, pool) = open(BLOCK)?;
-    let before = streams(simcuda);
-    for keep in [usize::MAX, 0] {
+    let before = simcuda.live_objects_of("stream");
+    let collect = || _ = gpu.collect();
+    let releases: [(&str, &dyn Fn()); 3] =
+        [("collect", &collect), ("trim", &|| _ = pool.trim(usize::MAX)), ("trim(0)", &|| _ = pool.trim(0))];
+    for (what, release) in releases {
         for _ in 0..10 {
-            drop(request(&context, &pool)?);
+            let (stream, address) = request(&context, &pool)?;
+            assert_eq!(pool.allocate_on(LEN, &stream)?.device_ptr(), address);
         }
         context.synchronize()?;
-        pool.trim(keep);
-        assert_eq!(streams(simcuda), before, "trim({keep})");
+        release();
+        assert_eq!(simcuda.live_objects_of("stream"), before, "{what}");
     }
     Ok(())
 }
 
 #[test]
 fn a_chunk_whose_stream_was_released_still_waits_for_its_work() -> Result {
-    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let Some(simcuda) = simcuda() else { return skip(ONLY_COUNTED) };
     let (_primary, context, gpu, pool) = open(BLOCK)?;
-    let before = streams(simcuda);
+    let before = simcuda.live_objects_of("stream");
     let stream = context.new_stream()?;
     let chunk = pool.allocate_on(LEN, &stream)?;
     let address = chunk.device_ptr();
@@ -109,12 +85,12 @@ fn a_chunk_whose_stream_was_released_still_waits_for_its_work() -> Result {
     drop((chunk, stream));
     gpu.collect();
     pool.trim(usize::MAX);
-    assert_eq!(streams(simcuda), before, "the stream is kept");
-    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    assert_eq!(simcuda.live_objects_of("stream"), before, "the stream is kept");
+    let all = many(&pool, BLOCK / LEN, LEN)?;
     assert!(all.iter().all(|chunk| chunk.device_ptr() != address), "lent while its stream may use it");
     gate.open();
     context.synchronize()?;
-    let more: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    let more = many(&pool, BLOCK / LEN, LEN)?;
     assert!(more.iter().any(|chunk| chunk.device_ptr() == address), "lost");
     Ok(())
 }
@@ -135,8 +111,15 @@ fn a_stream_that_the_program_holds_keeps_its_chunks() -> Result {
     Ok(())
 }
 
-/// Why the pool waits all the same.
-const TWO_MEMORIES: &str = "what exceeds Vulkan's heap may fit CUDA's memory once that is free";
+/// Does `work` while a stream is blocked, and fails if that waits for the context.
+#[track_caller]
+fn without_a_wait<T>(context: &Arc<CudaContext>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let stream = context.new_stream()?;
+    let (waited, result) = waits(hold(&stream), "cuCtxSynchronize", work)?;
+    assert!(!waited, "waited for the context");
+    context.synchronize()?;
+    Ok(result)
+}
 
 /// A length beyond the heap is refused before a driver is asked: to free others would not help.
 #[test]
@@ -146,15 +129,11 @@ fn an_impossible_length_costs_no_free_chunk_and_no_wait() -> Result {
         return skip(TWO_MEMORIES);
     }
     drop(pool.allocate(LEN)?);
-    let used = pool.allocate(LEN)?;
-    let _ = used.device_ptr();
-    drop(used);
-    let (managed, stream) = (pool.managed_bytes(), context.new_stream()?);
-    let (waited, refusal) = waits(hold(&stream), "cuCtxSynchronize", || Ok(pool.allocate(1 << 60)))?;
+    let _ = pool.allocate(LEN)?.device_ptr();
+    let managed = pool.managed_bytes();
+    let refusal = without_a_wait(&context, || Ok(pool.allocate(1 << 60)))?;
     assert_says(&refused(refusal), &["requested 1 EiB"]);
-    assert!(!waited, "waited for the context");
     assert_eq!(pool.managed_bytes(), managed);
-    context.synchronize()?;
     Ok(())
 }
 
@@ -170,32 +149,18 @@ fn blocks_that_exceed_the_heap_cost_no_wait() -> Result {
     if gpu.memory_info(MemoryKind::Mapped)?.total > BLOCK as u64 {
         return skip("the heap has room for the largest block of a pool");
     }
-    let used = pool.allocate(LEN)?;
-    let _ = used.device_ptr();
-    drop(used);
-    let stream = context.new_stream()?;
-    let allocate = || Ok(pool.allocate(60 << 10)?);
-    let (waited, larger) = waits(hold(&stream), "cuCtxSynchronize", allocate)?;
-    assert!(!waited, "waited for the context");
-    context.synchronize()?;
-    drop(larger);
+    let _ = pool.allocate(LEN)?.device_ptr();
+    drop(without_a_wait(&context, || Ok(pool.allocate(60 << 10)?))?);
     Ok(())
 }
 
 /// The device never saw the memory: its end does not wait for work of others.
 #[test]
 fn dropping_a_pool_whose_memory_nobody_used_does_not_wait() -> Result {
-    if support::simcuda().is_none() {
-        return support::skip("NVIDIA's cuMemFree itself waits for the device");
+    if simcuda().is_none() {
+        return skip("NVIDIA's cuMemFree itself waits for the device");
     }
     let (_primary, context, _gpu, pool) = open(BLOCK)?;
     drop(pool.allocate(64)?);
-    let stream = context.new_stream()?;
-    let (waited, ()) = waits(hold(&stream), "cuCtxSynchronize", || {
-        drop(pool);
-        Ok(())
-    })?;
-    assert!(!waited, "waited for the context");
-    context.synchronize()?;
-    Ok(())
+    without_a_wait(&context, || Ok(drop(pool)))
 }
