@@ -8,10 +8,10 @@ use support::cuda::Stream;
 use support::state::State;
 use support::{Result, simcuda, skip};
 use vkgdr::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
-const NONE: OpenFlags = OpenFlags::empty();
-const MAPPED: MemoryKind = MemoryKind::Mapped;
+use crate::{MAPPED, NONE};
+
 const SIZE: usize = 4096;
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 const THREAD_LOCAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

@@ -1,4 +1,4 @@
-//! Streams: the waits of drops under each policy, and of maps. Shown by gates, never by time.
+//! Streams: the waits of drops under each policy, and of maps, unbinding and waits. Shown by gates, never by time.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::thread;
@@ -7,11 +7,11 @@ use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::{Calls, Live};
-use support::{Result, bind, host_read, host_write, pattern, simcuda, skip, vklayer};
-use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
+use support::{Result, bind, host_read, host_write, pattern, simcuda, skip};
+use vkgdr::{DropPolicy, MapMode, Memory, OpenFlags, StreamRef, Vkgdr};
 
-const NONE: OpenFlags = OpenFlags::empty();
-const MAPPED: MemoryKind = MemoryKind::Mapped;
+use crate::{MAPPED, NONE};
+
 const SIZE: usize = (1 << 16) + 1;
 /// Why no memory is freed behind a shut gate on a real driver.
 const FREE_MAY_WAIT: &str = "NVIDIA's cuMemFree may itself wait for the device";
@@ -79,12 +79,13 @@ fn deferred_frees_of_several_streams_are_collected_as_the_streams_pass() -> Resu
     for (memory, stream) in memories.iter().zip([&slow, &fast, &slow, &fast]) {
         bind(memory, stream)?;
     }
-    drop(memories);
+    thread::spawn(|| drop(memories)).join().map_err(|_| "the drop panicked")?;
     assert_eq!(gpu.collect(), 0);
     gates.1.open();
     fast.synchronize();
-    // Any handle of the GPU collects deferred frees.
-    assert_eq!(Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?.collect(), 2);
+    // Any handle of the GPU collects deferred frees, on any thread.
+    let other = Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?;
+    assert_eq!(thread::spawn(move || other.collect()).join().map_err(|_| "collect panicked")?, 2);
     gates.0.open();
     slow.synchronize();
     assert_eq!(gpu.collect(), 2);
@@ -110,21 +111,46 @@ fn the_next_drop_collects_too_and_an_allocation_does_not() -> Result {
     Ok(())
 }
 
+/// A release of memory that a stream still uses.
+type Release = fn(Memory, &Stream) -> vkgdr::Result<()>;
+
 #[test]
-fn by_default_a_drop_waits_for_the_whole_context() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
-    let (source, target) = source_and_target(&gpu)?;
-    let gate = stream.hold();
-    copy(&target, &source, &stream);
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
-        drop(source);
-        Ok(())
-    })?;
-    assert!(was_open, "the drop returned while the device used the memory");
-    assert_eq!(gpu.collect(), 0, "nothing was deferred");
-    stream.synchronize();
-    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
+fn memory_that_is_not_bound_to_one_stream_waits_for_its_whole_context() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let releases: [(&str, Release); 5] = [
+        ("a drop", |memory, _| Ok(drop(memory))),
+        ("free", |memory, _| memory.free()),
+        ("the drop of the last slice", |memory, _| {
+            let slice = memory.slice(1..2)?;
+            drop(memory);
+            Ok(drop(slice))
+        }),
+        ("a drop after a second binding", |memory, first| {
+            let second = Stream::create();
+            bind(&memory, first)?;
+            bind(&memory, &second)?;
+            Ok(drop(memory))
+        }),
+        ("a drop under another context", |memory, _| {
+            let other = Context::create(0);
+            drop(memory);
+            assert_eq!(current(), other.raw());
+            Ok(())
+        }),
+    ];
+    for (what, release) in releases {
+        let stream = Stream::create();
+        let (source, target) = source_and_target(&gpu)?;
+        let gate = stream.hold();
+        copy(&target, &source, &stream);
+        let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(release(source, &stream)?))?;
+        assert!(was_open, "{what} returned while the device used the memory");
+        assert_eq!(gpu.deferred_frees(), 0, "{what}");
+        stream.synchronize();
+        assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1), "{what}");
+    }
+    drop(owner);
     Ok(())
 }
 
@@ -177,60 +203,6 @@ fn a_broken_context_does_not_release_what_the_stream_of_another_still_uses() -> 
 }
 
 #[test]
-fn by_default_free_waits_for_the_whole_context() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
-    let (source, target) = source_and_target(&gpu)?;
-    let gate = stream.hold();
-    copy(&target, &source, &stream);
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(source.free()?))?;
-    assert!(was_open, "free returned while the device used the memory");
-    stream.synchronize();
-    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
-    Ok(())
-}
-
-#[test]
-fn the_last_region_waits_as_its_memory_would() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
-    let (source, target) = source_and_target(&gpu)?;
-    let region = source.slice(1..2)?;
-    let gate = stream.hold();
-    copy(&target, &source, &stream);
-    // Not the last region: no wait.
-    drop(source);
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
-        drop(region);
-        Ok(())
-    })?;
-    assert!(was_open, "the drop returned while the device used the memory");
-    stream.synchronize();
-    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
-    Ok(())
-}
-
-#[test]
-fn a_drop_under_another_context_waits_for_the_context_of_the_memory() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let owner = Context::create(0);
-    let stream = Stream::create();
-    let (source, target) = source_and_target(&gpu)?;
-    let gate = stream.hold();
-    copy(&target, &source, &stream);
-    let other = Context::create(0);
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
-        drop(source);
-        Ok(())
-    })?;
-    assert!(was_open, "the drop returned while the device used the memory");
-    assert_eq!(current(), other.raw());
-    owner.with_current(|| stream.synchronize());
-    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
-    Ok(())
-}
-
-#[test]
 fn immediate_release_waits_for_nothing() -> Result {
     if simcuda().is_none() {
         return skip(FREE_MAY_WAIT);
@@ -256,84 +228,40 @@ fn immediate_release_waits_for_nothing() -> Result {
     Ok(())
 }
 
+/// What waits for the stream that memory is bound to.
+type Wait = fn(&Memory) -> vkgdr::Result<()>;
+
 #[test]
-fn a_map_waits_for_the_bound_stream_and_shows_its_work() -> Result {
+fn maps_waits_and_unbinding_wait_for_the_stream_that_was_bound_last_and_for_no_other() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
-    for mode in [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard] {
-        let stream = Stream::create();
+    let waits: [(&str, Wait); 6] = [
+        ("map for reading", |memory| memory.map(MapMode::Read, 100..200)?.finish()),
+        ("map for writing", |memory| memory.map(MapMode::Write, 100..200)?.finish()),
+        ("map for both", |memory| memory.map(MapMode::ReadWrite, 100..200)?.finish()),
+        ("map to overwrite", |memory| memory.map(MapMode::Discard, 100..200)?.finish()),
+        ("wait_for_stream", |memory| memory.slice(1..2)?.wait_for_stream()),
+        ("unbind_stream", Memory::unbind_stream),
+    ];
+    for (what, wait) in waits {
+        let (earlier, bound) = (Stream::create(), Stream::create());
         let (source, target) = source_and_target(&gpu)?;
-        bind(&target, &stream)?;
-        let gate = stream.hold();
-        copy(&target, &source, &stream);
-        let (was_open, guard) =
-            was_open_on_return(gate, "cuStreamSynchronize", || Ok(target.map(mode, 100..SIZE - 100)?))?;
-        assert!(was_open, "{mode:?}: the guard began while the device used the memory");
-        if mode != MapMode::Discard {
-            let mut seen = vec![0_u8; SIZE - 200];
-            guard.read(0, &mut seen)?;
-            assert!(seen == pattern(SIZE, 1)[100..SIZE - 100], "{mode:?}");
-        }
-        guard.finish()?;
+        let held = earlier.hold();
+        held.wait_until_reached();
+        // Unbound, then bound to an idle stream. If it waited, the gate would time out.
+        wait(&target)?;
+        bind(&target, &earlier)?;
+        bind(&target, &bound)?;
+        wait(&target)?;
+        held.open();
+        bind(&target, &bound)?;
+        let gate = bound.hold();
+        copy(&target, &source, &bound);
+        let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(wait(&target)?))?;
+        assert!(was_open, "{what} returned while the device used the memory");
+        assert!(host_read(&target, 200, SIZE - 200)? == pattern(SIZE, 1)[200..], "{what}");
         drop(target);
-        stream.synchronize();
+        [earlier, bound].iter().for_each(Stream::synchronize);
         gpu.collect();
     }
-    Ok(())
-}
-
-#[test]
-fn a_map_waits_for_no_other_stream() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (bound, other) = (Stream::create(), Stream::create());
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let gate = other.hold();
-    gate.wait_until_reached();
-    // Unbound, then bound to an idle stream. If the map waited, the gate would time out.
-    memory.map(MapMode::ReadWrite, ..)?.finish()?;
-    bind(&memory, &bound)?;
-    memory.map(MapMode::ReadWrite, ..)?.finish()?;
-    gate.open();
-    Ok(())
-}
-
-#[test]
-fn a_drop_on_any_thread_can_be_deferred() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    bind(&memory, &stream)?;
-    let gate = stream.hold();
-    let dropped = thread::scope(|scope| scope.spawn(move || drop(memory)).join());
-    dropped.map_err(|_| "the drop panicked")?;
-    let collect = || thread::scope(|scope| scope.spawn(|| gpu.collect()).join());
-    assert_eq!(collect().map_err(|_| "collect panicked")?, 0);
-    gate.open();
-    stream.synchronize();
-    assert_eq!(collect().map_err(|_| "collect panicked")?, 1);
-    assert_eq!(Live::now(), before);
-    Ok(())
-}
-
-#[test]
-fn an_allocation_without_memory_waits_for_the_deferred_frees() -> Result {
-    let Some(layer) = vklayer() else {
-        return skip("this needs VKGDR_TEST_LAYERS=faults");
-    };
-    let (_context, gpu) = support::open(NONE)?;
-    let stream = Stream::create();
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    bind(&memory, &stream)?;
-    let gate = stream.hold();
-    gate.wait_until_reached();
-    drop(memory);
-    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    let (was_open, memory) = was_open_on_return(gate, "cuEventQuery", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
-    layer.clear_faults();
-    assert!(was_open, "the allocation did not wait for the deferred frees");
-    assert_eq!(gpu.collect(), 0, "no free is deferred any more");
-    assert_eq!(Live::now(), before.plus_one(MAPPED));
-    memory.free()?;
     Ok(())
 }

@@ -2,13 +2,16 @@
 
 use support::cuda::Stream;
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::{Memory, StreamRef};
+use vkgdr::{Memory, MemoryKind, OpenFlags, StreamRef};
 
 mod binding;
 mod captures;
 mod copies;
 mod drops;
 mod foreign;
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
 
 /// A stream of the memory's context.
 #[track_caller]
