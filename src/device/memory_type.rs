@@ -202,9 +202,12 @@ mod tests {
     #[test]
     fn coherent_types_are_preferred_and_unusable_ones_never_taken() {
         let unusable = [LOCAL | Property::LAZILY_ALLOCATED, LOCAL | Property::PROTECTED];
-        for (types, expected) in
-            [([LOCAL | VISIBLE, LOCAL | VISIBLE | COHERENT], [Some(1), None, Some(0)]), (unusable, [None; 3])]
-        {
+        for (types, expected) in [
+            ([LOCAL | VISIBLE, LOCAL | VISIBLE | COHERENT], [Some(1), None, Some(0)]),
+            // A host-visible type would take space in the BAR.
+            ([LOCAL | VISIBLE | COHERENT, LOCAL], [Some(0), None, Some(1)]),
+            (unusable, [None; 3]),
+        ] {
             let found = MemoryKind::ALL.map(|kind| choose(&memory(&types), 64, kind, OpenFlags::empty()));
             assert_eq!(found.map(|found| found.map(|found| found.info.index)), expected, "{types:?}");
         }

@@ -64,11 +64,10 @@ impl Machine {
         self.program("apt-cache", &format!("case ' {known} ' in *\" $2 \"*) echo '  Candidate: 1' ;; esac"))
     }
 
-    fn run(&self, command: &[&str], variables: &[(&str, &str)]) -> Result<Output> {
-        let (program, arguments) = command.split_first().ok_or("no command")?;
-        let mut command = Command::new(program);
+    fn setup(&self, variables: &[(&str, &str)]) -> Result<Output> {
+        let mut command = Command::new("scripts/setup.sh");
         command
-            .args(arguments)
+            .arg("rust")
             .current_dir(root())
             .env_clear()
             .env("PATH", self.folder.join("bin"))
@@ -77,10 +76,6 @@ impl Machine {
             .envs(variables.iter().copied())
             .stdin(Stdio::null());
         Ok(command.output()?)
-    }
-
-    fn setup(&self) -> Result<Output> {
-        self.run(&["scripts/setup.sh", "rust"], &[])
     }
 
     fn log(&self) -> String {
@@ -104,30 +99,23 @@ fn release_has_rustup() -> bool {
 fn debians_rustup_gets_a_toolchain() -> Result {
     let machine = Machine::new("debians-rustup")?;
     machine.rustup_without_toolchain()?;
-    let output = machine.setup()?;
+    let output = machine.setup(&[])?;
     assert!(output.status.success(), "{}", errors(&output));
     assert!(machine.log().contains("rustup toolchain install stable --profile minimal\nrustup default stable\n"));
     Ok(())
 }
 
 #[test]
-fn a_rust_that_works_is_left_alone() -> Result {
-    let machine = Machine::new("works")?;
-    machine.program("cargo", "echo cargo 1.88.0")?;
-    machine.program("rustup", "exit 1")?;
-    let output = machine.setup()?;
-    assert!(output.status.success(), "{}", errors(&output));
-    assert!(!machine.log().contains("rustup"), "{}", machine.log());
-    Ok(())
-}
-
-#[test]
-fn a_rust_that_is_too_old_is_refused() -> Result {
-    let machine = Machine::new("old")?;
-    machine.program("cargo", "echo cargo 1.85.0")?;
-    let output = machine.setup()?;
-    assert!(!output.status.success());
-    assert!(errors(&output).contains("cargo 1.85.0 is older than 1.88"), "{}", errors(&output));
+fn a_rust_that_works_is_left_alone_and_one_that_is_too_old_refused() -> Result {
+    for (version, is_enough) in [("1.88.0", true), ("1.85.0", false)] {
+        let machine = Machine::new(version)?;
+        machine.program("cargo", &format!("echo cargo {version}"))?;
+        machine.program("rustup", "exit 1")?;
+        let output = machine.setup(&[])?;
+        assert_eq!(output.status.success(), is_enough, "{}", errors(&output));
+        assert_eq!(errors(&output).contains("cargo 1.85.0 is older than 1.88"), !is_enough, "{}", errors(&output));
+        assert!(!is_enough || !machine.log().contains("rustup"), "{}", machine.log());
+    }
     Ok(())
 }
 
@@ -136,7 +124,7 @@ fn one_command_installs_all_packages() -> Result {
     let machine = Machine::new("one-command")?;
     fs::remove_file(machine.folder.join("bin/cc"))?;
     machine.packages("rustup")?;
-    let output = machine.setup()?;
+    let output = machine.setup(&[])?;
     let command = "sudo apt-get update && sudo apt-get install -y gcc libc6-dev rustup\n";
     assert!(errors(&output).contains(command), "{}", errors(&output));
     assert!(!machine.log().contains("apt-get"), "an ordinary user does not install: {}", machine.log());
@@ -144,45 +132,31 @@ fn one_command_installs_all_packages() -> Result {
 }
 
 #[test]
-fn the_official_installer_needs_curl() -> Result {
+fn the_official_installer_needs_curl_and_runs_on_request() -> Result {
     if release_has_rustup() {
         return support::skip("this system's release has a package rustup");
     }
     let machine = Machine::new("curl")?;
     machine.packages("")?;
-    let output = machine.setup()?;
+    let output = machine.setup(&[])?;
     assert!(errors(&output).contains("apt-get install -y curl ca-certificates\n"), "{}", errors(&output));
     // root is told both commands at once: the installer is run on request only, and nothing before it.
     machine.user(0)?;
-    let output = machine.setup()?;
+    let output = machine.setup(&[])?;
     let commands = "    apt-get update && apt-get install -y curl ca-certificates\n    curl ";
     assert!(errors(&output).contains(commands), "{}", errors(&output));
     assert!(errors(&output).contains("or set INSTALL_RUST=1 for the last"), "{}", errors(&output));
     assert!(!machine.log().contains("apt-get"), "{}", machine.log());
-    Ok(())
-}
 
-#[test]
-fn the_official_installer_runs_on_request() -> Result {
-    if release_has_rustup() {
-        return support::skip("this system's release has a package rustup");
-    }
-    let machine = Machine::new("installer")?;
-    machine.packages("")?;
-    machine.program(
-        "rustup-init",
-        "printf '#!/bin/sh\\necho cargo 1.99.0' >\"$HERE/bin/cargo\"; /bin/chmod +x \"$HERE/bin/cargo\"",
-    )?;
-    machine.program("curl", "echo rustup-init")?;
+    machine.user(1000)?;
     symlink("/bin/sh", machine.folder.join("bin/sh"))?;
-    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
-    assert!(output.status.success(), "{}", errors(&output));
-
-    let machine = Machine::new("installer-fails")?;
-    machine.packages("")?;
     machine.program("curl", "exit 6")?;
-    symlink("/bin/sh", machine.folder.join("bin/sh"))?;
-    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
+    let output = machine.setup(&[("INSTALL_RUST", "1")])?;
     assert!(errors(&output).contains("the installer of Rust failed"), "{}", errors(&output));
+    let made = "printf '#!/bin/sh\\necho cargo 1.99.0' >\"$HERE/bin/cargo\"; /bin/chmod +x \"$HERE/bin/cargo\"";
+    machine.program("rustup-init", made)?;
+    machine.program("curl", "echo rustup-init")?;
+    let output = machine.setup(&[("INSTALL_RUST", "1")])?;
+    assert!(output.status.success(), "{}", errors(&output));
     Ok(())
 }

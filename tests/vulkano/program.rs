@@ -9,7 +9,7 @@ use cudarc::nvrtc::Ptx;
 use support::{Result, device_read, host_read, pattern};
 use vkgdr::ash::{self, vk};
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Handles, MemoryLocation};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{OpenFlags, Vkgdr};
 use vulkano::buffer::sys::RawBuffer;
 use vulkano::buffer::{Buffer, BufferCreateInfo, BufferUsage, Subbuffer};
 use vulkano::command_buffer::allocator::StandardCommandBufferAllocator;
@@ -169,25 +169,5 @@ fn a_buffer_on_vulkanos_device_is_written_by_the_cpu_a_shader_and_a_kernel() -> 
         assert!(words(&device_read(shared.device_ptr(), before.len())) == expected, "{count} words for CUDA");
         live.push(shared);
     }
-    Ok(())
-}
-
-#[test]
-fn memory_of_vulkanos_device_is_freed_before_that_is_destroyed() -> Result {
-    let Some(uuid) = uuid()? else { return Ok(()) };
-    let before = support::ledger::Live::now();
-    let program = Program::new(uuid)?;
-    // SAFETY: as above.
-    let gpu = unsafe { Vkgdr::open_on(&program.handles()?, OpenFlags::empty()) }?;
-    let memory = Memory::allocate(&gpu, 4097, MemoryKind::Mapped)?;
-    memory.write(0, &pattern(4097, 5))?;
-    memory.flush(..)?;
-    let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
-    assert_eq!(place.offset, 0);
-    assert!(support::cuda::no_context(|| host_read(&memory, 0, 4097))? == pattern(4097, 5));
-    drop(memory);
-    gpu.finish_deferred_frees();
-    drop((gpu, program));
-    assert_eq!(support::ledger::Live::now(), before);
     Ok(())
 }

@@ -16,6 +16,15 @@ impl Report {
         Ok(Self(report))
     }
 
+    /// Those of a machine with this exit code: 0 if it is usable, 1 with limits.
+    #[track_caller]
+    fn ends(code: i32, machine: &Machine) -> Result<Self> {
+        let Self(report) = Self::of(machine)?;
+        let status = ["usable", "limited", "unusable"][usize::try_from(code)?];
+        assert_eq!((&report["exit_code"], &report["status"]), (&code.into(), &status.into()), "{report:#}");
+        Ok(Self(report))
+    }
+
     fn check(&self, id: &str) -> Option<&Value> {
         self.0["checks"].as_array()?.iter().find(|check| check["id"] == id)
     }
@@ -31,18 +40,12 @@ impl Report {
         let is_problem = ["limited", "failed"].contains(&status);
         assert!(!is_problem || check["remedy"].is_string(), "no remedy: {check:#}");
     }
-
-    #[track_caller]
-    fn exits(&self, code: i32, status: &str) {
-        assert_eq!((&self.0["exit_code"], &self.0["status"]), (&code.into(), &status.into()), "{:#}", self.0);
-    }
 }
 
 #[test]
 fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
     need_simulator!();
-    let report = Report::of(&Machine::simulated("usable", "rebar")?)?;
-    report.exits(0, "usable");
+    let report = Report::ends(0, &Machine::simulated("usable", "rebar")?)?;
     assert_eq!(report.0["simulated"], true);
     report.says("mapped", "ok", &["8 GiB", ", coherent"]);
     report.says("bar", "ok", &["all of the GPU's memory"]);
@@ -57,8 +60,7 @@ fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
 #[test]
 fn without_libcuda_nothing_can_be_used() -> Result {
     let machine = Machine::bare("libcuda")?;
-    let report = Report::of(&machine)?;
-    report.exits(2, "unusable");
+    let report = Report::ends(2, &machine)?;
     report.says("libcuda", "failed", &["libcuda.so.1 cannot be loaded (", "install the NVIDIA driver"]);
     report.says("kernel-driver", "failed", &["not loaded", "modprobe nvidia"]);
     assert!(report.check("cuda").is_none() && report.check("open").is_none());
@@ -71,22 +73,17 @@ fn without_libcuda_nothing_can_be_used() -> Result {
 #[test]
 fn a_driver_that_is_too_old_is_named() -> Result {
     need_simulator!();
-    let old = |name, version| {
-        Ok::<_, Box<dyn std::error::Error>>(
-            Machine::simulated(name, "rebar")?.with_variable("SIMCUDA_DRIVER_VERSION", version),
-        )
-    };
-    let report = Report::of(&old("cuda-11.2", "11020")?)?;
-    report.exits(1, "limited");
-    report.says("libcuda", "limited", &["CUDA 11.2 is older than 11.4", "install a newer NVIDIA driver"]);
-    let report = Report::of(&old("cuda-11.8", "11080")?)?;
-    report.exits(0, "usable");
-    report.says("libcuda", "note", &["CUDA 11.8", "before 12.0"]);
+    for (version, code, status, parts) in [
+        ("11020", 1, "limited", ["CUDA 11.2 is older than 11.4", "install a newer NVIDIA driver"]),
+        ("11080", 0, "note", ["CUDA 11.8", "before 12.0"]),
+    ] {
+        let machine = Machine::simulated(version, "rebar")?.with_variable("SIMCUDA_DRIVER_VERSION", version);
+        Report::ends(code, &machine)?.says("libcuda", status, &parts);
+    }
     // A name with the same hash, so that the symbol table stays valid (tests/missing_drivers/cuda.rs).
     let machine = Machine::simulated("symbol", "rebar")?
         .with_patched_cuda(b"\0cuDeviceGetUuid_v2\0", b"\0dTDeviceGetUuid_v2\0")?;
-    let report = Report::of(&machine)?;
-    report.exits(2, "unusable");
+    let report = Report::ends(2, &machine)?;
     report.says("libcuda", "failed", &["too old", "cuDeviceGetUuid_v2", "install a newer NVIDIA driver"]);
     Ok(())
 }
@@ -96,8 +93,7 @@ fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
     need_simulator!();
     let fault = ["--fail", "cuInit:1:100", "--fail", "cuInit:2:100"];
     let machine = Machine::simulated("start", "rebar")?.with_simulator(&fault);
-    let report = Report::of(&machine)?;
-    report.exits(2, "unusable");
+    let report = Report::ends(2, &machine)?;
     report.says("cuda", "failed", &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]);
     let report = Report::of(&machine.with_variable("CUDA_VISIBLE_DEVICES", "7"))?;
     report.says("cuda", "failed", &["CUDA_VISIBLE_DEVICES is '7'", "nvidia-smi -L"]);
@@ -113,8 +109,7 @@ fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
 fn a_gpu_that_cannot_be_opened_is_named() -> Result {
     need_simulator!();
     let machine = Machine::simulated("open", "two-gpus")?.with_simulator(&["--fail", "cuDeviceGetUuid:1:801"]);
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     let opened = report.check("open").ok_or("no check")?;
     assert_eq!((&opened["device"], &opened["status"]), (&0.into(), &"failed".into()));
     assert!(opened["text"].as_str().is_some_and(|text| text.contains("cuDeviceGetUuid failed")), "{opened}");
@@ -123,20 +118,25 @@ fn a_gpu_that_cannot_be_opened_is_named() -> Result {
 
 #[test]
 fn device_nodes_are_missing_too_few_or_closed() -> Result {
-    let machine = Machine::bare("no-node")?.with_kernel_driver(1, 0)?;
-    Report::of(&machine)?.says("device-nodes", "failed", &["no GPU has one", "nvidia-modprobe"]);
-    let machine = Machine::bare("container-node")?.with_kernel_driver(1, 0)?.with("/run/.containerenv", "")?;
-    Report::of(&machine)?.says("device-nodes", "failed", &["--gpus all"]);
-    let machine = Machine::bare("control")?.with_kernel_driver(1, 1)?;
-    std::fs::remove_file(machine.root().join("dev/nvidia-uvm"))?;
-    Report::of(&machine)?.says("device-nodes", "failed", &["there is no ", "/dev/nvidia-uvm", "nvidia-smi"]);
-    // A folder cannot be opened for writing, not even by root.
-    let machine = Machine::bare("closed")?.with_kernel_driver(1, 0)?.with_folder("/dev/nvidia0")?;
-    Report::of(&machine)?.says("device-nodes", "failed", &["/dev/nvidia0 cannot be opened", "owner, group and mode"]);
-    let machine = Machine::bare("nodes")?.with_kernel_driver(2, 2)?;
-    let report = Report::of(&machine)?;
-    report.says("device-nodes", "ok", &["2 of 2 GPUs"]);
-    report.says("kernel-driver", "ok", &["580.65.06"]);
+    let with = |name, gpus, nodes| Machine::bare(name)?.with_kernel_driver(gpus, nodes);
+    let without_uvm = with("control", 1, 1)?;
+    std::fs::remove_file(without_uvm.root().join("dev/nvidia-uvm"))?;
+    for (machine, status, parts) in [
+        (with("no-node", 1, 0)?, "failed", &["no GPU has one", "nvidia-modprobe"][..]),
+        (with("container-node", 1, 0)?.with("/run/.containerenv", "")?, "failed", &["--gpus all"]),
+        (without_uvm, "failed", &["there is no ", "/dev/nvidia-uvm", "nvidia-smi"]),
+        // A folder cannot be opened for writing, not even by root.
+        (
+            with("closed", 1, 0)?.with_folder("/dev/nvidia0")?,
+            "failed",
+            &["/dev/nvidia0 cannot be opened", "owner, group and mode"],
+        ),
+        (with("nodes", 2, 2)?, "ok", &["2 of 2 GPUs"]),
+    ] {
+        let report = Report::of(&machine)?;
+        report.says("device-nodes", status, parts);
+        report.says("kernel-driver", "ok", &["580.65.06"]);
+    }
     Ok(())
 }
 
@@ -145,8 +145,7 @@ fn fewer_device_nodes_than_gpus_are_a_limit_where_vulkan_finds_none() -> Result 
     need_simulator!();
     let machine = Machine::simulated("fewer", "no-vulkan")?.with_kernel_driver(8, 1)?;
     let machine = machine.with_library("libEGL_nvidia.so.0", None)?;
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     report.says("device-nodes", "limited", &["only 1 of 8 GPUs", "pass all GPUs"]);
     report.says("mapped", "limited", &["vkCreateInstance failed", "only 1 of 8 GPUs"]);
     Ok(())
@@ -156,8 +155,7 @@ fn fewer_device_nodes_than_gpus_are_a_limit_where_vulkan_finds_none() -> Result 
 fn a_missing_vulkan_loader_is_a_limit() -> Result {
     need_simulator!();
     let machine = Machine::simulated("loader", "no-vulkan")?.with_broken_library("libvulkan.so.1")?;
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     report.says("vulkan-loader", "limited", &["libvulkan.so.1 cannot be loaded (", "libvulkan1"]);
     report.says("host", "ok", &["pages registered with CUDA"]);
     report.says("device", "ok", &["allocated by CUDA"]);
@@ -167,8 +165,7 @@ fn a_missing_vulkan_loader_is_a_limit() -> Result {
 #[test]
 fn a_missing_vulkan_driver_is_told_apart_from_a_container_without_graphics() -> Result {
     need_simulator!();
-    let report = Report::of(&Machine::simulated("bare", "no-vulkan")?)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &Machine::simulated("bare", "no-vulkan")?)?;
     report.says("vulkan-driver", "limited", &["not installed", "libnvidia-gl-VERSION"]);
     report.says("container", "ok", &["no"]);
     let container = Machine::simulated("graphics", "no-vulkan")?
@@ -189,8 +186,7 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
         ("egl", "libEGL_nvidia.so.0", "libnvidia-glsi.so.99", "reinstall the driver's graphics libraries"),
         ("other", "libGLX_nvidia.so.0", "libnvidia-glcore.so.99", "reinstall the driver's graphics libraries"),
     ] {
-        let report = Report::of(&Machine::simulated(name, "no-vulkan")?.with_library(library, Some(needs))?)?;
-        report.exits(1, "limited");
+        let report = Report::ends(1, &Machine::simulated(name, "no-vulkan")?.with_library(library, Some(needs))?)?;
         let reason = format!("{library} is installed but cannot be loaded ({needs}: cannot open shared object file");
         report.says("vulkan-driver", "limited", &[&reason, remedy]);
     }
@@ -205,8 +201,7 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
         Report::of(&machine)?.says("vulkan-driver", "limited", &["libnvidia-glsi.so.99", remedy]);
     }
     let machine = Machine::simulated("glibc", "no-vulkan")?.with_library_for_newer_glibc("libGLX_nvidia.so.0")?;
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     let reason = "version `GLIBC_2.99' not found (required by ";
     report.says(
         "vulkan-driver",
@@ -221,8 +216,7 @@ fn a_driver_that_no_manifest_names_is_a_limit() -> Result {
     need_simulator!();
     let without = || Machine::simulated("manifest", "no-vulkan")?.with_library("libGLX_nvidia.so.0", None);
     let machine = without()?.after("unset VK_DRIVER_FILES VK_ICD_FILENAMES");
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     report.says("manifest", "limited", &["no manifest names it", "nvidia_icd.json"]);
     let text = r#"{"ICD": {"library_path": "libGLX_nvidia.so.0"}}"#;
     let machine = machine.with("/usr/share/vulkan/icd.d/nvidia_icd.json", text)?;
@@ -234,8 +228,7 @@ fn a_driver_that_no_manifest_names_is_a_limit() -> Result {
 fn a_small_bar_comes_with_the_advice_that_the_gpu_allows() -> Result {
     need_simulator!();
     let machine = Machine::simulated("bar", "bar256")?;
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     report.says("bar", "limited", &["246 MiB of 8 GiB", "Above 4G decoding and Resizable BAR", "newer VBIOS"]);
     let none = "0x0 0x0 0x0\n";
     let small = "0x00000000e0000000 0x00000000efffffff 0x000000000014220c\n";
@@ -255,8 +248,7 @@ fn a_gpu_without_mapped_memory_is_a_limit() -> Result {
         ("foreign-uuid", ["no Vulkan device matching the CUDA device", "libnvidia-gl-VERSION"]),
         ("no-external-memory", ["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]),
     ] {
-        let report = Report::of(&Machine::simulated(profile, profile)?)?;
-        report.exits(1, "limited");
+        let report = Report::ends(1, &Machine::simulated(profile, profile)?)?;
         report.says("mapped", "limited", &parts);
         assert!(report.check("bar").is_none());
     }
@@ -268,16 +260,14 @@ fn a_mig_slice_and_a_virtual_gpu_are_known_by_their_names() -> Result {
     need_simulator!();
     let name = b"Simulated CUDA device (";
     let slice = Machine::simulated("mig", "no-vulkan")?.with_patched_cuda(name, b"NVIDIA A100 MIG 1g.5gb ")?;
-    let report = Report::of(&slice)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &slice)?;
     report.says("mig", "limited", &["MIG slice", "use a whole GPU"]);
     report.says("mapped", "limited", &["MIG slice"]);
     let profile = Machine::simulated("vgpu", "no-vulkan")?.with_patched_cuda(name, b"GRID T4-8C simulated  (")?;
     Report::of(&profile)?.says("vgpu", "limited", &["virtual GPU", "series Q"]);
     // Where memory can be mapped, it does no harm.
     let profile = Machine::simulated("vgpu-q", "rebar")?.with_patched_cuda(name, b"GRID T4-8Q simulated  (")?;
-    let report = Report::of(&profile)?;
-    report.exits(0, "usable");
+    let report = Report::ends(0, &profile)?;
     report.says("vgpu", "note", &["but it can be mapped"]);
     Ok(())
 }
@@ -287,8 +277,7 @@ fn windows_subsystem_has_no_vulkan_driver() -> Result {
     need_simulator!();
     let kernel = "6.6.87.2-microsoft-standard-WSL2\n";
     let machine = Machine::simulated("wsl", "no-vulkan")?.with("/proc/sys/kernel/osrelease", kernel)?;
-    let report = Report::of(&machine.with("/dev/dxg", "")?)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine.with("/dev/dxg", "")?)?;
     report.says("wsl", "limited", &["no Vulkan driver for WSL2", "host memory"]);
     report.says("kernel-driver", "ok", &["/dev/dxg"]);
     let machine = Machine::bare("wsl-bare")?.with("/proc/sys/kernel/osrelease", kernel)?;
@@ -303,25 +292,21 @@ fn low_limits_of_the_process_are_named() -> Result {
     need_simulator!();
     let limits = "Max locked memory 65536 65536 bytes\nMax open files 256 4096 files\n";
     let machine = Machine::simulated("limits", "rebar")?.with("/proc/self/limits", limits)?;
-    let report = Report::of(&machine)?;
-    report.exits(1, "limited");
+    let report = Report::ends(1, &machine)?;
     report.says("open-files", "limited", &["256; each", "`ulimit -n 4096`"]);
     report.says("locked-memory", "note", &["64 KiB", "memlock"]);
     let machine = Machine::simulated("hard", "rebar")?.with("/proc/self/limits", "Max open files 256 256 files\n")?;
     Report::of(&machine)?.says("open-files", "limited", &["let root raise it", "nofile=65536"]);
     // The real file, through the shell's limit.
     let machine = Machine::simulated("ulimit", "rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
-    let report = machine.run(&["doctor", "--json"])?.json()?;
-    let files = report["checks"].as_array().and_then(|all| all.iter().find(|check| check["id"] == "open-files"));
-    assert_eq!(files.map(|check| &check["status"]), Some(&"limited".into()), "{report:#}");
+    Report::of(&machine)?.says("open-files", "limited", &["100, of which"]);
     Ok(())
 }
 
 #[test]
 fn memory_that_is_not_coherent_is_a_note() -> Result {
     need_simulator!();
-    let report = Report::of(&Machine::simulated("coherence", "non-coherent")?)?;
-    report.exits(0, "usable");
+    let report = Report::ends(0, &Machine::simulated("coherence", "non-coherent")?)?;
     report.says("mapped", "note", &["not coherent", "flush after"]);
     Ok(())
 }
@@ -335,8 +320,7 @@ fn whether_memory_of_other_libraries_can_be_mapped_is_said() -> Result {
         ("rebar", "note", "the CPU cannot map"),
     ] {
         let machine = Machine::simulated(profile, profile)?;
-        let report = Report::of(&machine)?;
-        report.exits(0, "usable");
+        let report = Report::ends(0, &machine)?;
         report.says("dma-buf", status, &[part]);
         let facts = machine.run(&["info", "--json"])?.json()?;
         assert_eq!(facts["devices"][0]["maps_existing"], profile == "dma-buf", "{profile}");
