@@ -252,11 +252,25 @@ fn an_allocation_is_one_of_each_drivers_until_it_is_freed() -> Result {
         assert_eq!(Live::now(), before.plus_one(kind));
         let raw = Freed(RawMemory::allocate(&gpu, SIZE, kind)?, true);
         assert_eq!(Live::now(), before.plus_one(kind).plus_one(kind));
+        let address = memory.host_ptr().map(|pointer| pointer.addr().get());
         memory.free()?;
         drop(raw);
         assert_eq!(Live::now(), before);
+        // An access faults now instead of reading other memory's bytes. A real driver may unmap later.
+        assert!(driver::is_real() || !address.is_some_and(is_mapped), "{address:x?} is still mapped");
     }
     Ok(())
+}
+
+/// Whether the process has a mapping with an address.
+fn is_mapped(address: usize) -> bool {
+    let contains = |line: &str| -> Option<bool> {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).ok());
+        Some((start?..end?).contains(&address))
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().any(|line| contains(line) == Some(true))
 }
 
 #[test]

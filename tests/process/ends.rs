@@ -13,9 +13,10 @@ use support::cuda::Stream;
 use support::driver::rounds;
 use support::state::State;
 use support::{Random, Result, child, device_read, host_write, pattern, simcuda};
-use vkgdr::{CopyPolicy, CopyPtr, FillPattern, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
+use vkgdr::{CopyPolicy, CopyPtr, FillPattern, Memory, Pool, PoolOptions};
 
-const NONE: OpenFlags = OpenFlags::empty();
+use crate::{MAPPED, NONE, SIZE};
+
 const LARGE: usize = 3 << 20;
 
 /// The files in folders where a driver's files could outlive a process: shared memory, message queues, temporary files.
@@ -68,98 +69,64 @@ fn send(child: &Child, signal: i32) -> Result {
     if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
 }
 
-/// The work of a child until it is killed: all operations, in a loop.
-fn work_for_ever() -> Result {
+/// Works in a loop, in one way or in all.
+fn work_for_ever(way: &str) -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let pool = Pool::new(&gpu, PoolOptions::default())?;
-    child::say("at work");
-    for number in 0.. {
-        let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
-        host_write(&memory, 0, &pattern(4096, number))?;
-        memory.write_with(CopyPolicy::Dma, 0, &vec![3_u8; LARGE])?;
-        support::bind(&memory, &stream)?;
-        // SAFETY: the stream outlives the memory.
-        let work = unsafe { memory.stream(stream.raw()) }?;
-        // SAFETY: within the memory, whose release waits.
-        unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
-        let chunks: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
-        drop((memory.export_fd()?, chunks, memory));
-    }
-    Ok(())
-}
-
-#[test]
-fn children_killed_at_random_moments_leave_nothing_behind() -> Result {
-    if child::role().is_some() {
-        return work_for_ever();
-    }
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, 4097, MemoryKind::Mapped)?;
-    host_write(&memory, 0, &pattern(4097, 1))?;
-    let (before, files) = (State::take(), leftovers());
-    let mut random = Random::new(u64::from(std::process::id()));
-    for _ in 0..rounds(8, 3) {
-        let (mut child, _errors) = start("work")?;
-        thread::sleep(Duration::from_micros(random.below(30_000) as u64));
-        send(&child, libc::SIGKILL)?;
-        assert_eq!(child.wait()?.signal(), Some(libc::SIGKILL));
-    }
-    State::assert_unchanged(&before, "the children");
-    assert_nothing_is_left(&files);
-    assert!(device_read(memory.device_ptr(), 4097) == pattern(4097, 1));
-    Ok(())
-}
-
-/// Copies in a loop, in one way.
-fn copy_for_ever(way: &str) -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
-    let stream = Stream::create();
-    // SAFETY: the stream outlives its uses.
-    let work = unsafe { memory.stream(stream.raw()) }?;
     let mut bytes = vec![5_u8; LARGE];
     child::say("at work");
     loop {
-        match way {
-            "cpu" => {
-                memory.write_with(CopyPolicy::Cpu, 0, &bytes)?;
-                memory.read_with(CopyPolicy::Cpu, 0, &mut bytes)?;
-            }
-            "engine" => {
-                memory.write_with(CopyPolicy::Dma, 0, &bytes)?;
-                memory.read_with(CopyPolicy::Dma, 0, &mut bytes)?;
-            }
-            _ => {
-                let (to, from) = (CopyPtr::Device(memory.device_ptr()), CopyPtr::Host(bytes.as_mut_ptr()));
-                // SAFETY: both have the bytes, and the stream is waited for.
-                unsafe { work.copy(support::linear(to), support::linear(from), support::row(LARGE)) }?;
-                // SAFETY: as above.
-                unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
-                work.synchronize()?;
-            }
+        let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
+        support::bind(&memory, &stream)?;
+        if ["cpu", "all"].contains(&way) {
+            memory.write_with(CopyPolicy::Cpu, 0, &bytes)?;
+            memory.read_with(CopyPolicy::Cpu, 0, &mut bytes)?;
+        }
+        if ["engine", "all"].contains(&way) {
+            memory.write_with(CopyPolicy::Dma, 0, &bytes)?;
+            memory.read_with(CopyPolicy::Dma, 0, &mut bytes)?;
+        }
+        if ["stream", "all"].contains(&way) {
+            // SAFETY: the stream outlives the memory.
+            let work = unsafe { memory.stream(stream.raw()) }?;
+            let (to, from) = (CopyPtr::Device(memory.device_ptr()), CopyPtr::Host(bytes.as_mut_ptr()));
+            // SAFETY: both have the bytes, and the stream is waited for.
+            unsafe { work.copy(support::linear(to), support::linear(from), support::row(LARGE)) }?;
+            // SAFETY: within the memory, whose release waits.
+            unsafe { work.fill(memory.device_ptr(), FillPattern::One(1), LARGE) }?;
+            work.synchronize()?;
+        }
+        if way == "all" {
+            let chunks: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
+            drop((memory.export_fd()?, chunks));
         }
     }
 }
 
 #[test]
-fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
+fn a_process_ends_by_the_signal_at_any_moment_prints_nothing_and_leaves_nothing_behind() -> Result {
     if let Some(way) = child::role() {
-        return copy_for_ever(&way);
+        return work_for_ever(&way);
     }
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&memory, 0, &pattern(SIZE, 1))?;
+    let (before, files) = (State::take(), leftovers());
     let mut random = Random::new(u64::from(std::process::id()));
-    for way in ["cpu", "engine", "stream"] {
-        for signal in [libc::SIGTERM, libc::SIGINT] {
-            let (mut child, mut errors) = start(way)?;
-            thread::sleep(Duration::from_micros(random.below(20_000) as u64));
-            send(&child, signal)?;
-            let status = child.wait()?;
-            let mut rest = String::new();
-            errors.read_to_string(&mut rest)?;
-            assert_eq!(status.signal(), Some(signal), "{way}: {status}");
-            assert!(!status.core_dumped(), "{way}");
-            assert_eq!(rest, "", "{way}");
-        }
+    let killed = [("all", libc::SIGKILL)].into_iter().cycle().take(rounds(8, 3));
+    let ended = ["cpu", "engine", "stream"].into_iter().flat_map(|way| [(way, libc::SIGTERM), (way, libc::SIGINT)]);
+    for (way, signal) in killed.chain(ended) {
+        let (mut child, mut errors) = start(way)?;
+        thread::sleep(Duration::from_micros(random.below(30_000) as u64));
+        send(&child, signal)?;
+        let (status, mut rest) = (child.wait()?, String::new());
+        errors.read_to_string(&mut rest)?;
+        assert_eq!((status.signal(), status.core_dumped()), (Some(signal), false), "{way}: {status}");
+        assert_eq!(rest, "", "{way}");
     }
+    State::assert_unchanged(&before, "the children");
+    assert_nothing_is_left(&files);
+    assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 1));
     Ok(())
 }

@@ -4,25 +4,19 @@
 use std::cell::RefCell;
 use std::ptr::null_mut;
 
-use support::cuda::{self, PrimaryContext, Stream};
+use support::cuda::Stream;
 use support::fork::{assert_forked, in_child, in_quiet_child};
 use support::ledger::Live;
-use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda};
+use support::{
+    HOST_VIEWS, Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda, supported,
+};
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
-    CopyPolicy, CopyPtr, DropPolicy, Error, FillPattern, MapMode, Memory, MemoryKind, OpenFlags, RawMemory, StreamRef,
-    Vkgdr,
+    CopyPolicy, CopyPtr, DropPolicy, Error, FillPattern, MapMode, Memory, MemoryKind, Pool, PoolOptions, RawMemory,
+    StreamRef, Vkgdr,
 };
 
-const NONE: OpenFlags = OpenFlags::empty();
-const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
-const MAPPED: MemoryKind = MemoryKind::Mapped;
-const SIZE: usize = 4097;
-
-#[test]
-fn the_error_says_what_to_do() {
-    assert_says(&Error::Forked, &["forked after the GPU was opened", "only after exec", "multiprocessing's \"spawn\""]);
-}
+use crate::{FORCED, MAPPED, NONE, SIZE};
 
 #[test]
 fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
@@ -38,7 +32,10 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
     let event = stream_ref.record()?;
     let fd = memory.export_fd()?;
     let raw = RefCell::new(raw);
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    drop(pool.allocate(4096)?);
     assert!(!vkgdr::is_forked());
+    assert_says(&Error::Forked, &["forked after the GPU was opened", "only after exec", "multiprocessing's \"spawn\""]);
     in_quiet_child(|| {
         assert!(vkgdr::is_forked());
         assert_forked(Vkgdr::open(0, NONE), "open");
@@ -89,47 +86,34 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
         for len in [0, 1] {
             // SAFETY: refused.
             assert_forked(unsafe { stream_ref.copy(side, side, support::row(len)) }, "copy");
-            // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::One(0), len) }, "fill_u8");
-            // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::Two(0), len) }, "fill_u16");
-            // SAFETY: refused.
-            assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), FillPattern::Four(0), len) }, "fill_u32");
+            for value in [FillPattern::One(0), FillPattern::Two(0), FillPattern::Four(0)] {
+                // SAFETY: refused.
+                assert_forked(unsafe { stream_ref.fill(memory.device_ptr(), value, len) }, "fill");
+            }
             let (to, from) = (memory.device_ptr(), coherent.device_ptr());
             // SAFETY: refused.
             let copied = unsafe { stream_ref.copy_between_contexts(to, from, coherent.context(), len) };
             assert_forked(copied, "copy_between_contexts");
         }
+        for len in [4096, 100_000, 8 << 20] {
+            assert_forked(pool.allocate(len), "Pool::allocate");
+            assert_forked(pool.allocate_on(len, &cudarc_stream), "Pool::allocate_on");
+            // SAFETY: refused.
+            assert_forked(unsafe { pool.allocate_on_raw(len, cudarc_stream.cu_stream()) }, "Pool::allocate_on_raw");
+        }
+        assert_forked(Pool::new(&gpu, PoolOptions::default()), "Pool::new");
+        pool.release_unused();
+        pool.disable_caching();
+        assert_eq!((pool.trim(0), pool.free_chunks(), pool.active_bytes()), (0, 0, 0));
         assert_forked(event.is_complete(), "is_complete");
         assert_forked(event.synchronize(), "Event::synchronize");
-        Ok(())
+        in_child(|| {
+            assert_forked(Vkgdr::open(0, NONE), "open, in a child of the child");
+            Ok(())
+        })
     })?;
     // SAFETY: nothing uses the memory.
     unsafe { raw.into_inner().free() }?;
-    Ok(())
-}
-
-#[test]
-fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    let mut seen = vec![0; SIZE];
-    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
-    in_quiet_child(|| {
-        let mut bytes = vec![0; SIZE];
-        assert_forked(memory.write_with(CopyPolicy::Dma, 0, &bytes), "write_with");
-        assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut bytes), "read_with");
-        // NVIDIA's driver does not support its memory in a forked child.
-        if simcuda().is_some() {
-            memory.read_with(CopyPolicy::Auto, 0, &mut bytes)?;
-            assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
-        }
-        assert_eq!(gpu.collect(), 0);
-        Ok(())
-    })?;
-    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 2))?;
-    memory.read_with(CopyPolicy::Dma, 0, &mut seen)?;
-    assert!(seen == pattern(SIZE, 2), "the parent's pinned memory is not what the device reads");
     Ok(())
 }
 
@@ -152,117 +136,29 @@ fn a_forked_child_still_knows_what_it_was_told() -> Result {
     })
 }
 
+/// NVIDIA's driver does not support its memory in a forked child; host memory is registered pages.
 #[test]
-fn a_forked_child_shares_registered_host_pages_and_leaves_them_to_the_parent() -> Result {
+fn a_forked_child_shares_the_bytes_with_the_parent_and_its_device() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
-    let things = RefCell::new(Some(memory.slice(..)?));
-    in_quiet_child(|| {
-        memory.write(0, &pattern(SIZE, 3))?;
-        assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Host), "Memory::allocate of host memory");
-        assert_forked(memory.export_fd(), "export_fd");
-        drop(things.borrow_mut().take());
-        Ok(())
-    })?;
-    // The child's writes are in the pages that the device uses, as the parent's are after the fork.
-    assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 3));
-    memory.write(0, &pattern(SIZE, 4))?;
-    assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 4));
-    drop(things);
-    memory.free()?;
-    Ok(())
-}
-
-/// One of each kind of object, in slots that a child empties in its own copy of the memory.
-struct Things {
-    memory: Option<Memory>,
-    region: Option<vkgdr::Memory>,
-    guard_memory: Memory,
-    owns_its_stream: Option<Memory>,
-    raw: Option<RawMemory>,
-    event: Option<vkgdr::Event>,
-    gpu: Option<Vkgdr>,
-}
-
-#[test]
-fn what_a_forked_child_releases_is_left_to_the_parent() -> Result {
-    let context = PrimaryContext::retain_and_push(0);
-    let stream = Stream::create();
-    let warm_up = Memory::allocate(&Vkgdr::open(0, NONE)?, SIZE, MAPPED)?;
-    warm_up.free()?;
-    let before = Live::now();
-    let gpu = Vkgdr::open_primary_context(0, FORCED)?;
-    let bytes = pattern(SIZE, 1);
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    host_write(&memory, 0, &bytes)?;
-    let owns_its_stream = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    owns_its_stream.bind_stream(&CudaContext::new(0)?.new_stream()?)?;
-    support::bind(&memory, &stream)?;
-    // SAFETY: the stream outlives the memory.
-    let event = unsafe { memory.stream(stream.raw()) }?.record()?;
-    let things = RefCell::new(Things {
-        region: Some(Memory::allocate(&gpu, SIZE, MAPPED)?.slice(3..)?),
-        guard_memory: Memory::allocate(&gpu, SIZE, MAPPED)?,
-        memory: Some(memory),
-        owns_its_stream: Some(owns_its_stream),
-        raw: Some(RawMemory::allocate(&gpu, SIZE, MAPPED)?),
-        event: Some(event),
-        gpu: Some(gpu),
-    });
-    {
-        let shared = things.borrow();
-        let guard = RefCell::new(Some(shared.guard_memory.map(MapMode::ReadWrite, ..)?));
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, SIZE, kind)?;
+        if !memory.is_coherent() || (kind == MAPPED && simcuda().is_none()) {
+            continue;
+        }
+        host_write(&memory, 0, &pattern(SIZE, 2))?;
         in_quiet_child(|| {
-            drop(guard.borrow_mut().take());
+            let mut seen = vec![0; SIZE];
+            memory.read(0, &mut seen)?;
+            memory.read_with(CopyPolicy::Auto, 0, &mut seen)?;
+            assert!(seen == pattern(SIZE, 2), "{kind}");
+            memory.write(0, &pattern(SIZE, 3))?;
             Ok(())
         })?;
-        guard.into_inner().ok_or("the child took the parent's guard")?.finish()?;
+        assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 3), "{kind}: written by the child");
+        host_write(&memory, 0, &pattern(SIZE, 4))?;
+        assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 4), "{kind}");
     }
-    for freed_by_hand in [false, true] {
-        in_quiet_child(|| {
-            let mut things = things.borrow_mut();
-            let raw = things.raw.as_mut().ok_or("taken")?;
-            // SAFETY: nothing uses the memory.
-            unsafe { raw.free() }?;
-            assert_eq!(raw.device_ptr(), 0);
-            if freed_by_hand {
-                things.memory.take().ok_or("taken")?.free()?;
-                things.region.take().ok_or("taken")?.free()?;
-                things.owns_its_stream.take().ok_or("taken")?.free()?;
-            }
-            drop((things.event.take(), things.memory.take(), things.region.take()));
-            drop((things.owns_its_stream.take(), things.raw.take(), things.gpu.take()));
-            Ok(())
-        })?;
-    }
-
-    let mut things = things.into_inner();
-    let memory = things.memory.take().ok_or("the child took the parent's memory")?;
-    assert!(host_read(&memory, 0, SIZE)? == bytes);
-    assert!(device_read(memory.device_ptr(), SIZE) == bytes);
-    things.event.take().ok_or("the child took the parent's event")?.synchronize()?;
-    memory.free()?;
-    // SAFETY: nothing uses the memory.
-    unsafe { things.raw.as_mut().ok_or("the child took the parent's memory")?.free() }?;
-    let gpu = things.gpu.clone().ok_or("the child took the parent's handle")?;
-    drop(things);
-    cuda::synchronize();
-    gpu.collect();
-    drop(gpu);
-    assert_eq!(Live::now(), before);
-    drop((stream, context));
     Ok(())
-}
-
-#[test]
-fn a_forked_child_leaves_the_primary_context_to_the_parent() -> Result {
-    let only = RefCell::new(Some(Vkgdr::open_primary_context(0, NONE)?));
-    in_quiet_child(|| {
-        drop(only.borrow_mut().take());
-        Ok(())
-    })?;
-    let gpu = only.into_inner().ok_or("the child took the parent's handle")?;
-    Ok(Memory::allocate(&gpu, SIZE, MAPPED)?.free()?)
 }
 
 #[test]
@@ -285,17 +181,6 @@ fn a_forked_child_leaves_the_deferred_frees_alone() -> Result {
     assert_eq!((gpu.collect(), gpu.deferred_frees()), (1, 0));
     assert_eq!(Live::now(), before);
     Ok(())
-}
-
-#[test]
-fn the_child_of_a_forked_child_is_refused_too() -> Result {
-    let (_context, _gpu) = support::open(NONE)?;
-    in_quiet_child(|| {
-        in_child(|| {
-            assert_forked(Vkgdr::open(0, NONE), "open");
-            Ok(())
-        })
-    })
 }
 
 #[test]

@@ -8,11 +8,9 @@ use std::process::{Child, Stdio};
 
 use support::cuda::{self, PrimaryContext};
 use support::{HOST_VIEWS, Result, child, device_read, host_read, host_write, pattern, supported};
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
+use vkgdr::{Error, Memory, Vkgdr, ipc};
 
-const NONE: OpenFlags = OpenFlags::empty();
-/// Not a multiple of the atom.
-const SIZE: usize = 5001;
+use crate::{MAPPED, NONE, SIZE};
 
 /// Starts `test` of this binary in a role, with the other end of the returned socket.
 fn start(role: &str) -> Result<(UnixStream, Child)> {
@@ -79,10 +77,9 @@ fn both_sides_of_two_processes_share_the_bytes() -> Result {
 
 #[test]
 fn the_bytes_outlive_the_process_that_sent_them() -> Result {
-    let kinds = [MemoryKind::Mapped, MemoryKind::Host];
     if child::role().is_some() {
         let (socket, gpu) = (socket()?, Vkgdr::open_primary_context(0, NONE)?);
-        for kind in supported(&gpu, &kinds) {
+        for kind in supported(&gpu, &HOST_VIEWS) {
             let memory = Memory::allocate(&gpu, SIZE, kind)?;
             host_write(&memory, 0, &pattern(SIZE, 5))?;
             ipc::send(&socket, &memory)?;
@@ -92,7 +89,7 @@ fn the_bytes_outlive_the_process_that_sent_them() -> Result {
     let (socket, child) = start("sender")?;
     join(child)?;
     let (_context, gpu) = support::open(NONE)?;
-    for kind in supported(&gpu, &kinds) {
+    for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = ipc::recv(&socket, &gpu)?;
         assert_eq!(memory.kind(), kind);
         assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 5));
@@ -106,7 +103,7 @@ fn the_bytes_outlive_the_process_that_sent_them() -> Result {
 fn a_forked_child_gets_an_error_and_the_message_stays() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (ours, theirs) = UnixStream::pair()?;
-    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     ipc::send(&ours, &memory)?;
     support::fork::in_quiet_child(|| {
         support::fork::assert_forked(ipc::send(&ours, &memory), "send");

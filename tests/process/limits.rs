@@ -7,9 +7,9 @@ use support::resources::{Limit, limit};
 use support::state::State;
 use support::{Result, child, device_read, host_read, host_write, pattern, supported};
 use vkgdr::vulkan::Semaphore;
-use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
-const NONE: OpenFlags = OpenFlags::empty();
+use crate::{MAPPED, NONE};
 
 /// Allocates until an allocation fails, which must be for lack of descriptors and must name the limit.
 fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
@@ -54,7 +54,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     child::afresh(|| {
         let (_context, gpu) = support::open(NONE)?;
         limit(Limit::Descriptors, 64);
-        let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+        let warm_up = Memory::allocate(&gpu, 4096, MAPPED)?;
         warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
         drop(warm_up);
         let before = State::take();
@@ -102,7 +102,7 @@ fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> R
             Ok(_) => eprintln!("the drivers opened all that they need before"),
         }
         match Vkgdr::open_primary_context(0, NONE) {
-            Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
+            Ok(gpu) => Memory::allocate(&gpu, 4096, MAPPED)?.free()?,
             // cudarc and the loaders may cache the failure to load a library; then the error must be the same.
             Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
         }
