@@ -104,9 +104,9 @@ CI = {
 PROFILES = {
     "rebar": "memory copy::routines copy::engine copy::policy interop vulkan",
     "bar256": "memory::cycles failures pool",
-    "two-gpus-swapped": "device stream interop memory::contexts copy::engine pool::pool",
+    "two-gpus-swapped": "device stream interop memory::conformance memory::contexts copy::engine pool::pool",
     "types-11": "sequences",
-    "gb10": "copy memory::access memory::conformance memory::map sequences ring",
+    "gb10": "copy memory::conformance sequences ring",
     "no-bar": "failures",
     "no-vulkan": "sequences failures ring",
     "dma-buf-no-vulkan": "sequences",

@@ -1,7 +1,7 @@
 //! Copies by the copy engine from and to private memory page-locked by the caller.
 
 use support::codes;
-use support::cuda::{self, PinnedBytes, PrimaryContext};
+use support::cuda::{self, PinnedBytes};
 use support::ledger::Calls;
 use support::{Result, assert_says, device_read, pattern, refused, simcuda, supported};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
@@ -31,15 +31,6 @@ fn write_and_read(memory: &Memory, offset: usize, bytes: &mut [u8], seed: u64) -
     Ok(())
 }
 
-/// Mapped memory and page-locked memory, which the context's copy engine has copied.
-fn copied() -> Result<(PrimaryContext, Memory, PinnedBytes)> {
-    let (context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let mut pinned = PinnedBytes::new(LEN);
-    write_and_read(&memory, 0, &mut pinned, 1)?;
-    Ok((context, memory, pinned))
-}
-
 #[test]
 fn page_locked_memory_and_other_memory_are_copied_by_one_call() -> Result {
     let (_context, gpu) = support::open(NONE)?;
@@ -60,43 +51,30 @@ fn page_locked_memory_and_other_memory_are_copied_by_one_call() -> Result {
     Ok(())
 }
 
-/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, however often it fails.
+/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, however often it fails, unless
+/// the copy has ended. Its stream is known no more, as after its context was destroyed, or the context is broken.
 #[test]
-fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
+fn a_copy_is_waited_for_again_when_waiting_fails_unless_it_has_ended() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, memory, mut pinned) = copied()?;
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
     for code in [codes::UNKNOWN, codes::STREAM_CAPTURE_UNSUPPORTED] {
         (1..=50).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
         let waits = Calls::of("cuStreamSynchronize");
         memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
         waits.assert(51, "until one succeeded");
     }
-    write_and_read(&memory, 0, &mut pinned, 2)
-}
-
-/// The end of a wait for a copy that has not finished: the stream is known no more, as after its context was destroyed.
-#[test]
-fn a_copy_whose_stream_is_gone_is_not_waited_for_again() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, memory, mut pinned) = copied()?;
-    for code in [codes::INVALID_HANDLE, codes::CONTEXT_IS_DESTROYED] {
+    for code in [codes::INVALID_HANDLE, codes::CONTEXT_IS_DESTROYED, codes::ILLEGAL_ADDRESS] {
         sim.fail("cuStreamSynchronize", 1, code);
         let waits = Calls::of("cuStreamSynchronize");
-        assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
+        let error = refused(memory.write_with(CopyPolicy::Dma, 0, &pinned));
+        assert_says(&error, &["cuStreamSynchronize failed"]);
+        assert_eq!(error.cuda_code(), Some(code));
         waits.assert(1, "no more");
+        // The injected error ended no work: the copy may still run.
+        cuda::synchronize();
     }
     write_and_read(&memory, 0, &mut pinned, 2)
-}
-
-#[test]
-fn a_broken_context_is_not_called_again() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, memory, mut pinned) = copied()?;
-    sim.fail("cuStreamSynchronize", 1, codes::ILLEGAL_ADDRESS);
-    let waits = Calls::of("cuStreamSynchronize");
-    assert_says(&refused(memory.read_with(CopyPolicy::Dma, 0, &mut pinned)), &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
-    waits.assert(1, "no more");
-    // The injected error ended no work: the copy may still run.
-    cuda::synchronize();
-    Ok(())
 }

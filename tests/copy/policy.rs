@@ -4,9 +4,7 @@ use support::codes;
 use support::cuda::{Context, PinnedBytes, no_context};
 use support::driver;
 use support::ledger::Calls;
-use support::{
-    Result, assert_says, child, device_read, host_read, host_write, pattern, profile, refused, simcuda, supported,
-};
+use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, profile, refused, simcuda};
 use vkgdr::{CopyPolicy, CopyRoutine, CopyThresholds, Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -44,20 +42,27 @@ impl EngineCalls {
 }
 
 #[test]
-fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
+fn the_cpu_copies_and_fills_cached_memory_and_memory_that_is_not_coherent_whatever_the_thresholds() -> Result {
+    let ((_context, gpu), (_forced_context, forced)) = (support::open(NONE)?, support::open(FORCED)?);
     gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
     assert_eq!(gpu.copy_thresholds(), CopyThresholds { read: 0, write: 0 });
-    for kind in supported(&gpu, &support::HOST_VIEWS) {
-        let memory = Memory::allocate(&gpu, LARGE, kind)?;
-        if memory.copy_routine() != CopyRoutine::Ordinary {
-            eprintln!("left out: {kind} memory is not cached");
+    assert_says(&refused(no_context(|| Vkgdr::open(0, NONE)?.prepare_copies())), &["CUDA_ERROR_INVALID_CONTEXT"]);
+    for (gpu, kind) in [(&gpu, MAPPED), (&gpu, MemoryKind::Host), (&forced, MAPPED)] {
+        if !gpu.supports(kind) {
+            continue;
+        }
+        let memory = Memory::allocate(gpu, LARGE, kind)?;
+        if memory.is_coherent() && memory.copy_routine() != CopyRoutine::Ordinary {
+            eprintln!("left out: {kind} memory is neither cached nor non-coherent");
             continue;
         }
         gpu.prepare_copies()?;
         let engine = EngineCalls::new();
         host_write(&memory, 0, &pattern(LARGE, 1))?;
         assert!(host_read(&memory, 0, LARGE)? == pattern(LARGE, 1));
+        memory.fill(.., 5_u8)?;
+        memory.flush(..)?;
+        assert!(host_read(&memory, 0, LARGE)? == vec![5; LARGE]);
         engine.assert_none(&kind.to_string());
     }
     Ok(())
@@ -299,30 +304,6 @@ fn the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_mem
 }
 
 #[test]
-fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (_forced_context, forced) = support::open(FORCED)?;
-    gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
-    for (gpu, kind) in [(&gpu, MAPPED), (&gpu, MemoryKind::Host), (&forced, MAPPED)] {
-        if !gpu.supports(kind) {
-            continue;
-        }
-        let memory = Memory::allocate(gpu, LARGE, kind)?;
-        if memory.is_coherent() && memory.copy_routine() != CopyRoutine::Ordinary {
-            eprintln!("left out: {kind} memory is neither cached nor non-coherent");
-            continue;
-        }
-        gpu.prepare_copies()?;
-        let engine = EngineCalls::new();
-        memory.fill(.., 5_u8)?;
-        memory.flush(..)?;
-        assert!(host_read(&memory, 0, LARGE)? == vec![5; LARGE]);
-        engine.assert_none(&kind.to_string());
-    }
-    Ok(())
-}
-
-#[test]
 fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     uncached(|| {
@@ -348,12 +329,4 @@ fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
         }
         assert_is(&memory, &[5, 4, 3, 2].repeat(250), "the last")
     })
-}
-
-#[test]
-fn preparing_copies_without_a_context_says_so() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
-    let error = refused(no_context(|| gpu.prepare_copies()));
-    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
-    Ok(())
 }

@@ -96,7 +96,12 @@ fn releasing_memory_that_a_stream_still_uses_names_or_survives_what_failed_and_f
             .run(held, |(memory, gate): (Memory, _)| while_held(gate, || memory.free()), |()| Ok(()))?;
         sweep("drop of bound memory").survived(&ENTER_AND_LEAVE).survived(&event).survived(&["cuEventQuery"]).run(
             held,
-            |(memory, gate): (Memory, _)| while_held(gate, || Ok(drop(memory))),
+            |(memory, gate): (Memory, _)| {
+                while_held(gate, move || {
+                    drop(memory);
+                    Ok(())
+                })
+            },
             |()| Ok(()),
         )
     })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use support::cuda::{PrimaryContext, Stream};
-use support::fork::{End, assert_forked, end_of, in_child};
+use support::fork::{End, assert_forked, end_of, in_child, in_quiet_child};
 use support::ledger::Live;
 use support::state::State;
 use support::{Random, Result, child, device_read, driver, host_read, host_write, logs, pattern, simcuda, skip};
@@ -101,8 +101,18 @@ impl<'a> Everything<'a> {
 /// The exit code of a child that reaches its end.
 const END: i32 = 99;
 
-/// Forks a child, checks how it ends, and checks that the parent's objects are unchanged.
-fn survives(what: &str, expected: &[End], child: impl FnOnce(&mut Option<Everything<'_>>)) -> Result {
+/// Forks a child, and checks how it ends.
+fn ends(expected: &[End], child: impl FnOnce()) -> Result {
+    let end = end_of(|| {
+        child();
+        END
+    })?;
+    assert!(expected.contains(&end), "{end:?}");
+    Ok(())
+}
+
+/// Runs `fork`, and checks that the parent's objects are unchanged by its child.
+fn survives(what: &str, fork: impl FnOnce(&mut Option<Everything<'_>>) -> Result) -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     // Warm-up: the drivers create their lasting objects.
@@ -112,13 +122,12 @@ fn survives(what: &str, expected: &[End], child: impl FnOnce(&mut Option<Everyth
     let made = Everything::make(&stream)?;
     let guarded = made.guarded.clone();
     let mut guard = Some(guarded.map(MapMode::ReadWrite, ..)?);
-    let (mut all, with_all) = (Some(made), Live::now());
-    let end = end_of(|| {
+    in_quiet_child(|| {
         drop(guard.take());
-        child(&mut all);
-        END
+        Ok(())
     })?;
-    assert!(expected.contains(&end), "{what}: {end:?}");
+    let (mut all, with_all) = (Some(made), Live::now());
+    fork(&mut all).map_err(|error| format!("{what}: {error}"))?;
     assert_eq!(Live::now(), with_all, "{what}");
     all.as_ref().ok_or("gone")?.check()?;
     guard.ok_or("the child took the parent's guard")?.finish()?;
@@ -130,39 +139,47 @@ fn survives(what: &str, expected: &[End], child: impl FnOnce(&mut Option<Everyth
 
 #[test]
 fn a_child_that_ends_in_any_way_frees_nothing_of_its_parents() -> Result {
+    survives("drops", |all| {
+        in_quiet_child(|| {
+            drop(all.take());
+            Ok(())
+        })
+    })?;
+    survives("frees", |all| in_quiet_child(|| Ok(all.take().ok_or("gone")?.free()?)))?;
     // SAFETY: runs none of the parent's handlers.
-    survives("_exit", &[End::Exit(3)], |_| unsafe { libc::_exit(3) })?;
-    survives("drops", &[End::Exit(END)], |all| drop(all.take()))?;
-    survives("frees", &[End::Exit(END)], |all| {
-        let freed = all.take().map_or(Ok(()), Everything::free);
-        assert!(freed.is_ok(), "{freed:?}");
+    survives("_exit", |_| ends(&[End::Exit(3)], || unsafe { libc::_exit(3) }))?;
+    survives("exec", |_| {
+        ends(&[End::Exit(0)], || {
+            let arguments = [c"/bin/true".as_ptr(), ptr::null()];
+            // SAFETY: terminated strings in a terminated list.
+            unsafe { libc::execv(arguments[0], arguments.as_ptr()) };
+        })
     })?;
-    survives("exec", &[End::Exit(0)], |_| {
-        let arguments = [c"/bin/true".as_ptr(), ptr::null()];
-        // SAFETY: terminated strings in a terminated list.
-        unsafe { libc::execv(arguments[0], arguments.as_ptr()) };
-    })?;
-    survives("a panic", &[End::Exit(END)], |all| {
-        let all = all.take();
-        std::panic::set_hook(Box::new(|_| {}));
-        // Unwinding drops the objects.
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-            let _all = all;
-            panic!("as a defective program does");
-        }));
-        if panicked.is_ok() {
-            // SAFETY: runs none of the parent's handlers.
-            unsafe { libc::_exit(5) };
-        }
+    survives("a panic", |all| {
+        ends(&[End::Exit(END)], || {
+            let all = all.take();
+            std::panic::set_hook(Box::new(|_| {}));
+            // Unwinding drops the objects.
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                let _all = all;
+                panic!("as a defective program does");
+            }));
+            if panicked.is_ok() {
+                // SAFETY: runs none of the parent's handlers.
+                unsafe { libc::_exit(5) };
+            }
+        })
     })?;
     for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
-        survives("a signal", &[End::Signal(signal)], |_| {
-            // SAFETY: the signal's default action ends the process; core dumps are off.
-            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
-            // SAFETY: as above.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-            // SAFETY: as above.
-            unsafe { libc::raise(signal) };
+        survives("a signal", |_| {
+            ends(&[End::Signal(signal)], || {
+                // SAFETY: the signal's default action ends the process; core dumps are off.
+                unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
+                // SAFETY: as above.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+                // SAFETY: as above.
+                unsafe { libc::raise(signal) };
+            })
         })?;
     }
     if simcuda().is_none() {
@@ -170,9 +187,9 @@ fn a_child_that_ends_in_any_way_frees_nothing_of_its_parents() -> Result {
     }
     // `exit` runs the libraries' atexit handlers. That of Mesa's lavapipe joins a thread that the child does not have,
     // and may crash, which a sanitizer turns into exit code 1. The parent is not affected.
-    let ends = [End::Exit(4), End::Signal(libc::SIGSEGV), End::Exit(1)];
+    let expected = [End::Exit(4), End::Signal(libc::SIGSEGV), End::Exit(1)];
     // SAFETY: this thread is the child's only one.
-    survives("exit", &ends, |_| unsafe { libc::exit(4) })
+    survives("exit", |_| ends(&expected, || unsafe { libc::exit(4) }))
 }
 
 /// Forks children with this check, one after the other, while other threads repeat some work.
@@ -253,9 +270,11 @@ fn children_forked_while_threads_record_uses_and_find_streams_release_nothing_an
     // SAFETY: the default stream lives as long as its context.
     let here = || unsafe { StreamRef::in_current_context(ptr::null_mut()) };
     let stream = here()?;
-    let record = |seed| {
+    let record = |_| {
         let _context = PrimaryContext::retain_and_push(0);
-        assert!(support::record_use([&own, &shared][seed as usize % 2], ptr::null_mut()).is_ok());
+        for memory in [&own, &shared] {
+            assert!(support::record_use(memory, ptr::null_mut()).is_ok());
+        }
         here().map(drop)
     };
     while_threads(&[record; 2], 60, || {

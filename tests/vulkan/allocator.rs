@@ -6,31 +6,9 @@ use vkgdr::vulkan::{AllocationCreateDesc, AllocationScheme, Buffer, MemoryLocati
 use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo};
 
 use crate::compute::Compute;
-use crate::{BLOCK, VISIBLE, allocator, buffer, open};
+use crate::{BLOCK, OwnBuffer, VISIBLE, allocator, buffer, open, room};
 
 const LEN: usize = 10_001;
-
-#[test]
-fn the_cpu_and_cuda_see_the_bytes_of_a_buffer_of_each_visible_location() -> Result {
-    let (Some(gpu), _context) = (open()?, support::cuda::PrimaryContext::retain_and_push(0)) else { return Ok(()) };
-    let allocator = allocator(&gpu)?;
-    for location in VISIBLE {
-        let [first, second] = [buffer(&allocator, LEN, location)?, buffer(&allocator, LEN, location)?];
-        assert_ne!(first.handle(), second.handle());
-        for (seed, buffer) in [(1, &first), (2, &second)] {
-            host_write(buffer, 0, &pattern(LEN, seed))?;
-        }
-        for (seed, buffer) in [(1, &first), (2, &second)] {
-            assert!(device_read(buffer.device_ptr(), LEN) == pattern(LEN, seed), "{location:?}, {seed}");
-            assert!(host_read(buffer, 0, LEN)? == pattern(LEN, seed), "{location:?}, {seed}");
-        }
-        support::cuda::memcpy_htod(first.device_ptr(), &pattern(LEN, 3));
-        support::cuda::synchronize();
-        assert!(host_read(&first, 0, LEN)? == pattern(LEN, 3), "{location:?}");
-        assert!(host_read(&second, 0, LEN)? == pattern(LEN, 2), "a neighbour changed");
-    }
-    Ok(())
-}
 
 #[test]
 fn a_location_has_the_memory_that_gpu_allocator_promises() -> Result {
@@ -87,15 +65,15 @@ fn buffers_share_a_block_and_large_and_dedicated_ones_have_their_own() -> Result
     if shared[0].vulkan_memory().map(|place| place.memory) != shared[1].vulkan_memory().map(|place| place.memory) {
         return skip("the driver prefers dedicated allocations");
     }
+    for (seed, buffer) in [(1, &shared[0]), (2, &shared[1])] {
+        host_write(buffer, 0, &pattern(LEN, seed))?;
+    }
+    assert!(host_read(&shared[0], 0, LEN)? == pattern(LEN, 1), "a neighbour changed");
     assert_eq!((allocator.report().blocks.len(), allocator.report().total_capacity_bytes), (1, BLOCK));
     let large = buffer(&allocator, 5 << 20, location)?;
     assert_eq!(allocator.report().blocks.len(), 2);
     assert_eq!(large.vulkan_memory().map(|place| place.offset), Some(0));
-    let requirements = vk::MemoryRequirements { size: 300, alignment: 4, memory_type_bits: !0 };
-    let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
-    let desc = AllocationCreateDesc { name: "mine", requirements, location, linear: true, allocation_scheme };
-    // SAFETY: nothing is bound to it.
-    let mine = unsafe { allocator.allocate(&desc) }?;
+    let mine = room(&allocator, vk::MemoryRequirements { size: 300, alignment: 4, memory_type_bits: !0 })?;
     assert_eq!((mine.len(), mine.device_ptr() % 64), (300, 0));
     // It may have a block of another memory type: an H100 has no buffers in the mapped one.
     let blocks = allocator.report().blocks.len();
@@ -111,28 +89,20 @@ fn buffers_share_a_block_and_large_and_dedicated_ones_have_their_own() -> Result
 fn a_dedicated_allocation_is_for_the_callers_own_buffer() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let allocator = allocator(&gpu)?;
-    let device = gpu.vulkan_handles()?.device;
-    let mut external =
-        vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-    let usage = vk::BufferUsageFlags::STORAGE_BUFFER;
-    let info = vk::BufferCreateInfo::default().size(LEN as u64).usage(usage).push_next(&mut external);
-    // SAFETY: a valid description.
-    let own = unsafe { device.create_buffer(&info, None) }?;
-    // SAFETY: a live buffer.
-    let requirements = unsafe { device.get_buffer_memory_requirements(own) };
+    let own = OwnBuffer::new(&gpu, LEN)?;
     let desc = AllocationCreateDesc {
         name: "dedicated",
-        requirements,
+        requirements: own.requirements,
         location: MemoryLocation::CpuToGpu,
         linear: true,
-        allocation_scheme: AllocationScheme::DedicatedBuffer(own),
+        allocation_scheme: AllocationScheme::DedicatedBuffer(own.buffer),
     };
     // SAFETY: the scheme's buffer is live, requires this, and was created for export.
     let memory = unsafe { allocator.allocate(&desc) }?;
     let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
     assert_eq!(place.offset, 0);
     // SAFETY: a buffer without memory, and memory that is dedicated to it.
-    unsafe { device.bind_buffer_memory(own, place.memory, place.offset) }?;
+    unsafe { own.device.bind_buffer_memory(own.buffer, place.memory, place.offset) }?;
     host_write(&memory, 0, &pattern(memory.len(), 4))?;
     // The last atom may end with the memory.
     memory.flush(memory.len() - 1..)?;
@@ -140,8 +110,6 @@ fn a_dedicated_allocation_is_for_the_callers_own_buffer() -> Result {
     assert_eq!(allocator.report().allocations[0].name, "dedicated");
     memory.free()?;
     assert_eq!(allocator.report().total_capacity_bytes, 0);
-    // SAFETY: nothing uses it.
-    unsafe { device.destroy_buffer(own, None) };
     Ok(())
 }
 
@@ -180,12 +148,7 @@ fn an_impossible_request_says_what_is_wrong() -> Result {
     let allocator = allocator(&gpu)?;
     assert!(matches!(refused(buffer(&allocator, 0, MemoryLocation::CpuToGpu)), Error::ZeroSize { .. }));
     let allocate = |size, alignment, memory_type_bits| {
-        let requirements = vk::MemoryRequirements { size, alignment, memory_type_bits };
-        let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
-        let location = MemoryLocation::CpuToGpu;
-        let desc = AllocationCreateDesc { name: "", requirements, location, linear: true, allocation_scheme };
-        // SAFETY: nothing is bound to it.
-        unsafe { allocator.allocate(&desc) }
+        room(&allocator, vk::MemoryRequirements { size, alignment, memory_type_bits })
     };
     assert_says(&refused(allocate(64, 3, !0)), &["gpu-allocator", "Invalid"]);
     assert_says(&refused(allocate(1 << 62, 64, !0)), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
@@ -199,8 +162,14 @@ fn an_impossible_request_says_what_is_wrong() -> Result {
 }
 
 #[test]
-fn memory_of_a_buffer_is_found_by_its_addresses_and_is_not_exported() -> Result {
+fn memory_has_its_place_in_vulkan_and_that_of_a_buffer_is_found_and_not_exported() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
+    for kind in support::imported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, LEN, kind)?;
+        let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
+        assert!(place.memory != vk::DeviceMemory::null() && place.offset == 0);
+        assert_eq!(memory.slice(64..)?.vulkan_memory().map(|part| part.offset), Some(64));
+    }
     let allocator = allocator(&gpu)?;
     let shared = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
     let (found, offset) = support::memory_of(shared.device_ptr() + 100).ok_or("not found")?;
@@ -216,50 +185,30 @@ fn memory_of_a_buffer_is_found_by_its_addresses_and_is_not_exported() -> Result 
 fn threads_allocate_and_free_at_the_same_time() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let allocator = allocator(&gpu)?;
+    let churn = |seed| -> Result {
+        let mut random = support::Random::new(seed);
+        let mut kept: Vec<(Buffer, Vec<u8>)> = Vec::new();
+        for _ in 0..60 {
+            let len = 1 + random.below(400_000);
+            let bytes = random.bytes(len);
+            let made = buffer(&allocator, len, VISIBLE[random.below(2)])?;
+            host_write(&made, 0, &bytes)?;
+            kept.push((made, bytes));
+            if kept.len() > 6 {
+                let (oldest, bytes) = kept.remove(random.below(6));
+                assert!(host_read(&oldest, 0, bytes.len())? == bytes, "bytes changed");
+            }
+        }
+        Ok(())
+    };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8_u64)
-            .map(|seed| {
-                let allocator = &allocator;
-                scope.spawn(move || -> std::result::Result<(), String> {
-                    let mut random = support::Random::new(seed);
-                    let mut kept: Vec<(vkgdr::vulkan::Buffer, Vec<u8>)> = Vec::new();
-                    for _ in 0..60 {
-                        let len = 1 + random.below(400_000);
-                        let bytes = random.bytes(len);
-                        let made = buffer(allocator, bytes.len(), VISIBLE[random.below(2)]).map_err(text)?;
-                        host_write(&made, 0, &bytes).map_err(text)?;
-                        kept.push((made, bytes));
-                        if kept.len() > 6 {
-                            let (oldest, bytes) = kept.remove(random.below(6));
-                            if host_read(&oldest, 0, bytes.len()).map_err(text)? != bytes {
-                                return Err("bytes changed".to_owned());
-                            }
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "panicked".to_owned())?)
-    })?;
+        for seed in 0..8 {
+            let churn = &churn;
+            scope.spawn(move || churn(seed).unwrap_or_else(|error| panic!("{error}")));
+        }
+    });
     assert_eq!(allocator.report().total_allocated_bytes, 0);
     drop(allocator);
     assert_eq!(gpu.live_allocations(), 0);
-    Ok(())
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}
-
-#[test]
-fn memory_of_this_crate_has_its_place_in_vulkan() -> Result {
-    let Some(gpu) = open()? else { return Ok(()) };
-    for kind in support::imported(&gpu, &MemoryKind::ALL) {
-        let memory = Memory::allocate(&gpu, LEN, kind)?;
-        let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
-        assert!(place.memory != vk::DeviceMemory::null() && place.offset == 0);
-        assert_eq!(memory.slice(64..)?.vulkan_memory().map(|part| part.offset), Some(64));
-    }
     Ok(())
 }

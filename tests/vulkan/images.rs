@@ -169,15 +169,8 @@ fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
 fn an_image_whose_memory_cannot_be_shared_is_refused_before_it_is_created() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let allocator = Allocator::new(&gpu)?;
-    let info = vk::ImageCreateInfo::default()
-        .image_type(vk::ImageType::TYPE_2D)
-        .format(vk::Format::D32_SFLOAT)
-        .extent(EXTENT)
-        .mip_levels(1)
-        .array_layers(1)
-        .samples(vk::SampleCountFlags::TYPE_1)
-        .tiling(vk::ImageTiling::LINEAR)
-        .usage(vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT);
+    let usage = vk::ImageUsageFlags::DEPTH_STENCIL_ATTACHMENT;
+    let info = description(vk::ImageTiling::LINEAR).format(vk::Format::D32_SFLOAT).usage(usage);
     // SAFETY: refused.
     match unsafe { allocator.image(&info, MemoryLocation::CpuToGpu) } {
         Ok(_) => support::skip("the driver has linear images of depths"),

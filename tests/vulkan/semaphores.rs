@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use support::cuda::{Context, PrimaryContext, Stream, memset_d8, no_context, reset_primary};
+use support::blocking::was_open_on_return;
+use support::cuda::{Context, PrimaryContext, Stream, no_context, reset_primary};
 use support::ledger::Calls;
 use support::state::State;
 use support::{Result, assert_says, host_read, refused, simcuda, skip};
@@ -169,20 +170,15 @@ fn a_drop_waits_for_the_work_of_the_context() -> Result {
     let Some(gpu) = shared()? else { return Ok(()) };
     let _context = PrimaryContext::retain_and_push(0);
     let stream = Stream::create();
-    let on = of_primary(&stream)?;
     let semaphore = Semaphore::new(&gpu, 0)?;
     let gate = stream.hold();
     // SAFETY: more than the value of now.
-    unsafe { semaphore.signal_on(&on, 1) }?;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(MOMENT);
-            gate.open();
-        });
+    unsafe { semaphore.signal_on(&of_primary(&stream)?, 1) }?;
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", move || {
         drop(semaphore);
-    });
-    assert!(stream.is_idle());
-    memset_d8(Memory::allocate(&gpu, 1, MemoryKind::Mapped)?.device_ptr(), 0, 1);
+        Ok(())
+    })?;
+    assert!(was_open, "dropped while a stream was to signal it");
     Ok(())
 }
 
