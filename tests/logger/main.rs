@@ -12,6 +12,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 use support::codes;
 use support::cuda::{PrimaryContext, Stream, reset_primary};
 use support::{Result, bind, child, simcuda, skip};
+use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -165,6 +166,28 @@ fn a_logger_that_panics_twice_ends_no_drop() -> Result {
     // Its context was destroyed, which the library logs.
     drop(memory);
     assert_eq!(lines(), 1);
+    Ok(())
+}
+
+/// Nor is a chunk lost whose wait failed, which is what is logged.
+#[test]
+fn a_logger_that_panics_loses_no_chunk() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let stream = CudaContext::new(0)?.new_stream()?;
+    for function in ["cuEventRecord", "cuCtxSynchronize"] {
+        let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+        let chunk = if function == "cuEventRecord" { pool.allocate_on(64, &stream)? } else { pool.allocate(64)? };
+        assert_ne!(chunk.device_ptr(), 0);
+        let logging = log_with(|| resume_unwind(Box::new("in the logger")));
+        simcuda.fail(function, 1, codes::OUT_OF_MEMORY);
+        drop(chunk);
+        pool.release_unused();
+        drop(logging);
+        assert_eq!(lines(), 1, "{function}");
+        pool.release_unused();
+        assert_eq!(pool.managed_bytes(), 0, "lost after a failed {function}");
+    }
     Ok(())
 }
 
