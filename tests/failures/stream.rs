@@ -103,7 +103,9 @@ fn waiting_and_recording_name_the_call_that_failed() -> Result {
     let local = 0_u64;
     streams.sweep("cuPointerGetAttributes", |stream| stream.pointer_device((&raw const local).addr() as u64))?;
     support::bind(&streams.memory, &streams.raw)?;
-    streams.sweep("cuStreamSynchronize", |_| streams.memory.wait_for_stream())
+    streams.sweep("cuStreamSynchronize", |_| streams.memory.wait_for_stream())?;
+    // Bound memory may be freed later, and its context ends here.
+    Ok(streams.memory.unbind_stream()?)
 }
 
 #[test]

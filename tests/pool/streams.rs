@@ -223,6 +223,7 @@ fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Resu
     let calls = ["cuEventSynchronize", "cuCtxSynchronize", "cuStreamSynchronize"].map(Calls::of);
     let plain: Vec<_> = (0..8).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     assert!(plain.iter().all(|(_, other)| *other != address));
+    assert_ne!(pool.allocate_on(LEN, &stream.context().new_stream()?)?.device_ptr(), address);
     for _ in 0..10 {
         let again = pool.allocate_on(LEN - 1, &stream)?;
         assert_eq!((again.device_ptr(), again.len()), (address, LEN - 1));
@@ -314,19 +315,26 @@ fn memory_used_by_a_recorded_stream_is_reused_after_that() -> Result {
 }
 
 #[test]
-fn a_dedicated_allocation_waits_like_other_memory() -> Result {
+fn a_dedicated_allocation_and_the_end_of_a_pool_wait_like_other_memory() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let before = Live::now();
-    let (untouched, exposed) = (pool.allocate(BLOCK)?, pool.allocate(BLOCK)?);
-    assert_ne!(exposed.device_ptr(), 0);
+    let (untouched, used) = (pool.allocate(BLOCK)?, pool.allocate(BLOCK)?);
+    assert_ne!(used.device_ptr(), 0);
     let waits = Calls::of("cuCtxSynchronize");
     untouched.free()?;
     waits.assert(0, "the device cannot have used it");
     let gate = stream.hold();
-    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(exposed.free()?))?;
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(used.free()?))?;
     assert!(was_open, "freed while the device may have used it");
     assert_eq!((Live::now(), pool.managed_bytes()), (before, 0));
+    // And so does the end of a pool, for the memory that is free in its blocks.
+    drop(exposed(&pool)?);
+    let (was_open, ()) = was_open_on_return(stream.hold(), "cuCtxSynchronize", move || {
+        drop(pool);
+        Ok(())
+    })?;
+    assert!(was_open, "the blocks were freed while the device may have used them");
     Ok(())
 }
 

@@ -149,7 +149,7 @@ fn a_cudarc_stream_is_kept_until_the_memory_lets_go_which_leaves_the_current_con
     drop(memory);
     // Where the memory has the last reference, the stream ends.
     let ways: [(&str, LetGo); 4] = [
-        ("a drop", |memory, _| Ok(drop(memory))),
+        ("a drop", |_dropped, _| Ok(())),
         ("free", |memory, _| memory.free()),
         ("another binding", |memory, other| memory.bind_stream(other)),
         ("unbinding", |memory, _| memory.unbind_stream()),

@@ -4,7 +4,7 @@
 use std::ptr;
 
 use support::blocking::was_open_on_return;
-use support::cuda::Stream;
+use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
 use support::{Result, simcuda, skip};
 use vkgdr::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
@@ -15,6 +15,13 @@ use crate::{MAPPED, NONE};
 const SIZE: usize = 4096;
 const RELAXED: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 const THREAD_LOCAL: CUstreamCaptureMode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+
+/// Device 0, for which nothing waits that another test of this process has left.
+fn open() -> Result<(PrimaryContext, Vkgdr)> {
+    let (context, gpu) = support::open(NONE)?;
+    gpu.finish_deferred_frees();
+    Ok((context, gpu))
+}
 
 /// Runs `work` while a new stream is captured. Returns whether the capture was still valid afterwards.
 fn captured(mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
@@ -49,7 +56,7 @@ fn defer(gpu: &Vkgdr) -> Result {
 
 #[test]
 fn what_a_capture_forbids_to_free_is_freed_all_the_same() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
+    let (_context, gpu) = open()?;
     let trim = || -> Result {
         let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
         drop(pool.allocate(SIZE)?);
@@ -83,7 +90,7 @@ fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
     if simcuda().is_none() {
         return skip("NVIDIA's cuMemFree may itself wait for the device");
     }
-    let (_context, gpu) = support::open(NONE)?;
+    let (_context, gpu) = open()?;
     let (idle, busy) = (Stream::create(), Stream::create());
     let (bound, unbound) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
@@ -112,7 +119,7 @@ fn what_waits_for_a_context_makes_no_other_call_wait() -> Result {
 
 #[test]
 fn collecting_what_waits_for_a_context_waits_for_its_work() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
+    let (_context, gpu) = open()?;
     let busy = Stream::create();
     defer(&gpu)?;
     let gate = busy.hold();
@@ -124,7 +131,7 @@ fn collecting_what_waits_for_a_context_waits_for_its_work() -> Result {
 
 #[test]
 fn what_waits_for_a_context_ends_no_later_capture() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
+    let (_context, gpu) = open()?;
     defer(&gpu)?;
     let mut memory = None;
     let valid = captured(RELAXED, || memory = Some(Memory::allocate(&gpu, SIZE, MAPPED)));
@@ -136,7 +143,7 @@ fn what_waits_for_a_context_ends_no_later_capture() -> Result {
 
 #[test]
 fn a_pool_allocates_on_a_stream_that_is_captured() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
+    let (_context, gpu) = open()?;
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
     let stream = Stream::create();
     let memory = pool.allocate(SIZE)?;

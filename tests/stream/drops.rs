@@ -119,18 +119,20 @@ fn memory_that_is_not_bound_to_one_stream_waits_for_its_whole_context() -> Resul
     let gpu = Vkgdr::open(0, NONE)?;
     let owner = Context::create(0);
     let releases: [(&str, Release); 5] = [
-        ("a drop", |memory, _| Ok(drop(memory))),
+        ("a drop", |_dropped, _| Ok(())),
         ("free", |memory, _| memory.free()),
         ("the drop of the last slice", |memory, _| {
             let slice = memory.slice(1..2)?;
             drop(memory);
-            Ok(drop(slice))
+            drop(slice);
+            Ok(())
         }),
         ("a drop after a second binding", |memory, first| {
             let second = Stream::create();
             bind(&memory, first)?;
             bind(&memory, &second)?;
-            Ok(drop(memory))
+            drop(memory);
+            Ok(())
         }),
         ("a drop under another context", |memory, _| {
             let other = Context::create(0);
