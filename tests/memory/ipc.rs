@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::cuda::no_context;
 use support::ledger::Live;
 use support::resources::{Limit, Snapshot, limit};
-use support::{Result, assert_says, host_read, host_write, pattern, refused, socket};
+use support::{HOST_VIEWS, Result, assert_says, host_read, host_write, pattern, refused, socket, supported};
 use vkgdr::{Error, Memory, Pool, PoolOptions, Vkgdr, ipc};
 
 use crate::{MAPPED, NONE, SIZE};
@@ -33,14 +33,17 @@ fn memory_goes_over_every_type_of_socket_beside_other_data_and_leaves_nothing() 
     let (_context, gpu) = support::open(NONE)?;
     let (mut ours, mut theirs) = UnixStream::pair()?;
     let exchange = |len: usize| -> Result {
-        let memory = Memory::allocate(&gpu, len, MAPPED)?;
-        host_write(&memory, 0, &pattern(len, 9))?;
-        for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM] {
-            let [ours, theirs] = socket::pair(kind)?;
-            ipc::send(&ours, &memory)?;
-            let received = ipc::recv(&theirs, &gpu)?;
-            assert_eq!((received.len(), received.memory_type()), (len, memory.memory_type()));
-            assert!(host_read(&received, 0, len)? == pattern(len, 9));
+        for kind in supported(&gpu, &HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, len, kind)?;
+            host_write(&memory, 0, &pattern(len, 9))?;
+            for socket in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM] {
+                let [ours, theirs] = socket::pair(socket)?;
+                ipc::send(&ours, &memory)?;
+                let received = ipc::recv(&theirs, &gpu)?;
+                assert_eq!((received.len(), received.kind()), (len, kind));
+                assert_eq!(received.memory_type(), memory.memory_type());
+                assert!(host_read(&received, 0, len)? == pattern(len, 9), "{kind}");
+            }
         }
         Ok(())
     };
