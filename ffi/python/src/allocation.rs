@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::mem::{ManuallyDrop, take};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use pyo3::prelude::*;
 use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
 use crate::error::{Failure, Result};
-use crate::interpreter::{Detached, attached, detached, get_mut, is_ending, lock};
+use crate::interpreter::{Detached, attached, detached, is_ending, lock};
 use crate::stream::{Kept, Objects, Stream, bound_handle};
 
 pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
@@ -218,13 +218,11 @@ impl Allocation {
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> Result<()> {
         let bytes = lock(&self.bytes).take();
-        self.release(bytes)
-    }
-
-    fn release(&self, bytes: Option<Bytes>) -> Result<()> {
         let Some(Bytes::Ours(memory)) = bytes else { return Ok(()) };
-        // Before the release: other memory may get the id right after.
-        if let Some(mut live) = live() {
+        // Before the release: other memory may get the id right after. A mapping of this memory has the id, too.
+        if let Some(mut live) = live()
+            && live.get(&memory.id()).is_some_and(|known| std::ptr::eq(known.as_ptr(), self))
+        {
             live.remove(&memory.id());
         }
         if is_ending() && !memory.owner().retains_context() && !self.kept.has_owner() {
@@ -240,11 +238,10 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // On any thread, including one that is unknown to Python.
-        let bytes = get_mut(&mut self.bytes).take();
-        if let Err(failure) = self.release(bytes) {
+        if let Err(failure) = self.free() {
             log::warn!("freeing memory: {failure}");
         }
-        let objects = take(self.kept.get_mut());
+        let objects = self.kept.take();
         if !objects.is_empty() {
             // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
             attached(|_| drop(objects));
@@ -252,55 +249,35 @@ impl Drop for Allocation {
     }
 }
 
-/// A view's use of an allocation.
-#[derive(Clone)]
-pub(crate) struct Use {
-    pub(crate) allocation: Arc<Allocation>,
-    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
-    pub(crate) beside: Option<Arc<Py<PyAny>>>,
-}
-
-/// The open scopes of `defer_cleanup`, as numba's. Changed under the lock of [`DEFERRED`].
-static SCOPES: AtomicUsize = AtomicUsize::new(0);
-
-/// Freed memory that is released at the end of the outermost scope, before the objects that it needs.
-static DEFERRED: Mutex<Vec<(Memory, Objects)>> = Mutex::new(Vec::new());
+/// The open scopes of `defer_cleanup`, as numba's, and the freed memory that is released at the end of the outermost one, before the
+/// objects that it needs.
+static DEFERRED: Mutex<(usize, Vec<(Memory, Objects)>)> = Mutex::new((0, Vec::new()));
 
 /// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited the lock.
 ///
 /// Memory bound to a stream is not kept: its free does not wait, and records the event that the release waits for, since the
 /// stream may be destroyed right after.
 fn defer(memory: Memory, kept: &Kept) -> Option<Memory> {
-    let is_open = || SCOPES.load(Ordering::Relaxed) > 0;
-    if !is_open() || vkgdr::is_forked() || memory.drop_policy() == DropPolicy::WaitForStream {
+    if vkgdr::is_forked() {
         return Some(memory);
     }
     let mut deferred = lock(&DEFERRED);
-    if !is_open() {
+    if deferred.0 == 0 || memory.drop_policy() == DropPolicy::WaitForStream {
         return Some(memory);
     }
-    deferred.push((memory, kept.take()));
+    deferred.1.push((memory, kept.take()));
     None
 }
 
-/// Opens a scope of `defer_cleanup`.
+/// Opens a scope of `defer_cleanup`, or closes one, and releases what was freed if it was the last one.
 #[pyfunction]
-pub(crate) fn deferral_begin() {
-    if !vkgdr::is_forked() {
-        let _deferred = lock(&DEFERRED);
-        SCOPES.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Closes a scope, and releases what was freed if it was the last one.
-#[pyfunction]
-pub(crate) fn deferral_end(py: Python<'_>) {
+pub(crate) fn defer_cleanup(py: Python<'_>, begin: bool) {
     if vkgdr::is_forked() {
         return;
     }
     let mut deferred = lock(&DEFERRED);
-    let is_last = SCOPES.fetch_sub(1, Ordering::Relaxed) == 1;
-    let freed = if is_last { take(&mut *deferred) } else { Vec::new() };
+    deferred.0 = if begin { deferred.0 + 1 } else { deferred.0 - 1 };
+    let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
         if let Err(error) = py.detach(|| memory.free()) {

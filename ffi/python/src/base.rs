@@ -11,7 +11,6 @@ use pyo3::types::{PyDict, PyInt};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
-use crate::allocation::Use;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
@@ -145,11 +144,7 @@ impl Base {
         let (py, view) = (slf.py(), view_of(slf)?);
         view.get().free(force && !slf.getattr(intern!(py, "_given"))?.is_truthy()?)?;
         let parent = intern!(py, "_parent");
-        // A first view has none.
-        if !view.get().root && !slf.getattr(parent)?.is_none() {
-            slf.setattr(parent, py.None())?;
-        }
-        Ok(())
+        if slf.getattr(parent)?.is_none() { Ok(()) } else { Ok(slf.setattr(parent, py.None())?) }
     }
 
     /// The host view, for libraries that would take the device view of the memory object itself.
@@ -255,7 +250,7 @@ fn host_interface<'py>(py: Python<'py>, view: &MemoryView) -> Result<Bound<'py, 
 }
 
 /// An array interface, NumPy's or CUDA's, version 3, of bytes.
-pub(crate) fn array_interface<'py>(
+fn array_interface<'py>(
     py: Python<'py>,
     len: usize,
     element: &str,
@@ -273,7 +268,7 @@ pub(crate) fn array_interface<'py>(
 /// State that lives as long as an exported buffer.
 struct Export {
     /// Keeps the memory alive, also after `free()`.
-    _used: Use,
+    _view: MemoryView,
     shape: isize,
     stride: isize,
 }
@@ -305,7 +300,7 @@ unsafe fn export<T>(
         return Err(PyBufferError::new_err("the memory is read-only"));
     }
     let shape = isize::try_from(view.len).unwrap_or(isize::MAX);
-    let export = Box::into_raw(Box::new(Export { _used: view.join()?, shape, stride: 1 }));
+    let export = Box::into_raw(Box::new(Export { _view: view.share()?, shape, stride: 1 }));
     let filled = ffi::Py_buffer {
         buf: with_exposed_provenance_mut::<c_void>(address),
         obj: exporter.clone().into_ptr(),

@@ -12,15 +12,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyByteArray;
-use vkgdr::{Memory, StreamRef};
+use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
 use crate::base::{Base, HostView, view_of};
-use crate::error::{Failure, INVALID_CONTEXT, Result, in_bytes};
+use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
-use crate::stream::{LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, bound_handle, raw_stream};
+use crate::stream::{LEGACY_STREAM, Stream, as_address, bound_handle};
 use crate::transfer::{Side, copy_all};
 
 /// `kDLCPU`
@@ -268,7 +268,7 @@ fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Devic
     if let Some(consumer) = consumer {
         allocation.run(py, |bytes| order(view, &allocation, bytes, consumer))?;
     }
-    let owner = Box::new(view.join()?);
+    let owner = Box::new(view.share()?);
     // A device address: provenance does not matter.
     let address = as_address(view.device_address()?);
     // Nothing shares the bytes of an empty copy.
@@ -292,26 +292,24 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, handle: u64, device: Device
         Ok(original.allocate_beside(len)?)
     })?;
     let copy = MemoryView::whole(Allocation::of(memory, false), None);
-    copy_all(py, Side::Device(&copy), Side::Device(view), len, Stream::of(handle))?;
+    copy_all(py, Side::Device(&copy), Side::Device(view), len, Some(Stream::of(handle)))?;
     let allocation = copy.live()?;
     allocation.run(py, |bytes| {
-        let mut consumers = consumers(view, handle)?.into_iter();
+        let mut consumers = view.streams_named(handle)?.into_iter();
         consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
     })?;
     let address = as_address(copy.device_address()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(allocation) })
 }
 
-/// The host view or a host copy, after the bound stream's work.
+/// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
+/// to wait for.
 fn on_host(py: Python<'_>, view: &MemoryView, request: &Request) -> Result<Contents> {
-    if let Some(stream) = request.stream {
-        return Err(PyValueError::new_err(format!("the CPU has no streams: stream must be None, not {stream}")).into());
-    }
     let device = Device { kind: CPU, id: 0 };
-    let (len, used) = (view.len, view.join()?);
+    let (len, used) = (view.len, view.share()?);
     let visible = view.host_address()?;
     if visible.is_none() && request.copy == Some(false) {
-        let kind = used.allocation.with(|bytes| Ok(bytes.kind()))?;
+        let kind = view.with(|bytes| Ok(bytes.kind()))?;
         return Err(Failure::Buffer(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
     }
     view.wait_for_stream(py)?;
@@ -322,8 +320,7 @@ fn on_host(py: Python<'_>, view: &MemoryView, request: &Request) -> Result<Conte
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
     if len > 0 {
-        let stream = used.allocation.bound(py)?.unwrap_or(Stream::of(NULL_STREAM));
-        copy_all(py, Side::Host(&copy), Side::Device(view), len, stream)?;
+        copy_all(py, Side::Host(&copy), Side::Device(view), len, None)?;
     }
     let address = copy.get().address().expose_provenance();
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(copy.unbind()) })
@@ -336,7 +333,7 @@ fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u6
     // Another library's memory, or none: neither is it bound, nor is it freed here.
     let Some(memory) = bytes.memory() else { return Ok(()) };
     let bound = bound_handle(memory);
-    for follower in consumers(view, consumer)? {
+    for follower in view.streams_named(consumer)? {
         if bound == Some(consumer) && follower.context() == memory.context() {
             continue;
         }
@@ -351,27 +348,11 @@ fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u6
 
 /// Makes a consumer's streams wait for the work submitted to the stream of a tensor whose memory is not bound to one.
 #[pyfunction]
-pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, stream: u64) -> Result<()> {
+pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, stream: Stream) -> Result<()> {
     py.detach(|| {
-        let event = view.stream_of_any_context(stream)?.record()?;
-        consumers(view, consumer)?.into_iter().try_for_each(|follower| Ok(follower.wait(&event)?))
+        let event = view.stream_of_any_context(stream.handle)?.record()?;
+        view.streams_named(consumer)?.into_iter().try_for_each(|follower| Ok(follower.wait(&event)?))
     })
-}
-
-/// The streams that a consumer's handle may mean. Each context has default streams of its own, and the protocol does not say
-/// whose is meant: that of the memory's context, or that of the current one, in which the consumer calls.
-fn consumers(view: &MemoryView, consumer: u64) -> Result<Vec<StreamRef>> {
-    let mut streams = vec![view.stream_of_any_context(consumer)?];
-    if consumer <= PER_THREAD_STREAM {
-        // SAFETY: a default stream lives as long as its context, which the consumer has current.
-        match unsafe { StreamRef::in_current_context(raw_stream(consumer)) } {
-            Ok(current) if current.context() != streams[0].context() => streams.push(current),
-            Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => return Err(error.into()),
-            // The memory's context, or none, is current.
-            _ => {}
-        }
-    }
-    Ok(streams)
 }
 
 /// Puts a tensor and the data that it points to on the heap, and wraps it in a capsule.

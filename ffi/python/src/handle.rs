@@ -64,10 +64,6 @@ pub(crate) fn gpu_of(owner: &Bound<'_, PyAny>) -> Result<Vkgdr> {
     }
 }
 
-fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
-    Ok(OpenFlags::from_bits_retain(number(flags, "a set of flags")?))
-}
-
 impl Handle {
     /// A handle of a GPU that is open already.
     pub(crate) fn of(gpu: Vkgdr) -> Self {
@@ -90,16 +86,13 @@ impl Handle {
         Self { gpu: Detached::new(Mutex::new(None)), key: None }
     }
 
+    /// Opens a GPU, and retains its primary context if `primary` says so.
     #[staticmethod]
-    fn open(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
-        let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
-        Ok(Self::of(py.detach(|| Vkgdr::open(device, flags))?))
-    }
-
-    #[staticmethod]
-    fn open_primary_context(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
-        let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
-        Ok(Self::of(py.detach(|| Vkgdr::open_primary_context(device, flags))?))
+    fn open(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>, primary: bool) -> Result<Self> {
+        let device = number(device, "a CUDA device number")?;
+        let flags = OpenFlags::from_bits_retain(number(flags, "a set of flags")?);
+        let open = if primary { Vkgdr::open_primary_context } else { Vkgdr::open };
+        Ok(Self::of(py.detach(|| open(device, flags))?))
     }
 
     fn close(&self, py: Python<'_>) {

@@ -21,11 +21,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same without the lock, for a mutex that nothing else refers to.
-pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
-    mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Whether the interpreter ends.
 static ENDING: AtomicBool = AtomicBool::new(false);
 

@@ -28,7 +28,7 @@ mod _vkgdr {
 
     #[pymodule_export]
     use crate::{
-        allocation::{deferral_begin, deferral_end},
+        allocation::defer_cleanup,
         base::{Base, HostView},
         dlpack::{dlpack_export, dlpack_import, dlpack_order},
         handle::{Handle, check_process, command, driver_version},
@@ -39,7 +39,7 @@ mod _vkgdr {
         source::Source,
         stream::{CudaHandle, Event, complete, record, stream_synchronize, stream_wait},
         transfer::{copy, fill},
-        vulkan::{Mapping, Semaphore},
+        vulkan::Semaphore,
     };
 
     #[pymodule_init]

@@ -12,16 +12,19 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
 use vkgdr::{AllocateOptions, DropPolicy, Memory, StreamRef, ipc};
 
-use crate::allocation::{self, Allocation, Bytes, FREED, Use};
-use crate::error::{Failure, Result, Size, in_bytes, number};
+use crate::allocation::{self, Allocation, Bytes, FREED};
+use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
 use crate::handle::{self, Handle, MemoryType};
 use crate::host_buffer::HostBuffer;
 use crate::interpreter::{lock, zeroes};
-use crate::stream::{Event, NULL_STREAM, Stream, make_room, raw_stream};
+use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
 
-/// What a view holds: its use of the bytes, and the Python object `Vkgdr` that they were allocated from, if known.
+/// What a view keeps.
 struct Held {
-    used: Use,
+    allocation: Arc<Allocation>,
+    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
+    beside: Option<Arc<Py<PyAny>>>,
+    /// The Python object `Vkgdr` that the memory was allocated from, if known.
     owner: Option<Py<PyAny>>,
 }
 
@@ -37,25 +40,21 @@ pub(crate) struct MemoryView {
     #[pyo3(get, name = "nbytes")]
     pub(crate) len: usize,
     pub(crate) readonly: bool,
-    /// Whether this is the allocation's first view, which reports the kept objects to the garbage collector.
-    pub(crate) root: bool,
     /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
     by_hand: bool,
 }
 
 impl MemoryView {
-    fn ranged(used: Use, owner: Option<Py<PyAny>>, offset: usize, len: usize) -> Self {
-        let Allocation { id, readonly, .. } = *used.allocation;
-        let (allocation, held) = (Arc::downgrade(&used.allocation), Mutex::new(Some(Held { used, owner })));
-        Self { id, allocation, held, offset, len, readonly, root: false, by_hand: false }
+    fn ranged(held: Held, offset: usize, len: usize) -> Self {
+        let Allocation { id, readonly, .. } = *held.allocation;
+        let allocation = Arc::downgrade(&held.allocation);
+        Self { id, allocation, held: Mutex::new(Some(held)), offset, len, readonly, by_hand: false }
     }
 
-    /// All of an allocation, as its first view.
+    /// All of an allocation.
     pub(crate) fn whole(allocation: Arc<Allocation>, owner: Option<Py<PyAny>>) -> Self {
         let len = allocation.len;
-        let mut whole = Self::ranged(Use { allocation, beside: None }, owner, 0, len);
-        whole.root = true;
-        whole
+        Self::ranged(Held { allocation, beside: None, owner }, 0, len)
     }
 
     /// All of a memory.
@@ -74,29 +73,30 @@ impl MemoryView {
     /// address may have been reused since.
     fn found((allocation, offset): (Arc<Allocation>, usize), len: Option<usize>) -> Option<Self> {
         let len = len.unwrap_or(allocation.len - offset);
-        let found = Self::ranged(Use { allocation, beside: None }, None, offset, len);
+        let found = Self::ranged(Held { allocation, beside: None, owner: None }, offset, len);
         found.check_context().is_ok().then_some(found)
     }
 
     /// The allocation, unless it or this view was freed.
     pub(crate) fn live(&self) -> Result<Arc<Allocation>> {
-        self.join().map(|used| used.allocation)
+        self.join().map(|held| held.allocation)
     }
 
     /// Runs `work` on the bytes of the allocation, under locks: it must neither wait, nor run Python code, nor use this view.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
-        lock(&self.held).as_ref().ok_or(FREED)?.used.allocation.with(work)
+        lock(&self.held).as_ref().ok_or(FREED)?.allocation.with(work)
     }
 
-    /// Adds a use, which keeps the memory alive even when this view is freed.
-    pub(crate) fn join(&self) -> Result<Use> {
-        let used = lock(&self.held).as_ref().map(|held| held.used.clone());
-        used.filter(|used| !used.allocation.is_freed()).ok_or(FREED)
+    /// A further use of the bytes, which keeps them even when this view is freed.
+    fn join(&self) -> Result<Held> {
+        let held = lock(&self.held);
+        let Held { allocation, beside, .. } = held.as_ref().filter(|held| !held.allocation.is_freed()).ok_or(FREED)?;
+        Ok(Held { allocation: allocation.clone(), beside: beside.clone(), owner: None })
     }
 
     /// A further view of a range of the same allocation, in its offsets.
     fn range_of(&self, py: Python<'_>, offset: usize, len: usize) -> Result<Self> {
-        let mut view = Self::ranged(self.join()?, self.owner(py), offset, len);
+        let mut view = Self::ranged(Held { owner: self.owner(py), ..self.join()? }, offset, len);
         view.readonly = self.readonly;
         Ok(view)
     }
@@ -106,9 +106,14 @@ impl MemoryView {
         self.range_of(py, self.offset, self.len)
     }
 
+    /// The same for what the garbage collector does not see: without the owner.
+    pub(crate) fn share(&self) -> Result<Self> {
+        Ok(Self::ranged(self.join()?, self.offset, self.len))
+    }
+
     /// Whether the view keeps another library's owner of its bytes.
     pub(crate) fn keeps_an_owner(&self) -> bool {
-        lock(&self.held).as_ref().is_some_and(|held| held.used.beside.is_some())
+        lock(&self.held).as_ref().is_some_and(|held| held.beside.is_some())
     }
 
     pub(crate) fn device_address(&self) -> Result<u64> {
@@ -168,6 +173,22 @@ impl MemoryView {
         }
     }
 
+    /// The streams that a handle of an array may mean. Each context has default streams of its own, and the protocols do not say
+    /// whose is meant: that of the memory's context, or that of the current one, in which the other library calls.
+    pub(crate) fn streams_named(&self, handle: u64) -> Result<Vec<StreamRef>> {
+        let mut streams = vec![self.stream_of_any_context(handle)?];
+        if handle <= PER_THREAD_STREAM {
+            // SAFETY: a default stream lives as long as its context, which the other library has current.
+            match unsafe { StreamRef::in_current_context(raw_stream(handle)) } {
+                Ok(current) if current.context() != streams[0].context() => streams.push(current),
+                Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => return Err(error.into()),
+                // The memory's context, or none, is current.
+                _ => {}
+            }
+        }
+        Ok(streams)
+    }
+
     /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
     pub(crate) fn check_context(&self) -> Result<()> {
         // Making a stream reference enters the context.
@@ -201,7 +222,7 @@ impl MemoryView {
     /// Ends this view. Returns its use of the allocation, unless it was freed before.
     fn leave(&self) -> Option<Arc<Allocation>> {
         let held = lock(&self.held).take();
-        held.map(|held| held.used.allocation)
+        held.map(|held| held.allocation)
     }
 }
 
@@ -273,7 +294,7 @@ impl MemoryView {
     #[staticmethod]
     fn never() -> Self {
         let (allocation, held) = (Weak::new(), Mutex::new(None));
-        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false, root: false, by_hand: false }
+        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false, by_hand: false }
     }
 
     /// An empty view; allocates nothing.
@@ -281,6 +302,36 @@ impl MemoryView {
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
         let empty = Bytes::Empty { kind: handle::kind(kind)?, device: handle::gpu_of(owner)?.device() };
         Ok(Self::whole(Allocation::new(empty, 0, false), Some(owner.clone().unbind())))
+    }
+
+    /// Memory of another library, mapped for the CPU, which `keep` or the caller keeps alive.
+    #[staticmethod]
+    fn map_existing(
+        owner: &Bound<'_, PyAny>,
+        device_ptr: &Bound<'_, PyAny>,
+        size: Size,
+        keep: Option<Py<PyAny>>,
+        readonly: bool,
+    ) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let address: u64 = number(device_ptr, "a device address")?;
+        // SAFETY: plain bytes to Python, which `Mapping` requires to live.
+        let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
+        // Not found by its address, which may be that of other memory once this is freed.
+        let allocation = Allocation::new(Bytes::Ours(memory), size.0, readonly);
+        keep.into_iter().for_each(|keep| allocation.kept.add(keep));
+        Ok(Self::whole(allocation, Some(owner.clone().unbind())))
+    }
+
+    /// Whether memory of another library is still the one that was mapped.
+    fn is_current(&self, py: Python<'_>) -> Result<bool> {
+        self.live()?.run(py, |bytes| Ok(bytes.ours()?.is_current()?))
+    }
+
+    /// Whether the CPU caches the bytes.
+    #[getter]
+    fn is_cached(&self) -> Result<bool> {
+        self.with(|bytes| Ok(bytes.ours()?.is_cached()))
     }
 
     #[staticmethod]
@@ -340,17 +391,14 @@ impl MemoryView {
         if len > whole {
             return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
         }
-        let mut first = self.range_of(py, 0, len)?;
-        // It takes the place of the first view, whose use ends. Until then neither reports.
-        first.root = self.root;
-        Ok(first)
+        self.range_of(py, 0, len)
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
     pub(crate) fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
         let view = self.again(py)?;
         if let Some(held) = lock(&view.held).as_mut() {
-            held.used.beside = Some(Arc::new(object));
+            held.beside = Some(Arc::new(object));
         }
         Ok(view)
     }
@@ -366,8 +414,8 @@ impl MemoryView {
     }
 
     /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
-    fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
-        let queue = self.stream(stream)?;
+    fn free_async(&self, py: Python<'_>, stream: Stream) -> Result<Event> {
+        let queue = self.stream(stream.handle)?;
         self.free(false)?;
         // After the event of the release itself: when this one is complete, the memory can be released.
         Event::on(py, &queue, Vec::new())
@@ -402,18 +450,14 @@ impl MemoryView {
         if vkgdr::is_forked() {
             return Ok(());
         }
-        let Some(Held { owner, used }) = &*lock(&self.held) else { return Ok(()) };
+        let Some(Held { allocation, beside, owner }) = &*lock(&self.held) else { return Ok(()) };
         if let Some(owner) = owner {
             visit.call(owner)?;
         }
-        if let Some(beside) = used.beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
+        if let Some(beside) = beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
             visit.call(&**beside)?;
         }
-        if self.root && Arc::strong_count(&used.allocation) == 1 {
-            used.allocation.kept.traverse(&visit)
-        } else {
-            Ok(())
-        }
+        if Arc::strong_count(allocation) == 1 { allocation.kept.traverse(&visit) } else { Ok(()) }
     }
 
     fn __clear__(&self) {
@@ -508,8 +552,8 @@ impl MemoryView {
     }
 
     /// Whether a stream belongs to the memory's context, or to the current one if the memory is another library's.
-    fn has_stream(&self, py: Python<'_>, stream: u64) -> Result<bool> {
-        match py.detach(|| self.stream(stream).map(drop)) {
+    fn has_stream(&self, py: Python<'_>, stream: Stream) -> Result<bool> {
+        match py.detach(|| self.stream(stream.handle).map(drop)) {
             Err(Failure::Driver(vkgdr::Error::ForeignStream)) => Ok(false),
             found => found.map(|()| true),
         }

@@ -81,9 +81,7 @@ impl Ring {
 
     /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the ring's end waits
     /// for no other kernel.
-    fn bind_stream(&self, stream: &Bound<'_, PyAny>) -> Result<()> {
-        let py = stream.py();
-        let stream: Stream = py.import("vkgdr._stream_handle")?.call_method1("number_of", (stream,))?.extract()?;
+    fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
         py.detach(|| unsafe { self.ring.bind_raw_stream(stream.raw()) })?;

@@ -47,7 +47,7 @@ fn oldest(held: &Held, address: u64) -> Result<((u64, u64), &Arc<Allocation>)> {
 }
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
-#[pyclass(frozen, module = "vkgdr._vkgdr")]
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct Source {
     kind: MemoryKind,
     others: Vec<MemoryKind>,
@@ -220,15 +220,24 @@ impl Source {
 #[pymethods]
 impl Source {
     #[new]
-    fn new(kinds: &Bound<'_, PyAny>, pool: bool) -> Result<Self> {
-        let (kind, others) = handle::kinds(kinds)?;
+    #[pyo3(signature = (kind = None, *, pool = false))]
+    fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
+        let (kind, others) = kind.map_or_else(|| Ok((MemoryKind::Mapped, Vec::new())), handle::kinds)?;
         Ok(Self::of(kind, others, pool))
     }
 
-    /// As `allocate_at`. If memory or descriptors are exhausted, frees garbage and what finished copies keep, and tries once more.
+    /// The kinds, first choice first.
+    #[getter]
+    fn kinds(&self) -> Vec<String> {
+        std::iter::once(&self.kind).chain(&self.others).map(ToString::to_string).collect()
+    }
+
+    /// Allocate memory and return its device address.
     #[pyo3(signature = (size, device = None, stream = None))]
-    fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
+    fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<Stream>) -> Result<u64> {
+        let stream = stream.map(|stream| stream.handle);
         match py.detach(|| self.allocate_at(size.0, device, stream)) {
+            // Frees garbage and what finished copies keep, and tries once more.
             Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
                 py.detach(|| self.release_retired());
@@ -238,8 +247,10 @@ impl Source {
         }
     }
 
+    /// Free memory by its device address, on any thread. Views keep it until the last one is dropped.
     #[pyo3(signature = (address, stream = None))]
-    fn free(&self, py: Python<'_>, address: u64, stream: Option<u64>) -> Result<()> {
+    fn free(&self, py: Python<'_>, address: u64, stream: Option<Stream>) -> Result<()> {
+        let stream = stream.map(|stream| stream.handle);
         py.detach(|| self.free_at(address, stream))
     }
 
@@ -256,23 +267,23 @@ impl Source {
     }
 
     /// Records that a stream uses the memory at an address: its release waits for that use.
-    pub(crate) fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
+    fn record_stream(&self, address: u64, stream: Stream) -> Result<()> {
         if address == 0 || vkgdr::is_forked() {
             return Ok(());
         }
         let allocation = oldest(&lock(&self.held), address)?.1.clone();
         let bytes = allocation.bytes()?;
-        allocation.record_use(&bytes, stream_of(&bytes, stream)?, &Stream::of(stream))
+        allocation.record_use(&bytes, stream_of(&bytes, stream.handle)?, &stream)
     }
 
     /// A new handle of a device, of its primary context; by default as `allocate`.
     #[pyo3(signature = (device = None))]
-    fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
+    fn native_handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
         let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
         Ok(Handle::of(gpu.handle.clone()))
     }
 
-    /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
+    /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
         py.detach(|| {
@@ -338,7 +349,9 @@ extern "C" fn vkgdr_torch_free(pointer: *mut c_void, _size: usize, _device: c_in
 /// Records that a stream uses memory: its release waits for that use.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    quietly("recording a stream", || find(pointer).record_stream(pointer.addr() as u64, stream.addr() as u64));
+    quietly("recording a stream", || {
+        find(pointer).record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64))
+    });
 }
 
 /// The source that allocated the memory at this address. If none did, the first source, which then reports the address.

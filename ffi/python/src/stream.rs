@@ -6,6 +6,7 @@ use std::mem::{ManuallyDrop, replace, take};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyInt;
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::cudarc::driver::result;
@@ -14,7 +15,7 @@ use vkgdr::{Memory, StreamRef, Vkgdr};
 
 use crate::error::Result;
 use crate::handle::gpu_of;
-use crate::interpreter::{Detached, detached, get_mut, is_ending, lock};
+use crate::interpreter::{Detached, detached, is_ending, lock};
 use crate::memory_view::MemoryView;
 
 /// The null stream handle: the legacy default stream of the current context.
@@ -75,15 +76,19 @@ impl Stream {
 impl<'py> FromPyObject<'_, 'py> for Stream {
     type Error = PyErr;
 
-    /// Of a number: that of `vkgdr._stream_handle.number_of` has objects.
-    fn extract(number: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let handle = number.extract()?;
-        let objects = match number.is_exact_instance_of::<PyInt>() {
-            true => None,
-            false => number.getattr_opt(intern!(number.py(), "_objects"))?,
+    /// Of a stream of any library, or a number: that of a bound stream, a `StreamNumber`, has its objects.
+    fn extract(stream: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        static HANDLE_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (py, is_plain) = (stream.py(), stream.is_exact_instance_of::<PyInt>());
+        if let (true, Ok(handle)) = (is_plain, stream.extract()) {
+            return Ok(Self::of(handle));
+        }
+        let handle = HANDLE_OF.import(py, "vkgdr._stream_handle", "handle_of")?.call1((stream,))?.extract()?;
+        let objects: Vec<Bound<'py, PyAny>> = match stream.getattr_opt(intern!(py, "_objects"))? {
+            Some(objects) => objects.extract()?,
+            None if stream.is_instance_of::<PyInt>() => Vec::new(),
+            None => vec![stream.to_owned()],
         };
-        let Some(objects) = objects else { return Ok(Self::of(handle)) };
-        let objects: Vec<Bound<'py, PyAny>> = objects.extract()?;
         let is_ours = objects.iter().all(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
         Ok(Self { handle, objects: objects.into_iter().map(Bound::unbind).collect(), is_ours })
     }
@@ -166,11 +171,6 @@ impl Kept {
     /// Whether there is an object that lives as long as the memory.
     pub(crate) fn has_owner(&self) -> bool {
         !lock(&self.0).owners.is_empty()
-    }
-
-    /// The objects, where nothing else refers to them.
-    pub(crate) fn get_mut(&mut self) -> &mut Objects {
-        get_mut(&mut self.0)
     }
 
     /// Takes all objects.
@@ -301,6 +301,11 @@ pub(crate) fn leak<T>(lent: T) {
 }
 
 impl Event {
+    /// Makes later work of a stream wait for the event.
+    pub(crate) fn precede(&self, stream: &StreamRef) -> Result<()> {
+        self.event.as_ref().map_or(Ok(()), |event| Ok(stream.wait(event)?))
+    }
+
     /// An event that is complete from the start.
     pub(crate) const fn complete() -> Self {
         Self { event: None }
@@ -340,7 +345,7 @@ impl Event {
     }
 
     /// Waits until the work submitted before the event is done.
-    fn synchronize(&self, py: Python<'_>) -> Result<()> {
+    pub(crate) fn synchronize(&self, py: Python<'_>) -> Result<()> {
         if let Some(event) = &self.event {
             py.detach(|| event.synchronize())?;
         }
@@ -377,20 +382,19 @@ pub(crate) fn complete() -> Event {
 
 /// Records an event on a stream of any context.
 #[pyfunction]
-pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<Event> {
-    let stream = py.detach(|| view.stream_of_any_context(stream))?;
-    Event::on(py, &stream, Vec::new())
+pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: Stream) -> Result<Event> {
+    let found = py.detach(|| view.stream_of_any_context(stream.handle))?;
+    Event::on(py, &found, Vec::new())
 }
 
 /// Makes a stream of any context wait for an event.
 #[pyfunction]
-pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: u64, event: &Event) -> Result<()> {
-    let Some(event) = &event.event else { return Ok(()) };
-    py.detach(|| Ok(view.stream_of_any_context(stream)?.wait(event)?))
+pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: Stream, event: &Event) -> Result<()> {
+    py.detach(|| event.precede(&view.stream_of_any_context(stream.handle)?))
 }
 
 /// Waits for a stream of any context.
 #[pyfunction]
-pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<()> {
-    py.detach(|| Ok(view.stream_of_any_context(stream)?.synchronize()?))
+pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: Stream) -> Result<()> {
+    py.detach(|| Ok(view.stream_of_any_context(stream.handle)?.synchronize()?))
 }

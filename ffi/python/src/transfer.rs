@@ -12,7 +12,7 @@ use crate::allocation::{Allocation, Bytes};
 use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::{MemoryView, stream_of};
-use crate::stream::{Event, Stream, as_address, leak};
+use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, leak};
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
 type Layout = (usize, usize, usize);
@@ -53,22 +53,10 @@ impl<'a, 'py> Side<'a, 'py> {
         }
     }
 
-    /// The checked place of a layout in the side that the messages call `what`.
-    fn place(&self, what: &str, layout: Layout, extent: Sizes) -> Result<Place> {
-        let ((offset, row_pitch, slice_pitch), (width, height, depth)) = (layout, extent);
-        if height > 1 && row_pitch < width {
-            return Err(Failure::Invalid(format!(
-                "the {what}'s row pitch {row_pitch} is less than the {} of a row",
-                in_bytes(width)
-            )));
-        }
-        let least = row_pitch.saturating_mul(height);
-        if depth > 1 && slice_pitch < least {
-            return Err(Failure::Invalid(format!(
-                "the {what}'s slice pitch {slice_pitch} is less than {height} rows: {}",
-                in_bytes(least)
-            )));
-        }
+    /// The checked place of a layout in the side.
+    fn place(&self, layout: Layout, extent: Sizes) -> Result<Place> {
+        // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
+        let (offset, row_pitch, slice_pitch) = layout;
         let (is_host, size) = match self {
             Self::Device(view) => (false, view.len),
             Self::Host(buffer) => (true, buffer.get().nbytes),
@@ -124,11 +112,14 @@ fn overlaps(to: Place, from: Place, extent: Sizes) -> bool {
     !apart(width, to.row_pitch) && (to.slice_pitch == 0 || !apart(slice, to.slice_pitch))
 }
 
-/// Copies a rectangle on a stream; with one row and one slice, a range. Returns an event, which is complete with `wait`.
+/// What an operation is ordered by: its stream, by default the one that the first side is bound to, or the null stream; streams on
+/// which sides are ready, beside those that they are bound to; events to come after. And whether to wait for it.
+type Order = (Option<Stream>, Vec<(Py<MemoryView>, Stream)>, Vec<Py<Event>>, bool);
+
+/// Copies a rectangle on a stream; with one row and one slice, a range. Returns an event, which is complete if it was waited for.
 ///
 /// Both sides live until the copy is done.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "two parameters for each side")]
 pub(crate) fn copy(
     py: Python<'_>,
     to: &Bound<'_, PyAny>,
@@ -136,15 +127,21 @@ pub(crate) fn copy(
     from_: &Bound<'_, PyAny>,
     from_layout: Layout,
     extent: Sizes,
-    stream: Stream,
-    wait: bool,
+    order: Order,
 ) -> Result<Event> {
-    copy_sides(py, (Side::of(to)?, to_layout), (Side::of(from_)?, from_layout), extent, stream, wait)
+    copy_sides(py, (Side::of(to)?, to_layout), (Side::of(from_)?, from_layout), extent, order)
 }
 
 /// Copies the `len` bytes of one side to another, and waits.
-pub(crate) fn copy_all(py: Python<'_>, to: Side<'_, '_>, from: Side<'_, '_>, len: usize, stream: Stream) -> Result<()> {
-    copy_sides(py, (to, (0, 0, 0)), (from, (0, 0, 0)), (len, 1, 1), stream, true).map(drop)
+pub(crate) fn copy_all(
+    py: Python<'_>,
+    to: Side<'_, '_>,
+    from: Side<'_, '_>,
+    len: usize,
+    stream: Option<Stream>,
+) -> Result<()> {
+    let order = (stream, Vec::new(), Vec::new(), true);
+    copy_sides(py, (to, (0, 0, 0)), (from, (0, 0, 0)), (len, 1, 1), order).map(drop)
 }
 
 fn copy_sides(
@@ -152,8 +149,7 @@ fn copy_sides(
     (to, to_layout): (Side<'_, '_>, Layout),
     (from, from_layout): (Side<'_, '_>, Layout),
     extent: Sizes,
-    stream: Stream,
-    wait: bool,
+    order: Order,
 ) -> Result<Event> {
     let is_readonly = match to {
         Side::Device(view) => view.readonly,
@@ -162,8 +158,8 @@ fn copy_sides(
     if is_readonly {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
-    let target = to.place("destination", to_layout, extent)?;
-    let source = from.place("source", from_layout, extent)?;
+    let target = to.place(to_layout, extent)?;
+    let source = from.place(from_layout, extent)?;
     let mut crossing = None;
     if let (Some(to), Some(from)) = (to.view(), from.view()) {
         if overlaps(target, source, extent) {
@@ -191,7 +187,7 @@ fn copy_sides(
     };
     let hosts = [&to, &from].into_iter().filter_map(host).collect();
     let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
-    submit(py, &views, stream, hosts, wait, move |queue| {
+    submit(py, &views, order, hosts, move |queue| {
         let (target, source) = (target.pitched(), source.pitched());
         let Some(context) = crossing else {
             // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
@@ -207,16 +203,16 @@ fn copy_sides(
     })
 }
 
-/// Submits an operation on `views` to a stream and, with `wait`, waits for it. Otherwise `lent` is kept until the returned event.
+/// Submits an operation on `views` to a stream, after what the order says and after the streams that the views are bound to, whose
+/// later work comes after the operation. Waits for it if the order says so; otherwise `lent` is kept until the returned event.
 ///
 /// One call does all of that, so that neither a signal's handler nor another thread comes between. It keeps the memory, even from
 /// a forced free, until the operation is submitted; the memory's release then waits for it.
 fn submit(
     py: Python<'_>,
     views: &[&MemoryView],
-    stream: Stream,
+    (stream, ready, after, wait): Order,
     mut lent: Vec<Py<PyAny>>,
-    wait: bool,
     operation: impl FnOnce(StreamRef) -> Result<()> + Send,
 ) -> Result<Event> {
     // The bytes before the allocation, whose objects they need.
@@ -225,16 +221,38 @@ fn submit(
     let context = |bytes: &Bytes| bytes.memory().map(Memory::context);
     // In the context of the first side that has one.
     let lead = held.iter().position(|(bytes, _)| context(bytes).is_some()).unwrap_or(0);
-    for (view, (bytes, _)) in views.iter().zip(&held) {
+    let mut others: Vec<(&MemoryView, Stream)> = Vec::new();
+    let mut chosen = stream;
+    for (view, (bytes, allocation)) in views.iter().zip(&held) {
         // Views, which outlive a free of the object, of memory whose release does not wait for the operation: other libraries'.
         // Without `wait` also of other contexts' memory, so that its free need not wait, and of that with an owner beside.
         let (own, of_lead) = (context(bytes), context(&held[lead].0));
         if own.is_none() || !wait && (own != of_lead || view.keeps_an_owner()) {
             lent.push(Py::new(py, view.again(py)?)?.into_any());
         }
+        let Some(bound) = allocation.bound(py)? else { continue };
+        if chosen.is_none() && own == of_lead {
+            chosen = Some(bound.clone_ref(py));
+        }
+        others.push((*view, bound));
     }
+    let stream = chosen.unwrap_or(Stream::of(NULL_STREAM));
+    others.extend(ready.iter().map(|(view, stream)| (view.get(), stream.clone_ref(py))));
+    let lead_view = views[lead];
+    others.retain(|(side, other)| !is_same(lead_view, stream.handle, side, other.handle));
     let (queue, submitted) = py.detach(|| {
         let queue = stream_of(&held[lead].0, stream.handle)?;
+        for event in &after {
+            event.get().precede(&queue)?;
+        }
+        for (side, other) in &others {
+            // The context of another library's memory is unknown.
+            let earlier = match side.context()? {
+                Some(_) => vec![side.stream_of_any_context(other.handle)?],
+                None => lead_view.streams_named(other.handle)?,
+            };
+            earlier.iter().try_for_each(|one| queue.wait(&one.record()?))?;
+        }
         if !wait {
             // Before the operation is submitted: a call that fails may still have submitted work. Memory of other contexts is lent,
             // and a pool must not wait for a context that may end once the work is done.
@@ -253,7 +271,15 @@ fn submit(
     let (failure, is_kept) = match submitted {
         Ok(()) if wait => return Ok(Event::complete()),
         Ok(()) => match Event::on(py, &queue, clones(&lent)) {
-            Ok(event) => return Ok(event),
+            Ok(event) => {
+                let follow =
+                    |(side, other): &(&MemoryView, Stream)| event.precede(&side.stream_of_any_context(other.handle)?);
+                // A stream of another library may need a current context, and there is none.
+                if py.detach(|| others.iter().try_for_each(follow)).is_err() {
+                    event.synchronize(py)?;
+                }
+                return Ok(event);
+            }
             Err(failure) => (failure, false),
         },
         // The device may use what was lent, although the call failed.
@@ -265,14 +291,22 @@ fn submit(
     Err(failure)
 }
 
+/// Whether two handles, each of a view's context, are known to be of the same stream.
+fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> bool {
+    let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
+    let context = |view: &MemoryView| view.context().ok().flatten();
+    // Each context has default streams of its own under the same handles.
+    number(stream) == number(other) && (stream > PER_THREAD_STREAM || context(view) == context(side))
+}
+
 /// Waits for a stream after a failure, and returns whether no work of it is left. False where it cannot be waited for, such as
 /// during a stream capture: what was lent to its work must not be given back.
 fn is_idle(queue: StreamRef) -> bool {
     queue.synchronize().map_or_else(|error| error.ends_all_work(), |()| true)
 }
 
-/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event, which is complete with
-/// `wait`. The memory lives until the fill is done.
+/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The memory lives
+/// until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
     py: Python<'_>,
@@ -280,8 +314,7 @@ pub(crate) fn fill(
     offset: usize,
     pattern: &[u8],
     count: usize,
-    stream: Stream,
-    wait: bool,
+    order: Order,
 ) -> Result<Event> {
     if view.readonly {
         return Err(Failure::Invalid("the destination is read-only".into()));
@@ -292,7 +325,7 @@ pub(crate) fn fill(
     if !pattern.is_empty() && !to.is_multiple_of(pattern.len() as u64) {
         return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width}")));
     }
-    submit(py, &[view], stream, Vec::new(), wait, |queue| match *pattern {
+    submit(py, &[view], order, Vec::new(), |queue| match *pattern {
         // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
         [a] => Ok(unsafe { queue.fill(to, FillPattern::One(a), count) }?),
         // SAFETY: as above, and aligned.

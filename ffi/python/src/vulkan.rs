@@ -1,20 +1,16 @@
-//! What is shared with other libraries: Vulkan's handles as numbers, `Semaphore`, and `Mapping`, the host view of their memory.
-#![expect(unsafe_code, reason = "uses what the caller owns: values of semaphores, streams, memory")]
+//! What is shared with Vulkan: its handles as numbers, and `Semaphore`.
+#![expect(unsafe_code, reason = "uses what the caller owns: values of semaphores, streams")]
 
-use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{MappingFlags, Memory, StreamRef, vulkan};
+use vkgdr::{StreamRef, vulkan};
 
-use crate::base::array_interface;
-use crate::error::{Failure, Result, Size, in_bytes, number};
+use crate::error::{Failure, Result};
 use crate::handle::{self, Handle};
 use crate::interpreter::{self, Detached, duration, lock};
-use crate::stream::raw_stream;
+use crate::stream::Stream;
 
 #[pymethods]
 impl Handle {
@@ -96,20 +92,20 @@ impl Semaphore {
     }
 
     /// Raises the value after the earlier work of a stream of the current context.
-    fn signal_on(&self, py: Python<'_>, stream: u64, value: u64) -> Result<()> {
+    fn signal_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
         self.with(py, |semaphore| {
             // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
-            let stream = unsafe { StreamRef::in_current_context(raw_stream(stream)) }?;
+            let stream = unsafe { StreamRef::in_current_context(stream.raw()) }?;
             // SAFETY: `vkgdr.vulkan.Semaphore.signal_on` requires a value that grows.
             unsafe { semaphore.signal_on(&stream, value) }
         })
     }
 
     /// Lets the later work of a stream of the current context wait for a value.
-    fn wait_on(&self, py: Python<'_>, stream: u64, value: u64) -> Result<()> {
+    fn wait_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
         self.with(py, |semaphore| {
             // SAFETY: as for `signal_on`.
-            let stream = unsafe { StreamRef::in_current_context(raw_stream(stream)) }?;
+            let stream = unsafe { StreamRef::in_current_context(stream.raw()) }?;
             semaphore.wait_on(&stream, value)
         })
     }
@@ -118,90 +114,5 @@ impl Semaphore {
     fn close(&self, py: Python<'_>) {
         let semaphore = lock(&self.open).take();
         py.detach(|| drop(semaphore));
-    }
-}
-
-/// CUDA memory of another library, mapped for the CPU: NumPy's array interface, and both addresses.
-#[pyclass(frozen, module = "vkgdr")]
-pub(crate) struct Mapping {
-    // The order of the fields unmaps the memory before its owner may free it.
-    memory: Detached<Memory>,
-    #[pyo3(get)]
-    device_ptr: u64,
-    #[pyo3(get)]
-    host_ptr: usize,
-    #[pyo3(get)]
-    nbytes: usize,
-    #[pyo3(get)]
-    is_cached: bool,
-    #[pyo3(get)]
-    readonly: bool,
-    /// An object that keeps the memory alive.
-    keep: Option<Py<PyAny>>,
-}
-
-#[pymethods]
-impl Mapping {
-    #[new]
-    #[pyo3(signature = (owner, device_ptr, size, *, keep = None, readonly = false, force_pcie = false))]
-    fn new(
-        owner: &Bound<'_, PyAny>,
-        device_ptr: &Bound<'_, PyAny>,
-        size: Size,
-        keep: Option<Py<PyAny>>,
-        readonly: bool,
-        force_pcie: bool,
-    ) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        let address: u64 = number(device_ptr, "a device address")?;
-        let flags = if force_pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
-        // SAFETY: plain bytes to Python, whose memory `keep` or the caller keeps alive.
-        let memory = py.detach(|| unsafe { Memory::map_existing_with(&gpu, address, size.0, flags) })?;
-        Ok(Self {
-            device_ptr: memory.device_ptr(),
-            host_ptr: memory.host_ptr().map_or(0, |pointer| pointer.addr().get()),
-            nbytes: memory.len(),
-            is_cached: memory.is_cached(),
-            memory: Detached::new(memory),
-            readonly,
-            keep,
-        })
-    }
-
-    const fn __len__(&self) -> usize {
-        self.nbytes
-    }
-
-    fn is_current(&self, py: Python<'_>) -> Result<bool> {
-        Ok(py.detach(|| self.memory.is_current())?)
-    }
-
-    /// Orders the CPU's writes before its later stores, as the device sees them.
-    fn flush(&self) -> Result<()> {
-        Ok(self.memory.flush(..)?)
-    }
-
-    fn invalidate(&self) -> Result<()> {
-        Ok(self.memory.invalidate(..)?)
-    }
-
-    /// The descriptor, the offset and the size for `ibv_reg_dmabuf_mr`.
-    fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
-        let dma_buf = py.detach(|| self.memory.dma_buf())?;
-        Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
-    }
-
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        array_interface(py, self.nbytes, "|u1", self.host_ptr as u64, self.readonly)
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.keep.as_ref().map_or(Ok(()), |keep| visit.call(keep))
-    }
-
-    fn __repr__(&self) -> String {
-        let &Self { device_ptr, host_ptr, nbytes, .. } = self;
-        format!("<vkgdr.Mapping: {} at {host_ptr:#x}, device address {device_ptr:#x}>", in_bytes(nbytes))
     }
 }

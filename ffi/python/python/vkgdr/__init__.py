@@ -27,8 +27,8 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import Map, Memory, MemoryObject, RawMemory, device_view, memory_of
-from vkgdr._vkgdr import HostView, Mapping, __version__
+from vkgdr._memory import Map, Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
+from vkgdr._vkgdr import HostView, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

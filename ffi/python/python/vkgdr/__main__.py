@@ -15,18 +15,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line, and return the exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Command-line arguments; those of the process by default, which an interrupt then ends at once.
-
-    Returns
-    -------
-    int
-        0, or the code of the failure.
-    """
+    """Carry out a command line, by default that of the process, which an interrupt then ends; return the exit code."""
     if arguments is None:
         # Python's own handler would run only once the command has ended.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -11,85 +11,54 @@ import operator
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._shapes import c_strides, read_interface
-from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of, number_of
+from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any, SupportsIndex
+    from collections.abc import Iterable, Sequence
+    from typing import Any, SupportsIndex, TypeAlias
 
     from vkgdr._shapes import Interface
     from vkgdr._vkgdr import Base, Event, HostBuffer, MemoryView
-    from vkgdr.typing import StreamLike
+    from vkgdr.typing import StreamLike, Waitable
+
+    # Streams on which the bytes of a view are ready.
+    Ready: TypeAlias = Sequence[tuple[MemoryView, StreamLike]]
 
 # The bytes of a repeated pattern that the host writes; device copies double them from there on.
 _CHUNK = 64 << 10
-_CUDA_ERROR_INVALID_CONTEXT = 201
 _DLPACK_CUDA = 2
 
 
-def stream_of(view: MemoryView, stream: StreamLike | None) -> int:
+def stream_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
     """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
     if stream is not None:
-        return number_of(stream)
+        return stream
     bound = view.bound_stream
     return NULL_STREAM if bound is None else bound
 
 
-def queue_of(view: MemoryView, stream: StreamLike | None) -> int:
+def queue_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
     """Return the stream to use, as `stream_of`, after the work of the bound stream."""
-    queue = stream_of(view, stream)
-    follow(view, queue, view, bound_streams(view))
+    queue, bound = stream_of(view, stream), view.bound_stream
+    if bound is not None and bound is not queue:
+        _vkgdr.stream_wait(view, queue, _vkgdr.record(view, bound))
     return queue
 
 
-def bound_streams(view: MemoryView) -> tuple[int, ...]:
-    """Return the bound stream, if there is one."""
-    bound = view.bound_stream
-    return () if bound is None else (bound,)
-
-
-def is_same_stream(view: MemoryView, stream: int, other: MemoryView, other_stream: int) -> bool:
-    """Return whether two handles, each of a view's context, are known to be of the same stream."""
-    if stream != other_stream and not {stream, other_stream} <= {NULL_STREAM, LEGACY_STREAM}:
-        return False
-    # Each context has default streams of its own under the same handles.
-    return stream > PER_THREAD_STREAM or view.context == other.context
-
-
-def follow(view: MemoryView, queue: int, side: MemoryView, ready: Iterable[int]) -> None:
-    """Make a stream of the view's context wait for streams of another view's context."""
-    for stream in ready:
-        if not is_same_stream(view, queue, side, stream):
-            for event in _recorded(view, side, stream):
-                _vkgdr.stream_wait(view, queue, event)
-
-
-def _recorded(view: MemoryView, side: MemoryView, stream: int) -> Iterator[Event]:
-    if not side.is_foreign:
-        yield _vkgdr.record(side, stream)
-        return
-    # The context of another library's memory is unknown: that of the view, or the current one.
-    yield _vkgdr.record(view, stream)
-    if stream <= PER_THREAD_STREAM:
-        try:
-            event = _vkgdr.record(side, stream)
-        except VkgdrError as error:
-            if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
-                raise
-        else:
-            yield event
+def wait_for_all(events: Iterable[Waitable] | None) -> None:
+    """Wait for events of any library."""
+    for event in events or ():
+        if not hasattr(event, "synchronize"):
+            raise TypeError(f"{event!r} is not an event: it has no method synchronize")
+        event.synchronize()
 
 
 def settle(memory: Base, stream: StreamLike | None) -> None:
     """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
-    view = memory._view
     if stream is not None:
-        handle = handle_of(stream)
-        bound = view.bound_stream
-        if bound is None or not is_same_stream(view, handle, view, bound):
-            _vkgdr.stream_synchronize(view, handle)
-    view.wait_for_stream()
+        _vkgdr.stream_synchronize(memory._view, stream)
+    memory._view.wait_for_stream()
 
 
 def invalidate_edges(memory: Base, offset: SupportsIndex, size: int) -> None:
@@ -123,8 +92,7 @@ def to_host(memory: Base, offset: int, target: HostBuffer, size: int, stream: St
         memory.invalidate(offset, size)
         view.read(offset, size, target)
     else:
-        queue = queue_of(view, stream)
-        _vkgdr.copy(target, (0, 0, 0), view, (offset, 0, 0), (size, 1, 1), queue, True)
+        _vkgdr.copy(target, (0, 0, 0), view, (offset, 0, 0), (size, 1, 1), (stream, (), (), True))
 
 
 def from_host(memory: Base, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
@@ -138,16 +106,13 @@ def from_host(memory: Base, offset: int, source: HostBuffer, stream: StreamLike 
         view.write(offset, source)
         memory.flush(offset, source.nbytes)
     else:
-        queue = queue_of(view, stream)
-        _vkgdr.copy(view, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
+        _vkgdr.copy(view, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), (stream, (), (), True))
 
 
-def between(memory: Base, offset: int, source: MemoryView, stream: int, after: Iterable[int] = ()) -> None:
-    """Copy all of `source` to `offset` on the device, after the work of its streams `after`, wait and invalidate."""
-    to = memory._view
-    follow(to, stream, to, bound_streams(to))
-    follow(to, stream, source, after)
-    _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
+def between(memory: Base, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()) -> None:
+    """Copy all of `source` to `offset` on the device, after the streams on which it is `ready`, wait and invalidate."""
+    extent, order = (source.nbytes, 1, 1), (stream, ready, (), True)
+    _vkgdr.copy(memory._view, (offset, 0, 0), source, (0, 0, 0), extent, order)
     memory.invalidate(offset, source.nbytes)
 
 
@@ -160,41 +125,42 @@ def fill(memory: Base, offset: int, size: int, pattern: bytes, stream: StreamLik
         view.fill(offset, size, pattern)
         memory.flush(offset, size)
     else:
-        queue = queue_of(view, stream)
-        _vkgdr.fill(view, offset, pattern, size // len(pattern), queue, True)
+        _vkgdr.fill(view, offset, pattern, size // len(pattern), (stream, (), (), True))
 
 
-def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int, *, wait: bool) -> Event:
+def repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr._Order) -> Event:
     """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the event of the last one."""
+    stream, ready, after, wait = order
+    # The same one for all.
+    stream = stream_of(view, stream)
     chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
     done = chunk.nbytes
-    event = _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), stream, wait and done == count)
+    last = stream, ready, after, wait and done == count
+    event = _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), last)
     while done < count:
         first, more = start + done, min(done, count - done)
         done += more
-        event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), stream, wait and done == count)
+        last = stream, (), (), wait and done == count
+        event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), last)
     return event
 
 
 def device_view_of(
-    obj: Any, within: MemoryView | None = None, consumer: int | None = None
-) -> tuple[MemoryView, tuple[int, ...]]:
-    """Return the device bytes of an object, and the streams whose work must finish before they are used.
+    obj: Any, within: MemoryView | None = None, consumer: StreamLike | None = None
+) -> tuple[MemoryView, Ready]:
+    """Return the device bytes of an object, and the streams on which they are ready, beside the bound one.
 
     Bytes in memory of this package give a view of that memory, with its host view. Other addresses are looked up in
     the context of `within`, or in the current context. `consumer` is the stream that uses the bytes, if it is known.
     """
     if isinstance(obj, _vkgdr.Base):
-        return obj._view, bound_streams(obj._view)
+        return obj._view, ()
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        view, ready = _from_interface(interface, obj, within)
-    elif hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
-        view, ready = _from_dlpack(obj, consumer)
-    else:
-        raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
-    # The object need not know the stream that memory of this package is bound to.
-    return view, ready + tuple(stream for stream in bound_streams(view) if stream not in ready)
+        return _from_interface(interface, obj, within)
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        return _from_dlpack(obj, consumer)
+    raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
 
 
 def found_of(array: Interface, owner: object = None) -> MemoryView | None:
@@ -211,29 +177,33 @@ def found_of(array: Interface, owner: object = None) -> MemoryView | None:
     return found if owner is None or isinstance(owner, _vkgdr.Base) else found.keeping(owner)
 
 
-def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, tuple[int, ...]]:
+def bytes_of(array: Interface, owner: object, within: MemoryView | None = None) -> MemoryView:
+    """Return the bytes of an array interface, which `owner` keeps alive where they are not in this package's memory."""
+    found = found_of(array, owner)
+    return _vkgdr.foreign(*array.span, array.readonly, owner, within) if found is None else found
+
+
+def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, Ready]:
     array = read_interface(interface, "__cuda_array_interface__")
-    # Strides of axes of extent 1 count for nothing, and those of an empty array do not either.
-    dense = zip(array.extents, c_strides(array.extents, array.itemsize), array.strides or (), strict=False)
-    if array.strides is not None and any(extent > 1 and stride != own for extent, stride, own in dense):
+    # Strides of axes of extent 1 count for nothing.
+    dense = zip(array.extents, array.strides, c_strides(array.extents, array.itemsize), strict=True)
+    if any(extent > 1 and stride != own for extent, stride, own in dense):
         shape, strides = array.extents, array.strides
         raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
-    found = found_of(array, obj)
-    if found is None:
-        address, size = array.span
-        found = _vkgdr.foreign(address, size, array.readonly, obj, within)
-    return found, () if array.stream is None else (array.stream,)
+    found = bytes_of(array, obj, within)
+    return found, () if array.stream is None else [(found, array.stream)]
 
 
-def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int, ...]]:
+def _from_dlpack(obj: Any, consumer: StreamLike | None) -> tuple[MemoryView, Ready]:
     kind, device = obj.__dlpack_device__()
     if kind != _DLPACK_CUDA:
         raise InvalidArgumentError(
             f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
         )
     # The exporter makes this stream wait for its work. A default stream may be that of another context.
-    is_default = consumer is None or consumer <= PER_THREAD_STREAM
-    stream = LEGACY_STREAM if is_default else consumer
+    handle = LEGACY_STREAM if consumer is None else handle_of(consumer)
+    is_default = handle <= PER_THREAD_STREAM
+    stream = LEGACY_STREAM if is_default else handle
     try:
         try:
             capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
@@ -246,4 +216,4 @@ def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int,
         if isinstance(error, VkgdrError):
             raise
         raise InvalidArgumentError(f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}") from error
-    return view, (LEGACY_STREAM,) if is_default else ()
+    return view, [(view, LEGACY_STREAM)] if is_default else ()

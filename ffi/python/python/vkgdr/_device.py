@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["OpenFlags", "Vkgdr", "default_owner", "owner_of_device"]
-
 
 class OpenFlags(enum.IntFlag):
     """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
@@ -75,21 +73,13 @@ class Vkgdr:
     _handle = Handle.never()
 
     def __init__(self, device: SupportsIndex, flags: SupportsIndex = 0) -> None:
-        self._handle = Handle.open(_number(device), flags)
+        self._handle = Handle.open(_number(device), flags, False)
 
     @classmethod
     def open_current_context(cls, flags: int = 0) -> Self:
-        """Open the GPU of the CUDA context that is current on this thread.
+        """Open the GPU of the CUDA context that is current on this thread, with the flags of the class.
 
-        Parameters
-        ----------
-        flags : int, optional
-            Bits of `OpenFlags`.
-
-        Raises
-        ------
-        VkgdrError
-            As for the class, and ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current.
+        Without a context the error is ``CUDA_ERROR_INVALID_CONTEXT``.
         """
         return cls(0, flags | OpenFlags.CURRENT_CONTEXT_BIT)
 
@@ -97,22 +87,10 @@ class Vkgdr:
     def open_primary_context(cls, device: SupportsIndex = 0, flags: SupportsIndex = 0) -> Self:
         """Open a GPU and retain its primary context, the one that CuPy, PyTorch, numba and the CUDA runtime use.
 
-        Memory of this handle is allocated in the primary context; no context needs to be current. ``__init__`` is not
-        called.
-
-        Parameters
-        ----------
-        device : int, optional
-            The CUDA device number.
-        flags : int, optional
-            Bits of `OpenFlags`.
-
-        Raises
-        ------
-        VkgdrError
-            As for the class.
+        Memory of this handle is allocated in the primary context; no context needs to be current. The parameters and
+        the errors are those of the class. ``__init__`` is not called.
         """
-        return cls._of(Handle.open_primary_context(_number(device), flags))
+        return cls._of(Handle.open(_number(device), flags, True))
 
     @classmethod
     def _of(cls, handle: Handle) -> Self:
@@ -167,24 +145,10 @@ class Vkgdr:
     def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
         """Return the free and the total memory of a kind.
 
-        Parameters
-        ----------
-        kind : {"mapped", "host", "device"}, optional
-            For ``"mapped"`` the total is the GPU memory that the CPU can map through the PCIe BAR.
-
-        Returns
-        -------
-        MemoryInfo
-            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if Vulkan reports memory in use, and
-            ``"heap size"`` if it does not. For memory that does not come from Vulkan it is ``"system"`` (host) or
-            ``"cuMemGetInfo"`` (device, and mapped, whose total is then all of the GPU's memory).
-
-        Raises
-        ------
-        VkgdrError
-            The GPU has no memory of this kind.
-        InvalidArgumentError
-            The kind is invalid.
+        For ``"mapped"`` the total is the GPU memory that the CPU can map through the PCIe BAR. ``source`` is
+        ``"budget"`` if Vulkan reports memory in use, and ``"heap size"`` if it does not. For memory that does not come
+        from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"`` (device, and mapped, whose total is then all of the
+        GPU's memory). It is an error if the GPU has no memory of this kind.
         """
         from vkgdr.typing import MemoryInfo
 
@@ -205,11 +169,8 @@ class Vkgdr:
     def stats(self) -> dict[str, int]:
         """Count this package's live allocations on the GPU in this process.
 
-        Returns
-        -------
-        dict
-            ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
-            ``deferred_frees``, the freed allocations that wait for a stream.
+        The keys are ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and
+        ``device_bytes``; ``deferred_frees``, the freed allocations that wait for a stream.
         """
         return self._handle.stats()
 
@@ -238,13 +199,7 @@ class Vkgdr:
 
     @property
     def vulkan_handles(self) -> Handles:
-        """The Vulkan device that allocates, as numbers, for other libraries.
-
-        Raises
-        ------
-        VkgdrError
-            The GPU was opened without Vulkan; the message says what is missing.
-        """
+        """The Vulkan device that allocates, as numbers, for other libraries; an error if Vulkan is missing."""
         from vkgdr.typing import Handles
 
         return Handles(*self._handle.vulkan_handles())
@@ -261,16 +216,11 @@ class Vkgdr:
         return self._handle.supports_semaphores()
 
     def collect(self) -> int:
-        """Release the pending allocations that their streams have finished with.
+        """Release the pending allocations that their streams have finished with, and return their number.
 
         Freeing memory that is not of a pool releases some of them too, and so does an allocation where memory is short.
         The driver frees memory only after running kernels have ended. This call waits for the context of memory whose
         release could not wait for it, as during a stream capture.
-
-        Returns
-        -------
-        int
-            The number of allocations released.
         """
         return self._handle.collect()
 

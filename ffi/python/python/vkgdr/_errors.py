@@ -1,18 +1,6 @@
-"""The exceptions of this package, and the wording of numbers and ranges in their messages."""
+"""The exceptions of this package, and the wording of numbers in their messages."""
 
 from __future__ import annotations
-
-__all__ = [
-    "AllocationError",
-    "FreedError",
-    "InvalidArgumentError",
-    "NoHostViewError",
-    "OutOfRangeError",
-    "VkgdrError",
-    "beyond",
-    "in_bytes",
-    "missing",
-]
 
 
 class VkgdrError(RuntimeError):
@@ -68,9 +56,3 @@ def missing(module: str, package: str, error: ImportError) -> ImportError:
 def in_bytes(count: int) -> str:
     """Format a number of bytes."""
     return f"{count} byte" if count == 1 else f"{count} bytes"
-
-
-def beyond(size: int, offset: int, room: int, what: str) -> str:
-    """Format the message for a range that exceeds the `room` bytes of `what`."""
-    do = "does" if size == 1 else "do"
-    return f"{in_bytes(size)} at {offset} {do} not lie within the {in_bytes(room)} of the {what}"

@@ -15,13 +15,11 @@ from vkgdr._shapes import (
     check_order,
     described,
     fitted,
-    fortran_strides,
+    laid_out,
     read_interface,
-    strided_size,
     whole,
-    wholes,
 )
-from vkgdr._stream_handle import handle_of, number_of, wait_for_all
+from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
@@ -32,15 +30,13 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    from typing_extensions import Buffer, CapsuleType
+    from typing_extensions import Buffer
 
     from vkgdr.stream import Event
     from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory, Waitable
 
     _Init = TypeVar("_Init", bound=Callable[..., None])
     _Scalar = TypeVar("_Scalar", bound=np.generic)
-
-__all__ = ["Map", "Memory", "MemoryObject", "RawMemory", "device_view", "memory_of"]
 
 # dpctl's names of the kinds.
 _USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
@@ -65,12 +61,17 @@ def _explained(init: _Init) -> _Init:
 
     @functools.wraps(init)
     def checked(self: Any, *given: Any, **options: Any) -> None:
-        if given and not isinstance(given[0], Vkgdr):
-            name = type(given[0]).__name__
-            raise TypeError(f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one")
-        if len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
-            raise TypeError("Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array")
-        init(self, *given, **options)
+        try:
+            init(self, *given, **options)
+        except TypeError as error:
+            if given and not isinstance(given[0], Vkgdr):
+                name = type(given[0]).__name__
+                text = f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one"
+            elif len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
+                text = "Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array"
+            else:
+                raise
+            raise TypeError(text) from error
 
     return checked  # type: ignore[return-value]
 
@@ -192,13 +193,7 @@ class MemoryObject(_vkgdr.Base):
         return None if place is None else VulkanMemory(*place)
 
     def get_info(self, name: str) -> object:
-        """Return an attribute by name, as in pyopencl.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The name is unknown. The message lists the valid ones.
-        """
+        """Return an attribute by name, as in pyopencl; the error for an unknown one lists the names."""
         if name not in _INFO:
             raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO)}")
         value: object = getattr(self, name)
@@ -216,18 +211,6 @@ class MemoryObject(_vkgdr.Base):
         if self._view.freed:
             raise FreedError("the memory was freed")
         return self._view.key[0]
-
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> CapsuleType:
-        # The CPU has no streams, and its bytes are ready whichever one a consumer names.
-        queue = None if dl_device == (1, 0) else stream
-        return super().__dlpack__(stream=queue, max_version=max_version, dl_device=dl_device, copy=copy)
 
     @property
     def __vkgdr_memory__(self) -> tuple[int, int, int]:
@@ -253,7 +236,7 @@ class MemoryObject(_vkgdr.Base):
         return self._view.part(offset, size, False, False).nbytes
 
     def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
-        """Copy the bytes to the host and wait.
+        """Copy the bytes from `offset` to the end to the host, wait, and return `obj`.
 
         The GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of
         device memory. Others are the CPU's.
@@ -261,24 +244,16 @@ class MemoryObject(_vkgdr.Base):
         Parameters
         ----------
         obj : object, optional
-            A contiguous, writable object with the buffer protocol, with room for the bytes from `offset` to the end.
-            A new array by default.
+            A contiguous, writable object with the buffer protocol and enough room; by default a new array of ``uint8``.
         offset : int, optional
             The first byte to copy.
         stream : object, optional
             A stream to wait for, beside the bound stream.
 
-        Returns
-        -------
-        object
-            `obj`, or the new array: one-dimensional, ``uint8``.
-
         Raises
         ------
         InvalidArgumentError
             `obj` is too small, not contiguous or read-only.
-        TypeError
-            `obj` has no buffer protocol.
         """
         size = self._size_from(offset)
         if obj is None:
@@ -293,23 +268,14 @@ class MemoryObject(_vkgdr.Base):
         return obj
 
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
-        """Copy bytes from the host, wait and flush.
+        """Copy all bytes of a contiguous object with the buffer protocol to `offset`, wait and flush.
 
-        Parameters
-        ----------
-        obj : object
-            A contiguous object with the buffer protocol, possibly smaller than the memory.
-        offset : int, optional
-            The destination of the first byte.
-        stream : object, optional
-            A stream to wait for first, beside the bound stream.
+        `stream` is one to wait for first, beside the bound stream.
 
         Raises
         ------
         InvalidArgumentError
             `obj` is too large or not contiguous, or the memory is read-only.
-        TypeError
-            `obj` has no buffer protocol.
         """
         source = _vkgdr.HostBuffer(obj, False)
         room = self._size_from(offset)
@@ -338,24 +304,15 @@ class MemoryObject(_vkgdr.Base):
         TypeError
             Its array interface is malformed.
         """
-        queue = _copies.stream_of(self._view, stream)
-        source, ready = device_view_of(obj, self._view, queue)
+        source, ready = device_view_of(obj, self._view, _copies.stream_of(self._view, stream))
         room = self._size_from(offset)
         if source.nbytes > room:
             raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
         if source.nbytes:
-            _copies.between(self, offset, source, queue, after=ready)
+            _copies.between(self, offset, source, stream, ready)
 
     def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
-        """Set bytes to a value, wait and flush.
-
-        Parameters
-        ----------
-        val : int, optional
-            The value, 0 to 255.
-        offset, nbytes : int, optional
-            The range; by default to the end of the memory.
-        """
+        """Set a range, by default to the end of the memory, to a byte value, wait and flush."""
         value = operator.index(val)
         if not 0 <= value <= 255:
             raise InvalidArgumentError(f"{value} is not a byte value from 0 to 255")
@@ -374,13 +331,7 @@ class MemoryObject(_vkgdr.Base):
 
     @property
     def buf(self) -> memoryview:
-        """The host view as a memoryview.
-
-        Raises
-        ------
-        NoHostViewError
-            The kind of memory has no host view.
-        """
+        """The host view as a memoryview; `NoHostViewError` if the kind of memory has none."""
         return memoryview(self)
 
     if TYPE_CHECKING:
@@ -489,18 +440,8 @@ class MemoryObject(_vkgdr.Base):
         """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
 
         For memory allocated with ``dma_buf=True``, and mapped and device memory of a GPU that was opened without
-        Vulkan. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory what
-        `Vkgdr.supports_existing` tells. End the registration before the memory is freed.
-
-        Returns
-        -------
-        DmaBuf
-            Its ``fd`` is the caller's to close; the memory begins at ``offset`` in it, and has ``nbytes``.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The memory was allocated in another way.
+        Vulkan; `InvalidArgumentError` for other memory. The ``fd`` is the caller's to close; the memory begins at
+        ``offset`` in it, and has ``nbytes``. End the registration before the memory is freed.
         """
         from vkgdr.typing import DmaBuf
 
@@ -520,11 +461,7 @@ class MemoryObject(_vkgdr.Base):
         InvalidArgumentError
             The stream belongs to another context, or is the per-thread default stream.
         """
-        handle, bound = number_of(stream), self._view.bound_stream
-        if bound is not None and bound != handle:
-            # Order the new stream after the work of the old one.
-            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound))
-        self._view.bind_stream(handle)
+        self._view.bind_stream(_copies.queue_of(self._view, stream))
 
     def unbind_stream(self) -> None:
         """Wait for the bound stream and remove the binding."""
@@ -534,33 +471,16 @@ class MemoryObject(_vkgdr.Base):
         """Record that another stream uses the memory: its release waits for that use.
 
         The memory keeps the stream object alive until it is freed. A stream given as a number is kept by the caller.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The memory is another library's, which releases it itself.
+        `InvalidArgumentError` for memory of another library, which releases it itself.
         """
-        self._view.record_stream(number_of(stream))
+        self._view.record_stream(stream)
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
-        """Free the memory in stream order: after the work submitted to a stream before this call.
+        """Free the memory after the work submitted to a stream before this call; by default to the bound stream.
 
-        Parameters
-        ----------
-        stream : object, optional
-            The bound stream by default.
-
-        Returns
-        -------
-        vkgdr.stream.Event
-            Complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the pages.
-            While other views exist (`pending_views`), they keep the pages and the bound stream, and the release waits
-            for that work, too.
-
-        Raises
-        ------
-        InvalidArgumentError
-            No stream was passed, and none is bound.
+        The event is complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the
+        pages. While other views exist (`pending_views`), they keep the pages and the bound stream, and the release
+        waits for that work, too. `InvalidArgumentError` if no stream was passed, and none is bound.
         """
         last = stream
         if stream is None:
@@ -572,7 +492,7 @@ class MemoryObject(_vkgdr.Base):
             self.bind_to_stream(stream)
         if last is None:
             raise InvalidArgumentError("no implicit stream available: bind the memory to one, or pass one")
-        event = self._view.free_async(handle_of(last))
+        event = self._view.free_async(last)
         self.free()
         return event
 
@@ -591,7 +511,7 @@ class MemoryObject(_vkgdr.Base):
 
     @property
     def reference_obj(self) -> object:
-        """The object that this one shares its memory with; None if there is none."""
+        """The object that this one shares its memory with, as `parent`."""
         return self._parent
 
     def _part(self, offset: SupportsIndex, size: SupportsIndex | None) -> Memory:
@@ -601,22 +521,7 @@ class MemoryObject(_vkgdr.Base):
         return part
 
     def get_sub_region(self, origin: int, size: int) -> Memory:
-        """Return a slice that is not empty, by its first byte and its size.
-
-        Parameters
-        ----------
-        origin, size : int
-            The first byte and the number of bytes, at least 1. No alignment is needed.
-
-        Raises
-        ------
-        OutOfRangeError
-            The range exceeds the memory.
-        InvalidArgumentError
-            The range is empty.
-        OverflowError
-            A number is negative.
-        """
+        """Return a slice by its first byte and its size, which is not 0 and lies in the memory; of any alignment."""
         part = self._part(origin, operator.index(size))
         if not len(part):
             raise InvalidArgumentError(f"the region of 0 bytes at {origin} is empty")
@@ -636,24 +541,10 @@ class MemoryObject(_vkgdr.Base):
     __iter__ = None
 
     def migrate(self, kind: Kind, *, discard: bool = False) -> Memory:
-        """Move the bytes to new memory of another kind, and free this object.
+        """Move the bytes, unless `discard` says otherwise, to new memory of another kind, and free this object.
 
-        Parameters
-        ----------
-        kind : {"mapped", "host", "device"}
-            The new kind.
-        discard : bool, optional
-            Do not copy the contents.
-
-        Returns
-        -------
-        Memory
-            In the handle's primary context, or in the current context if it has none.
-
-        Raises
-        ------
-        VkgdrError
-            As for `Memory`. Nothing has changed then.
+        The new memory is in the handle's primary context, or in the current context if it has none. The errors are
+        those of `Memory`; nothing has changed then.
         """
         new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
         if not discard:
@@ -812,20 +703,9 @@ class Memory(MemoryObject):
     ) -> tuple[Self, int]:
         """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
-        Parameters
-        ----------
-        owner : Vkgdr
-            As for the class.
-        width, height, itemsize : int
-            Elements per row, number of rows, and bytes per element.
-        kind : {"mapped", "host", "device"}, optional
-            As for the class.
-
-        Returns
-        -------
-        memory, pitch
-            The memory, and the distance between rows in bytes: a multiple of 512, the largest pitch alignment of CUDA
-            textures (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
+        Returns the memory of `height` rows of `width` elements of `itemsize` bytes, and the distance between rows in
+        bytes: a multiple of 512, the largest pitch alignment of CUDA textures
+        (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
         width, height, itemsize = whole(width), whole(height), whole(itemsize)
         if width <= 0 or height <= 0 or itemsize <= 0:
@@ -846,52 +726,28 @@ class Memory(MemoryObject):
     def from_capsule(cls, capsule: object) -> Self:
         """Take the tensor of a DLPack capsule as device memory, without a copy.
 
-        Parameters
-        ----------
-        capsule : capsule
-            From ``__dlpack__``, not consumed yet; the tensor must be on a CUDA device and in C order.
-
-        Returns
-        -------
-        Memory
-            The same bytes, with a host view if they lie in memory of this package.
+        It has a host view if the bytes lie in memory of this package.
 
         Raises
         ------
         TypeError
             `capsule` is not a DLPack capsule, or was consumed.
         BufferError
-            The tensor is on another device, or not in C order.
+            The tensor is not on a CUDA device, or not in C order.
         """
         return cls._over(_vkgdr.dlpack_import(capsule))
 
     def export_fd(self) -> int:
-        """Export a file descriptor for `import_fd` in another process. The caller closes it.
-
-        Raises
-        ------
-        VkgdrError
-            The drivers cannot export the memory.
-        InvalidArgumentError
-            The memory is a part of an allocation, from `from_capsule`.
-        """
+        """Export a file descriptor of a whole allocation for `import_fd` in another process. The caller closes it."""
         return self._view.export_fd()
 
     @classmethod
     def import_fd(cls, owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Self:
         """Import memory that another process exported: the same bytes, on the host and on the device.
 
-        Parameters
-        ----------
-        owner : Vkgdr
-            The same GPU, opened with the same flags.
-        fd : int
-            From `export_fd` of memory of this size and kind, sent with ``socket.send_fds``, for example. It is
-            duplicated; the caller closes it. **With any other descriptor the drivers' behaviour is undefined.**
-        size : int
-            The number of bytes.
-        kind : {"mapped", "host", "device"}, optional
-            As for the class.
+        `owner` is the same GPU, opened with the same flags. `fd` is from `export_fd` of memory of this size and kind,
+        sent with ``socket.send_fds``, for example. It is duplicated; the caller closes it. **With any other descriptor
+        the drivers' behaviour is undefined.**
         """
         return cls._over(MemoryView.import_fd(owner, fd, size, kind))
 
@@ -929,19 +785,57 @@ class RawMemory(MemoryObject):
 
     @classmethod
     def from_handle(cls, handle: int) -> Memory:
-        """Return a view of an allocation of this process, by its `handle`.
+        """Return a view of a live allocation of this process, by its `handle`.
 
         Like a slice, it keeps the memory alive and does not own it: the owner frees the memory.
-
-        Raises
-        ------
-        InvalidArgumentError
-            There is no live allocation with this handle.
         """
         view = _vkgdr.find_id(handle)
         if view is None:
             raise InvalidArgumentError(f"no live memory has the handle {handle}")
         return Memory._over(view)
+
+
+class Mapping(MemoryObject):
+    """CUDA memory of another library, mapped for the CPU; a memory object, and unmapped with its last view.
+
+    Where `Vkgdr.supports_existing` is true. The other library must not free the memory before.
+
+    Parameters
+    ----------
+    owner : Vkgdr
+        The GPU.
+    device_ptr, size : int
+        The device address, and the number of bytes.
+    keep : object, optional
+        An object that keeps the memory alive, and is kept until it is unmapped.
+    readonly : bool, optional
+        As for `Memory`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The memory cannot be mapped; the message names the reason.
+    """
+
+    def __init__(
+        self,
+        owner: Vkgdr,
+        device_ptr: SupportsIndex,
+        size: SupportsIndex,
+        *,
+        keep: object = None,
+        readonly: bool = False,
+    ) -> None:
+        self._view = MemoryView.map_existing(owner, device_ptr, size, keep, readonly)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the CPU caches the bytes."""
+        return self._view.is_cached
+
+    def is_current(self) -> bool:
+        """Return whether the memory is still the one that was mapped: False once it was freed."""
+        return self._view.is_current()
 
 
 _MODES = ("r", "w", "rw", "discard")
@@ -981,14 +875,9 @@ class Map:
             raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
-        check_order(order)
         room = memory._part(offset, size)
-        extents, kind, used = fitted(shape, dtype, room.nbytes)
-        if strides is not None:
-            strides = wholes(strides)
-            used = strided_size(extents, kind.itemsize, strides)
-        elif order == "F":
-            strides = fortran_strides(extents, kind.itemsize)
+        extents, kind, _ = fitted(shape, dtype, room.nbytes)
+        strides, used = laid_out(extents, kind.itemsize, order, strides)
         # A use of its own: keeps the memory alive even when `memory` is freed.
         self._region = room._over(room._view.part(0, used, False, False))
         self._mode = mode
@@ -1039,13 +928,7 @@ class Map:
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """The memory as an array.
-
-        Raises
-        ------
-        FreedError
-            The scope has ended.
-        """
+        """The memory as an array; `FreedError` if the scope has ended."""
         import numpy as np
 
         array = np.asarray(self)
@@ -1066,23 +949,13 @@ class Map:
             self._invalidate()
 
     def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
-        """End the scope, and flush if the CPU may have written. A second call does nothing.
+        """Wait for events, end the scope, and flush if the CPU may have written; return a complete event.
 
-        Parameters
-        ----------
-        stream : object, optional
-            Accepted for pyopencl's signature, and not used: later work on any stream sees the CPU's writes.
-        wait_for : iterable of events, optional
-            Events to wait for first.
-
-        Returns
-        -------
-        vkgdr.stream.Event
-            Complete.
+        A second call does nothing. `stream` is pyopencl's, and not used: later work on any stream sees the writes.
         """
         if stream is not None:
             handle_of(stream)
-        wait_for_all(wait_for)
+        _copies.wait_for_all(wait_for)
         self._end()
         return _vkgdr.complete()
 
@@ -1162,9 +1035,13 @@ def memory_of(obj: Any) -> Memory:
         return Memory._over(obj._view.part(0, None, False, False))
     # NumPy's integers have an array interface too, but are not the arrays that are meant.
     is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
-    if hasattr(type(obj), "__index__") and not is_array:
-        return Memory._over(_at(operator.index(obj)))
     found: MemoryView | None = None
+    if hasattr(type(obj), "__index__") and not is_array:
+        address = operator.index(obj)
+        found = _vkgdr.find_address(address) if 0 <= address < ADDRESSES else None
+        if found is None:
+            raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
+        return Memory._over(found)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         array = read_interface(interface)
@@ -1180,13 +1057,6 @@ def memory_of(obj: Any) -> Memory:
     if found is None:
         raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at device address {first:#x}")
     return Memory._over(found)
-
-
-def _at(address: int) -> MemoryView:
-    found = _vkgdr.find_address(address) if 0 <= address < ADDRESSES else None
-    if found is None:
-        raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
-    return found
 
 
 def _found_on_host(first: int, size: int, *, readonly: bool) -> Memory:
@@ -1217,20 +1087,9 @@ def _on_host(obj: Any) -> tuple[int, int, bool]:
 def device_view(array: Any) -> Memory:
     """Return the device view of a host array that lies in this package's memory.
 
-    Parameters
-    ----------
-    array : object
-        A contiguous array, in C or Fortran order, or another contiguous object with the buffer protocol.
-
-    Returns
-    -------
-    Memory
-        The same bytes, read-only if the array or the memory is. It keeps the memory alive.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The bytes do not lie in live memory of this package, or are not contiguous.
+    The array is contiguous, in C or Fortran order; so is another object with the buffer protocol. The view is read-only
+    if the array or the memory is, and keeps the memory alive. `InvalidArgumentError` if the bytes do not lie in live
+    memory of this package, or are not contiguous.
     """
     buffer = _vkgdr.HostBuffer(array, False, True)
     return _found_on_host(buffer.address, buffer.nbytes, readonly=buffer.readonly)
@@ -1247,5 +1106,5 @@ def _unpickle(contents: Buffer, kind: Kind) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Map.__module__ = "vkgdr"
+MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Map.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"

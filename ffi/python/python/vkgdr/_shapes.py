@@ -18,24 +18,6 @@ if TYPE_CHECKING:
 
     from vkgdr.typing import Order, Shape
 
-__all__ = [
-    "ADDRESSES",
-    "Interface",
-    "allocatable",
-    "c_strides",
-    "check_order",
-    "described",
-    "element_alignment",
-    "element_of",
-    "fitted",
-    "fortran_strides",
-    "read_interface",
-    "shaped",
-    "strided_size",
-    "whole",
-    "wholes",
-]
-
 # Addresses, sizes and handles are 64-bit integers.
 ADDRESSES = 1 << 64
 
@@ -110,29 +92,30 @@ def check_order(order: Order) -> None:
         raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
 
 
-def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in Fortran order, in bytes."""
-    strides = []
-    for extent in extents:
-        strides.append(itemsize)
-        itemsize *= max(extent, 1)
-    return tuple(strides)
-
-
 def c_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in C order, in bytes."""
-    return fortran_strides(extents[::-1], itemsize)[::-1]
+    strides = []
+    for extent in reversed(extents):
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(reversed(strides))
 
 
-def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
-    """Return the distance from the first byte of a strided array to the end of its last one."""
-    if len(strides) != len(extents):
-        raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
-    if any(stride < 0 for stride in strides):
-        raise InvalidArgumentError(f"strides must not be negative, got {strides}")
-    if 0 in extents:
-        return 0
-    return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
+def laid_out(
+    extents: tuple[int, ...], itemsize: int, order: Order, strides: Shape | None
+) -> tuple[tuple[int, ...] | None, int]:
+    """Check an array's order and strides; return the strides, None in C order, and the size to the last byte."""
+    check_order(order)
+    if strides is None:
+        dense = None if order == "C" else c_strides(extents[::-1], itemsize)[::-1]
+        return dense, itemsize * math.prod(extents)
+    given = wholes(strides)
+    if len(given) != len(extents):
+        raise InvalidArgumentError(f"{len(given)} strides for {len(extents)} dimensions")
+    if any(stride < 0 for stride in given):
+        raise InvalidArgumentError(f"strides must not be negative, got {given}")
+    reach = itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, given, strict=True))
+    return given, 0 if 0 in extents else reach
 
 
 # No `NamedTuple`: `typing` would double the time of `import vkgdr`.
@@ -144,7 +127,8 @@ class Interface:
         strides, stream = interface.get("strides"), interface.get("stream")
         self.address, self.readonly = whole(address), bool(readonly)
         self.extents, self.itemsize = tuple(map(whole, interface["shape"])), item_size(interface["typestr"])
-        self.strides = None if strides is None else tuple(map(whole, strides))
+        dense = c_strides(self.extents, self.itemsize)
+        self.strides = dense if strides is None else tuple(map(whole, strides))
         self.stream = None if stream is None else whole(stream)
 
     @functools.cached_property
@@ -152,8 +136,7 @@ class Interface:
         """The lowest address of the array, and the size to its highest byte."""
         if 0 in self.extents:
             return self.address, 0
-        strides = c_strides(self.extents, self.itemsize) if self.strides is None else self.strides
-        reaches = [stride * (extent - 1) for extent, stride in zip(self.extents, strides, strict=True)]
+        reaches = [stride * (extent - 1) for extent, stride in zip(self.extents, self.strides, strict=True)]
         low = sum(min(reach, 0) for reach in reaches)
         return self.address + low, self.itemsize + sum(map(abs, reaches))
 
@@ -172,13 +155,13 @@ def read_interface(interface: Any, name: str = "__cuda_array_interface__") -> In
         raise InvalidArgumentError(f"{name} has no {error}") from None
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
-    if read.strides is not None and len(read.strides) != len(read.extents):
+    if len(read.strides) != len(read.extents):
         raise InvalidArgumentError(f"{name} has {len(read.strides)} strides for {len(read.extents)} dimensions")
     if read.itemsize == 0 or any(extent < 0 for extent in read.extents):
         raise InvalidArgumentError(f"{name} is malformed: shape {read.extents} of {interface['typestr']}")
     # NumPy has no larger arrays, not even empty ones.
     elements = math.prod(max(extent, 1) for extent in read.extents)
-    if read.itemsize * elements >= ADDRESSES // 2 or any(abs(s) >= ADDRESSES // 2 for s in read.strides or ()):
+    if read.itemsize * elements >= ADDRESSES // 2 or any(abs(s) >= ADDRESSES // 2 for s in read.strides):
         raise InvalidArgumentError(f"{name} exceeds the address space: {interface}")
     first, size = read.span
     if not (0 <= read.address < ADDRESSES and first >= 0 and size < ADDRESSES):

@@ -1,30 +1,16 @@
-"""The ``CUstream`` of a stream of any library, and the order of streams after events."""
+"""The ``CUstream`` of a stream of any library."""
 
 from __future__ import annotations
 
 import operator
 
-from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any, Self
 
-    from vkgdr._vkgdr import MemoryView
-    from vkgdr.typing import StreamLike, Waitable
-
-__all__ = [
-    "LEGACY_STREAM",
-    "NULL_STREAM",
-    "PER_THREAD_STREAM",
-    "StreamNumber",
-    "handle_of",
-    "number_of",
-    "order_after",
-    "wait_for_all",
-]
+    from vkgdr.typing import StreamLike
 
 # The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
 NULL_STREAM = 0
@@ -49,12 +35,7 @@ class StreamNumber(int):
 
 
 def handle_of(stream: StreamLike) -> int:
-    """Return the ``CUstream`` of a stream as a number.
-
-    Parameters
-    ----------
-    stream : object
-        A stream, see `vkgdr.stream`.
+    """Return the ``CUstream`` of a stream of any library as a number.
 
     Raises
     ------
@@ -67,12 +48,6 @@ def handle_of(stream: StreamLike) -> int:
     if not 0 <= handle < 1 << 64:
         raise InvalidArgumentError(f"{handle} is not a CUDA stream")
     return handle
-
-
-def number_of(stream: StreamLike) -> int:
-    """Return the number as `handle_of`, which keeps the stream alive, for functions that let memory keep it."""
-    handle = handle_of(stream)
-    return handle if isinstance(stream, int) else StreamNumber(handle, (stream,))
 
 
 def _raw_handle(stream: Any) -> int:
@@ -98,20 +73,3 @@ def _raw_handle(stream: Any) -> int:
         # Last, after the protocols: an integer of NumPy, for example.
         return operator.index(stream)
     raise TypeError(f"{stream!r} is not a CUDA stream: neither an object with __cuda_stream__ nor a number")
-
-
-def wait_for_all(events: Iterable[Waitable] | None) -> None:
-    """Wait for events of any library."""
-    for event in events or ():
-        if not hasattr(event, "synchronize"):
-            raise TypeError(f"{event!r} is not an event: it has no method synchronize")
-        event.synchronize()
-
-
-def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None) -> None:
-    """Make a stream wait for events: this package's on the device, others on the calling thread."""
-    for event in events or ():
-        if isinstance(event, _vkgdr.Event):
-            _vkgdr.stream_wait(view, stream, event)
-        else:
-            wait_for_all([event])

@@ -10,19 +10,18 @@ such an array or of a contiguous part of it; on memory that is not coherent, cal
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
-from typing import TypeVar, overload
+import types
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
 from vkgdr import _copies, _vkgdr
-from vkgdr._copies import device_view_of, found_of
+from vkgdr._copies import bytes_of, device_view_of
 from vkgdr._device import default_owner, owner_of_device
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._memory import Memory, device_view
+from vkgdr._memory import Mapping, Memory, device_view
 from vkgdr._shapes import (
     allocatable,
     c_strides,
@@ -30,10 +29,9 @@ from vkgdr._shapes import (
     described,
     element_alignment,
     element_of,
-    fortran_strides,
+    laid_out,
     read_interface,
     shaped,
-    strided_size,
     wholes,
 )
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
@@ -49,7 +47,8 @@ if TYPE_CHECKING:
 
     from vkgdr._device import Vkgdr
     from vkgdr._memory import MemoryObject
-    from vkgdr._vkgdr import Mapping
+    from vkgdr._shapes import Interface
+    from vkgdr._vkgdr import MemoryView
     from vkgdr.typing import Kind, Kinds, Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
@@ -74,8 +73,6 @@ __all__ = [
     "pinned",
     "to_device",
 ]
-
-To = TypeVar("To")
 
 
 def __dir__() -> list[str]:
@@ -146,10 +143,7 @@ def host_array(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Allocate an array in cached system memory mapped for the GPU, which is fast for the CPU.
-
-    The parameters, the result and the errors are those of `mapped_array`.
-    """
+    """Allocate an array, as `mapped_array` does, in cached system memory mapped for the GPU: fast for the CPU."""
     return _array("host", shape, dtype, order, alignment, stream, owner)
 
 
@@ -162,17 +156,8 @@ def mapped_array_like(
 ) -> np.ndarray[Any, Any]:
     """Allocate a `mapped_array` with the shape, data type and order of another array.
 
-    Parameters
-    ----------
-    array : array_like
-        A contiguous array in C or Fortran order. Its contents are not copied.
-    alignment, stream, owner : optional
-        As for `mapped_array`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        `array` is not contiguous; also as for `mapped_array`.
+    The array is contiguous, in C or Fortran order; its contents are not copied. The other parameters and the errors are
+    those of `mapped_array`.
     """
     return _array("mapped", *_like(array), alignment, stream, owner)
 
@@ -184,10 +169,7 @@ def host_array_like(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Allocate a `host_array` with the shape, data type and order of another array.
-
-    The parameters and the errors are those of `mapped_array_like`.
-    """
+    """Allocate a `host_array` with the shape, data type and order of another array, as `mapped_array_like` does."""
     return _array("host", *_like(array), alignment, stream, owner)
 
 
@@ -257,20 +239,14 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
             raise InvalidArgumentError(
                 f"the bytes of this {type(obj).__name__} are not its values: call resolve_{operation}() first"
             )
-    if isinstance(interface, dict) and interface.get("strides") is not None:
-        return _strided(obj, interface, owner)
-    view, _ = device_view_of(obj)
-    shape = None if interface is None else tuple(interface["shape"])
-    dtype: npt.DTypeLike = "u1" if interface is None else _element(obj, interface)
-    region = Memory._over(view)
-    if not view.is_foreign:
-        return region.get_host_array(shape, dtype)
-    extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
-    if not size:
-        return np.empty(extents, element)
-    mapping = _map(obj, region.device_ptr, size, owner, readonly=region.readonly)
-    array: np.ndarray[Any, Any] = np.asarray(mapping).view(element).reshape(extents)
-    return array
+    if interface is None:
+        view, _ = device_view_of(obj)
+        return _memory_on_host(obj, view, owner).get_host_array() if view.nbytes else np.empty(0, "u1")
+    array, element = read_interface(interface), _element(obj, interface)
+    if 0 in array.extents:
+        return np.empty(array.extents, element)
+    data = memoryview(_memory_on_host(obj, bytes_of(array, obj), owner))
+    return np.ndarray(array.extents, element, data, array.address - array.span[0], array.strides)
 
 
 def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
@@ -278,26 +254,15 @@ def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
     return obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
 
 
-def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
-    """Return the host view of an array whose interface has strides."""
-    read, element = read_interface(interface), _element(obj, interface)
-    first, size = read.span
-    if not size:
-        return np.empty(read.extents, element)
-    found = found_of(read, obj)
-    if found is None:
-        memory = np.asarray(_map(obj, first, size, owner, readonly=read.readonly)).data
-    else:
-        memory = memoryview(Memory._over(found))
-    return np.ndarray(read.extents, element, memory, read.address - first, read.strides)
-
-
-def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bool) -> Mapping:
-    """Map memory of another library; the result keeps `obj`."""
+def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryObject:
+    """Return memory with a host view of the bytes of an object, which is kept: other libraries' memory is mapped."""
+    memory = Memory._over(view)
+    if not view.is_foreign:
+        return memory
     if owner is None:
-        owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
+        owner = owner_of_device(memory.device)
     try:
-        return _vkgdr.Mapping(owner, address, size, keep=obj, readonly=readonly)
+        return Mapping(owner, memory.device_ptr, len(memory), keep=obj, readonly=memory.readonly)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
 
@@ -342,31 +307,12 @@ def _reshaped(layout: Layout, extents: tuple[int, ...], order: Order) -> Layout:
     """Return the layout of a view with another shape, in which -1 stands for one missing extent."""
     if order not in ("C", "F", "A"):
         raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
-    known = math.prod(extent for extent in extents if extent >= 0)
-    if extents.count(-1) == 1 and known and layout.size % known == 0:
-        extents = tuple(layout.size // known if extent == -1 else extent for extent in extents)
-    if any(extent < 0 for extent in extents) or math.prod(extents) != layout.size:
-        raise ValueError(f"cannot reshape array of size {layout.size} into shape {extents}")
+    # Raises if the sizes differ: in C order no copy is needed.
+    shape = _layout_of(layout.shape, None, layout.dtype).reshape(extents).shape
     try:
-        return np.reshape(layout, extents, order=order, copy=False)
+        return np.reshape(layout, shape, order=order, copy=False)
     except ValueError:
         raise NotImplementedError("operation requires copying") from None
-
-
-def _reinterpreted(layout: Layout, dtype: npt.DTypeLike) -> Layout:
-    """Return the layout of a view with another data type."""
-    element = np.dtype(dtype)
-    if element.hasobject or element.itemsize == 0:
-        raise InvalidArgumentError(f"dtype {element} has Python objects or size 0")
-    if element.itemsize != layout.itemsize:
-        if not layout.shape:
-            raise ValueError(f"the data type of an array without axes cannot change its size, {layout.itemsize} bytes")
-        if not layout.flags.c_contiguous:
-            raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
-        if layout.shape[-1] * layout.itemsize % element.itemsize:
-            text = "its size must be a divisor of the total size in bytes of the last axis of the array"
-            raise ValueError(f"When changing to a larger dtype, {text}")
-    return layout.view(element)
 
 
 def _dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
@@ -385,17 +331,14 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return rows.reshape(-1).view(np.uint8)
 
 
-def _check_alike(one: Any, other: Any) -> None:
+def _check_alike(one: Layout, other: Layout) -> None:
     """Check that two arrays have the same data type, shape and strides, apart from axes of extent 1."""
     if one.dtype != other.dtype:
         raise TypeError(f"incompatible dtype: {one.dtype} vs. {other.dtype}")
-    ours, others = (
-        [(extent, stride) for extent, stride in zip(array.shape, array.strides, strict=True) if extent != 1]
-        for array in (one, other)
-    )
-    if [extent for extent, _ in ours] != [extent for extent, _ in others]:
+    ours, others = np.squeeze(one), np.squeeze(np.asarray(other))
+    if ours.shape != others.shape:
         raise ValueError(f"incompatible shape: {one.shape} vs. {other.shape}")
-    if one.size and ours != others:
+    if one.size and ours.strides != others.strides:
         raise ValueError(f"incompatible strides: {one.strides} vs. {other.strides}")
 
 
@@ -429,33 +372,27 @@ class Array:
     """
 
     _layout: Layout
-    _memory: Memory | None
-    # Of an empty array: it has no memory. None is that of the default handle.
-    _device: int | None
+    _memory: Memory
     stream: Any
 
     def __init__(self, *_arguments: object) -> None:
         raise TypeError("arrays are not created directly: use device_array, to_device or as_cuda_array")
 
     @classmethod
-    def _over(cls, layout: Layout, memory: Memory | None, stream: StreamLike = 0, device: int | None = None) -> Self:
+    def _over(cls, layout: Layout, memory: Memory, stream: StreamLike = 0) -> Self:
         """Return the array of a layout whose bytes, from the lowest to the highest one, are all of the memory."""
         self = cls.__new__(cls)
         # Nothing checks again. So the attributes that follow from it cannot be assigned.
         self._layout = layout
         self._memory = memory
-        self._device = device
         self.stream = stream
         return self
 
     def _like(self, layout: Layout, stream: StreamLike | None = None) -> Array:
         """Return an array over a part of this one's bytes."""
-        memory, device = self.memory, self._device
-        if memory is not None:
-            device = memory.device
-            first, end = byte_bounds(layout)
-            memory = memory._part(first - byte_bounds(self._layout)[0], end - first) if layout.size else None
-        return Array._over(layout, memory, stream or self.stream, device)
+        first, end = byte_bounds(layout)
+        part = (first - byte_bounds(self._layout)[0], end - first) if layout.size else (0, 0)
+        return Array._over(layout, self._memory._part(*part), stream or self.stream)
 
     # Attributes
 
@@ -479,7 +416,7 @@ class Array:
     @property
     def memory(self) -> Memory | None:
         """The bytes from the lowest to the highest one of the array; None for an empty array."""
-        return self._memory
+        return self._memory if self.size else None
 
     @property
     def ndim(self) -> int:
@@ -489,7 +426,7 @@ class Array:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return math.prod(self.shape)
+        return self._layout.size
 
     @property
     def nbytes(self) -> int:
@@ -499,7 +436,7 @@ class Array:
     @property
     def alloc_size(self) -> int:
         """The bytes from the lowest to the highest one."""
-        return 0 if self.memory is None else len(self.memory)
+        return len(self._memory) if self.size else 0
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -515,20 +452,15 @@ class Array:
     @property
     def kind(self) -> Kind | None:
         """The kind of memory; None for an empty array."""
-        return None if self.memory is None else self.memory.kind
+        return self._memory.kind if self.size else None
 
     @property
     def host(self) -> np.ndarray[Any, Any]:
         """The host view as a NumPy array, without a copy. Neither waits nor invalidates.
 
-        Raises
-        ------
-        vkgdr.NoHostViewError
-            The kind of memory has no host view.
+        `NoHostViewError` if the kind of memory has none.
         """
-        if self.memory is None:
-            return np.empty(self.shape, self.dtype)
-        return self._on_host(np.asarray(memoryview(self.memory)))
+        return self._on_host(np.asarray(memoryview(self._memory))) if self.size else np.empty(self.shape, self.dtype)
 
     def _on_host(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the array over the host's bytes of its memory."""
@@ -546,22 +478,18 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        memory = self.memory
-        stream = None if memory is None else memory._view.bound_stream
+        view = self._memory._view
+        stream = view.bound_stream
         if self.stream:
-            own = handle_of(self.stream)
-            if memory is not None and stream is not None:
-                # The consumer waits for the stream that is named, and so for the work on both.
-                _copies.follow(memory._view, own, memory._view, (stream,))
-            stream = own
+            # The consumer waits for the stream that is named, and so for the work on both.
+            stream = handle_of(_copies.queue_of(view, self.stream) if self.size else self.stream)
         if stream is not None:
             stream = stream or LEGACY_STREAM
-        address = 0 if memory is None else memory.device_ptr + _start(self._layout)
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
             "descr": described(self.dtype),
-            "data": (address, memory is not None and memory.readonly),
+            "data": (self._memory.device_ptr + _start(self._layout) if self.size else 0, self._memory.readonly),
             "strides": None if self.is_c_contiguous() else self.strides,
             "stream": stream,
             "version": 3,
@@ -581,7 +509,7 @@ class Array:
         dtype: npt.DTypeLike | None = None,
         copy: bool | None = None,  # noqa: FBT001 - NumPy's signature
     ) -> np.ndarray[Any, Any]:
-        has_view = self.memory is None or self.memory.host_ptr is not None
+        has_view = not self.size or self._memory.host_ptr is not None
         if not has_view and copy is False:
             raise ValueError("memory without a host view cannot be an array of NumPy without a copy")
         if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
@@ -590,13 +518,7 @@ class Array:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        memory, device = self.memory, self._device
-        if memory is not None:
-            return memory.__dlpack_device__()
-        return 2, default_owner().device if device is None else device
-
-    def _owner_of_empty(self) -> Vkgdr:
-        return default_owner() if self._device is None else owner_of_device(self._device)
+        return self._memory.__dlpack_device__()
 
     def __dlpack__(
         self,
@@ -607,106 +529,76 @@ class Array:
         copy: bool | None = None,
     ) -> CapsuleType:
         element, strides = _dlpack_type(self._layout)
-        memory = self.memory
-        view = _vkgdr.MemoryView.empty(self._owner_of_empty(), "mapped") if memory is None else memory._view
+        view = self._memory._view
         stream = None if stream is None else operator.index(stream)
-        if self.stream and memory is not None:
-            own = handle_of(self.stream)
+        if self.stream and self.size:
             if dl_device == (1, 0):
-                _vkgdr.stream_synchronize(view, own)
+                _vkgdr.stream_synchronize(view, self.stream)
             elif stream is None or stream > 0:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
-                _vkgdr.dlpack_order(view, LEGACY_STREAM if stream is None else stream, own)
-        if dl_device == (1, 0):
-            # The bytes are ready: whichever stream the consumer names has nothing to wait for.
-            stream = None
-        layout = (element, self.shape, strides, 0 if memory is None else _start(self._layout))
+                _vkgdr.dlpack_order(view, LEGACY_STREAM if stream is None else stream, self.stream)
+        layout = element, self.shape, strides, _start(self._layout)
         return _vkgdr.dlpack_export(view, *layout, stream, max_version, dl_device, copy)
 
     # Copies
 
     def _queue(self, stream: StreamLike | None) -> StreamLike | None:
         """Return the stream to copy on: None, which is the memory's, for one of another context once that is done."""
-        queue, memory = stream or self.stream or None, self.memory
-        if queue is None or memory is None or memory._view.has_stream(handle_of(queue)):
+        queue, view = stream or self.stream or None, self._memory._view
+        if queue is None or view.has_stream(queue):
             return queue
-        _vkgdr.stream_synchronize(memory._view, handle_of(queue))
+        _vkgdr.stream_synchronize(view, queue)
         return None
 
     def copy_to_host(
         self, ary: np.ndarray[Any, Any] | None = None, stream: StreamLike | None = None
     ) -> np.ndarray[Any, Any]:
-        """Copy to a host array, by default a new one with the same strides, and return it.
-
-        Raises
-        ------
-        TypeError
-            `ary` has another data type, or is no array of NumPy.
-        ValueError
-            `ary` has another shape or other strides.
-        """
+        """Copy to an array of NumPy, of the same data type, shape and strides, by default a new one, and return it."""
         if ary is not None:
             if not isinstance(ary, np.ndarray):
                 raise TypeError(f"the destination must be an array of NumPy, not {type(ary).__name__}")
-            _check_alike(self, ary)
-        memory = self.memory
-        if memory is None:
+            _check_alike(self._layout, ary)
+        if not self.size:
             return np.empty(self.shape, self.dtype) if ary is None else ary
         if ary is not None and _is_dense(ary) and _is_dense(self._layout):
-            memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
+            self._memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
             return ary
-        copied = memory.copy_to_host(stream=self._queue(stream))
-        array = self._on_host(copied)
+        array = self._on_host(self._memory.copy_to_host(stream=self._queue(stream)))
         if ary is None:
             return array
         ary[...] = array
         return ary
 
     def copy_to_device(self, ary: Any, stream: StreamLike | None = None) -> None:
-        """Copy a host array, or a device array of any library, into this one. Comes after the other's stream, too.
+        """Copy a host array, or a device array of any library, into this one, after the other's stream, too.
 
-        Raises
-        ------
-        ValueError
-            This array is not contiguous, or `ary` has another shape, or, on the device, other strides.
-        TypeError
-            `ary` has another data type.
+        This array is contiguous. The other has the same shape and data type, and on the device the same strides.
         """
-        memory = self.memory
         if not _is_dense(self._layout):
             raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
         if _is_on_device(ary):
             source = _as_array(ary)
-            _check_alike(self, source)
-            if memory is not None and source.memory is not None:
+            _check_alike(self._layout, source._layout)
+            if self.size:
                 # Of the same strides, and dense: its bytes are in the same order.
-                view = source.memory._view
-                queue = _copies.stream_of(memory._view, self._queue(stream))
-                own = (handle_of(source.stream),) if source.stream else ()
-                _copies.between(memory, 0, view, queue, after=own + _copies.bound_streams(view))
+                view = source._memory._view
+                ready = [(view, source.stream)] if source.stream else []
+                _copies.between(self._memory, 0, view, self._queue(stream), ready)
             return
         host = np.asarray(ary)
         host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
-        _check_alike(self, host)
-        if memory is not None:
-            memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))
+        _check_alike(self._layout, host)
+        if self.size:
+            self._memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))
 
     def bind(self, stream: StreamLike = 0) -> Array:
         """Return a view whose stream is another one."""
-        return Array._over(self._layout, self.memory, stream, self._device)
+        return Array._over(self._layout, self._memory, stream)
 
     # Views
 
     def reshape(self, *newshape: Any, order: Order = "C") -> Array:
-        """Return a view with another shape.
-
-        Raises
-        ------
-        NotImplementedError
-            It needs a copy.
-        ValueError
-            The sizes differ.
-        """
+        """Return a view with another shape of the same size; `NotImplementedError` if it needs a copy."""
         shape = wholes(newshape[0] if len(newshape) == 1 else newshape)
         return self._like(_reshaped(self._layout, shape, order))
 
@@ -715,14 +607,11 @@ class Array:
         return self.reshape(self.size, order=order).bind(stream or self.stream)
 
     def view(self, dtype: npt.DTypeLike) -> Array:
-        """Return a view with another data type.
-
-        Raises
-        ------
-        ValueError
-            The sizes of the data types differ and the array is not C-contiguous, or its last axis does not fit.
-        """
-        return self._like(_reinterpreted(self._layout, dtype))
+        """Return a view with another data type, of another size only if NumPy can: else `ValueError`."""
+        element = np.dtype(dtype)
+        if element.hasobject or element.itemsize == 0:
+            raise InvalidArgumentError(f"dtype {element} has Python objects or size 0")
+        return self._like(self._layout.view(element))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None, stream: StreamLike | None = None) -> Array:
         """Return a view without axes of extent 1; `ValueError` if a named axis has another extent."""
@@ -730,18 +619,10 @@ class Array:
 
     def transpose(self, axes: tuple[int, ...] | None = None) -> Array:
         """Return a view with permuted axes; `ValueError` if `axes` is no permutation."""
-        if axes is not None and sorted(axes) != list(range(self.ndim)):
-            raise ValueError(f"invalid axes list {axes!r}")
         return self._like(self._layout.transpose(axes))
 
     def split(self, section: SupportsIndex, stream: StreamLike | None = None) -> Iterator[Array]:
-        """Yield views of `section` elements each; the last one may be shorter.
-
-        Raises
-        ------
-        ValueError
-            The array is not one-dimensional, or not contiguous.
-        """
+        """Yield views of `section` elements each, of one contiguous dimension; the last one may be shorter."""
         size = operator.index(section)
         if self.ndim != 1:
             raise ValueError("only support 1d array")
@@ -758,10 +639,9 @@ class Array:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # With its bytes, which `__deepcopy__` and pickle copy, and without its stream, which they cannot.
-        memory = self.memory
-        if memory is not None and self.stream:
-            _vkgdr.stream_synchronize(memory._view, handle_of(self.stream))
-        return _rebuilt, (memory, self.shape, self.strides, self.dtype)
+        if self.stream and self.size:
+            _vkgdr.stream_synchronize(self._memory._view, self.stream)
+        return _rebuilt, (self._memory, self.shape, self.strides, self.dtype)
 
     # Elements
 
@@ -788,20 +668,14 @@ class Array:
         return self.getitem(item)
 
     def setitem(self, key: Any, value: Any, stream: StreamLike | None = None) -> None:
-        """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side.
-
-        Raises
-        ------
-        ValueError
-            The value's shape does not fit.
-        """
+        """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side."""
         to = self._like(_part(self._layout, key))
         if _is_on_device(value):
             value = _as_array(value).copy_to_host()
         source = np.asarray(value, dtype=None if self.dtype.names is None else self.dtype)
         _check_assignable(source, to.shape)
-        memory = to.memory
-        if memory is None:
+        memory = to._memory
+        if not to.size:
             return
         queue = self._queue(stream)
         if memory.host_ptr is not None:
@@ -822,12 +696,9 @@ class Array:
         return f"<vkgdr.arrays.Array: {self.shape} of {self.dtype}, {self.memory!r}>"
 
 
-def _rebuilt(
-    memory: MemoryObject | None, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
-) -> Array:
+def _rebuilt(memory: MemoryObject, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the array of a pickle."""
-    part = None if memory is None else memory._part(0, len(memory))
-    return Array._over(_layout_of(shape, strides, dtype), part)
+    return Array._over(_layout_of(shape, strides, dtype), memory._part(0, None))
 
 
 def _as_array(obj: Any) -> Array:
@@ -835,19 +706,20 @@ def _as_array(obj: Any) -> Array:
     if isinstance(obj, Array):
         # The interface does not have every data type.
         return obj.bind(obj.stream)
-    interface = obj.__cuda_array_interface__
-    array = read_interface(interface)
-    layout = _layout_of(array.extents, array.strides, element_of(interface, obj))
-    memory: Memory | None = None
-    if layout.size:
-        found = found_of(array, obj)
-        memory = Memory._over(_vkgdr.foreign(*array.span, array.readonly, obj) if found is None else found)
-    stream = array.stream or 0
-    bound = None if memory is None else memory.stream
+    array, layout = _described_by(obj)
+    memory = Memory._over(bytes_of(array, obj))
+    stream, bound = array.stream or 0, memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
         # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.
         stream = 0
     return Array._over(layout, memory, stream)
+
+
+def _described_by(obj: Any) -> tuple[Interface, Layout]:
+    """Return the CUDA Array Interface of an object, and its layout."""
+    interface = obj.__cuda_array_interface__
+    array = read_interface(interface)
+    return array, _layout_of(array.extents, array.strides, element_of(interface, obj))
 
 
 def device_array(
@@ -878,26 +750,15 @@ def device_array(
         As for `vkgdr.Memory`, but ``"device"`` by default: the array then has no host view.
     owner : Vkgdr, optional
         The GPU, as for `mapped_array`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        An argument is invalid.
-    VkgdrError
-        As for `vkgdr.Memory`.
     """
-    extents, element, size = shaped(shape, dtype)
-    check_order(order)
-    if strides is not None:
-        strides = wholes(strides)
-        size = strided_size(extents, element.itemsize, strides)
-    elif order == "F":
-        strides = fortran_strides(extents, element.itemsize)
-    if not size:
-        return Array._over(_layout_of(extents, strides, element), None, stream, None if owner is None else owner.device)
-    alignment = element_alignment(element)
-    memory = Memory(owner or default_owner(), allocatable(size), kind=kind, alignment=alignment)
-    return Array._over(_layout_of(extents, strides, element), memory._part(0, size), stream)
+    extents, element, _ = shaped(shape, dtype)
+    strides, size = laid_out(extents, element.itemsize, order, strides)
+    owner = owner or default_owner()
+    if size:
+        memory = Memory(owner, allocatable(size), kind=kind, alignment=element_alignment(element))._part(0, size)
+    else:
+        memory = Memory._over(_vkgdr.MemoryView.empty(owner, "mapped"))
+    return Array._over(_layout_of(extents, strides, element), memory, stream)
 
 
 def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
@@ -908,9 +769,7 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
     if isinstance(ary, Array):
         layout = ary._layout
     elif _is_on_device(ary):
-        interface = ary.__cuda_array_interface__
-        read = read_interface(interface)
-        layout = _layout_of(read.extents, read.strides, element_of(interface, ary))
+        _, layout = _described_by(ary)
     else:
         layout = np.asarray(ary)
     _, element, _ = shaped(layout.shape, layout.dtype)
@@ -922,22 +781,6 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
     return device_array(layout.shape, element, tuple(strides), stream=stream, kind=kind, owner=owner)
 
 
-@overload
-def to_device(
-    obj: Any,
-    stream: StreamLike = 0,
-    copy: bool = True,  # noqa: FBT001, FBT002
-    to: None = None,
-    *,
-    kind: Kinds = "mapped",
-    owner: Vkgdr | None = None,
-) -> Array: ...
-
-
-@overload
-def to_device(obj: Any, stream: StreamLike = 0, copy: bool = True, *, to: To) -> To: ...  # noqa: FBT001, FBT002
-
-
 def to_device(
     obj: Any,
     stream: StreamLike = 0,
@@ -946,7 +789,7 @@ def to_device(
     *,
     kind: Kinds = "mapped",
     owner: Vkgdr | None = None,
-) -> Any:
+) -> Array:
     """Copy a host array to the device, and return the device array.
 
     Parameters
@@ -961,16 +804,12 @@ def to_device(
         The array to copy to, instead of a new one.
     kind, owner : optional
         As for `device_array`, but the kind is ``"mapped"`` by default, which the CPU writes itself.
-
-    Raises
-    ------
-    ValueError
-        `obj` is not contiguous.
     """
     if to is not None:
         if copy:
             to.copy_to_device(obj, stream=stream)
-        return to
+        array: Array = to
+        return array
     if isinstance(obj, Array):
         return obj
     if _is_on_device(obj):
@@ -987,32 +826,17 @@ def to_device(
 def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002 - numba's signature
     """Return an array over the device memory of any object with ``__cuda_array_interface__``, without a copy.
 
-    It has a host view if the memory is this package's.
-
-    Parameters
-    ----------
-    obj : object
-        The array of another library; it is kept alive.
-    sync : bool, optional
-        Wait for the interface's stream.
-
-    Raises
-    ------
-    TypeError
-        `obj` has no such interface.
-    NotImplementedError
-        It is masked.
-    InvalidArgumentError
-        It is malformed, or has no CUDA memory.
+    It keeps the object alive, waits for the interface's stream if `sync` says so, and has a host view if the memory is
+    this package's. An object without the interface is a `TypeError`, a masked array a `NotImplementedError`.
     """
     if not is_cuda_array(obj):
         raise TypeError("*obj* doesn't implement the cuda array interface.")
     array = _as_array(obj)
-    if sync and array.memory is not None:
-        array.memory._view.wait_for_stream()
+    if sync and array.size:
+        array._memory._view.wait_for_stream()
         if array.stream:
             # By an event, which does not wait for later work of the stream.
-            _vkgdr.record(array.memory._view, handle_of(array.stream)).synchronize()
+            _vkgdr.record(array._memory._view, array.stream).synchronize()
     return array
 
 
@@ -1022,15 +846,7 @@ def from_cuda_array_interface(
     sync: bool = True,  # noqa: FBT001, FBT002 - numba's signature
 ) -> Array:
     """Return an array by a dictionary of the CUDA Array Interface; `owner` is kept alive."""
-    return as_cuda_array(_Described(desc, owner), sync)
-
-
-class _Described:
-    """An interface, and the object that keeps its memory."""
-
-    def __init__(self, interface: dict[str, Any], owner: object) -> None:
-        self.__cuda_array_interface__ = interface
-        self._owner = owner
+    return as_cuda_array(types.SimpleNamespace(__cuda_array_interface__=desc, owner=owner), sync)
 
 
 def is_cuda_array(obj: object) -> bool:
@@ -1045,17 +861,9 @@ def _is_on_device(obj: object) -> bool:
 
 @contextlib.contextmanager
 def pinned(*arylist: Any) -> Iterator[None]:
-    """Page-lock host arrays within the block, so that CUDA copies them without staging.
+    """Page-lock contiguous, writable host arrays within the block, so that CUDA copies them without staging.
 
-    Parameters
-    ----------
-    *arylist : numpy.ndarray
-        Contiguous, writable arrays.
-
-    Raises
-    ------
-    vkgdr.VkgdrError
-        ``CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`` if pages are page-locked already. No array is page-locked then.
+    If pages are page-locked already, it raises ``CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED``, and locks no array.
     """
     import ctypes
 
@@ -1078,8 +886,8 @@ def defer_cleanup() -> Iterator[None]:
     last one releases. Memory that runs out within the block is not released earlier. Memory bound to a stream is freed
     as outside of a block, which does not wait either.
     """
-    _vkgdr.deferral_begin()
+    _vkgdr.defer_cleanup(True)
     try:
         yield
     finally:
-        _vkgdr.deferral_end()
+        _vkgdr.defer_cleanup(False)

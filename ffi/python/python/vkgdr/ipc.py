@@ -61,15 +61,15 @@ def send(connection: socket.socket, memory: Memory) -> None:
     Raises
     ------
     VkgdrError
-        The drivers cannot export the memory.
-    InvalidArgumentError
-        The memory is a part of an allocation.
+        The drivers cannot export the memory, or it is a part of an allocation (`InvalidArgumentError`).
     OSError
         The socket is of another family or type, or is closed; `TimeoutError` and `BlockingIOError` as from the socket's
         own methods.
     """
     _check(connection)
-    view = _whole(memory)._view
+    if not isinstance(memory, Memory):
+        raise TypeError(f"a {type(memory).__name__} cannot be sent: send a vkgdr.Memory")
+    view = memory._view
     _when_ready(connection, select.POLLOUT, lambda: view.send(connection))
 
 
@@ -103,11 +103,8 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     if not isinstance(owner, Vkgdr):
         raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
     any_user = bool(any_user)
-    return _when_ready(
-        connection,
-        select.POLLIN,
-        lambda: Memory._over(MemoryView.receive(owner, connection, any_user)),
-    )
+    view = _when_ready(connection, select.POLLIN, lambda: MemoryView.receive(owner, connection, any_user))
+    return Memory._over(view)
 
 
 def _check(connection: object) -> None:
@@ -126,12 +123,6 @@ def _number_of(connection: socket.socket) -> int:
     if number < 0:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return number
-
-
-def _whole(memory: object) -> Memory:
-    if isinstance(memory, Memory):
-        return memory
-    raise TypeError(f"a {type(memory).__name__} cannot be sent: send a vkgdr.Memory")
 
 
 def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) -> T:

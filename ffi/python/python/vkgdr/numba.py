@@ -156,16 +156,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
 
 def manager(kind: Kinds = "mapped", *, pool: bool = False) -> type[VkgdrNumbaManager]:
-    """Return a manager class for ``numba.cuda.set_memory_manager``.
-
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        The memory of device arrays. With a sequence, such as ``("mapped", "device")``, the next kind is taken where one
-        is missing or exhausted.
-    pool : bool, optional
-        Lend small arrays from a pool. They cannot be shared with other processes.
-    """
+    """Return a manager class for ``numba.cuda.set_memory_manager``, with the attributes of `VkgdrNumbaManager`."""
     Source(kind, pool=pool)
     return type("VkgdrNumbaManager", (VkgdrNumbaManager,), {"kind": kind, "pool": pool, "__module__": __name__})
 

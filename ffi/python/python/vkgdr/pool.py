@@ -21,13 +21,12 @@ from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
-from vkgdr._stream_handle import handle_of, number_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import SupportsIndex
 
-    from vkgdr.typing import Kind, Kinds, MemoryInfo, StreamLike
+    from vkgdr.typing import Kind, MemoryInfo, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
 
@@ -157,7 +156,6 @@ class Pool(_vkgdr.Pool):
         if allocator.alignment & (allocator.alignment - 1):
             raise InvalidArgumentError(f"alignment must be 0 or a power of two, not {allocator.alignment}")
         alignment = max(allocator.alignment, 64)
-        stream = None if allocator.stream is None else number_of(allocator.stream)
         self._open(
             allocator.owner,
             allocator.kind,
@@ -165,7 +163,7 @@ class Pool(_vkgdr.Pool):
             largest_chunk,
             leading_bits_in_bin_id,
             alignment,
-            stream,
+            allocator.stream,
             PooledMemory,
         )
         self.allocator = allocator
@@ -190,38 +188,15 @@ class Pool(_vkgdr.Pool):
         )
 
 
-class Source:
+class Source(_vkgdr.Source):
     """Allocates memory of one kind, or of the first of several that is available, and frees it by its address."""
 
-    def __init__(self, kind: Kinds = "mapped", *, pool: bool = False) -> None:
-        self.kind: Kinds = kind
-        self.pool = pool
-        self._native = _vkgdr.Source(kind, pool)
-
-    def allocate(self, size: SupportsIndex, device: int | None = None, stream: StreamLike | None = None) -> int:
-        """Allocate memory and return its device address."""
-        return self._native.allocate(size, device, None if stream is None else handle_of(stream))
-
-    def free(self, address: int, stream: StreamLike | None = None) -> None:
-        """Free memory by its device address, on any thread. Views keep it until the last one is dropped."""
-        self._native.free(address, None if stream is None else handle_of(stream))
-
-    def retire(self, address: int) -> None:
-        """Free memory by its device address without calling a driver, so also while a stream is captured.
-
-        It is released after all work of the context, by a later allocation: when there is much of it, or no other
-        memory.
-        """
-        self._native.retire(address)
-
-    def record_stream(self, address: int, stream: StreamLike) -> None:
-        """Record that another stream uses the memory: its release waits for that use."""
-        self._native.record_stream(address, handle_of(stream))
+    # `allocate`, `free`, `retire`, `record_stream` and `close` are methods of the native base class.
 
     def memory_info(self, device: int | None = None) -> MemoryInfo:
         """Return the free and the total memory of the first kind that the device has."""
         handle = self.handle(device)
-        first, *others = [self.kind] if isinstance(self.kind, str) else self.kind
+        first, *others = self.kinds
         try:
             return handle.memory_info(first)
         except VkgdrError:
@@ -232,15 +207,7 @@ class Source:
 
     def handle(self, device: int | None = None) -> Vkgdr:
         """Return a handle of a device, of its primary context."""
-        return Vkgdr._of(self._native.handle(device))
-
-    def close(self) -> None:
-        """Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew."""
-        self._native.close()
-
-    def __len__(self) -> int:
-        """Return the number of live allocations."""
-        return len(self._native)
+        return Vkgdr._of(self.native_handle(device))
 
     def __repr__(self) -> str:
-        return f"<vkgdr.pool.Source: {self.kind}, {len(self)} allocations>"
+        return f"<vkgdr.pool.Source: {', '.join(self.kinds)}, {len(self)} allocations>"

@@ -159,27 +159,9 @@ class MappedArray:
     def empty(
         cls, owner: Vkgdr, shape: Shape, dtype: npt.DTypeLike, order: Order = "C", *, kind: Kind = "mapped"
     ) -> Self:
-        """Allocate an array in the current context. The contents are undefined.
+        """Allocate an array in the current context, whose GPU is `owner`. The contents are undefined.
 
-        Parameters
-        ----------
-        owner : vkgdr.Vkgdr
-            The GPU of the current context.
-        shape : int or tuple of int
-            The extents.
-        dtype
-            Any data type without Python objects.
-        order : {"C", "F"}, optional
-            The memory layout: C (last index fastest) or Fortran (first index fastest).
-        kind : {"mapped", "host"}, optional
-            As for `vkgdr.Memory`.
-
-        Raises
-        ------
-        vkgdr.VkgdrError
-            As for `Memory`.
-        vkgdr.NoHostViewError
-            The kind of memory has no host view.
+        `shape`, `dtype` and `order` are those of `vkgdr.arrays.mapped_array`; the kind is ``"mapped"`` or ``"host"``.
         """
         extents, element, size = shaped(shape, dtype)
         memory = Memory(owner, allocatable(size), kind=kind)
@@ -191,17 +173,8 @@ class MappedArray:
 def allocator(source: Vkgdr | Pool, kind: Kind = "mapped") -> Callable[[int], Memory]:
     """Return an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
 
-    Parameters
-    ----------
-    source : vkgdr.Vkgdr or vkgdr.pool.Pool
-        The GPU of the context that is current at each allocation, or a pool of that context.
-    kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`; ignored for a pool.
-
-    Returns
-    -------
-    callable
-        Takes a number of bytes and returns a `Memory`.
+    It takes a number of bytes, and returns a `Memory` of `kind`, from a GPU of the context that is current at each
+    allocation, or from a pool of that context, which has a kind of its own.
     """
     if isinstance(source, Vkgdr):
         return functools.partial(Memory, source, kind=kind)

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
-    from typing import Any, NoReturn, Self
+    from typing import Any, Self
 
     from vkgdr._device import Vkgdr
     from vkgdr.typing import StreamLike
@@ -144,13 +144,6 @@ class Stream(_vkgdr.CudaHandle):
     One that was created here is destroyed with its last reference: CUDA finishes its work first.
     """
 
-    @classmethod
-    def _create(cls) -> Self:
-        handle = ctypes.c_void_p()
-        with current_context() as owner:
-            call("cuStreamCreate", ctypes.byref(handle), 0)
-            return cls(handle.value or 0, True, owner)
-
     def __int__(self) -> int:
         return self._handle
 
@@ -158,14 +151,10 @@ class Stream(_vkgdr.CudaHandle):
         """Return the protocol's version, 0, and the ``CUstream``."""
         return 0, self._handle
 
-    @property
-    def _argument(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._handle)
-
     def synchronize(self) -> None:
         """Wait for the stream's work."""
         with _stream_context(self._handle):
-            call("cuStreamSynchronize", self._argument)
+            call("cuStreamSynchronize", ctypes.c_void_p(self._handle))
 
     @contextlib.contextmanager
     def auto_synchronize(self) -> Iterator[Self]:
@@ -299,9 +288,6 @@ class TimedEvent(_vkgdr.CudaHandle):
         call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
         return milliseconds.value
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an event cannot be copied or pickled")
-
     def __repr__(self) -> str:
         return f"<vkgdr.stream.TimedEvent: {self.handle:#x}>"
 
@@ -311,7 +297,10 @@ def stream() -> Stream:
 
     Like numba's, it waits for the legacy default stream's work, and that waits for its.
     """
-    return Stream._create()
+    handle = ctypes.c_void_p()
+    with current_context() as owner:
+        call("cuStreamCreate", ctypes.byref(handle), 0)
+        return Stream(handle.value or 0, True, owner)
 
 
 def default_stream() -> Stream:

@@ -85,17 +85,7 @@ def mem_pool(kind: Kind = "mapped", *, device: Any = None) -> Any:
 def mapped(kind: Kind = "mapped", *, device: Any = None) -> Iterator[Any]:
     """Allocate this thread's tensors of one device in memory of this package: ``with vkgdr.torch.mapped():``.
 
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
-    device : torch.device or int, optional
-        The device, by default the current one.
-
-    Yields
-    ------
-    torch.cuda.MemPool
-        The pool, for ``torch.cuda.use_mem_pool`` on other threads.
+    The parameters are those of `mem_pool`. Yields the pool, for ``torch.cuda.use_mem_pool`` on other threads.
     """
     pool = mem_pool(kind, device=device)
     with torch.cuda.use_mem_pool(pool, device):

@@ -8,7 +8,6 @@ the CPU between them, or share a `Semaphore`.
 from __future__ import annotations
 
 from vkgdr import _vkgdr
-from vkgdr._stream_handle import handle_of
 from vkgdr.stream import current_context
 from vkgdr.typing import Handles, VulkanMemory
 
@@ -77,31 +76,18 @@ class Semaphore:
         self._native.signal(value)
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Wait on this thread for a value or more.
-
-        Parameters
-        ----------
-        value : int
-            The value.
-        timeout : float, optional
-            Seconds; without a limit by default.
-
-        Returns
-        -------
-        bool
-            False if the time is over.
-        """
+        """Wait on this thread for a value or more; return False if `timeout`, in seconds, is over."""
         return self._native.wait(value, timeout)
 
     def signal_on(self, stream: StreamLike, value: int) -> None:
         """Raise the value after the earlier work of a stream, to more than any value that it has by then."""
         with current_context(self._device):
-            self._native.signal_on(handle_of(stream), value)
+            self._native.signal_on(stream, value)
 
     def wait_on(self, stream: StreamLike, value: int) -> None:
         """Let the later work of a stream wait for a value or more. Every value that is waited for must be signalled."""
         with current_context(self._device):
-            self._native.wait_on(handle_of(stream), value)
+            self._native.wait_on(stream, value)
 
     def close(self) -> None:
         """Wait for all work of the context, and destroy the semaphore. A second call does nothing.

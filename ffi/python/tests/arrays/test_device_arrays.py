@@ -514,7 +514,7 @@ def test_reshape(example):
     with pytest.raises(NotImplementedError, match="requires copying"):
         example.T.reshape(24)
     for shape in ((5, 5), (-1, -1), (7, -1)):
-        with pytest.raises(ValueError, match="cannot reshape"):
+        with pytest.raises(ValueError, match=r"cannot reshape|one unknown dimension"):
             example.reshape(shape)
 
 
@@ -529,14 +529,14 @@ def test_view(example):
     for dtype in ("u1", "i2", "f4", "i8", "c16"):
         assert (example.view(dtype).copy_to_host() == EXAMPLE.view(dtype)).all()
     assert (example.T.view("u4").copy_to_host() == EXAMPLE.T).all()
-    with pytest.raises(ValueError, match="C-contiguous"):
+    with pytest.raises(ValueError, match="last axis must be contiguous"):
         example.T.view("u1")
-    with pytest.raises(ValueError, match="larger dtype"):
+    with pytest.raises(ValueError, match="must be a divisor"):
         example.view("V3")
     scalar = to_device(np.float32(3), owner=example.memory.owner)
     assert scalar.view("i4").dtype == np.int32
     for dtype in ("u1", "f8"):
-        with pytest.raises(ValueError, match="without axes cannot change its size, 4 bytes"):
+        with pytest.raises(ValueError, match="dtype of a 0d array"):
             scalar.view(dtype)
 
 
@@ -567,7 +567,7 @@ def test_transpose(example):
     assert (example.T.copy_to_host() == EXAMPLE.T).all()
     assert (example.transpose((1, 0, 2)).copy_to_host() == EXAMPLE.transpose(1, 0, 2)).all()
     for axes in ((0, 0, 1), (0, 1), (0, 1, 3)):
-        with pytest.raises(ValueError, match="invalid axes"):
+        with pytest.raises(ValueError, match=r"axes|axis"):
             example.transpose(axes)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import vkgdr
 from everything import refused
-from neighbours import Foreign, Stream, every_kind, in_threads, wait_at
+from neighbours import Foreign, Stream, every_kind, wait_at
 from vkgdr.compat.rmm import Buffer
 
 # ---- DeviceBuffer(*, ptr=0, size=0, stream=DEFAULT_STREAM, mr=None) -------------------------------------------------
@@ -129,22 +129,6 @@ def test_pickling_copies_and_keeps_the_kind(gpu, kind, contents):
     assert (type(again), again.kind, again.tobytes()) == (Buffer, kind, contents)
     assert again.ptr != buffer.ptr or not contents
     again.resize(10)
-
-
-def test_concurrent_resizes_keep_the_buffer_whole(primary):
-    gc.collect()
-    before = primary.stats()["live_bytes"]
-    buffer = Buffer(primary, size=10)
-    buffer.memset(5)
-
-    def work(size):
-        for _ in range(2):
-            buffer.resize(size)
-
-    in_threads(*(partial(work, step * 7 % 90 + 10) for step in range(40)))
-    assert 10 <= len(buffer) <= buffer.capacity()
-    assert primary.stats()["live_bytes"] - before == buffer.capacity()
-    assert buffer.tobytes()[:10] == b"\5" * 10
 
 
 # ---- DeviceBuffer(ptr=0, size=0) ------------------------------------------------------------------------------------

@@ -1,14 +1,12 @@
 """``vkgdr.compat.rmm.Buffer``: the size and capacity of RMM's ``DeviceBuffer``."""
 
 import gc
-import sys
-import threading
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
-from neighbours import Stream, every_kind, every_visible_kind, in_threads, wait_at
+from neighbours import every_kind, every_visible_kind, wait_at
 from vkgdr.compat.rmm import Buffer
 
 # ---- capacity(), reserve(n, stream), resize(n, stream) --------------------------------------------------------------
@@ -177,56 +175,3 @@ def test_a_resize_comes_after_the_bound_streams_work(cuda, gpu):
             wait_at(gate, lambda: buffer.resize(100), buffer.context)
         assert buffer.tobytes()[:3] == b"nnn"
         buffer.free()
-
-
-def test_a_stream_bound_on_another_thread_during_a_move_is_kept(cuda, gpu, context):
-    class Binding(Stream):
-        """Lets another thread bind the buffer when its handle is asked for the first time during the move."""
-
-        others = None
-
-        def __cuda_stream__(self):
-            if self.others is not None:
-                thread, self.others = self.others, None
-                thread.start()
-                # Not to its end: it may wait for the move.
-                thread.join(0.2)
-            return super().__cuda_stream__()
-
-    def bind():
-        with context.pushed():
-            buffer.bind_to_stream(new)
-
-    with cuda.stream() as first, cuda.stream() as second:
-        old, new = Binding(first), Stream(second)
-        buffer = Buffer(gpu, size=64, kind="device", stream=old)
-        thread = old.others = threading.Thread(target=bind)
-        buffer.reserve(4096)
-        thread.join()
-        assert buffer.stream == second
-        buffer.free()
-
-
-def test_copies_beside_a_thread_that_resizes_have_one_size_or_the_other(primary):
-    buffer, done = Buffer.to_device(b"a" * 5000, owner=primary), threading.Event()
-
-    def resize():
-        while not done.is_set():
-            buffer.resize(3000)
-            buffer.resize(5000)
-
-    def copy():
-        try:
-            for _ in range(200):
-                # Within the capacity the bytes stay.
-                for copied in (buffer.tobytes(), buffer.copy().tobytes()):
-                    assert copied in (b"a" * 3000, b"a" * 5000)
-        finally:
-            done.set()
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        in_threads(resize, copy)
-    finally:
-        sys.setswitchinterval(interval)

@@ -182,7 +182,7 @@ def test_elapsed_time_is_in_milliseconds(stream):
 def test_streams_and_events_cannot_be_copied(context, make):
     owner = make()
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        with pytest.raises(TypeError, match=r"cannot (be copied or )?pickle"):
             attempt(owner)
     with pytest.raises(TypeError, match="cannot be copied or pickled"):
         copy.copy(streams.external_stream(int(streams.stream())))

@@ -28,11 +28,11 @@ from vkgdr._vkgdr import MemoryView, find_id, record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Iterable
-    from typing import Any, ClassVar, Self, SupportsIndex
+    from typing import Any, ClassVar
 
     from typing_extensions import Buffer
 
+    from vkgdr._copies import Ready
     from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
@@ -58,50 +58,37 @@ class _Memory(MemoryObject):
         copy: bool = False,
         owner: Vkgdr | None = None,
     ) -> None:
-        size = _number(nbytes_or_obj)
-        if size is not None:
+        found: Memory | None = None
+        # A pycuda pointer has `__index__`, too.
+        if isinstance(nbytes_or_obj, numbers.Integral):
+            size = int(nbytes_or_obj)
             if size <= 0:
                 text = f"Number of bytes of request allocation must be positive. It was {size}"
                 raise InvalidArgumentError(text)
-            self._allocate(size, alignment, owner)
         else:
             view, ready = _bytes_of(nbytes_or_obj)
-            found = Memory._over(view)
-            if found.kind == self._kind:
-                self._share(nbytes_or_obj, view, ready)
-            elif copy:
-                if owner is None:
-                    owner = found.owner
-                _wait(view, ready)
-                self._allocate(len(found), alignment, owner)
+            found, size = Memory._over(view), view.nbytes
+            if not isinstance(nbytes_or_obj, MemoryObject):
+                # Here: the other library's stream may belong to another context.
+                view.wait_for_stream()
+                for side, stream in ready:
+                    record(side, stream).synchronize()
+        if found is not None and found.kind == self._kind:
+            self._view = found._view.part(0, None, False, False)
+            self._reference = None if isinstance(nbytes_or_obj, MemoryObject) else nbytes_or_obj
+        elif found is not None and not copy:
+            raise InvalidArgumentError(
+                f"the memory of this {type(nbytes_or_obj).__name__} is of kind {found.kind!r}, not {self._kind!r}. "
+                "Zero-copy operation is not possible with copy=False: use copy=True, or as_memory"
+            )
+        else:
+            if owner is None:
+                owner = default_owner() if found is None or found.owner is None else found.owner
+            self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False, False)
+            if found is not None:
                 self.copy_from_device(found)
-            else:
-                raise InvalidArgumentError(
-                    f"the memory of this {type(nbytes_or_obj).__name__} is of kind {found.kind!r}, not {self._kind!r}. "
-                    "Zero-copy operation is not possible with copy=False: use copy=True, or as_memory"
-                )
         if queue is not None:
             self.bind_to_stream(queue)
-
-    def _allocate(self, size: SupportsIndex, alignment: int, owner: Vkgdr | None) -> None:
-        if owner is None:
-            owner = default_owner()
-        self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False, False)
-
-    def _share(self, obj: Any, view: MemoryView, ready: tuple[int, ...]) -> None:
-        if isinstance(obj, MemoryObject):
-            self._view = view.part(0, None, False, False)
-            return
-        # Waits here: the other library's stream may belong to another context.
-        _wait(view, ready)
-        self._view = view
-        self._reference = obj
-
-    @classmethod
-    def _shared(cls, obj: Any, view: MemoryView, ready: tuple[int, ...]) -> Self:
-        self = cls.__new__(cls)
-        self._share(obj, view, ready)
-        return self
 
     @property
     def reference_obj(self) -> object:
@@ -113,23 +100,7 @@ class _Memory(MemoryObject):
         return self.device_ptr
 
     def get_mem_type(self, owner: Vkgdr | None = None) -> str:
-        """Return the kind under dpctl's name.
-
-        Parameters
-        ----------
-        owner : Vkgdr, optional
-            The GPU from which the memory is viewed; the memory's own by default.
-
-        Returns
-        -------
-        str
-            "shared", "host" or "device"; "unknown" if the memory is on another GPU.
-
-        Raises
-        ------
-        TypeError
-            `owner` is not a `Vkgdr`.
-        """
+        """Return the kind under dpctl's name: "shared", "host", "device", or "unknown" if `owner` is another GPU."""
         if owner is not None:
             if not isinstance(owner, Vkgdr):
                 raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
@@ -140,10 +111,7 @@ class _Memory(MemoryObject):
     get_usm_type = get_mem_type
 
     def get_usm_type_enum(self, owner: Vkgdr | None = None) -> int:
-        """Return the kind as SYCL's number: 1 for "device", 2 for "shared", 3 for "host", 0 for "unknown".
-
-        The parameter and the errors are those of `get_mem_type`.
-        """
+        """Return `get_mem_type` as SYCL's number: 1 for "device", 2 for "shared", 3 for "host", 0 for "unknown"."""
         return _ENUM.get(self.get_mem_type(owner), 0)
 
     def free(self, *, force: bool = False) -> None:
@@ -206,40 +174,25 @@ class MemoryDevice(_Memory):
     _kind = "device"
 
 
-_CLASSES: dict[str, type[_Memory]] = {"mapped": MemoryShared, "host": MemoryHost, "device": MemoryDevice}
+_CLASSES: dict[str, type[MemoryShared | MemoryHost | MemoryDevice]] = {
+    "mapped": MemoryShared,
+    "host": MemoryHost,
+    "device": MemoryDevice,
+}
 
 
 def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
-    """Share the memory of an object of any kind.
+    """Share the memory of an object, as for `MemoryShared`, by the class for its kind.
 
-    Parameters
-    ----------
-    obj : object
-        As for `MemoryShared`.
-
-    Returns
-    -------
-    MemoryShared, MemoryHost or MemoryDevice
-        The class for the kind of the object's memory; `MemoryDevice` for memory of another library.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The object has no device memory, or its interface is malformed.
+    Memory of another library is `MemoryDevice`. `InvalidArgumentError` if the object has no device memory, or its
+    interface is malformed.
     """
-    view, ready = _bytes_of(obj)
-    memory = _CLASSES[Memory._over(view).kind]._shared(obj, view, ready)
-    assert isinstance(memory, MemoryShared | MemoryHost | MemoryDevice)
-    return memory
+    view, _ = _bytes_of(obj)
+    return _CLASSES[Memory._over(view).kind](obj)
 
 
-def _number(value: Any) -> int | None:
-    """Return a number of bytes; None for an object, such as a pycuda pointer, which has ``__index__`` too."""
-    return int(value) if isinstance(value, numbers.Integral) else None
-
-
-def _bytes_of(obj: Any) -> tuple[MemoryView, tuple[int, ...]]:
-    """Return the device bytes of an object, and the streams whose work must finish before they are used."""
+def _bytes_of(obj: Any) -> tuple[MemoryView, Ready]:
+    """Return the device bytes of an object, and the streams on which they are ready, beside the bound one."""
     if not isinstance(obj, MemoryObject):
         protocol = getattr(obj, "__vkgdr_memory__", None)
         if protocol is not None:
@@ -248,12 +201,6 @@ def _bytes_of(obj: Any) -> tuple[MemoryView, tuple[int, ...]]:
         return device_view_of(obj)
     except TypeError as error:
         raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
-
-
-def _wait(view: MemoryView, ready: Iterable[int]) -> None:
-    """Wait for streams of any context."""
-    for stream in ready:
-        record(view, stream).synchronize()
 
 
 def _from_protocol(protocol: Any) -> MemoryView:

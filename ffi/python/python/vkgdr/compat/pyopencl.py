@@ -25,20 +25,20 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _copies, _vkgdr
-from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream
-from vkgdr._errors import InvalidArgumentError, OutOfRangeError, VkgdrError, beyond, in_bytes
+from vkgdr._copies import device_view_of
+from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._memory import Map, Memory, MemoryObject
-from vkgdr._stream_handle import NULL_STREAM, handle_of, number_of, order_after, wait_for_all
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, SupportsIndex, overload
+    from collections.abc import Iterable, Sequence
+    from typing import Any, SupportsIndex
 
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._vkgdr import HostBuffer, MemoryView
+    from vkgdr._vkgdr import HostBuffer
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
@@ -115,74 +115,46 @@ def copy(
         The sides overlap, the destination is read-only, bytes are not contiguous, or pitches are too small.
     TypeError
         Both sides are host memory, one is not memory, or arguments of ranges and rectangles are mixed.
-    VkgdrError
-        An error of the driver.
     """
-    to, source = _side("destination", dest, stream, writable=True), _side("source", src, stream, writable=False)
-    if isinstance(to, _HostSide) and isinstance(source, _HostSide):
+    to, source = _Side("destination", dest, stream, writable=True), _Side("source", src, stream, writable=False)
+    if to.memory is source.memory is None:
         names = f"{type(src).__name__} to {type(dest).__name__}"
         raise TypeError(f"both sides are host memory, {names}: one must be device memory")
     rectangular = (src_origin, dst_origin, src_pitches, dst_pitches)
     if region is None:
         if any(value is not None for value in rectangular):
             raise TypeError("origins and pitches need a region")
-        default = "destination" if isinstance(to, _HostSide) else "source" if isinstance(source, _HostSide) else "both"
-        plan = _linear(to.nbytes, source.nbytes, (dst_offset, src_offset), byte_count, default)
+        plan = _linear(to, source, _natural("dst_offset", dst_offset), _natural("src_offset", src_offset), byte_count)
     else:
         if byte_count is not None or src_offset != 0 or dst_offset != 0:
             raise TypeError("a rectangle has a region and origins, not byte_count, src_offset or dst_offset")
         plan = _rectangle(region, (dst_origin, dst_pitches), (src_origin, src_pitches))
-    on_device = [each for each in (to, source) if isinstance(each, _DeviceSide)]
-    queue = _Queue(on_device, stream)
-    for each in on_device:
-        each.flush_host_view()
-    if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, queue, wait_for):
+    for side in (to, source):
+        side.flush_host_view()
+    if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, wait_for):
         return _vkgdr.complete()
-    return _copy_by_device(to, source, plan, queue, wait_for, is_blocking=is_blocking)
+    order = (stream, [*to.ready, *source.ready], _on_device(wait_for), is_blocking)
+    to_layout, from_layout, extent = plan
+    event = _vkgdr.copy(to.native, to_layout, source.native, from_layout, extent, order)
+    if is_blocking:
+        to.invalidate_host_view()
+    return event
 
 
-def _copy_by_cpu(
-    to: _DeviceSide | _HostSide,
-    source: _DeviceSide | _HostSide,
-    plan: Plan,
-    queue: _Queue,
-    wait_for: Iterable[Waitable] | None,
-) -> bool:
+def _copy_by_cpu(to: _Side, source: _Side, plan: Plan, wait_for: Iterable[Waitable] | None) -> bool:
     """Copy by the CPU if possible; return whether it was."""
     (dst_offset, _, _), (src_offset, _, _), (size, _, _) = plan
     if size == 0:
         return False
-    if isinstance(to, _DeviceSide) and isinstance(source, _HostSide) and to.is_visible():
+    if source.memory is None and to.memory is not None and to.memory.host_ptr is not None:
         part = source.part(src_offset, size, writable=False)
-        queue.settle(wait_for)
-        _copies.from_host(to.memory(), dst_offset, part, queue.handle)
+        _copies.from_host(to.memory, dst_offset, part, to.settled(wait_for))
         return True
-    if isinstance(to, _HostSide) and isinstance(source, _DeviceSide) and source.is_visible():
+    if to.memory is None and source.memory is not None and source.memory.host_ptr is not None:
         part = to.part(dst_offset, size, writable=True)
-        queue.settle(wait_for)
-        _copies.to_host(source.memory(), src_offset, part, size, queue.handle)
+        _copies.to_host(source.memory, src_offset, part, size, source.settled(wait_for))
         return True
     return False
-
-
-def _copy_by_device(
-    to: _DeviceSide | _HostSide,
-    source: _DeviceSide | _HostSide,
-    plan: Plan,
-    queue: _Queue,
-    wait_for: Iterable[Waitable] | None,
-    *,
-    is_blocking: bool,
-) -> Event:
-    to_layout, from_layout, extent = plan
-    queue.begin(wait_for)
-    sides = [each.view if isinstance(each, _DeviceSide) else each.buffer for each in (to, source)]
-    event = _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle, is_blocking)
-    if not is_blocking:
-        queue.end(event)
-    elif isinstance(to, _DeviceSide):
-        to.invalidate_host_view()
-    return event
 
 
 def fill(
@@ -212,12 +184,7 @@ def fill(
         See the module. The fill is also ordered after the stream that the memory is bound to, or that its array
         interface names.
     is_blocking : bool, optional
-        True returns when the fill is done.
-
-    Returns
-    -------
-    vkgdr.stream.Event
-        Complete when the fill is done.
+        True returns when the fill is done, and an event that is complete.
 
     Raises
     ------
@@ -227,10 +194,11 @@ def fill(
         The pattern is empty, size or offset is not a multiple of its size, or the memory is read-only.
     TypeError
         The pattern is not bytes-like, for example an int, or `dest` is not device memory.
-    VkgdrError
-        An error of the driver.
     """
-    to = _device_side("destination", dest, stream, writable=True)
+    to = _Side("destination", dest, stream, writable=True)
+    memory = to.memory
+    if memory is None:
+        raise TypeError(f"the destination must be device memory, not the host bytes of a {type(dest).__name__}")
     unit = _pattern_bytes(pattern)
     start = _natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else _natural("size", size)
@@ -238,22 +206,18 @@ def fill(
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
-    queue = _Queue([to], stream)
     to.flush_host_view()
-    value = _fill_value(unit, to.memory().device_ptr + start)
-    if value is None and stream is None and is_blocking and to.is_visible():
-        queue.settle(wait_for)
-        _copies.fill(to.memory(), start, count, unit, queue.handle)
+    value = _fill_value(unit, memory.device_ptr + start)
+    if value is None and stream is None and is_blocking and memory.host_ptr is not None:
+        _copies.fill(memory, start, count, unit, to.settled(wait_for))
         return _vkgdr.complete()
-    queue.begin(wait_for)
+    order = (stream, to.ready, _on_device(wait_for), is_blocking)
     if value is None:
-        event = _copies.repeat(to.view, start, count, unit, queue.handle, wait=is_blocking)
+        event = _copies.repeat(memory._view, start, count, unit, order)
     else:
-        event = _vkgdr.fill(to.view, start, value, count // len(value), queue.handle, is_blocking)
+        event = _vkgdr.fill(memory._view, start, value, count // len(value), order)
     if is_blocking:
         to.invalidate_host_view()
-    else:
-        queue.end(event)
     return event
 
 
@@ -269,18 +233,10 @@ def map(  # noqa: A001 - pyopencl's name
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = True,  # noqa: FBT001, FBT002 - pyopencl's signature
 ) -> tuple[np.ndarray[Any, Any], Event]:
-    """Open a mapping, like `vkgdr.MemoryObject.map`.
+    """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the other parameters and the errors.
 
     Parameters
     ----------
-    mem : MemoryObject
-        Memory with a host view.
-    mode : {"r", "w", "rw", "discard"}
-        The CPU's access, as for `vkgdr.MemoryObject.map`.
-    offset : int
-        The array's first byte.
-    shape, dtype, order : optional
-        As for `vkgdr.MemoryObject.get_host_array`.
     strides : tuple of int, optional
         In bytes, in place of `order`.
     stream, wait_for : optional
@@ -293,23 +249,15 @@ def map(  # noqa: A001 - pyopencl's name
     array, event
         The array, whose ``base`` is a `vkgdr.Map`: the end of ``with array.base:``, ``array.base.release()`` or its
         deletion ends the mapping. The event is complete when earlier work is done.
-
-    Raises
-    ------
-    OutOfRangeError, InvalidArgumentError
-        The array exceeds the memory, or the memory is read-only and the mode is not "r".
-    NoHostViewError
-        The kind of memory has no host view.
-    TypeError
-        `mem` is not a memory object.
     """
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
     handle = _copies.queue_of(mem._view, stream)
     if is_blocking:
-        wait_for_all(wait_for)
+        _copies.wait_for_all(wait_for)
     else:
-        order_after(mem._view, handle, wait_for)
+        for event in _on_device(wait_for):
+            _vkgdr.stream_wait(mem._view, handle, event)
     mapping = Map(
         mem,
         mode,
@@ -324,29 +272,6 @@ def map(  # noqa: A001 - pyopencl's name
     return mapping.array, mapping.event
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def migrate(
-        mems: MemoryObject,
-        kind: Kind,
-        *,
-        discard: bool = False,
-        stream: StreamLike | None = None,
-        wait_for: Iterable[Waitable] | None = None,
-    ) -> Memory: ...
-
-    @overload
-    def migrate(
-        mems: Iterable[MemoryObject],
-        kind: Kind,
-        *,
-        discard: bool = False,
-        stream: StreamLike | None = None,
-        wait_for: Iterable[Waitable] | None = None,
-    ) -> list[Memory]: ...
-
-
 def migrate(
     mems: MemoryObject | Iterable[MemoryObject],
     kind: Kind,
@@ -354,31 +279,10 @@ def migrate(
     discard: bool = False,
     stream: StreamLike | None = None,
     wait_for: Iterable[Waitable] | None = None,
-) -> Memory | list[Memory]:
-    """Move the bytes of memory objects to new memory of another kind, wait, invalidate, and free the old objects.
+) -> Any:
+    """Move the bytes of one or several memory objects to new memory, as `vkgdr.MemoryObject.migrate`, and wait.
 
-    Parameters
-    ----------
-    mems : MemoryObject or iterable of MemoryObject
-        One memory object, or several.
-    kind : {"mapped", "host", "device"}
-        The new kind.
-    discard : bool, optional
-        Do not copy the contents.
-    stream, wait_for : optional
-        See the module.
-
-    Returns
-    -------
-    Memory or list of Memory
-        The new memory in the same order, in the handle's primary context or in the current context.
-
-    Raises
-    ------
-    TypeError
-        An item is not a memory object.
-    VkgdrError
-        As for `vkgdr.Memory`. Nothing has changed then.
+    Returns the new memory, or a list in the same order. If an allocation or a copy fails, nothing has changed.
     """
     single = isinstance(mems, MemoryObject)
     old = [mems] if isinstance(mems, MemoryObject) else list(mems)
@@ -387,9 +291,8 @@ def migrate(
             raise TypeError(f"only memory of vkgdr can be migrated, not {type(mem).__name__}")
     if stream is not None:
         handle_of(stream)
-    wait_for_all(wait_for)
-    sizes = [len(mem) for mem in old]
-    new = [Memory(mem._require_owner(), size, kind=kind, name=mem.name) for mem, size in zip(old, sizes, strict=True)]
+    _copies.wait_for_all(wait_for)
+    new = [Memory(mem._require_owner(), len(mem), kind=kind, name=mem.name) for mem in old]
     if not discard:
         for to, mem in zip(new, old, strict=True):
             copy(to, mem, stream=stream)
@@ -399,61 +302,60 @@ def migrate(
     return new[0] if single else new
 
 
-# ---- operands, layouts and streams -----------------------------------------------------------------------------------
+# ---- operands and layouts --------------------------------------------------------------------------------------------
 
 
-class _DeviceSide:
-    """Device bytes of this package or of another library, or a host array over this package's memory."""
+class _Side:
+    """Device bytes or host bytes, whichever is not None; or both, for a host array over this package's memory."""
 
-    __slots__ = ("is_host_view", "ready", "view")
+    memory: Memory | None = None
+    buffer: HostBuffer | None = None
+    # The streams on which device bytes are ready, beside the bound one.
+    ready: _copies.Ready = ()
 
-    def __init__(self, view: MemoryView, ready: tuple[int, ...], *, is_host_view: bool = False) -> None:
-        self.view = view
-        # The streams whose work must finish before the bytes are used.
-        self.ready = ready
-        self.is_host_view = is_host_view
+    def __init__(self, what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> None:
+        self.obj = obj
+        if _is_on_device(obj):
+            view, self.ready = device_view_of(obj, None, stream)
+            self.memory, self.nbytes = Memory._over(view), view.nbytes
+            return
+        try:
+            buffer = self.buffer = _vkgdr.HostBuffer(obj, writable)
+        except TypeError:
+            text = f"the {what} must be device memory or a bytes-like object, not {type(obj).__name__}"
+            raise TypeError(text) from None
+        self.nbytes = buffer.nbytes
+        # A host array over this package's memory: CUDA must get its device address.
+        found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
+        self.memory = None if found is None else Memory._over(found)
 
     @property
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        return self.view.nbytes
-
-    def memory(self) -> Memory:
-        """Return the bytes as a memory object."""
-        return Memory._over(self.view)
+    def native(self) -> Any:
+        """The argument for the native copy."""
+        return self.buffer if self.memory is None else self.memory._view
 
     def flush_host_view(self) -> None:
         """Flush if a host array was passed: the operation uses the CPU's version of its bytes."""
-        if self.is_host_view:
-            self.memory().flush()
+        if self.memory is not None and self.buffer is not None:
+            self.memory.flush()
 
     def invalidate_host_view(self) -> None:
         """Invalidate if a host array was passed, so that it shows the device's writes."""
-        if self.is_host_view:
-            self.memory().invalidate()
+        if self.memory is not None and self.buffer is not None:
+            self.memory.invalidate()
 
-    def is_visible(self) -> bool:
-        """Return whether the bytes have a host view."""
-        return not self.view.is_foreign and self.memory().host_ptr is not None
-
-
-class _HostSide:
-    """Host bytes."""
-
-    __slots__ = ("buffer", "obj")
-
-    def __init__(self, obj: Any, buffer: HostBuffer) -> None:
-        self.obj = obj
-        self.buffer = buffer
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes."""
-        return self.buffer.nbytes
+    def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
+        """Wait until the CPU may use device bytes, but for the work of the stream that is returned."""
+        _copies.wait_for_all(wait_for)
+        for view, stream in self.ready:
+            # By an event, which does not wait for later work of the stream.
+            _vkgdr.record(view, stream).synchronize()
+        return _copies.stream_of(self.native, None)
 
     def part(self, offset: int, size: int, *, writable: bool) -> HostBuffer:
-        """Return a range of the bytes."""
-        if offset == 0 and size == self.buffer.nbytes:
+        """Return a range of host bytes."""
+        assert self.buffer is not None
+        if offset == 0 and size == self.nbytes:
             return self.buffer
         import numpy as np
 
@@ -467,74 +369,15 @@ def _is_on_device(obj: Any) -> bool:
     return ask is not None and int(ask()[0]) == _DLPACK_CUDA
 
 
-def _side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> _DeviceSide | _HostSide:
-    """Return `obj` as device memory or host bytes; `what` names it in errors, and `stream` will use it."""
-    if _is_on_device(obj):
-        return _DeviceSide(*device_view_of(obj, None, None if stream is None else handle_of(stream)))
-    try:
-        buffer = _vkgdr.HostBuffer(obj, writable)
-    except TypeError:
-        text = f"the {what} must be device memory or a bytes-like object, not {type(obj).__name__}"
-        raise TypeError(text) from None
-    # A host array over this package's memory: CUDA must get its device address.
-    found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
-    if found is None:
-        return _HostSide(obj, buffer)
-    return _DeviceSide(found, bound_streams(found), is_host_view=True)
-
-
-def _device_side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> _DeviceSide:
-    """Like `_side`, for an operand that must be device memory."""
-    found = _side(what, obj, stream, writable=writable)
-    if isinstance(found, _HostSide):
-        raise TypeError(f"the {what} must be device memory, not the host bytes of a {type(obj).__name__}")
-    return found
-
-
-class _Queue:
-    """The stream of an operation: `stream`, else a side's bound stream, else the legacy default stream."""
-
-    __slots__ = ("handle", "lead", "sides")
-
-    def __init__(self, sides: Sequence[_DeviceSide], stream: StreamLike | None) -> None:
-        # The operation's context is that of the first side with a known context.
-        self.lead = next((side.view for side in sides if side.view.context is not None), sides[0].view)
-        self.sides = sides
-        if stream is not None:
-            self.handle = number_of(stream)
-            return
-        context = self.lead.context
-        bound = (side.view.bound_stream for side in sides if side.view.context == context)
-        self.handle = next((handle for handle in bound if handle is not None), NULL_STREAM)
-
-    def _others(self) -> Iterator[tuple[MemoryView, int]]:
-        """Return the other streams on which the sides are ready."""
-        for side in self.sides:
-            for stream in side.ready:
-                if not is_same_stream(self.lead, self.handle, side.view, stream):
-                    yield side.view, stream
-
-    def begin(self, wait_for: Iterable[Waitable] | None) -> None:
-        """Order later work after the events and the sides' streams, on the device where possible."""
-        order_after(self.lead, self.handle, wait_for)
-        for side in self.sides:
-            follow(self.lead, self.handle, side.view, side.ready)
-
-    def settle(self, wait_for: Iterable[Waitable] | None) -> None:
-        """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
-        wait_for_all(wait_for)
-        for view, stream in self._others():
-            # By an event, which does not wait for later work of the stream.
-            _vkgdr.record(view, stream).synchronize()
-
-    def end(self, event: Event) -> None:
-        """Order later work of the sides' streams after the event of the operation."""
-        try:
-            for view, stream in self._others():
-                _vkgdr.stream_wait(view, stream, event)
-        except VkgdrError:
-            # Such as without a current context, which another library's stream needs.
-            event.synchronize()
+def _on_device(events: Iterable[Waitable] | None) -> list[Event]:
+    """Return this package's events, for which a stream can wait; wait for others on the calling thread."""
+    ours: list[Event] = []
+    for event in events or ():
+        if isinstance(event, _vkgdr.Event):
+            ours.append(event)
+        else:
+            _copies.wait_for_all([event])
+    return ours
 
 
 def _natural(what: str, value: SupportsIndex) -> int:
@@ -545,27 +388,24 @@ def _natural(what: str, value: SupportsIndex) -> int:
     return number
 
 
-def _linear(
-    to_size: int,
-    from_size: int,
-    offsets: tuple[SupportsIndex, SupportsIndex],
-    count: SupportsIndex | None,
-    default: str,
-) -> Plan:
+def _linear(to: _Side, source: _Side, dst_offset: int, src_offset: int, count: SupportsIndex | None) -> Plan:
     """Plan the copy of a range."""
-    dst_offset, src_offset = _natural("dst_offset", offsets[0]), _natural("src_offset", offsets[1])
-    room = {"destination": to_size - dst_offset, "source": from_size - src_offset}
-    # An offset past the end is checked below.
-    fallback = min(room.values()) if default == "both" else room[default]
-    size = max(fallback, 0) if count is None else _natural("byte_count", count)
-    _check_range("destination", dst_offset, size, to_size)
-    _check_range("source", src_offset, size, from_size)
+    if count is None:
+        # Host bytes count where there is device memory, too. An offset past the end is found below.
+        sides = [(to, dst_offset), (source, src_offset)]
+        rooms = [side.nbytes - offset for side, offset in sides if side.memory is None]
+        size = max(min(rooms or [side.nbytes - offset for side, offset in sides]), 0)
+    else:
+        size = _natural("byte_count", count)
+    _check_range("destination", dst_offset, size, to.nbytes)
+    _check_range("source", src_offset, size, source.nbytes)
     return (dst_offset, 0, 0), (src_offset, 0, 0), (size, 1, 1)
 
 
 def _check_range(what: str, offset: int, size: int, room: int) -> None:
     if offset > room or size > room - offset:
-        raise OutOfRangeError(beyond(size, offset, room, what))
+        do = "does" if size == 1 else "do"
+        raise OutOfRangeError(f"{in_bytes(size)} at {offset} {do} not lie within the {in_bytes(room)} of the {what}")
 
 
 def _rectangle(
@@ -574,7 +414,7 @@ def _rectangle(
     source: tuple[Sequence[SupportsIndex] | None, Sequence[SupportsIndex] | None],
 ) -> Plan:
     """Plan the copy of a rectangle. Its bounds are checked by the native copy."""
-    width, height, depth = _triple("region", region, 1)
+    width, height, depth = _numbers("region", region, _NAMES, 1)
     for name, value in zip(("bytes", "rows", "slices"), (width, height, depth), strict=True):
         if value == 0:
             raise InvalidArgumentError(f"region {tuple(region)} has 0 {name}")
@@ -582,19 +422,19 @@ def _rectangle(
     return _layout("dst", *to, extent), _layout("src", *source, extent), extent
 
 
-def _triple(name: str, values: Sequence[SupportsIndex], missing: int) -> tuple[int, int, int]:
-    if not 1 <= len(values) <= 3:
-        raise InvalidArgumentError(f"{name} has {len(values)} components: expected 2 or 3, bytes first")
-    numbers = [_natural(f"{name}'s {unit} component", value) for unit, value in zip(_NAMES, values, strict=False)]
-    numbers += [missing] * (3 - len(numbers))
-    return numbers[0], numbers[1], numbers[2]
+def _numbers(name: str, values: Sequence[SupportsIndex], units: Sequence[str], missing: int) -> list[int]:
+    """Check a number for each unit, of which the last ones may be missing."""
+    if len(values) > len(units) or (missing and not len(values)):
+        raise InvalidArgumentError(f"{name} has {len(values)} components: expected at most {', '.join(units)}")
+    numbers = [_natural(f"{name}'s {unit} component", value) for unit, value in zip(units, values, strict=False)]
+    return numbers + [missing] * (len(units) - len(numbers))
 
 
 def _layout(
     side: str, origin: Sequence[SupportsIndex] | None, pitches: Sequence[SupportsIndex] | None, extent: Extent
 ) -> Layout:
     width, height, _ = extent
-    row_pitch, slice_pitch = _pitches(f"{side}_pitches", pitches)
+    row_pitch, slice_pitch = _numbers(f"{side}_pitches", () if pitches is None else pitches, _NAMES[1:], 0)
     row_pitch = row_pitch or width
     if row_pitch < width:
         raise InvalidArgumentError(f"{side}_pitches: rows of {in_bytes(width)} do not fit the row pitch {row_pitch}")
@@ -605,19 +445,9 @@ def _layout(
     if slice_pitch % row_pitch:
         text = f"the slice pitch {slice_pitch} is not a multiple of the row pitch {row_pitch}"
         raise InvalidArgumentError(f"{side}_pitches: {text}")
-    x, y, z = (0, 0, 0) if origin is None else _triple(f"{side}_origin", origin, 0)
+    x, y, z = _numbers(f"{side}_origin", () if origin is None else origin, _NAMES, 0)
     start = _natural(f"{side}_origin in bytes", x + y * row_pitch + z * slice_pitch)
     return start, row_pitch, _natural(f"{side}_pitches in bytes", slice_pitch)
-
-
-def _pitches(name: str, pitches: Sequence[SupportsIndex] | None) -> tuple[int, int]:
-    if pitches is None:
-        return 0, 0
-    if len(pitches) > 2:
-        raise InvalidArgumentError(f"{name} has {len(pitches)} components: expected a row pitch and a slice pitch")
-    given = [_natural(f"{name}' {unit} component", value) for unit, value in zip(_NAMES[1:], pitches, strict=False)]
-    given += [0] * (2 - len(given))
-    return given[0], given[1]
 
 
 def _pattern_bytes(pattern: Any) -> bytes:

@@ -22,14 +22,13 @@ It differs from RMM in these points:
 from __future__ import annotations
 
 import operator
-import threading
 
 from vkgdr import _copies, _vkgdr
 from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._shapes import read_interface
-from vkgdr._stream_handle import handle_of, number_of
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,10 +54,10 @@ class Buffer(MemoryObject):
 
     A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
     may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
-    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. `reserve`, `resize`, `copy` and
-    `tobytes` on several threads come one after another; any other use while another thread calls `reserve` or `resize`
-    may see either size, and raise `FreedError` or `OutOfRangeError`. Equality and hash depend on the address and the
-    size. A move and `copy` copy the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
+    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. As with RMM, a buffer that one thread
+    resizes is not for use on others meanwhile: they may get either size, or an error. Equality and hash depend on the
+    address and the size. A move and `copy` copy the device's bytes: on memory that is not coherent, `flush` first what
+    the CPU wrote.
 
     Parameters
     ----------
@@ -89,8 +88,6 @@ class Buffer(MemoryObject):
     # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
     _capacity: int = 0
     _bound: StreamLike | None = None
-    # Guards the view, its capacity and the bound stream, which change together. Each buffer has its own.
-    _changing = threading.RLock()
     _kind: Kind
     _TOO_SMALL = "Argument `ary` is too small. Need space for {}. It has {}"
     _TOO_LARGE = "Argument `ary` is too large. Need space for {}. There are {}"
@@ -119,7 +116,6 @@ class Buffer(MemoryObject):
         if owner is None:
             owner = default_owner()
         self._kind = kind
-        self._changing = threading.RLock()
         self._view = self._allocate(owner, count)
         self._capacity = count
         if stream is not None:
@@ -136,17 +132,16 @@ class Buffer(MemoryObject):
 
     def _copy_from_anywhere(self, address: int, size: int) -> None:
         view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
-        ours = view is not None or host is not None
         # Queried in the buffer's context: none needs to be current.
-        if not ours and _vkgdr.pointer_device(address, self._view) is not None:
+        if view is host is None and _vkgdr.pointer_device(address, self._view) is not None:
             view = _vkgdr.foreign(address, size, True, None, self._view)
-        if view is None:
-            if host is not None:
-                host.wait_for_stream()
-                Memory._over(host).invalidate()
-            self._copy_from_address(address, size)
-        else:
+        if view is not None:
             super().copy_from_device(Memory._over(view))
+            return
+        if host is not None:
+            host.wait_for_stream()
+            Memory._over(host).invalidate()
+        self._copy_from_address(address, size)
 
     def _copy_from_address(self, address: int, size: int) -> None:
         import ctypes
@@ -158,14 +153,9 @@ class Buffer(MemoryObject):
     def to_device(
         cls, b: Any, stream: StreamLike | None = None, *, owner: Vkgdr | None = None, kind: Kind = "mapped"
     ) -> Self:
-        """Create a buffer with a copy of host bytes.
+        """Create a buffer with a copy of host bytes, of a contiguous object with the buffer protocol, possibly empty.
 
-        Parameters
-        ----------
-        b : object
-            A contiguous object with the buffer protocol, possibly empty.
-        stream, owner, kind : optional
-            As for the class.
+        The other parameters are those of the class.
 
         Raises
         ------
@@ -199,12 +189,12 @@ class Buffer(MemoryObject):
     # Size
 
     def reserve(self, new_capacity: SupportsIndex, stream: StreamLike | None = None) -> None:
-        """Reserve room for growth. Keeps size and contents; the addresses may change.
+        """Grow the capacity to at least this, and keep size and contents; the addresses may change.
 
         Parameters
         ----------
         new_capacity : int
-            The capacity in bytes. Does nothing if the capacity suffices already.
+            In bytes.
         stream : object, optional
             The stream to bind to first, as by `bind_to_stream`; it then copies the contents.
 
@@ -215,48 +205,27 @@ class Buffer(MemoryObject):
         VkgdrError
             As for `vkgdr.Memory`. The buffer is unchanged then.
         """
-        wanted = _count(new_capacity)
-        with self._lock():
-            size = len(self)
-            if wanted > self._capacity:
-                self._check_no_views(wanted)
-                self._move(wanted, size, stream)
+        wanted, size = _count(new_capacity), len(self)
+        if wanted > self._capacity:
+            self._check_no_views(wanted)
+            self._move(wanted, size, stream)
 
     def resize(self, new_size: SupportsIndex, stream: StreamLike | None = None) -> None:
         """Change the size. Keeps the contents up to the new size; new bytes are undefined.
 
-        Within the capacity nothing moves, and the capacity is kept. Beyond it the new size is the new capacity.
-
-        Parameters
-        ----------
-        new_size : int
-            The number of bytes, possibly 0.
-        stream : object, optional
-            As for `reserve`.
-
-        Raises
-        ------
-        BufferError
-            Views exist.
-        VkgdrError
-            As for `vkgdr.Memory`. The buffer is unchanged then.
+        Within the capacity nothing moves, and the capacity is kept. Beyond it the new size is the new capacity. The
+        errors and the stream are those of `reserve`.
         """
         wanted = _count(new_size)
-        with self._lock():
-            if wanted == len(self):
-                return
-            self._check_no_views(wanted)
-            if wanted > self._capacity:
-                self._move(wanted, wanted, stream)
-                return
-            if stream is not None:
-                self.bind_to_stream(stream)
-            self._show(wanted)
-
-    def _lock(self) -> threading.RLock:
-        """Return the lock that guards changes; raise if the memory was freed."""
-        len(self)
-        return self._changing
+        if wanted == len(self):
+            return
+        self._check_no_views(wanted)
+        if wanted > self._capacity:
+            self._move(wanted, wanted, stream)
+            return
+        if stream is not None:
+            self.bind_to_stream(stream)
+        self._show(wanted)
 
     def _check_no_views(self, wanted: int) -> None:
         views = self.pending_views
@@ -276,11 +245,10 @@ class Buffer(MemoryObject):
         after = self._allocate(self._require_owner(), capacity)
         bound = self._bound
         if bound is not None:
-            after.bind_stream(number_of(bound))
+            after.bind_stream(bound)
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
-            queue = _copies.stream_of(after, None)
-            _copies.between(Memory._over(after), 0, before, queue, _copies.bound_streams(before))
+            _copies.between(Memory._over(after), 0, before, None)
         self._view, self._capacity = after, capacity
         if size < capacity:
             self._show(size)
@@ -288,13 +256,10 @@ class Buffer(MemoryObject):
 
     def copy(self) -> Self:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
-        # A resize in between would leave the copy too short.
-        with self._lock():
-            size = len(self)
-            new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
-            if size:
-                new.copy_from_device(self)
-            return new
+        new = type(self)(self._require_owner(), size=len(self), stream=self._bound, kind=self._kind)
+        if len(self):
+            new.copy_from_device(self)
+        return new
 
     def __copy__(self) -> Self:
         return self.copy()
@@ -313,15 +278,7 @@ class Buffer(MemoryObject):
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy a one-dimensional array from device memory, wait and invalidate, like `MemoryObject.copy_from_device`.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `cuda_ary` has no device memory, is not one-dimensional and contiguous, is too large, or overlaps.
-        TypeError
-            Its array interface is malformed.
-        """
+        """Copy a one-dimensional array from device memory, like `MemoryObject.copy_from_device`."""
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is not None:
             extents = read_interface(interface, "__cuda_array_interface__").extents
@@ -331,8 +288,7 @@ class Buffer(MemoryObject):
 
     def tobytes(self, stream: StreamLike | None = None) -> bytes:
         """Copy the bytes to the host, after the work of `stream` or of the bound stream."""
-        with self._lock():
-            return bytes(self.copy_to_host(bytearray(len(self)), stream))
+        return bytes(self.copy_to_host(bytearray(len(self)), stream))
 
     def prefetch(self, device: object = None, stream: object = None) -> None:  # noqa: ARG002
         """Do nothing: the place of memory is fixed at allocation. See `migrate`."""
@@ -342,25 +298,22 @@ class Buffer(MemoryObject):
 
     def bind_to_stream(self, stream: StreamLike) -> None:
         """Bind the buffer to a stream, now and after a reallocation, like `MemoryObject.bind_to_stream`."""
-        with self._changing:
-            if self._capacity or self.freed:
-                super().bind_to_stream(stream)
-            else:
-                handle_of(stream)
-            self._bound = stream
+        if self._capacity or self.freed:
+            super().bind_to_stream(stream)
+        else:
+            handle_of(stream)
+        self._bound = stream
 
     def unbind_stream(self) -> None:
         """Wait for the bound stream and remove the binding."""
-        with self._changing:
-            if self._capacity or self.freed:
-                super().unbind_stream()
-            self._bound = None
+        if self._capacity or self.freed:
+            super().unbind_stream()
+        self._bound = None
 
     def free(self, *, force: bool = False) -> None:
         """Free the memory, like `MemoryObject.free`. To empty a buffer that is used again, call ``resize(0)``."""
-        with self._changing:
-            super().free(force=force)
-            self._bound = None
+        super().free(force=force)
+        self._bound = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
         """Free the memory in stream order, like `MemoryObject.free_async`."""
