@@ -65,7 +65,7 @@ def test_device_array_may_be_empty(gpu):
     assert np.asarray(array).shape == array.host.shape == (0, 3)
 
 
-def test_an_empty_array_is_on_the_device_that_it_was_made_for_or_the_current_one(run_python, simulated):
+def test_an_empty_array_is_on_the_device_that_was_given_or_current_when_it_was_made(run_python, simulated):
     code = """
         import ctypes, vkgdr
         from capsules import Taken
@@ -88,7 +88,7 @@ def test_an_empty_array_is_on_the_device_that_it_was_made_for_or_the_current_one
         cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
         cuda.cuCtxPushCurrent_v2(context)
-        assert device_of(empty) == 1
+        assert (device_of(empty), device_of(device_array(0))) == (0, 1)
     """
     run_python(code, VKGDR_TEST_PROFILE="two-gpus")
 
