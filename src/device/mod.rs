@@ -184,7 +184,8 @@ impl Vkgdr {
     /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1 s by
     /// default. Pools wait as long for memory of theirs. Holds for all clones of the handle.
     ///
-    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. An
+    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. Dropped
+    /// memory that nothing uses is freed all the same, for which the driver waits: beside such a kernel drop none. An
     /// allocation then still waits up to 20 ms for a whole context, to find out whether it is idle. A pool's allocation may
     /// wait up to three times as long as an allocation: for its own memory, and for each of two attempts to add a block.
     ///
