@@ -131,7 +131,7 @@ fn a_pool_does_not_wait_longer_than_the_program_says_for_work_that_does_not_end(
 /// The second block's allocation waits for memory that a blocked stream uses.
 #[test]
 fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for() -> Result {
-    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(OpenFlags::empty())?);
+    let (_context, place) = (PrimaryContext::retain_and_push(0), Place::primary(NONE)?);
     if !only_imports_mapped(&place.gpu)? {
         return Ok(());
     }

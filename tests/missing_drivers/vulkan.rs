@@ -185,6 +185,7 @@ fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
     says(&["NVIDIA's Vulkan driver has version 4.5.06, and the rest of the driver "], &[])
 }
 
+#[test]
 fn a_search_that_finds_no_driver_is_made_once() -> Result {
     parent!();
     let folder = Folder::new("search")?;
