@@ -505,7 +505,7 @@ impl PoolInner {
         // The arena hands back from now on: what is kept goes to the GPU's queue.
         self.arena().caching = false;
         self.wait_for_context(None);
-        self.take_passed(usize::MAX, |_| false);
+        self.poll(usize::MAX);
         let evicted = self.arena().trim(0);
         release(evicted);
     }

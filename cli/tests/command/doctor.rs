@@ -299,7 +299,7 @@ fn low_limits_of_the_process_are_named() -> Result {
     Report::of(&machine)?.says("open-files", "limited", &["let root raise it", "nofile=65536"]);
     // The real file, through the shell's limit.
     let machine = Machine::simulated("ulimit", "rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
-    Report::of(&machine)?.says("open-files", "limited", &["100, of which"]);
+    Report::of(&machine)?.says("open-files", "limited", &["100; each"]);
     Ok(())
 }
 

@@ -154,6 +154,8 @@ def device_view_of(
     the context of `within`, or in the current context. `consumer` is the stream that uses the bytes, if it is known.
     """
     if isinstance(obj, _vkgdr.Base):
+        # Freed memory has no stream, which is an error.
+        _ = obj._view.bound_stream
         return obj._view, ()
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
