@@ -827,8 +827,8 @@ VKGDR_API int32_t vkgdr_device_supports(vkgdr_t g, uint32_t kind, bool *out);
 VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct vkgdr_memory_info *out);
 
 /**
- * Frees memory whose free was deferred behind work of a stream that has finished since. Every alloc and free does
- * the same for a few allocations. Memory whose free could not wait for its context, as during a stream capture, is freed
+ * Frees memory whose free was deferred behind work of a stream that has finished since. Every free of memory that is not
+ * a pool's does the same for a few allocations. The driver frees memory only after running kernels have ended. Memory whose free could not wait for its context, as during a stream capture, is freed
  * here, after a wait for that context.
  *
  * @param g      The GPU.
@@ -884,8 +884,8 @@ VKGDR_API int32_t vkgdr_memory_free_at(CUdeviceptr ptr);
  * Allocates memory.
  *
  * A CUDA context of the handle's device must be current, unless the handle was opened with
- * vkgdr_open_primary_context(). The contents are undefined. An allocation may wait until running kernels have ended: allocate
- * before starting a kernel that waits for the CPU.
+ * vkgdr_open_primary_context(). The contents are undefined. An allocation does not wait for running kernels on an
+ * H100 with driver 580, unless memory is short; other drivers may wait.
  *
  * @param g      The GPU.
  * @param size   Bytes, more than 0.

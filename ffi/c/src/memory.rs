@@ -22,8 +22,8 @@ fn report(failure: &Failure) {
 /// Allocates memory.
 ///
 /// A CUDA context of the handle's device must be current, unless the handle was opened with
-/// vkgdr_open_primary_context(). The contents are undefined. An allocation may wait until running kernels have ended: allocate
-/// before starting a kernel that waits for the CPU.
+/// vkgdr_open_primary_context(). The contents are undefined. An allocation does not wait for running kernels on an
+/// H100 with driver 580, unless memory is short; other drivers may wait.
 ///
 /// @param g      The GPU.
 /// @param size   Bytes, more than 0.
