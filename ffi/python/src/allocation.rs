@@ -225,7 +225,7 @@ impl Allocation {
         {
             live.remove(&memory.id());
         }
-        if is_ending() && !memory.owner().retains_context() && !self.kept.has_owner() {
+        if is_left(&memory) && !self.kept.has_owner() {
             let _left = ManuallyDrop::new(memory);
             return Ok(());
         }
@@ -280,9 +280,16 @@ pub(crate) fn defer_cleanup(py: Python<'_>, begin: bool) {
     let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
-        if let Err(error) = py.detach(|| memory.free()) {
+        if is_left(&memory) {
+            let _left = ManuallyDrop::new(memory);
+        } else if let Err(error) = py.detach(|| memory.free()) {
             log::warn!("freeing memory: {error}");
         }
         drop(kept);
     }
+}
+
+/// Whether memory is left to the end of the process: at the interpreter's end, a context that its handle does not retain may be gone.
+fn is_left(memory: &Memory) -> bool {
+    is_ending() && !memory.owner().retains_context()
 }
