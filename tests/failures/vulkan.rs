@@ -36,6 +36,20 @@ fn image(allocator: &Allocator) -> vkgdr::Result<Image> {
     unsafe { allocator.image(&info, MemoryLocation::CpuToGpu) }
 }
 
+/// Whether the memory of buffers and images is Vulkan's system memory, which CUDA registers. Otherwise CUDA imports it.
+fn is_registered(place: &Place) -> vkgdr::Result<bool> {
+    let buffer = buffer(&allocator(place)?)?;
+    Ok(!buffer.memory_type().flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL))
+}
+
+/// The calls that make such memory, and those that free it.
+fn calls(place: &Place) -> vkgdr::Result<(&'static [&'static str], &'static [&'static str])> {
+    Ok(match is_registered(place)? {
+        true => (&["vkAllocateMemory", "cuMemHostRegister"], &["cuMemHostUnregister", "cuCtxSynchronize"]),
+        false => (&VULKAN_STAGES, &["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"]),
+    })
+}
+
 /// Runs a check in each place with mapped memory of Vulkan, with a sweep for each of its names.
 fn each(check: impl for<'a> Fn(&'a Place, &dyn Fn(&str) -> Sweep<'a>) -> Result) -> Result {
     Place::each(NONE, |place| {
@@ -49,14 +63,15 @@ fn a_failed_allocator_or_buffer_or_release_of_it_names_the_call_and_leaves_nothi
     each(|place, sweep| {
         sweep("Allocator::new").call(|| allocator(place))?;
         // A refusal of a call that makes memory may be answered by another memory type.
-        let made = sweep("Allocator::buffer").named(&VULKAN_STAGES).incidental(&VULKAN_STAGES);
+        let (makes, frees) = calls(place)?;
+        let made = sweep("Allocator::buffer").named(makes).incidental(makes);
         let made = made.named(&["vkMapMemory", "vkCreateBuffer", "vkBindBufferMemory"]);
         made.incidental(&["vkMapMemory", "vkCreateBuffer"]).run(
             || Ok(allocator(place)?),
             |allocator| buffer(&allocator),
             |made| Ok(made.free()?),
         )?;
-        let freed = sweep("Buffer::free").named(&["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"]);
+        let freed = sweep("Buffer::free").named(frees);
         freed.collecting(&place.gpu).run(
             || {
                 // The allocator is gone, so that the block goes with the buffer.
@@ -80,7 +95,8 @@ fn a_failed_image_names_the_call_and_leaves_nothing() -> Result {
             }
             made => made?.free()?,
         }
-        let made = sweep("Allocator::image").named(&VULKAN_STAGES).incidental(&VULKAN_STAGES);
+        let (makes, _) = calls(place)?;
+        let made = sweep("Allocator::image").named(makes).incidental(makes);
         let made = made.named(&["vkMapMemory", "vkCreateImage", "vkBindImageMemory"]);
         made.incidental(&["vkMapMemory", "vkCreateBuffer"]).run(
             || Ok(allocator(place)?),
