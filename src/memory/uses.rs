@@ -86,7 +86,10 @@ impl Drop for UsedStream {
 /// Whether both name the same stream: handles of default streams are the same in each context.
 impl PartialEq for UsedStream {
     fn eq(&self, other: &Self) -> bool {
-        let number = |used: &Self| Some(used.stream.raw().addr()).filter(|&raw| raw != LEGACY_STREAM).unwrap_or(0);
+        let number = |used: &Self| match used.stream.raw().addr() {
+            LEGACY_STREAM => 0,
+            handle => handle,
+        };
         self.stream.context == other.stream.context && number(self) == number(other)
     }
 }
