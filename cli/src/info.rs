@@ -243,7 +243,7 @@ fn flags(facts: &Value) -> String {
 fn types(list: &Value, kinds: &Value) -> Vec<String> {
     let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        return vec!["does not find this GPU".to_owned()];
+        return vec!["cannot be used for this GPU".to_owned()];
     }
     let line = |found: &Value| {
         let (index, heap) = (&found["memory_type"], &found["heap"]);

@@ -240,7 +240,8 @@ impl Cuda {
     /// Starts the driver, if it has not started yet.
     ///
     /// A failure is remembered, unless it may pass: on real drivers each that fails leaves descriptors and a thread behind
-    /// (docs/hardware.md). Until one has succeeded, a forked child has nothing to lose: it tries for itself.
+    /// (docs/hardware.md). A forked child of a process with a remembered failure returns the same. Until one has succeeded, any other
+    /// child tries for itself.
     fn init(&self) -> Result<()> {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static FAILED: OnceLock<CudaCode> = OnceLock::new();

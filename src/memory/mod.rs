@@ -385,7 +385,8 @@ impl Memory {
     }
 
     /// Binds the memory to a stream, which it keeps alive: [`map`](Self::map) waits for the stream, and a drop
-    /// returns at once, with the memory freed after the work that was submitted to the stream before.
+    /// does not: the memory is freed after the work that was submitted to the stream before. The driver may then wait for running
+    /// kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect).
     ///
     /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, be ordered before
     /// later work of it, or be announced by [`record_use`](Self::record_use). A later binding to another stream makes the
@@ -534,8 +535,8 @@ impl Memory {
         Arc::into_inner(self.into_inner()).map_or(Ok(()), |mut inner| inner.release())
     }
 
-    /// [`free`](Self::free) that does not wait if this is the last reference, for memory that the device has finished with. While
-    /// there are others, this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
+    /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it. The
+    /// driver itself may wait for running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are others, this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
     ///
     /// # Errors
     ///

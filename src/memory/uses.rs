@@ -27,7 +27,7 @@ pub enum DropPolicy {
     #[default]
     WaitForContext,
     /// The work that was submitted before the drop to the bound stream and to the streams of
-    /// [`Memory::record_use`](crate::Memory::record_use). The drop returns at once, and the memory is freed later, see
+    /// [`Memory::record_use`](crate::Memory::record_use). The drop does not wait for it, and the memory is freed later, see
     /// [`Vkgdr::collect`](crate::Vkgdr::collect).
     WaitForStream,
     /// Nothing.

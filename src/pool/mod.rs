@@ -508,6 +508,8 @@ impl PoolInner {
         self.poll(usize::MAX);
         let evicted = self.arena().trim(0);
         release(evicted);
+        // Those of pools that were closed before: nothing else looks at the queue in a program that has pools alone.
+        self.owner.gpu().retired().release_passed();
     }
 }
 

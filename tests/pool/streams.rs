@@ -84,6 +84,26 @@ fn memory_that_goes_with_its_pool_is_not_freed_under_a_stream() -> Result {
 }
 
 #[test]
+fn the_end_of_a_pool_releases_what_earlier_pools_left_behind_streams() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let before = gpu.live_allocations();
+    for _ in 0..3 {
+        let pool = Pool::new(&gpu, PoolOptions::default())?;
+        let chunks = [exposed(&pool)?.0, exposed(&pool)?.0];
+        chunks.iter().try_for_each(|chunk| support::bind(chunk, &stream))?;
+        let gate = stream.hold();
+        drop(chunks);
+        drop(pool);
+        assert_eq!((gpu.deferred_frees(), gpu.live_allocations()), (2, before + 1), "those of this round");
+        gate.open();
+        stream.synchronize();
+    }
+    assert_eq!((gpu.collect(), gpu.live_allocations()), (2, before));
+    Ok(())
+}
+
+#[test]
 fn an_immediate_free_does_not_cover_the_work_before_an_allocation_on_a_stream() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();

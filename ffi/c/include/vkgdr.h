@@ -828,7 +828,8 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
 
 /**
  * Frees memory whose free was deferred behind work of a stream that has finished since. Every free of memory that is not
- * a pool's does the same for a few allocations. The driver frees memory only after running kernels have ended. Memory whose free could not wait for its context, as during a stream capture, is freed
+ * a pool's does the same for a few allocations. The driver frees memory only after running kernels have ended: do not call
+ * this beside a kernel that waits for the calling thread. Memory whose free could not wait for its context, as during a stream capture, is freed
  * here, after a wait for that context.
  *
  * @param g      The GPU.
@@ -901,7 +902,8 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
  * pool.
  *
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
- * call does not wait, and a pool reuses the memory immediately.
+ * call waits for none of its work, and a pool reuses the memory immediately. The driver itself may wait for running
+ * kernels, whatever they use.
  *
  * Free memory before its context of cuCtxCreate() is destroyed: what the CUDA driver does with a destroyed context is undefined.
  * After a reset of the device (cudaDeviceReset()), only Vulkan's side of its primary context's memory is freed.
@@ -926,7 +928,7 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 
 /**
- * Frees memory once a stream has finished the work that was submitted before this call. Does not wait, unless the
+ * Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
  * memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
  * pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
  *

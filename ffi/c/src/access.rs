@@ -118,8 +118,9 @@ pub unsafe extern "C" fn vkgdr_memory_write(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = &unsafe { handle(mem) }?.memory;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
-        Ok(memory.write(offset, unsafe { bytes(source, size) }?)?)
+        Ok(memory.write(range.start, unsafe { bytes(source, size) }?)?)
     })
 }
 
@@ -148,8 +149,9 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = &unsafe { handle(mem) }?.memory;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
-        Ok(memory.read(offset, unsafe { bytes_mut(target, size) }?)?)
+        Ok(memory.read(range.start, unsafe { bytes_mut(target, size) }?)?)
     })
 }
 

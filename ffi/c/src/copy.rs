@@ -9,7 +9,7 @@ use crate::access::{bytes, bytes_mut};
 use crate::boundary::{self, handle};
 use crate::errors::{Failure, Outcome};
 use crate::handle::vkgdr_t;
-use crate::memory_handle::vkgdr_memory_t;
+use crate::memory_handle::{range, vkgdr_memory_t};
 
 /// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,9 @@ pub unsafe extern "C" fn vkgdr_copy_write(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = &unsafe { handle(mem) }?.memory;
-        let policy = self::policy(policy)?;
+        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
-        Ok(memory.write_with(policy, offset, unsafe { bytes(source, size) }?)?)
+        Ok(memory.write_with(policy, range.start, unsafe { bytes(source, size) }?)?)
     })
 }
 
@@ -113,9 +113,9 @@ pub unsafe extern "C" fn vkgdr_copy_read(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = &unsafe { handle(mem) }?.memory;
-        let policy = self::policy(policy)?;
+        let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
-        Ok(memory.read_with(policy, offset, unsafe { bytes_mut(target, size) }?)?)
+        Ok(memory.read_with(policy, range.start, unsafe { bytes_mut(target, size) }?)?)
     })
 }
 

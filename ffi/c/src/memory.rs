@@ -46,7 +46,8 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// pool.
 ///
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
-/// call does not wait, and a pool reuses the memory immediately.
+/// call waits for none of its work, and a pool reuses the memory immediately. The driver itself may wait for running
+/// kernels, whatever they use.
 ///
 /// Free memory before its context of cuCtxCreate() is destroyed: what the CUDA driver does with a destroyed context is undefined.
 /// After a reset of the device (cudaDeviceReset()), only Vulkan's side of its primary context's memory is freed.
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     })
 }
 
-/// Frees memory once a stream has finished the work that was submitted before this call. Does not wait, unless the
+/// Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
 /// memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
 /// pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
 ///
