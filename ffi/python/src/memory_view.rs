@@ -317,6 +317,14 @@ impl MemoryView {
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
+        if let Some(mut ours) = find_device(address, size.0)? {
+            // The same memory with the same binding, and one object that keeps the stream.
+            ours.readonly |= readonly;
+            return match keep {
+                Some(keep) => ours.keeping(py, keep),
+                None => Ok(ours),
+            };
+        }
         // Not found by its address, which may be that of other memory once this is freed.
         let allocation = Allocation::new(Bytes::Ours(memory), size.0, readonly);
         keep.into_iter().for_each(|keep| allocation.kept.add(keep));

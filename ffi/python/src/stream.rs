@@ -76,7 +76,7 @@ impl Stream {
 impl<'py> FromPyObject<'_, 'py> for Stream {
     type Error = PyErr;
 
-    /// Of a stream of any library, or a number: that of a bound stream, a `StreamNumber`, has its objects.
+    /// Of a stream of any library, or a number. That of a bound stream, a `StreamNumber`, has its objects.
     fn extract(stream: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         static HANDLE_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (py, is_plain) = (stream.py(), stream.is_exact_instance_of::<PyInt>());
@@ -84,10 +84,9 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
             return Ok(Self::of(handle));
         }
         let handle = HANDLE_OF.import(py, "vkgdr._stream_handle", "handle_of")?.call1((stream,))?.extract()?;
-        let objects: Vec<Bound<'py, PyAny>> = match stream.getattr_opt(intern!(py, "_objects"))? {
-            Some(objects) => objects.extract()?,
-            None if stream.is_instance_of::<PyInt>() => Vec::new(),
-            None => vec![stream.to_owned()],
+        let objects: Vec<Bound<'py, PyAny>> = match stream.is_instance_of::<PyInt>() {
+            true => stream.getattr_opt(intern!(py, "_objects"))?.map_or(Ok(Vec::new()), |objects| objects.extract())?,
+            false => vec![stream.to_owned()],
         };
         let is_ours = objects.iter().all(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
         Ok(Self { handle, objects: objects.into_iter().map(Bound::unbind).collect(), is_ours })

@@ -111,7 +111,8 @@ def from_host(memory: Base, offset: int, source: HostBuffer, stream: StreamLike 
 
 def between(memory: Base, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()) -> None:
     """Copy all of `source` to `offset` on the device, after the streams on which it is `ready`, wait and invalidate."""
-    extent, order = (source.nbytes, 1, 1), (stream, ready, (), True)
+    # Not on the stream that only the source is bound to.
+    extent, order = (source.nbytes, 1, 1), (stream_of(memory._view, stream), ready, (), True)
     _vkgdr.copy(memory._view, (offset, 0, 0), source, (0, 0, 0), extent, order)
     memory.invalidate(offset, source.nbytes)
 
@@ -140,7 +141,8 @@ def repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr.
     while done < count:
         first, more = start + done, min(done, count - done)
         done += more
-        last = stream, (), (), wait and done == count
+        # The later work of all these streams comes after the last copy.
+        last = stream, ready, (), wait and done == count
         event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), last)
     return event
 

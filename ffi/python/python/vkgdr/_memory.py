@@ -461,6 +461,8 @@ class MemoryObject(_vkgdr.Base):
         InvalidArgumentError
             The stream belongs to another context, or is the per-thread default stream.
         """
+        if stream is None:
+            raise TypeError("None is not a stream: unbind_stream ends a binding")
         self._view.bind_stream(_copies.queue_of(self._view, stream))
 
     def unbind_stream(self) -> None:
@@ -478,9 +480,10 @@ class MemoryObject(_vkgdr.Base):
     def free_async(self, stream: StreamLike | None = None) -> Event:
         """Free the memory after the work submitted to a stream before this call; by default to the bound stream.
 
-        The event is complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the
-        pages. While other views exist (`pending_views`), they keep the pages and the bound stream, and the release
-        waits for that work, too. `InvalidArgumentError` if no stream was passed, and none is bound.
+        The event is complete when that work is done. The next free of memory that is not a pool's, or
+        `Vkgdr.collect`, then releases the pages. While other views exist (`pending_views`), they keep the pages and the
+        bound stream, and the release waits for that work, too. `InvalidArgumentError` if no stream was passed, and none
+        is bound.
         """
         last = stream
         if stream is None:

@@ -307,6 +307,8 @@ def _reshaped(layout: Layout, extents: tuple[int, ...], order: Order) -> Layout:
     """Return the layout of a view with another shape, in which -1 stands for one missing extent."""
     if order not in ("C", "F", "A"):
         raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
+    if min(extents, default=0) < -1:
+        raise ValueError(f"negative extents other than -1 in the shape {extents}")
     # Raises if the sizes differ: in C order no copy is needed.
     shape = _layout_of(layout.shape, None, layout.dtype).reshape(extents).shape
     try:

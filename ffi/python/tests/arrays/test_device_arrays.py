@@ -513,8 +513,8 @@ def test_reshape(example):
     assert example.reshape(24, order="A").shape == (24,)
     with pytest.raises(NotImplementedError, match="requires copying"):
         example.T.reshape(24)
-    for shape in ((5, 5), (-1, -1), (7, -1)):
-        with pytest.raises(ValueError, match=r"cannot reshape|one unknown dimension"):
+    for shape in ((5, 5), (-1, -1), (7, -1), (-2,), (-2, -1)):
+        with pytest.raises(ValueError, match=r"cannot reshape|one unknown dimension|negative extents"):
             example.reshape(shape)
 
 

@@ -88,6 +88,30 @@ def test_a_copy_comes_after_the_streams_of_both_sides_and_its_own(cuda, gpu, bou
     assert to.tobytes() == (OLD if held == "destination" else NEW)
 
 
+def test_a_copy_into_unbound_memory_comes_after_the_default_stream(cuda, gpu, bound):
+    source, to = bound(gpu), vkgdr.Memory(gpu, SIZE, kind="device")
+    source.copy_from_host(OLD)
+    with cuda.hold(0) as gate:
+        cuda.fill(to.device_ptr, 2, SIZE, 0)
+        wait_at(gate, lambda: to.copy_from_device(source))
+    assert device_bytes(cuda, to) == OLD
+
+
+@pytest.mark.parametrize("pattern", [b"\1", b"\1\2\3" * 43])
+def test_the_stream_of_an_interface_comes_after_all_of_a_fill(cuda, gpu, context, pattern):
+    size = len(pattern) * (1 << 20 >> len(pattern).bit_length())
+    memory, seen = (vkgdr.Memory(gpu, size, kind="device") for _ in range(2))
+    with cuda.stream() as own, cuda.stream() as other:
+        for _ in range(10):
+            cuda.fill(memory.device_ptr, 0, size)
+            with cuda.hold(other) as gate:
+                ops.fill(BorrowedBytes(memory.device_ptr, size, own), pattern, stream=other)
+                cuda.copy(seen.device_ptr, memory.device_ptr, size, own)
+                gate.open()
+                cuda.synchronize_stream(own)
+            assert device_bytes(cuda, seen) == pattern * (size // len(pattern))
+
+
 @every_kind
 def test_the_bound_streams_of_both_sides_wait_for_a_copy_that_does_not_block(cuda, gpu, bound, kind):
     source, to = bound(gpu, kind), bound(gpu, kind)

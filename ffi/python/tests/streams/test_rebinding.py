@@ -10,6 +10,7 @@ import pytest
 import vkgdr
 from neighbours import BorrowedBytes, ByDlpack, OwnStream, in_threads
 from vkgdr import _vkgdr
+from vkgdr import stream as streams
 from vkgdr.compat import pyopencl as ops
 
 SIZE = 4096
@@ -95,6 +96,39 @@ def test_the_number_of_the_bound_stream_keeps_nothing(bound):
     assert type(number) is int
     memory.unbind_stream()
     assert ended == [number]
+
+
+def test_a_mapping_of_memory_of_this_package_shares_its_binding(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    mapping = vkgdr.Mapping(gpu, memory.device_ptr, SIZE, readonly=True)
+    assert (mapping.device_ptr, mapping.host_ptr, mapping.readonly) == (memory.device_ptr, memory.host_ptr, True)
+    mapping.bind_to_stream(streams.stream())
+    del mapping
+    gc.collect()
+    memory.memset(1)
+    memory.free()
+
+
+class WithObjects:
+    """A stream of another library that has an attribute of the name by which ours name what keeps them."""
+
+    _objects = None
+
+    def __init__(self):
+        self.stream = streams.stream()
+
+    def __cuda_stream__(self):
+        return 0, int(self.stream)
+
+
+def test_what_is_bound_is_a_stream_and_kept(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    memory.bind_to_stream(WithObjects())
+    gc.collect()
+    memory.memset(1)
+    with pytest.raises(TypeError, match="None is not a stream"):
+        memory.bind_to_stream(None)
+    memory.free()
 
 
 def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, gpu, context):
