@@ -126,13 +126,9 @@ impl<'a, H: Heap> Side<'a, H> {
     }
 }
 
-fn new_pool(gpu: &Vkgdr) -> Result<Pool> {
-    Ok(Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped))?)
-}
-
 pub(crate) fn run() -> Result {
     let _context = Context::create(0);
-    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let (gpu, options) = (Vkgdr::open(0, OpenFlags::empty())?, PoolOptions::new(MemoryKind::Mapped));
     let bare = Bare::open(gpu.uuid())?;
     let mut report = Report::new("pool", gpu.name(), false)?;
     // 50,000 chunks of 64 KiB are 3.3 GB, and many GPUs expose only 256 MiB to the CPU.
@@ -143,7 +139,7 @@ pub(crate) fn run() -> Result {
                 // Mixed lengths average 12 KiB, and size classes round up.
                 let live = asked.min(half / len.unwrap_or(16 << 10));
                 let what = format!("pool, {lengths}, {name} {live} live");
-                let (pool, offsets) = (new_pool(&gpu)?, Offsets::new(live));
+                let (pool, offsets) = (Pool::new(&gpu, options)?, Offsets::new(live));
                 let (mut ours, mut peer) = (Side::new(&pool, live, len), Side::new(&offsets, live, len));
                 let times = pairs(LIMIT, || ours.run(replaces), || peer.run(replaces));
                 report.add(&what, "offset-allocator in a mutex", &times, Goal::None);
@@ -161,11 +157,9 @@ pub(crate) fn run() -> Result {
             }
         }
     }
-    // Perfect scaling is a ratio of 1 ÷ the number of threads.
-    let (pool, offsets) = (new_pool(&gpu)?, Offsets::new(8000));
+    let pool = Pool::new(&gpu, options)?;
     report.add("pool, 1,000 live each, 2 threads", "1 thread", &threads(&pool, 2), Goal::Ratio(2.0));
     report.add("pool, 1,000 live each, 4 threads", "1 thread", &threads(&pool, 4), Goal::Ratio(2.0));
-    report.add("offset-allocator in a mutex, 2 threads", "1 thread", &threads(&offsets, 2), Goal::None);
     Ok(())
 }
 

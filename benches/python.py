@@ -21,11 +21,8 @@ from pathlib import Path
 # Goals: the largest ratio of our shortest time to the peer's.
 GOALS = {
     "device_ptr": 0.5,
-    "is_coherent": 0.5,
     "flush": 0.5,
-    "flush, non-coherent": None,
     "allocate+free": 1.0,
-    "allocate+free, 16 MiB": None,
     "pooled allocate+free": 0.02,
     "import vkgdr": 0.9,
 }
@@ -61,19 +58,14 @@ def calls() -> Times:
         raise SystemExit(f"CUDA error {code}")
     gpu = vkgdr.Vkgdr(0)
     memory = vkgdr.RawMemory(gpu, 4096)
-    non_coherent = vkgdr.RawMemory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT), 4096)
     times = {
         "device_ptr": timed("memory.device_ptr", 4_000, memory=memory),
-        "is_coherent": timed("memory.is_coherent", 4_000, memory=memory),
         "flush": timed("memory.flush(0, 4096)", 4_000, memory=memory),
-        "flush, non-coherent": timed("memory.flush(0, 4096)", 4_000, memory=non_coherent),
         "allocate+free": timed("vkgdr.RawMemory(gpu, 4096).free()", 300, vkgdr=vkgdr, gpu=gpu),
-        "allocate+free, 16 MiB": timed("vkgdr.RawMemory(gpu, 1 << 24).free()", 100, vkgdr=vkgdr, gpu=gpu),
     }
     if hasattr(vkgdr, "pool"):
         times["pooled allocate+free"] = timed("pool.allocate(4096)", 4_000, pool=vkgdr.pool.Pool(gpu))
     memory.free()
-    non_coherent.free()
     return times
 
 

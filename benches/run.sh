@@ -36,5 +36,4 @@ if [[ " ${options[*]-} " != *' --from '* ]]; then
     done
     [ -z "$failed" ] || { echo "FAILED:$failed" >&2 && exit 1; }
 fi
-# The first of two folders is written.
 exec "$bench" table "${options[@]}" --to "$to"
