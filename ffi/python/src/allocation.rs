@@ -219,10 +219,8 @@ impl Allocation {
     pub(crate) fn free(&self) -> Result<()> {
         let bytes = lock(&self.bytes).take();
         let Some(Bytes::Ours(memory)) = bytes else { return Ok(()) };
-        // Before the release: other memory may get the id right after. A mapping of this memory has the id, too.
-        if let Some(mut live) = live()
-            && live.get(&memory.id()).is_some_and(|known| std::ptr::eq(known.as_ptr(), self))
-        {
+        // Before the release: other memory may get the id right after.
+        if let Some(mut live) = live() {
             live.remove(&memory.id());
         }
         if is_left(&memory) && !self.kept.has_owner() {
@@ -289,7 +287,7 @@ pub(crate) fn defer_cleanup(py: Python<'_>, begin: bool) {
     }
 }
 
-/// Whether memory is left to the end of the process: at the interpreter's end, a context that its handle does not retain may be gone.
+/// Whether memory is left to the end of the process: a context that its handle does not retain may be gone by the interpreter's end.
 fn is_left(memory: &Memory) -> bool {
     is_ending() && !memory.owner().retains_context()
 }

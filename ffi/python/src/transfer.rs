@@ -274,7 +274,7 @@ fn submit(
             Ok(event) => {
                 let follow =
                     |(side, other): &(&MemoryView, Stream)| event.precede(&side.stream_of_any_context(other.handle)?);
-                // A stream of another library may need a current context, and there is none.
+                // Another library's stream cannot be named where no context is current.
                 if py.detach(|| others.iter().try_for_each(follow)).is_err() {
                     event.synchronize(py)?;
                 }
