@@ -365,4 +365,24 @@ mod tests {
         assert!(cause(Library::Loads).contains("does not list this GPU (libEGL_nvidia.so.0: vkCreateInstance failed"));
         assert!(cause(Library::NotInstalled).contains("libnvidia-gl-VERSION"));
     }
+
+    #[test]
+    fn the_version_of_either_kernel_driver_is_found() {
+        let root = env::temp_dir().join(format!("vkgdr-diagnosis-{}", std::process::id()));
+        let file = root.join("proc/driver/nvidia/version");
+        fs::create_dir_all(root.join("proc/driver/nvidia")).expect("a folder of the test's own");
+        for (text, version) in [
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12\nGCC version: 12.2",
+                Some("535.183.01"),
+            ),
+            ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", Some("580.65.06")),
+            ("NVRM version: unknown", None),
+            ("", None),
+        ] {
+            fs::write(&file, text).expect("a file of the test's own");
+            assert_eq!(System::below(&root).kernel_module().as_deref(), version);
+        }
+        fs::remove_dir_all(root).expect("it is there");
+    }
 }

@@ -70,21 +70,6 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_either_kernel_driver_is_found() {
-        for (text, version) in [
-            (
-                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12\nGCC version: 12.2",
-                Some("535.183.01"),
-            ),
-            ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", Some("580.65.06")),
-            ("NVRM version: unknown", None),
-            ("", None),
-        ] {
-            assert_eq!(with("version", "/proc/driver/nvidia/version", text, System::kernel_module).as_deref(), version);
-        }
-    }
-
-    #[test]
     fn the_size_of_a_bar_is_read_from_linuxs_table() {
         let absent = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
         let registers = "0x00000000de000000 0x00000000deffffff 0x0000000000040200\n";
