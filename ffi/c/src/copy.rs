@@ -170,8 +170,6 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
 /// `g` must be NULL or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
-    boundary::status(|| {
-        // SAFETY: by this function's contract.
-        Ok(unsafe { handle(g) }?.inner.prepare_copies()?)
-    })
+    // SAFETY: by this function's contract.
+    unsafe { boundary::with(g, |gpu| Ok(gpu.inner.prepare_copies()?)) }
 }
