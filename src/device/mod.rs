@@ -184,10 +184,10 @@ impl Vkgdr {
     /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1 s by
     /// default. Pools wait as long for memory of theirs. Holds for all clones of the handle.
     ///
-    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. Dropped
-    /// memory that nothing uses is freed all the same, for which the driver waits: beside such a kernel drop none. An
-    /// allocation then still waits up to 20 ms for a whole context, to find out whether it is idle. A pool's allocation may
-    /// wait up to three times as long as an allocation: for its own memory, and for each of two attempts to add a block.
+    /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. With 0,
+    /// an allocation still waits up to 20 ms for a whole context, to find out whether it is idle. It also frees dropped memory that
+    /// nothing uses, for which the driver waits: beside such a kernel drop none. A pool's allocation may wait up to three times
+    /// as long as an allocation: for its own memory, and for each of two attempts to add a block.
     ///
     /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
     /// streams there.

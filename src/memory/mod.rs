@@ -536,7 +536,8 @@ impl Memory {
     }
 
     /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it. The
-    /// driver itself may wait for running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are others, this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
+    /// driver itself may wait for running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are other references,
+    /// this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
     ///
     /// # Errors
     ///

@@ -223,8 +223,8 @@ pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out
 
 /// Frees memory whose free was deferred behind work of a stream that has finished since. Every free of memory that is not
 /// a pool's does the same for a few allocations. The driver frees memory only after running kernels have ended: do not call
-/// this beside a kernel that waits for the calling thread. Memory whose free could not wait for its context, as during a stream capture, is freed
-/// here, after a wait for that context.
+/// this beside a kernel that waits for the calling thread. Memory whose free could not wait for its context, as during a
+/// stream capture, is freed here, after a wait for that context.
 ///
 /// @param g      The GPU.
 /// @param count  Where the number of freed allocations is written; may be NULL.

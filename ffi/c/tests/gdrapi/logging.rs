@@ -70,8 +70,8 @@ fn each_error_is_explained_also_once_the_variable_is_gone() -> Result {
     Ok(())
 }
 
-/// One thread prints an error, which waits, and this one asks about its handle meanwhile. Nobody reads the pipe, so that the
-/// process ends by an exit.
+/// One thread blocks while it prints an error, and this one uses its handle meanwhile. Nothing reads the pipe, so the process must
+/// end by `exit`.
 fn print_to_a_full_pipe() -> Result {
     let fixture = Fixture::new()?;
     // SAFETY: sets the flags of an open descriptor.
