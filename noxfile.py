@@ -29,6 +29,7 @@ for folder in sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).
 PYTHON = os.environ.get("PYTHON") or (None if sys.version_info >= (3, 11) else "3.13")
 REQUIREMENTS = "ffi/python/tests/requirements.txt"
 CONFIG = "ffi/python/pyproject.toml"
+PYCUDA = "2026.1"
 
 
 def c_library(session: nox.Session) -> None:
@@ -65,13 +66,13 @@ def pycuda(session: nox.Session, *options: str, cached: bool = False) -> None:
     if not cached:
         session.log("building pycuda (two minutes, once)")
     how = ["--no-deps", *offline, "--no-binary", "pycuda", *options]
-    session.install(*how, "pycuda==2026.1", env=paths, silent=True)
+    session.install(*how, f"pycuda=={PYCUDA}", env=paths, silent=True)
 
 
 def has_built_pycuda(session: nox.Session) -> bool:
     """Return whether uv has built pycuda for the session's interpreter: `--no-build` would refuse that wheel, too."""
     tag = session.run("python", "-c", "import sys; print('cp%d%d' % sys.version_info[:2])", silent=True) or ""
-    built = Path(os.environ["UV_CACHE_DIR"]).glob(f"sdists-*/pypi/pycuda/2026.1/*/pycuda-*-{tag.strip()}-*.whl")
+    built = Path(os.environ["UV_CACHE_DIR"]).glob(f"sdists-*/pypi/pycuda/{PYCUDA}/*/pycuda-*-{tag.strip()}-*.whl")
     return any(built)
 
 
