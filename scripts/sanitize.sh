@@ -76,8 +76,8 @@ case $kind in
         rm -rf "$package" "$reports" && mkdir "$package" "$reports"
         cp -r "$environment"/lib/python3.*/site-packages/vkgdr "$package"
         cp "$folder/$host/debug/lib_vkgdr.so" "$package/vkgdr/_vkgdr.abi3.so"
-        # Reports go to files, since pytest captures the output. SIGSEGV is left alone: one test ends programs by signals.
-        options=detect_leaks=0:verify_asan_link_order=0:handle_segv=0:log_path=$reports/report
+        # Reports go to files, since pytest captures the output.
+        options=detect_leaks=0:verify_asan_link_order=0:log_path=$reports/report
         without='not no_driver_at_all_is_an_error_with_a_remedy and not the_version_is_that_of_the_distribution'
         # Two start an interpreter without the runtime, or ask for the installed distribution. Python's own allocator would hide
         # uses after free.
