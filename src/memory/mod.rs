@@ -456,6 +456,14 @@ impl Memory {
         Ok(())
     }
 
+    /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is.
+    pub(crate) fn wait_for_context(&self) {
+        let bound = self.inner.uses(Uses::bound_stream);
+        let before = self.inner.uses.lock().unbind(bound);
+        // Without the lock: dropping the last reference to a stream calls the driver.
+        drop(before);
+    }
+
     /// Waits for the bound stream. Does nothing if the memory is not bound.
     ///
     /// # Errors

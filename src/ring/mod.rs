@@ -48,11 +48,10 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in
-/// host memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last
-/// ring is dropped, since freeing waits for the kernels of all its rings. Where rings come and go,
-/// [bind](Self::bind_stream) each to its kernel's stream: its memory then waits for that stream alone. Do not free other
-/// unbound memory before the kernel was told to end: the drop would wait for ever. The drop of the last ring may, too, if
-/// another thread makes a ring and starts its kernel meanwhile. In a forked child, a drop does nothing.
+/// host memory. A drop [aborts](Self::abort) the kernel. The memory is freed when the context's last ring is dropped, since
+/// drivers wait for all running kernels to free memory. So where rings come and go beside one that stays, keep them for the next
+/// kernel instead. Do not free other memory before the kernel was told to end: the drop would wait for ever. The drop of the
+/// last ring may, too, if another thread makes a ring and starts its kernel meanwhile. In a forked child, a drop does nothing.
 ///
 /// # Examples
 ///
@@ -81,7 +80,7 @@ pub struct Ring {
     dropped: Arc<Dropped>,
 }
 
-/// The memory of a context's dropped, unbound rings, freed with the last ring. Freeing it waits for all kernels of the context,
+/// The memory of a context's dropped rings, freed with the last ring. Freeing it waits in the driver for all running kernels,
 /// including those of other rings, which end only when those rings are dropped.
 type Dropped = Lock<Vec<Memory>>;
 
@@ -176,8 +175,8 @@ impl Ring {
         })
     }
 
-    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: this library then waits for no other
-    /// kernel, and keeps no memory for longer. NVIDIA's driver waits for all kernels where memory is freed.
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: if it is the context's only ring, its drop
+    /// then waits for nothing, and the memory is freed after the kernel. Other rings' memory waits for all work of the context.
     ///
     /// # Errors
     ///
@@ -355,9 +354,11 @@ impl Drop for Ring {
             Err(Error::Forked) => return,
             Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
         }
-        let waits = |memory: &Memory| memory.drop_policy() == DropPolicy::WaitForContext;
-        if waits(&self.device) || waits(&self.host) {
-            self.dropped.lock().extend([self.device.clone(), self.host.clone()]);
+        if Arc::strong_count(&self.dropped) > 1 {
+            let memory = [&self.device, &self.host];
+            // Their stream need not live for as long as the other rings.
+            memory.iter().for_each(|memory| memory.wait_for_context());
+            self.dropped.lock().extend(memory.map(Memory::clone));
         }
     }
 }

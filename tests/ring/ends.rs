@@ -1,6 +1,7 @@
 //! The ends of a ring: closed, aborted and dropped at any time, kernels after one another, killed processes, forked children.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -116,11 +117,18 @@ fn a_drop_in_the_middle_ends_the_kernel() -> Result {
 }
 
 #[test]
-fn rings_that_are_not_bound_are_dropped_while_the_kernels_of_others_run() -> Result {
+fn rings_are_dropped_while_the_kernels_of_others_run() -> Result {
     let setups = [Setup::new()?, Setup::new()?];
+    [false, true].into_iter().try_for_each(|bound| drop_beside_others(&setups, bound))
+}
+
+fn drop_beside_others(setups: &[Setup; 2], bound: bool) -> Result {
     // Both before the first kernel: a driver may wait for running kernels to allocate.
     let rings = || -> Result<[Ring; 2]> {
         let rings = [Ring::new(&setups[0].gpu, 100, 100)?, Ring::new(&setups[0].gpu, 100, 100)?];
+        if bound {
+            setups.iter().zip(&rings).try_for_each(|(setup, ring)| ring.bind_stream(&setup.stream))?;
+        }
         setups.iter().zip(&rings).try_for_each(|(setup, ring)| setup.echo(ring, 1))?;
         Ok(rings)
     };
@@ -131,6 +139,7 @@ fn rings_that_are_not_bound_are_dropped_while_the_kernels_of_others_run() -> Res
     let [first, second] = rings()?;
     drop(first);
     setups[0].stream.synchronize()?;
+    assert_eq!(Arc::strong_count(&setups[0].stream), 1, "a dropped ring keeps no stream");
     second.push(&message(0, 10), PATIENCE)?;
     let mut answer = Vec::new();
     second.pop(&mut answer, PATIENCE)?;

@@ -1150,8 +1150,8 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
 VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, vkgdr_ring_t *out);
 
 /**
- * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings that are not bound to their
- * kernels' streams is freed with the last ring of their context, which waits until the context has ended its work.
+ * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings is freed with the last
+ * ring of their context, which waits until the context has ended its work.
  *
  * @param ring  The ring, which must not be used afterwards.
  *
@@ -1160,8 +1160,8 @@ VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, 
 VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
 
 /**
- * Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring,
- * returns at once, and keeps no memory for longer.
+ * Binds a ring to the stream of its kernel: if it is the only ring of its context, vkgdr_ring_free() then returns at once, and
+ * the memory is freed after that kernel.
  *
  * @param ring    The ring.
  * @param stream  A stream of the ring's context; NULL is its legacy default stream.

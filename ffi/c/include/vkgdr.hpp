@@ -521,7 +521,7 @@ public:
         return vkgdr_ring_get_device_ptr(get());
     }
 
-    /// Binds the ring to the stream of its kernel: the destructor then waits for no other kernel, and returns at once.
+    /// Binds the ring to the stream of its kernel: the destructor of the context's only ring then returns at once.
     void bind_stream(CUstream stream) const { check(vkgdr_ring_bind_stream(get(), stream)); }
 
     /// Pushes a message, and returns whether there was room in time. The wait keeps the CPU busy. Throws once the ring is

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers:
     unsafe { boundary::making(out, make) }
 }
 
-/// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings that are not bound to their
-/// kernels' streams is freed with the last ring of their context, which waits until the context has ended its work.
+/// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings is freed with the last
+/// ring of their context, which waits until the context has ended its work.
 ///
 /// @param ring  The ring, which must not be used afterwards.
 ///
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
     unsafe { boundary::close(ring) };
 }
 
-/// Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring,
-/// returns at once, and keeps no memory for longer.
+/// Binds a ring to the stream of its kernel: if it is the only ring of its context, vkgdr_ring_free() then returns at once, and
+/// the memory is freed after that kernel.
 ///
 /// @param ring    The ring.
 /// @param stream  A stream of the ring's context; NULL is its legacy default stream.

@@ -79,8 +79,8 @@ impl Ring {
         })
     }
 
-    /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the ring's end waits
-    /// for no other kernel.
+    /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the end of the
+    /// context's only ring waits for no other kernel.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.

@@ -12,9 +12,9 @@ to a file that nvcc includes. The page "A queue into a running kernel" of the gu
 Pushes and pops raise `EOFError` once the ring is closed or aborted, and `TimeoutError` when their ``timeout`` is over.
 
 A ring that is collected ends its kernel. Its memory is freed with the last ring of its context, which waits for all
-work of the context, unless ``ring.bind_stream(stream)`` bound it to its kernel's stream, a stream of any library: then
-it is freed after that kernel. The ring keeps the stream's object alive; a stream that is given as a number must outlive
-the ring.
+work of the context. If that is its only ring, ``ring.bind_stream(stream)`` binds it to its kernel's stream, a stream of
+any library: then it is freed after that kernel. The ring keeps the stream's object alive; a stream that is given as a
+number must outlive the ring.
 """
 
 from __future__ import annotations
