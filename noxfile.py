@@ -30,6 +30,16 @@ PYTHON = os.environ.get("PYTHON") or (None if sys.version_info >= (3, 11) else "
 REQUIREMENTS = "ffi/python/tests/requirements.txt"
 CONFIG = "ffi/python/pyproject.toml"
 PYCUDA = "2026.1"
+# Tests with real libraries have the runtime and nvJitLink of the simulator, and no other layer than they need.
+REAL_LIBRARIES = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+
+
+def torch(session: nox.Session, *newest: str) -> None:
+    """Install PyTorch, or the newest version that is asked for, without CUDA's libraries and with stubs of them."""
+    session.install("--no-deps", "--requirement", "sim/requirements/torch.txt", silent=True)
+    if newest:
+        session.install("--no-deps", "--upgrade", *newest, silent=True)
+    session.run_install("python", "sim/tests/torch/stubs.py", silent=True)
 
 
 def c_library(session: nox.Session) -> None:
@@ -110,8 +120,7 @@ def tests_all(session: nox.Session) -> None:
     """Run all tests, with pycuda, nvcc and PyTorch; 700 MB."""
     package(session)
     pycuda(session)
-    session.install("--no-deps", "--requirement", "sim/requirements/torch.txt", silent=True)
-    session.run_install("python", "sim/tests/torch/stubs.py", silent=True)
+    torch(session)
     c_library(session)
     pytest(session, *session.posargs)
 
@@ -170,8 +179,7 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     results = HERE / "adaptors"
     results.mkdir(parents=True, exist_ok=True)
     if libraries == "torch":
-        session.install("--no-deps", "--requirement", "sim/requirements/torch.txt", silent=True)
-        session.run_install("python", "sim/tests/torch/stubs.py", silent=True)
+        torch(session)
     elif libraries == "cupy":
         session.install("--no-deps", "cupy-cuda13x==14.2.0", "cuda-pathfinder==1.9.0", silent=True)
     elif libraries == "jax":
@@ -179,8 +187,7 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     else:
         session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/adaptors.txt", silent=True)
     session.run("make", "-C", "sim", "build", external=True)
-    # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
-    environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+    environment = REAL_LIBRARIES.copy()
     if libraries == "nvidia":
         c_library(session)
         session.install("--no-deps", "onnxruntime==1.31.1", silent=True)
@@ -204,6 +211,22 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     session.run("python", table, "write", str(results))
     if failed:
         session.error("tests failed: the table counts them")
+
+
+@nox.session(python=PYTHON)
+@nox.parametrize("extra", ["numba", "torch", "cupy"])
+def extras(session: nox.Session, extra: str) -> None:
+    """Test an extra's adaptor and README's program with the newest versions that its bounds allow; 3 GB."""
+    package(session)
+    newest = nox.project.load_toml(CONFIG)["project"]["optional-dependencies"][extra]
+    if extra == "torch":
+        torch(session, *newest)
+    else:
+        session.install("--upgrade", *newest, silent=True)
+    session.run("make", "-C", "sim", "build", external=True)
+    program = "ffi/python/tests/process/test_examples.py::test_the_program_of_a_page_runs[README.md]"
+    tests = [f"ffi/python/tests/adaptors/test_{extra}.py", program]
+    session.run("sim/run", "python", "-m", "pytest", *tests, env=REAL_LIBRARIES, external=True)
 
 
 @nox.session

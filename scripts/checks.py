@@ -184,6 +184,7 @@ NIGHTLY = {
     ),
     "wheels": Part("make wheel", limit=3600),
     "adaptors": Part(f"{NOX} adaptors", limit=3600),
+    "extras": Part(f"{NOX} extras", limit=3600),
     "ptxas": Part(f"make -C sim ptxas NOX='{NOX_PROGRAM}'"),
     "torch": Part(f"make -C sim torch NOX='{NOX_PROGRAM}'", limit=3600),
     "pass-rates": Part(f"make -C sim pass-rates NOX='{NOX_PROGRAM}'", limit=18000),

@@ -3,7 +3,7 @@
 
 C and C++ are compiled, and whole programs run; a piece of CMake builds the program in C before it; lines of a shell
 run; with VKGDR_TEST_ALL=1 clang compiles kernels. Doctests run the Rust (examples/pages/lib.rs), pytest the Python
-(process/test_pages.py).
+(process/test_examples.py).
 Comments of HTML before a block, which no page shows, are marks:
 
     <!-- not run: REASON -->    it is compiled or parsed, and not run

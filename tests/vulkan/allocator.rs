@@ -21,7 +21,7 @@ fn a_location_has_the_memory_that_gpu_allocator_promises() -> Result {
     assert!(has(MemoryLocation::GpuToCpu)?.contains(Property::HOST_VISIBLE));
     let preferred = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
     let is_preferred = |found: &MemoryTypeInfo| found.flags.contains(preferred);
-    if support::is_imported(&gpu, MemoryKind::Host) && gpu.memory_types().iter().any(is_preferred) {
+    if gpu.memory_types().iter().any(is_preferred) {
         assert!(has(MemoryLocation::GpuToCpu)?.contains(Property::HOST_CACHED));
     }
     // The host's view is there if and only if the type has one.
