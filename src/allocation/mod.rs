@@ -12,7 +12,7 @@ mod vulkan;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
@@ -48,8 +48,6 @@ pub(crate) struct Allocation {
     kind: MemoryKind,
     len: usize,
     owner: Vkgdr,
-    /// One of its GPU's live allocations; `None` for memory that others allocated.
-    _counted: Option<Arc<()>>,
 }
 
 /// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release`] ends CUDA's earlier.
@@ -185,7 +183,6 @@ impl Allocation {
             kind: MemoryKind::Mapped,
             len,
             owner: owner.clone(),
-            _counted: None,
         })
     }
 
@@ -322,13 +319,7 @@ impl Request<'_> {
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
         let Self { owner, len, kind, memory_type, .. } = *self;
-        let source = memory_type.source;
-        let max = if source == Source::Vulkan { owner.vulkan()?.device().physical.max_allocations } else { u32::MAX };
-        let counted = owner.gpu().count_allocation(max);
-        let counted = counted.ok_or_else(|| {
-            Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
-        })?;
-        let (host_ptr, device_ptr, stages) = match source {
+        let (host_ptr, device_ptr, stages) = match memory_type.source {
             Source::Vulkan => {
                 let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
                 let (memory, cuda, host_ptr) = shared?;
@@ -362,7 +353,6 @@ impl Request<'_> {
             kind,
             len,
             owner: owner.clone(),
-            _counted: Some(counted),
         })
     }
 

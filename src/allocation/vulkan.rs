@@ -3,14 +3,15 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use ash::vk;
 
 use super::{Of, Request};
-use crate::Result;
 use crate::device::gpu::VulkanRef;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
+use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
@@ -32,9 +33,6 @@ impl Exported {
     }
 }
 
-/// Vulkan's memory, CUDA's side of it, and the first byte for the CPU, if that sees it.
-pub(super) type Shared = (VulkanMemory, CudaMemory, Option<NonNull<u8>>);
-
 /// Exportable device memory, with the host's mapping of all of it.
 #[derive(Debug)]
 pub(super) struct VulkanMemory {
@@ -43,13 +41,19 @@ pub(super) struct VulkanMemory {
     /// The descriptor of imported memory, which the driver does not export again.
     imported: Option<OwnedFd>,
     gpu: VulkanRef,
+    _counted: Arc<()>,
 }
 
 impl VulkanMemory {
-    /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA.
-    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>) -> Result<Shared> {
-        let (device, index, size) = (gpu.device(), request.memory_type.info.index, request.size);
-        debug_assert!((1..=request.memory_type.info.heap_size).contains(&size));
+    /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA. Returns it,
+    /// CUDA's side, and the first byte of the view.
+    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>) -> Result<(Self, CudaMemory, Option<NonNull<u8>>)> {
+        let Request { len, kind, memory_type, size, .. } = *request;
+        let (device, index) = (gpu.device(), memory_type.info.index);
+        let counted = gpu.count_allocation().ok_or_else(|| {
+            Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
+        })?;
+        debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let (to, flags) = match request.of {
             Of::Resources(block) => (block.dedicated_to, block.flags),
             Of::Memory | Of::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
@@ -58,17 +62,17 @@ impl VulkanMemory {
             Of::Exported(exported) => Some(os::duplicate(&exported.fd)?),
             Of::Memory | Of::Resources(_) => None,
         };
-        // SAFETY: the type is this GPU's, `Request` has checked the size and counted the allocation, and a buffer or image
+        // SAFETY: the type is this GPU's, `Request` has a checked size, the allocation is counted, and a buffer or image
         // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
         // by the contract of `Exported::new`.
         let handle = unsafe { device.allocate_memory(index, size, to, flags, imported.as_ref().map(AsFd::as_fd)) }?;
-        let memory = Self { handle, size, imported, gpu: gpu.clone() };
+        let memory = Self { handle, size, imported, gpu: gpu.clone(), _counted: counted };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
-        let host_ptr = request.kind.has_host_view().then(map).transpose()?;
+        let host_ptr = kind.has_host_view().then(map).transpose()?;
         let cuda = match host_ptr {
             // SAFETY: the pages are mapped until the memory is freed, before which the registration ends.
-            Some(host_ptr) if request.memory_type.is_system_memory() => unsafe {
+            Some(host_ptr) if memory_type.is_system_memory() => unsafe {
                 CudaMemory::register(host_ptr, request.bytes())
             },
             // SAFETY: the descriptor is of this memory object.

@@ -32,8 +32,6 @@ pub(crate) struct Gpu {
     /// The trial allocations that succeeded, by kind and by source and index of the memory type.
     trials: Lock<Vec<Trial>>,
     retired: RetireQueue,
-    /// Cloned by each live allocation.
-    live_allocations: Arc<()>,
     copy_thresholds: SharedThresholds,
 }
 
@@ -45,6 +43,8 @@ pub(crate) struct VulkanGpu {
     memory: vk::PhysicalDeviceMemoryProperties,
     /// Bit mask of the memory types of which CUDA imports nothing, learned from refusals.
     refused_types: AtomicU32,
+    /// Cloned by each live allocation.
+    allocations: Arc<()>,
     /// Held by the part of the program that uses the device's queue. All values of a device share it.
     pub(crate) queue: Arc<Mutex<()>>,
 }
@@ -77,12 +77,22 @@ impl VulkanGpu {
     pub(crate) fn new(device: Device) -> Self {
         let memory = device.instance.memory_properties(&device.physical);
         let queue = QUEUES.shared(device.handle());
-        Self { device, memory, refused_types: AtomicU32::new(0), queue }
+        Self { device, memory, refused_types: AtomicU32::new(0), allocations: Arc::default(), queue }
     }
 
     #[inline]
     pub(crate) const fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Counts an allocation that is about to be made, until the result is dropped. `None` if the device has as many as it allows.
+    pub(crate) fn count_allocation(&self) -> Option<Arc<()>> {
+        let counted = self.allocations.clone();
+        (self.live_allocations() <= self.device.physical.max_allocations).then_some(counted)
+    }
+
+    pub(super) fn live_allocations(&self) -> u32 {
+        u32::try_from(Arc::strong_count(&self.allocations) - 1).unwrap_or(u32::MAX)
     }
 
     /// One bit for each memory type of which CUDA imports nothing.
@@ -189,7 +199,6 @@ impl Gpu {
             vulkan: Lock::default(),
             trials: Lock::default(),
             retired: RetireQueue::default(),
-            live_allocations: Arc::default(),
             copy_thresholds: SharedThresholds::default(),
         };
         let mut gpus = GPUS.lock();
@@ -209,16 +218,6 @@ impl Gpu {
     /// Remembers that a trial has succeeded.
     pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType) {
         self.trials.lock().push((kind, memory_type.source, memory_type.info.index));
-    }
-
-    /// Counts an allocation that is about to be made, until the result is dropped. `None` if there are `max` already.
-    pub(crate) fn count_allocation(&self, max: u32) -> Option<Arc<()>> {
-        let counted = self.live_allocations.clone();
-        (self.live_allocations() <= max).then_some(counted)
-    }
-
-    pub(super) fn live_allocations(&self) -> u32 {
-        u32::try_from(Arc::strong_count(&self.live_allocations) - 1).unwrap_or(u32::MAX)
     }
 
     pub(crate) const fn retired(&self) -> &RetireQueue {

@@ -420,12 +420,11 @@ impl Vkgdr {
         self.gpu().retired().len()
     }
 
-    /// The number of live allocations of this GPU, on all handles of the process, including those that wait to be
-    /// released.
+    /// The number of live allocations of the handle's Vulkan device, including those that wait to be released.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
     pub fn live_allocations(&self) -> u32 {
-        self.gpu().live_allocations()
+        self.vulkan().map_or(0, |vulkan| vulkan.live_allocations())
     }
 }
 

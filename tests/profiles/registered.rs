@@ -147,7 +147,6 @@ fn memory_that_is_not_vulkans_outlives_its_context() -> Result {
         host.write(0, &pattern(LEN, 4))?;
         assert!(host_read(&host, 0, LEN)? == pattern(LEN, 4));
         drop((host, device));
-        assert_eq!(gpu.live_allocations(), 0);
         Snapshot::assert_unchanged(&before);
         Ok(())
     })
