@@ -7,19 +7,20 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use crate::Memory;
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::memory::Home;
 
 /// Allocations by the first address of their device and of their host view, which may be the same: both share one address space.
 static LIVE: Lock<BTreeMap<u64, Arc<Listed>>> = Lock::new(BTreeMap::new());
 
-#[derive(Debug)]
+/// Finds the live memory at a device address of an allocation.
+type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync>;
+
 struct Listed {
     device: CUdevice,
     device_ptr: CUdeviceptr,
@@ -28,8 +29,7 @@ struct Listed {
     /// Whether the pages of the host view are registered with CUDA.
     is_registered: bool,
     len: u64,
-    /// What finds the memory at an address.
-    home: OnceLock<Weak<dyn Home>>,
+    lookup: OnceLock<Lookup>,
 }
 
 /// The allocation that contains `address`, and the offset in it from the first address that `of` gives.
@@ -56,13 +56,12 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     let (listed, offset) = on_device.or_else(|| find(address, |listed| listed.host))?;
     let address = listed.device_ptr + offset;
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
-    let memory = listed.home.get()?.upgrade()?.find(address)?;
+    let memory = listed.lookup.get()?(address)?;
     let offset = usize::try_from(address.checked_sub(memory.device_ptr())?).ok()?;
     (offset < memory.len()).then_some((memory, offset))
 }
 
 /// The addresses of a live allocation, listed until this is dropped, before the memory is released.
-#[derive(Debug)]
 pub(crate) struct ListedAddresses(Arc<Listed>);
 
 impl ListedAddresses {
@@ -70,7 +69,7 @@ impl ListedAddresses {
     pub(crate) fn new(device: (CUdeviceptr, CUdevice), host: (*const u8, bool), len: usize) -> Self {
         let ((device_ptr, device), (host, is_registered)) = (device, host);
         let (host, len) = (host.addr() as u64, len as u64);
-        let listed = Arc::new(Listed { device, device_ptr, host, is_registered, len, home: OnceLock::new() });
+        let listed = Arc::new(Listed { device, device_ptr, host, is_registered, len, lookup: OnceLock::new() });
         let mut live = LIVE.lock();
         for first in listed.firsts() {
             // What was there went with its context: CUDA has released its addresses.
@@ -83,9 +82,9 @@ impl ListedAddresses {
         Self(listed)
     }
 
-    /// Lets lookups find the memory of the allocation.
-    pub(crate) fn set_home(&self, home: Weak<dyn Home>) {
-        let _ = self.0.home.set(home);
+    /// Lets [`memory_at`] find the memory of the allocation, until which it finds none.
+    pub(crate) fn set_lookup(&self, lookup: impl Fn(CUdeviceptr) -> Option<Memory> + Send + Sync + 'static) {
+        let _ = self.0.lookup.set(Box::new(lookup));
     }
 }
 

@@ -38,7 +38,7 @@ impl Fence {
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         match self {
-            Self::Events(events) => are_passed(events),
+            Self::Events(events) => events.iter().all(Event::releases),
             Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
         }
     }
@@ -47,30 +47,20 @@ impl Fence {
     /// the wait fails for a reason that may pass.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
         match (self, deadline) {
-            (Self::Events(events), deadline) => wait_for_events(events, deadline),
+            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.releases()),
+            (Self::Events(events), Some(deadline)) => {
+                while !events.iter().all(Event::releases) {
+                    if Instant::now() >= deadline {
+                        return false;
+                    }
+                    thread::sleep(PAUSE);
+                }
+                true
+            }
             (Self::Contexts(contexts), None) => finish(contexts),
             (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
         }
     }
-}
-
-/// Whether the device has passed all of these events.
-pub(crate) fn are_passed(events: &[Event]) -> bool {
-    events.iter().all(Event::releases)
-}
-
-/// [`Fence::wait_until`] for events.
-pub(crate) fn wait_for_events(events: &[Event], deadline: Option<Instant>) -> bool {
-    let Some(deadline) = deadline else {
-        return events.iter().all(|event| event.synchronize().is_ok() || event.releases());
-    };
-    while !are_passed(events) {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(PAUSE);
-    }
-    true
 }
 
 /// Waits for contexts. Returns false where that fails for a reason that may pass.

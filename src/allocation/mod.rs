@@ -12,7 +12,6 @@ mod vulkan;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Weak;
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
@@ -27,15 +26,13 @@ use crate::driver::os::{self, FileType};
 use crate::driver::vulkan::DedicatedTo;
 use crate::driver::{Handle, fork};
 use crate::error::Call;
-use crate::memory::Home;
 use crate::report::report;
-use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
+use crate::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
 pub(crate) use vulkan::Exported;
 use vulkan::VulkanMemory;
 
 /// One allocation with all its stages.
-#[derive(Debug)]
 pub(crate) struct Allocation {
     /// First, so that an address is no longer listed when the system gives it to other memory. `None` for memory that
     /// others allocated.
@@ -266,10 +263,10 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// Lets lookups find its memory. Memory that others allocated is not listed.
-    pub(crate) fn set_home(&self, home: Weak<dyn Home>) {
+    /// Lets lookups find the memory at a device address. Memory that others allocated is not listed.
+    pub(crate) fn set_lookup(&self, lookup: impl Fn(CUdeviceptr) -> Option<Memory> + Send + Sync + 'static) {
         if let Some(addresses) = &self.addresses {
-            addresses.set_home(home);
+            addresses.set_lookup(lookup);
         }
     }
 

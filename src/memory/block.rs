@@ -2,10 +2,8 @@
 #![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
-
-use cudarc::driver::sys::CUdeviceptr;
 
 use super::{Memory, UsedStream, Uses};
 use crate::access::copy::CopyRoutine;
@@ -23,18 +21,14 @@ pub(crate) struct Inner {
     /// `None` during the release only.
     block: Option<Arc<Block>>,
     /// Where the memory begins in the block, and its requested bytes.
-    pub(super) offset: usize,
-    pub(super) len: usize,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
     pub(super) thresholds: &'static SharedThresholds,
     /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
-    pub(super) part_of: Option<Part>,
-}
-
-/// Where a part of a block returns.
-pub(crate) struct Part {
-    pub(crate) home: Arc<dyn Home>,
+    /// What takes the memory back; `None` for all of a block that nothing divides.
+    pub(super) home: Option<Arc<dyn Home>>,
     /// The pool's slot. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
     pub(crate) slot: Option<Slot>,
 }
@@ -46,15 +40,10 @@ pub(crate) struct Slot {
     pub(crate) index: u32,
 }
 
-/// Where memory is found by its address, and returns: a pool or an allocator, which divide blocks, or undivided memory itself.
+/// A pool or an allocator: what divides blocks, and takes the parts back.
 pub(crate) trait Home: Send + Sync {
-    /// The live memory that contains a device address of a block.
-    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory>;
-
-    /// Takes back memory whose last reference was dropped.
-    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
-        freed.release()
-    }
+    /// Takes back memory whose last reference was dropped. The uses are [`Uses::immediate`] if the device cannot have used it.
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()>;
 
     /// Whether it takes back memory of a slot without a call of a driver, if no stream is recorded for that.
     fn is_caching(&self) -> bool {
@@ -62,41 +51,26 @@ pub(crate) trait Home: Send + Sync {
     }
 }
 
-/// Memory that was freed.
-pub(crate) struct Freed {
-    pub(crate) block: Arc<Block>,
-    pub(crate) slot: Option<Slot>,
-    /// The device address of the first byte.
-    pub(crate) address: CUdeviceptr,
-    pub(crate) len: usize,
-    /// [`Uses::immediate`] if the device cannot have used it.
-    pub(crate) uses: Uses,
-}
-
-impl Freed {
-    /// Releases the block once the device has finished with it.
-    pub(crate) fn release(self) -> Result<()> {
-        let Self { block, uses, .. } = self;
-        let (owner, context) = (block.allocation().owner().clone(), block.context());
-        uses.release_after(&owner, context, move || block.release())
-    }
-}
-
 impl Inner {
-    /// `len` bytes at an offset of a block: a part that returns to its home, or all of the block.
-    pub(crate) fn new(block: Arc<Block>, (offset, len): (usize, usize), part_of: Option<Part>) -> Self {
+    /// `len` bytes at an offset of a block.
+    pub(crate) fn new(
+        block: Arc<Block>,
+        (offset, len): (usize, usize),
+        home: Option<Arc<dyn Home>>,
+        slot: Option<Slot>,
+    ) -> Self {
         let thresholds = block.allocation().owner().gpu().copy_thresholds();
         // The device may use memory without a home from the start.
-        let exposed = AtomicBool::new(part_of.is_none());
-        Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), part_of }
+        let exposed = AtomicBool::new(home.is_none());
+        Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), home, slot }
     }
 
     /// All of a block, which lookups find from now on.
-    pub(crate) fn whole(block: Block, part_of: Option<Part>) -> Arc<Self> {
+    pub(crate) fn whole(block: Block, home: Option<Arc<dyn Home>>) -> Arc<Self> {
         let len = block.allocation().len();
-        let whole = Arc::new(Self::new(Arc::new(block), (0, len), part_of));
-        let found: Weak<Self> = Arc::downgrade(&whole);
-        whole.block().allocation().set_home(found);
+        let whole = Arc::new(Self::new(Arc::new(block), (0, len), home, None));
+        let found = Arc::downgrade(&whole);
+        whole.block().allocation().set_lookup(move |_| found.upgrade().map(Memory::new));
         whole
     }
 
@@ -131,18 +105,16 @@ impl Inner {
     pub(super) fn release(&mut self) -> Result<()> {
         let Some(block) = self.block.take() else { return Ok(()) };
         if fork::is_forked() {
-            let _ = ManuallyDrop::new((block, self.part_of.take()));
+            let _ = ManuallyDrop::new((block, self.home.take()));
             return Ok(());
         }
         let uses = std::mem::take(self.uses.get_mut());
         // The device keeps memory of others: only the host's view ends, and a copy of ours that goes on is waited for.
         let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
         let uses = if is_used || uses.is_uncovered() { uses } else { Uses::immediate() };
-        let address = block.allocation().device_ptr() + self.offset as u64;
-        let freed = |slot| Freed { block, slot, address, len: self.len, uses };
-        match self.part_of.take() {
-            Some(Part { home, slot }) => home.take_back(freed(slot)),
-            None => freed(None).release(),
+        match self.home.take() {
+            Some(home) => home.take_back(self, block, uses),
+            None => block.release_after(uses),
         }
     }
 }
@@ -155,16 +127,9 @@ impl Drop for Inner {
     }
 }
 
-impl Home for Inner {
-    fn find(self: Arc<Self>, _: CUdeviceptr) -> Option<Memory> {
-        Some(Memory::new(self))
-    }
-}
-
 /// A live allocation with the context that it was made in: all of one memory, or divided by a pool or an allocator.
 ///
 /// A drop releases it at once. The last reference is dropped only after the device has finished with all of it.
-#[derive(Debug)]
 pub(crate) struct Block {
     /// `None` during the release only.
     allocation: Option<Allocation>,
@@ -210,6 +175,12 @@ impl Block {
 
     pub(crate) const fn access(&self) -> CopyRoutine {
         self.access
+    }
+
+    /// [`release`](Self::release) once the device has finished with memory that was used so.
+    pub(crate) fn release_after(self: Arc<Self>, uses: Uses) -> Result<()> {
+        let (owner, context) = (self.allocation().owner().clone(), self.context);
+        uses.release_after(&owner, context, move || self.release())
     }
 
     /// Releases the allocation as a drop does, and returns the first error. Where another thread still has a reference, it

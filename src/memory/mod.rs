@@ -26,7 +26,7 @@ use crate::allocation::Allocation;
 use crate::cudarc_view::Slice;
 use crate::driver::{Handle, fork};
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
-pub(crate) use block::{Block, Freed, Home, Inner, Part, Slot};
+pub(crate) use block::{Block, Home, Inner, Slot};
 pub use map::{MapGuard, MapMode, Writer};
 pub use raw::RawMemory;
 pub use sharing::{DmaBuf, memory_of};
@@ -227,7 +227,7 @@ impl Memory {
 
     /// Whether it is all of an allocation, and not a part of one.
     pub(crate) fn is_whole(&self) -> bool {
-        self.inner.part_of.is_none() && self.len == self.inner.len
+        self.inner.home.is_none() && self.len == self.inner.len
     }
 
     /// The offset in the allocation, in bytes.
@@ -497,9 +497,9 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
-        let part = self.inner.part_of.as_ref().filter(|part| part.slot.is_some());
+        let home = self.inner.home.as_ref().filter(|_| self.inner.slot.is_some());
         let is_unused = || !self.inner.exposed.load(Ordering::Relaxed) || self.inner.uses(Uses::is_unrecorded);
-        part.is_some_and(|part| is_unused() && part.home.is_caching())
+        home.is_some_and(|home| is_unused() && home.is_caching())
     }
 
     /// The device work that freeing the memory waits for.

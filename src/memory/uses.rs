@@ -11,7 +11,7 @@ use crate::driver::context::{Context, ContextGuard, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
 use crate::retire::Fence;
-use crate::{Event, Result, StreamRef, Vkgdr};
+use crate::{Result, StreamRef, Vkgdr};
 
 /// The device work that freeing memory waits for.
 ///
@@ -197,9 +197,9 @@ impl Uses {
         self.bound.as_ref().map_or(Ok(()), |bound| bound.stream.synchronize())
     }
 
-    /// Events after the work that was submitted to the streams that the policy waits for. Those that have passed are left out. A
-    /// stream whose context has ended has no work: its error is returned only if no other stream has.
-    pub(crate) fn record_events(&self) -> Result<Vec<Event>> {
+    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished. A stream whose context
+    /// has ended has no work: its error is returned only if no other stream has.
+    pub(crate) fn record_events(&self) -> Result<Option<Fence>> {
         let (mut events, mut ended) = (Vec::new(), None);
         for used in self.bound.iter().chain(&self.others) {
             // An event of a stream that is being captured never passes: asking for it is an error.
@@ -211,16 +211,16 @@ impl Uses {
                 Err(error) => return Err(error),
             }
         }
-        ended.filter(|_| events.is_empty()).map_or(Ok(events), Err)
+        match (events.is_empty(), ended) {
+            (false, _) => Ok(Some(Fence::Events(events))),
+            (true, ended) => ended.map_or(Ok(None), Err),
+        }
     }
 
     /// Waits as the policy says, or returns the fence to wait for; with the first error. The memory's context is current.
     fn finish(&self, context: Context) -> (Option<Fence>, Result<()>) {
         let finished = match self.policy() {
-            DropPolicy::WaitForStream => self.record_events().map(|events| match events.is_empty() {
-                true => None,
-                false => Some(Fence::Events(events)),
-            }),
+            DropPolicy::WaitForStream => self.record_events(),
             _ => self
                 .of_other_contexts(context)
                 .try_for_each(UsedStream::finish)

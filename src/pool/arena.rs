@@ -10,14 +10,11 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::CUstream;
 
 use super::options::Classes;
-use crate::Event;
 use crate::memory::{Block, Inner, Slot};
+use crate::retire::Fence;
 
 /// The approximate length of a span of small slots, in bytes.
 const SPAN_LEN: usize = 64 << 10;
-
-/// Blocks that the arena does not keep, to be released without the lock.
-pub(super) type Evicted = Vec<Arc<Block>>;
 
 /// A block and the ranges of it that belong to no span.
 struct ArenaBlock {
@@ -50,19 +47,12 @@ struct FreeList {
     splitting: Option<u32>,
 }
 
-/// A free slot that the device may still use, until it has passed the events.
+/// Free slots that the device may still use, until it has passed the fence. Behind events there is one.
 pub(super) struct Fenced {
-    pub(super) events: Vec<Event>,
+    pub(super) fence: Fence,
+    pub(super) slots: Vec<Slot>,
     /// The address of the stream that the memory was bound to. That may have been destroyed.
     pub(super) stream: usize,
-    pub(super) slot: Slot,
-}
-
-/// Free slots that the device may still use.
-pub(super) enum Waiting {
-    Events(Fenced),
-    /// For all work of the pool's context.
-    Context(Vec<Slot>),
 }
 
 /// The blocks of a pool and its free slots.
@@ -91,13 +81,6 @@ pub(super) struct Arena {
     pub(super) caching: bool,
 }
 
-/// A slot that is about to be allocated.
-pub(super) struct Taken {
-    pub(super) slot: Slot,
-    pub(super) block: Arc<Block>,
-    pub(super) offset: usize,
-}
-
 impl Arena {
     /// The most slots behind events: more wait for the whole context.
     pub(super) const MAX_FENCED: usize = 1024;
@@ -122,25 +105,20 @@ impl Arena {
     }
 
     /// Takes a free slot of a class; `None` where that needs a new block.
-    pub(super) fn take(&mut self, class: usize) -> Option<Taken> {
-        let slot = match self.free_lists[class].slots.pop() {
-            Some(slot) => {
-                let span = self.span(slot);
-                let was_free = span.is_free();
-                span.free -= 1;
-                self.free_spans -= usize::from(was_free);
-                slot
-            }
-            None => self.split(class)?,
-        };
-        Some(self.taken(slot))
+    pub(super) fn take(&mut self, class: usize) -> Option<Slot> {
+        let Some(slot) = self.free_lists[class].slots.pop() else { return self.split(class) };
+        let span = self.span(slot);
+        let was_free = span.is_free();
+        span.free -= 1;
+        self.free_spans -= usize::from(was_free);
+        Some(slot)
     }
 
-    fn taken(&self, slot: Slot) -> Taken {
+    /// The block that a slot is in, and its offset there.
+    pub(super) fn place(&self, slot: Slot) -> (Arc<Block>, usize) {
         let span = self.spans[slot.span as usize].as_ref().expect("a span lives as long as its slots");
         let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
-        let offset = span.offset + slot.index as usize * self.classes.size(span.class);
-        Taken { slot, block: block.block.clone(), offset }
+        (block.block.clone(), span.offset + slot.index as usize * self.classes.size(span.class))
     }
 
     /// Makes a new slot in the class's span that still has room, or in a new span.
@@ -220,8 +198,8 @@ impl Arena {
         self.block_bytes += len;
     }
 
-    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept.
-    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>) -> Evicted {
+    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept, to be released without the lock.
+    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Arc<Block>> {
         for slot in slots {
             let span = self.span(slot);
             let class = span.class;
@@ -230,34 +208,34 @@ impl Arena {
             self.free_spans += usize::from(is_free);
             self.free_lists[class].slots.push(slot);
         }
-        if !self.caching && self.free_spans > 0 { self.trim(0) } else { Evicted::new() }
+        if !self.caching && self.free_spans > 0 { self.trim(0) } else { Vec::new() }
     }
 
-    /// Keeps free slots until the device has finished with them; hands them back where nothing is kept.
-    pub(super) fn keep(&mut self, waiting: Waiting) -> Result<(), Waiting> {
-        match waiting {
-            waiting if !self.caching => return Err(waiting),
-            Waiting::Events(fenced) => self.fenced.push_back(fenced),
-            Waiting::Context(slots) => {
-                for &slot in &slots {
-                    let class = self.span(slot).class;
-                    self.for_context_bytes += self.classes.size(class);
-                }
-                self.for_context.extend(slots);
-            }
+    /// Keeps free slots until the device has finished with them.
+    pub(super) fn keep(&mut self, fenced: Fenced) {
+        match fenced.fence {
+            Fence::Events(_) => self.fenced.push_back(fenced),
+            Fence::Contexts(_) => self.keep_for_context(fenced.slots),
         }
-        Ok(())
     }
 
-    /// A slot of memory that was bound to a stream at this address before, with the events for another user.
-    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<(Taken, Vec<Event>)> {
+    /// Keeps free slots until all work of the context has finished.
+    pub(super) fn keep_for_context(&mut self, slots: impl IntoIterator<Item = Slot>) {
+        for slot in slots {
+            let class = self.span(slot).class;
+            self.for_context_bytes += self.classes.size(class);
+            self.for_context.push(slot);
+        }
+    }
+
+    /// A slot of memory that was bound to a stream at this address before, with the fence for another user.
+    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<Fenced> {
         let fits = |fenced: &Fenced| {
-            let span = self.spans[fenced.slot.span as usize].as_ref();
+            let span = self.spans[fenced.slots[0].span as usize].as_ref();
             fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
         };
         let place = self.fenced.iter().position(fits)?;
-        let Fenced { events, slot, .. } = self.fenced.remove(place)?;
-        Some((self.taken(slot), events))
+        self.fenced.remove(place)
     }
 
     /// Takes all free slots that wait for the context.
@@ -288,9 +266,9 @@ impl Arena {
     }
 
     /// Evicts unused blocks, until at most `keep` bytes are left with those of dedicated memory.
-    pub(super) fn trim(&mut self, keep: usize) -> Evicted {
+    pub(super) fn trim(&mut self, keep: usize) -> Vec<Arc<Block>> {
         let keep = keep.saturating_sub(self.dedicated_bytes);
-        let mut evicted = Evicted::new();
+        let mut evicted = Vec::new();
         if self.block_bytes > keep {
             self.give_free_spans_back();
         }

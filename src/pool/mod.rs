@@ -15,18 +15,18 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::sys::CUstream;
 
-use self::arena::{Arena, Evicted, Fenced, Taken, Waiting};
+use self::arena::{Arena, Fenced};
 use self::options::Classes;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Freed, Home, Inner, Part, Slot, UsedStream, Uses};
+use crate::memory::{Block, Home, Inner, Slot, UsedStream, Uses};
 use crate::report::report;
-use crate::retire::{self, Fence};
-use crate::{DropPolicy, Error, Event, Memory, MemoryKind, Result, StreamRef, Vkgdr};
+use crate::retire::Fence;
+use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
 
 /// Allocates small memory as parts of blocks that it allocated before, without a driver or system call.
@@ -296,16 +296,15 @@ impl PoolInner {
     #[inline]
     fn take(self: &Arc<Self>, class: usize, len: usize) -> Option<Memory> {
         let mut arena = self.arena();
-        let taken = arena.take(class)?;
-        Some(self.allocated(&mut arena, taken, len))
+        let slot = arena.take(class)?;
+        Some(self.allocated(&mut arena, slot, len))
     }
 
     /// The memory of a slot.
     #[inline]
-    fn allocated(self: &Arc<Self>, arena: &mut Arena, taken: Taken, len: usize) -> Memory {
-        let Taken { slot, block, offset } = taken;
-        let part = Part { home: self.clone(), slot: Some(slot) };
-        let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
+    fn allocated(self: &Arc<Self>, arena: &mut Arena, slot: Slot, len: usize) -> Memory {
+        let (block, offset) = arena.place(slot);
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(self.clone()), Some(slot)));
         arena.set_memory(slot, Arc::downgrade(&inner));
         arena.used += 1;
         arena.used_bytes += len;
@@ -320,8 +319,7 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let part = Part { home: self.clone(), slot: None };
-        let inner = Inner::whole(block, Some(part));
+        let inner = Inner::whole(block, Some(self.clone()));
         let mut arena = self.arena();
         arena.used += 1;
         arena.used_bytes += len;
@@ -359,8 +357,12 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let found: Weak<Self> = Arc::downgrade(self);
-        block.allocation().set_home(found);
+        let pool = Arc::downgrade(self);
+        block.allocation().set_lookup(move |address| {
+            // Not under the lock: if the memory is dropped, it takes it.
+            let found = pool.upgrade()?.arena().find(address);
+            found.map(Memory::new)
+        });
         self.arena().add_block(Arc::new(block));
         Ok(None)
     }
@@ -388,7 +390,8 @@ impl PoolInner {
     /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on.
     fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
         let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream.raw(), class));
-        let Some((taken, events)) = found else { return Ok(None) };
+        let Some(fenced) = found else { return Ok(None) };
+        let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's slots are behind events") };
         // During the stream's capture, a wait for what came before would end that.
         let order = || match stream.is_capturing()? {
             true => Ok(false),
@@ -396,10 +399,10 @@ impl PoolInner {
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep(Waiting::Events(Fenced { events, stream: stream.raw().addr(), slot: taken.slot }));
+            self.keep(fenced);
             return ordered.map(|_| None);
         }
-        let memory = self.allocated(&mut self.arena(), taken, len);
+        let memory = self.allocated(&mut self.arena(), fenced.slots[0], len);
         // The earlier user's work goes on.
         memory.expose();
         memory.inner().uses.lock().record_earlier_work();
@@ -407,28 +410,31 @@ impl PoolInner {
     }
 
     /// Keeps free slots until the device has finished with them: here, or in the GPU's queue, which then keeps the pool's state.
-    fn keep(self: &Arc<Self>, waiting: Waiting) {
-        // A statement of its own: the queue is called without the lock.
-        let kept = self.arena().keep(waiting);
-        let (fence, slots) = match kept {
-            Ok(()) => return,
-            Err(Waiting::Events(Fenced { events, slot, .. })) => (Fence::Events(events), vec![slot]),
-            Err(Waiting::Context(slots)) => (Fence::Contexts(vec![self.context]), slots),
-        };
-        let inner = self.clone();
+    fn keep(self: &Arc<Self>, fenced: Fenced) {
+        let mut arena = self.arena();
+        if arena.caching {
+            return arena.keep(fenced);
+        }
+        drop(arena);
+        let (inner, Fenced { fence, slots, .. }) = (self.clone(), fenced);
         self.owner.gpu().retired().push(fence, move || inner.put(slots));
+    }
+
+    /// [`keep`](Self::keep) until all work of the context has finished.
+    fn keep_for_context(self: &Arc<Self>, slots: Vec<Slot>) {
+        self.keep(Fenced { fence: Fence::Contexts(vec![self.context]), slots, stream: 0 });
     }
 
     /// Keeps a free slot until the streams that use it have done what they were given.
     fn keep_fenced(self: &Arc<Self>, slot: Slot, uses: &Uses) -> Result<()> {
         match uses.record_events() {
-            Ok(events) if events.is_empty() => return self.put([slot]),
-            Ok(events) => {
+            Ok(None) => return self.put([slot]),
+            Ok(Some(fence)) => {
                 let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
-                self.keep(Waiting::Events(Fenced { events, stream, slot }));
+                self.keep(Fenced { fence, slots: vec![slot], stream });
             }
             Err(error) => {
-                self.keep(Waiting::Context(vec![slot]));
+                self.keep_for_context(vec![slot]);
                 // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
                 let is_over = error.ends_all_work() && !error.is_fatal_to_context();
                 if !is_over && !error.is_of_capture() {
@@ -450,21 +456,21 @@ impl PoolInner {
     /// Takes back the slots behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
     /// frees. Does not wait.
     fn poll(self: &Arc<Self>, max: usize) -> usize {
-        self.take_passed(max, retire::are_passed)
+        self.take_passed(max, |fence| fence.is_passed(|_| false))
     }
 
-    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&[Event]) -> bool) -> usize {
+    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
         let mut freed = 0;
         // Statements of their own, so that the arena does not stay locked.
         let count = self.arena().fenced.len().min(max);
         for _ in 0..count {
             let fenced = self.arena().fenced.pop_front();
             let Some(fenced) = fenced else { break };
-            if passed(&fenced.events) {
-                let evicted = self.arena().put([fenced.slot]);
+            if passed(&fenced.fence) {
+                let evicted = self.arena().put(fenced.slots);
                 freed += release(evicted);
             } else {
-                self.keep(Waiting::Events(fenced));
+                self.keep(fenced);
             }
         }
         freed
@@ -478,7 +484,7 @@ impl PoolInner {
             return 0;
         }
         if !Fence::Contexts(vec![self.context]).wait_until(deadline) {
-            self.keep(Waiting::Context(taken));
+            self.keep_for_context(taken);
             return 0;
         }
         let evicted = self.arena().put(taken);
@@ -488,7 +494,7 @@ impl PoolInner {
     /// [`Pool::release_unused`], with waits until `deadline` at most. Returns true if that may have freed any memory.
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         let freed = self.wait_for_context(deadline);
-        let passed = self.take_passed(usize::MAX, |events| retire::wait_for_events(events, deadline));
+        let passed = self.take_passed(usize::MAX, |fence| fence.wait_until(deadline));
         let freed = freed + passed + self.trim(0) > 0;
         self.owner.gpu().retired().drain(deadline) | freed
     }
@@ -514,27 +520,21 @@ impl PoolInner {
 }
 
 impl Home for PoolInner {
-    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
-        let found = self.arena().find(address)?;
-        Some(Memory::new(found))
-    }
-
     fn is_caching(&self) -> bool {
         let arena = self.arena();
         arena.caching && arena.fenced.len() < Arena::MAX_FENCED
     }
 
-    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()> {
         let mut arena = self.arena();
         arena.used -= 1;
-        arena.used_bytes -= freed.len;
-        let Some(slot) = freed.slot else {
-            arena.dedicated_bytes -= freed.len;
+        arena.used_bytes -= memory.len;
+        let Some(slot) = memory.slot else {
+            arena.dedicated_bytes -= memory.len;
             drop(arena);
-            return freed.release();
+            return block.release_after(uses);
         };
         arena.set_memory(slot, Weak::new());
-        let Freed { block, uses, .. } = freed;
         let policy = uses.policy();
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
@@ -544,16 +544,18 @@ impl Home for PoolInner {
             return Block::release_all(evicted);
         }
         let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
-        drop(arena);
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
         if !caching || uses.is_of_other_contexts(self.context) {
+            drop(arena);
             let inner = self.clone();
             return uses.release_after(&self.owner, self.context, move || inner.put([slot]));
         }
         if policy == DropPolicy::WaitForStream && !is_full {
+            drop(arena);
             return self.keep_fenced(slot, &uses);
         }
-        self.keep(Waiting::Context(vec![slot]));
+        arena.keep_for_context([slot]);
+        drop(arena);
         if is_full {
             self.poll(Self::POLLED);
         }
@@ -562,6 +564,6 @@ impl Home for PoolInner {
 }
 
 /// Drops blocks that the arena has evicted, without its lock. Returns their bytes.
-fn release(evicted: Evicted) -> usize {
+fn release(evicted: Vec<Arc<Block>>) -> usize {
     evicted.into_iter().map(|block| block.allocation().len()).sum()
 }

@@ -2,22 +2,21 @@
 #![expect(unsafe_code, reason = "creates what the caller describes")]
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ash::vk;
-use cudarc::driver::sys::CUdeviceptr;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
 use super::Handles;
 use super::resources::{Buffer, Image, Resource};
-use super::suballocator::{BlockRequest, Place, Suballocator, key_of, memory_of, no_report};
+use super::suballocator::{BlockRequest, Place, Suballocator, key_of, no_report};
 use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Freed, Home, Inner, Part};
+use crate::memory::{Block, Home, Inner, Uses};
 use crate::report::report;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
@@ -340,8 +339,12 @@ impl AllocatorInner {
         let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
         let block = Block::in_context(self.context, || Allocation::allocate_resources(&self.owner, &resources))?;
-        let home: Weak<Self> = Arc::downgrade(self);
-        block.allocation().set_home(home);
+        let allocator = Arc::downgrade(self);
+        block.allocation().set_lookup(move |address| {
+            // Not under the lock: if the memory is dropped, it takes it.
+            let found = allocator.upgrade()?.state.lock().find(address);
+            found.map(Memory::new)
+        });
         Ok(Arc::new(block))
     }
 
@@ -353,8 +356,7 @@ impl AllocatorInner {
         }
         let key = key_of(&block, offset);
         let offset = usize::try_from(offset).expect("usize has 64 bits");
-        let part = Part { home: self.clone(), slot: None };
-        let inner = Arc::new(Inner::new(block, (offset, len), Some(part)));
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(self.clone()), None));
         self.state.lock().set_memory(key, &inner);
         Memory::new(inner)
     }
@@ -386,21 +388,14 @@ impl AllocatorInner {
 }
 
 impl Home for AllocatorInner {
-    fn take_back(self: Arc<Self>, freed: Freed) -> Result<()> {
-        let Freed { block, address, uses, .. } = freed;
-        let (context, owner, key) = (self.context, self.owner.clone(), (address, memory_of(&block)));
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()> {
+        let (context, owner, key) = (self.context, self.owner.clone(), key_of(&block, memory.offset as u64));
         uses.release_after(&owner, context, move || {
             let (blocks, freed) = self.state.lock().free(key);
             // The state or `blocks` has another reference.
             drop(block);
             Block::release_all(blocks).and(freed.map_err(suballocation))
         })
-    }
-
-    fn find(self: Arc<Self>, address: CUdeviceptr) -> Option<Memory> {
-        // Not under the lock: if the memory is dropped, it takes it.
-        let found = self.state.lock().find(address);
-        found.map(Memory::new)
     }
 }
 

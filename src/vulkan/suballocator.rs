@@ -144,12 +144,12 @@ pub(super) fn no_report() -> AllocatorReport {
     AllocatorReport { allocations: Vec::new(), blocks: Vec::new(), total_allocated_bytes: 0, total_capacity_bytes: 0 }
 }
 
-pub(super) fn memory_of(block: &Block) -> vk::DeviceMemory {
+fn memory_of(block: &Block) -> vk::DeviceMemory {
     block.allocation().device_memory().expect("Vulkan allocated the block")
 }
 
 /// What gpu-allocator's calls reach.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Blocks {
     all: HashMap<vk::DeviceMemory, Arc<Block>>,
     /// For the request that it was made for, if that is repeated.
