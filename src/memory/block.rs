@@ -135,7 +135,7 @@ pub(crate) struct Block {
     allocation: Option<Allocation>,
     context: Context,
     /// How the CPU copies this memory.
-    access: CopyRoutine,
+    routine: CopyRoutine,
 }
 
 impl Block {
@@ -154,8 +154,8 @@ impl Block {
 
     fn of(allocation: Allocation, context: Context) -> Self {
         // The first call of the process may log.
-        let access = CopyRoutine::of(allocation.memory_type().is_cached());
-        Self { allocation: Some(allocation), context, access }
+        let routine = CopyRoutine::of(allocation.memory_type().is_cached());
+        Self { allocation: Some(allocation), context, routine }
     }
 
     #[inline]
@@ -173,8 +173,8 @@ impl Block {
         self.context
     }
 
-    pub(crate) const fn access(&self) -> CopyRoutine {
-        self.access
+    pub(crate) const fn routine(&self) -> CopyRoutine {
+        self.routine
     }
 
     /// [`release`](Self::release) once the device has finished with memory that was used so.

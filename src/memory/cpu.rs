@@ -37,7 +37,7 @@ impl Memory {
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        access::flush(self.block().allocation(), self.access, self.offset() + offset, len)
+        access::flush(self.block().allocation(), self.routine, self.offset() + offset, len)
     }
 
     /// Makes the device's writes to a range visible to the CPU.
@@ -52,7 +52,7 @@ impl Memory {
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        access::invalidate(self.block().allocation(), self.access, self.offset() + offset, len)
+        access::invalidate(self.block().allocation(), self.routine, self.offset() + offset, len)
     }
 
     /// The CPU's routine for copies between private memory and this memory.
@@ -60,7 +60,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn copy_routine(&self) -> crate::CopyRoutine {
-        self.access
+        self.routine
     }
 
     /// Begins a scope in which the CPU uses a range.
@@ -154,11 +154,11 @@ impl Memory {
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
-        if self.access != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.get().write {
+        if self.routine != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.get().write {
             return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::write(self.access, to, source) };
+        unsafe { copy::write(self.routine, to, source) };
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl Memory {
     pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
         // SAFETY: as in `write`.
-        unsafe { copy::write_unordered(self.access, to, source) };
+        unsafe { copy::write_unordered(self.routine, to, source) };
         Ok(())
     }
 
@@ -206,13 +206,13 @@ impl Memory {
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
         // First: the fence would wait for the loads below.
-        copy::order_reads(self.access);
+        copy::order_reads(self.routine);
         let from = self.host_range(offset, target.len())?;
-        if self.access != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.get().read {
+        if self.routine != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.get().read {
             return self.read_bytes(CopyPolicy::Auto, offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
-        unsafe { copy::read_unordered(self.access, from, target) };
+        unsafe { copy::read_unordered(self.routine, from, target) };
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl Memory {
             }
         }
         // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
-        unsafe { copy::fill(self.access, to, len, pattern) };
+        unsafe { copy::fill(self.routine, to, len, pattern) };
         Ok(())
     }
 
@@ -333,7 +333,7 @@ impl Memory {
             return self.invalidate(offset..offset + len);
         }
         self.write_unfenced(offset, source)?;
-        copy::order_writes(self.access);
+        copy::order_writes(self.routine);
         Ok(())
     }
 
@@ -347,10 +347,10 @@ impl Memory {
         if self.by_engine(policy, is_long, (offset, len), read)? {
             return Ok(());
         }
-        copy::order_reads(self.access);
+        copy::order_reads(self.routine);
         let from = self.host_range(offset, len)?;
         // SAFETY: as in `read`.
-        unsafe { copy::read_unordered(self.access, from, target) };
+        unsafe { copy::read_unordered(self.routine, from, target) };
         Ok(())
     }
 

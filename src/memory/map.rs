@@ -186,6 +186,6 @@ impl fmt::Debug for Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        copy::order_writes(self.memory.access);
+        copy::order_writes(self.memory.routine);
     }
 }

@@ -84,7 +84,7 @@ pub struct Memory {
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
     len: usize,
-    access: CopyRoutine,
+    routine: CopyRoutine,
     /// Ends before the reference: it knows of work that the release waits for.
     pub(crate) cuda: Slice,
     inner: Arc<Inner>,
@@ -210,10 +210,10 @@ impl Memory {
     /// A reference to all of a memory.
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
         let Inner { offset, len, .. } = *inner;
-        let (access, allocation) = (inner.block().access(), inner.block().allocation());
+        let (routine, allocation) = (inner.block().routine(), inner.block().allocation());
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        Self { host_ptr: Handle(host_ptr), device_ptr, len, access, cuda: Slice::default(), inner }
+        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda: Slice::default(), inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -263,8 +263,8 @@ impl Memory {
         let (offset, len) = range::resolve(&range, self.len)?;
         let host_ptr = self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
         let device_ptr = self.device_ptr + offset as u64;
-        let (access, cuda, inner) = (self.access, Slice::default(), self.inner.clone());
-        Ok(Self { host_ptr: Handle(host_ptr), device_ptr, len, access, cuda, inner })
+        let (routine, cuda, inner) = (self.routine, Slice::default(), self.inner.clone());
+        Ok(Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda, inner })
     }
 
     /// The handle that the memory was allocated from.
@@ -297,7 +297,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn cached_bytes(&self) -> crate::CachedBytes {
-        crate::CachedBytes::new(self.host_ptr(), self.len, self.access)
+        crate::CachedBytes::new(self.host_ptr(), self.len, self.routine)
     }
 
     /// The number of bytes.
@@ -570,8 +570,8 @@ impl Memory {
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        let Self { host_ptr, device_ptr, len, access, ref inner, .. } = *self;
-        Self { host_ptr, device_ptr, len, access, cuda: Slice::default(), inner: inner.clone() }
+        let Self { host_ptr, device_ptr, len, routine, ref inner, .. } = *self;
+        Self { host_ptr, device_ptr, len, routine, cuda: Slice::default(), inner: inner.clone() }
     }
 }
 

@@ -118,7 +118,7 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        access::flush(self.checked(offset, len)?, self.block.access(), offset, len)
+        access::flush(self.checked(offset, len)?, self.block.routine(), offset, len)
     }
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
@@ -131,7 +131,7 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        access::invalidate(self.checked(offset, len)?, self.block.access(), offset, len)
+        access::invalidate(self.checked(offset, len)?, self.block.routine(), offset, len)
     }
 
     /// The allocation, if it is not freed and has the range.
