@@ -109,9 +109,9 @@ impl Inner {
             return Ok(());
         }
         let uses = std::mem::take(self.uses.get_mut());
-        // The device keeps memory of others: only the host's view ends, and a copy of ours that goes on is waited for.
+        // The device keeps memory of others: only the host's view ends.
         let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
-        let uses = if is_used || uses.is_uncovered() { uses } else { Uses::immediate() };
+        let uses = if is_used { uses } else { Uses::immediate() };
         match self.home.take() {
             Some(home) => home.take_back(self, block, uses),
             None => block.release_after(uses),

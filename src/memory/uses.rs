@@ -138,10 +138,6 @@ impl Uses {
         self.uncovered = true;
     }
 
-    pub(crate) const fn is_uncovered(&self) -> bool {
-        self.uncovered
-    }
-
     /// Whether no stream is recorded.
     pub(crate) fn is_unrecorded(&self) -> bool {
         self.bound.is_none() && self.others.is_empty()
