@@ -1,23 +1,20 @@
 //! Copies by the GPU's copy engine, and the thresholds from which it makes them.
 //!
-//! [`CopyEngines`] has an engine per context. A [`ContextEngine`] is a stream, on which it makes blocking copies. Callers are
-//! responsible for contexts and addresses.
-#![expect(unsafe_code, reason = "copies to and from addresses that callers vouch for")]
+//! [`CopyEngines`] has an engine per context: a stream, on which it makes blocking copies. Callers are responsible for contexts and
+//! addresses.
+#![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use cudarc::driver::sys::CUdeviceptr;
-
 use crate::addresses;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::driver::stream::{FillPattern, OwnedStream};
+use crate::driver::stream::OwnedStream;
 use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::{Error, Result};
@@ -96,40 +93,34 @@ impl Default for SharedThresholds {
 #[derive(Debug, Default)]
 pub(crate) struct CopyEngines {
     /// Made by [`prepare`](Self::prepare) and by the first copy, and used by one copy at a time.
-    engines: Lock<Vec<(Context, Shared)>>,
-}
-
-type Shared = Arc<Lock<ContextEngine>>;
-
-/// Why a copy failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The copy has not begun.
-    Unavailable(Error),
-    /// Some of the bytes may have been copied.
-    Copy(Error),
+    engines: Lock<Vec<(Context, Arc<Lock<OwnedStream>>)>>,
 }
 
 impl CopyEngines {
-    /// Runs `copy` with the context's engine, in that context.
-    pub(crate) fn run(
-        &self,
-        context: Context,
-        copy: impl FnOnce(&mut ContextEngine) -> Result<()>,
-    ) -> std::result::Result<(), Failure> {
-        let mut failed = Failure::Unavailable as fn(_) -> _;
-        let result = context.run(|| {
+    /// Starts a copy on the context's engine, in that context, and returns when the device has finished with its bytes, even after
+    /// a failure. That may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
+    /// copy is the inner one. With the outer one the CPU can make the copy.
+    pub(crate) fn copy(&self, context: Context, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<Result<()>> {
+        let copied = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
             let engine = self.engine(context)?;
-            let mut engine = engine.lock();
-            failed = Failure::Copy;
-            copy(&mut engine)
-        });
-        result.map_err(|error| match error.cuda_code() {
+            let engine = engine.lock();
+            // In relaxed mode: a capture of another thread could refuse the copy, or every wait.
+            Ok(cuda()?.outside_captures(|| {
+                let started = start(&engine);
+                let mut finished = engine.synchronize();
+                while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
+                    thread::sleep(PAUSE);
+                    finished = engine.synchronize();
+                }
+                started.and(finished)
+            }))
+        })?;
+        match copied {
             // The driver refuses private memory of which only parts are page-locked.
-            Some(CudaCode::INVALID_VALUE) => Failure::Unavailable(error),
-            _ => failed(error),
-        })
+            Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => Err(error),
+            copied => Ok(copied),
+        }
     }
 
     /// Makes the context's engine unless it exists. Does nothing where engines are not kept, see [`engine`](Self::engine).
@@ -148,18 +139,18 @@ impl CopyEngines {
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
     /// for each copy: the driver would crash on a stream of the earlier one.
-    fn engine(&self, context: Context) -> Result<Shared> {
-        if !context.has_unique_id() {
-            return Ok(Arc::new(Lock::new(ContextEngine::new()?)));
-        }
-        let find = |engines: &[(Context, Shared)]| {
+    fn engine(&self, context: Context) -> Result<Arc<Lock<OwnedStream>>> {
+        let find = |engines: &[(Context, Arc<Lock<OwnedStream>>)]| {
             engines.iter().find(|(of, _)| *of == context).map(|(_, engine)| engine.clone())
         };
         if let Some(found) = find(&self.engines.lock()) {
             return Ok(found);
         }
         // Made, and dropped, without the lock: a driver may log, and the logger copy.
-        let made = Arc::new(Lock::new(ContextEngine::new()?));
+        let made = Arc::new(Lock::new(cuda()?.outside_captures(OwnedStream::new)?));
+        if !context.has_unique_id() {
+            return Ok(made);
+        }
         let mut engines = self.engines.lock();
         // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
@@ -183,7 +174,8 @@ impl Drop for CopyEngines {
             let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
             match (!may_be_gone).then(|| context.try_enter()) {
                 Some(Ok(Entered::Current(_))) => drop(engine),
-                _ => engine.lock().leave(),
+                // The stream is left to its context, or to the past, if that was destroyed.
+                _ => _ = Arc::into_inner(engine).map(ManuallyDrop::new),
             }
         }
     }
@@ -207,72 +199,4 @@ pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
         (None, Err(_)) => false,
     };
     [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
-}
-
-/// A stream of one context, which must be current in every call.
-#[derive(Debug)]
-pub(crate) struct ContextEngine {
-    /// `None` once it is left to its context.
-    queue: Option<OwnedStream>,
-}
-
-impl ContextEngine {
-    /// An engine of the current context.
-    fn new() -> Result<Self> {
-        let queue = cuda()?.outside_captures(OwnedStream::new)?;
-        Ok(Self { queue: Some(queue) })
-    }
-
-    /// Copies `source` to the device, and waits.
-    ///
-    /// # Safety
-    ///
-    /// `source.len()` bytes must be valid at `to`.
-    pub(crate) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
-        let from = NonNull::from(source).cast();
-        // SAFETY: by this method's contract; the caller's bytes stay as they are until this returns.
-        self.copy(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })
-    }
-
-    /// Copies from the device to `target`, and waits.
-    ///
-    /// # Safety
-    ///
-    /// `target.len()` bytes must be valid at `from`.
-    pub(crate) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
-        let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
-        // SAFETY: by this method's contract; the caller's bytes are borrowed exclusively until this returns.
-        self.copy(|queue| unsafe { queue.copy_to_host(to, from, len) })
-    }
-
-    /// Fills `len` bytes on the device, and waits.
-    ///
-    /// # Safety
-    ///
-    /// `len` bytes must be valid at `to`.
-    pub(crate) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
-        // SAFETY: by this method's contract.
-        self.copy(|queue| unsafe { queue.fill(to, pattern, len / pattern.size()) })
-    }
-
-    /// Starts a copy, and returns when the device has finished with its bytes, even after a failure. That may take long: the
-    /// caller's memory is only borrowed, and cannot be kept alive for the device.
-    fn copy(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<()> {
-        // In relaxed mode: a capture of another thread could refuse the copy, or every wait.
-        let queue = self.queue.as_ref().expect("an engine that is left makes no copies");
-        cuda()?.outside_captures(|| {
-            let started = start(queue);
-            let mut finished = queue.synchronize();
-            while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
-                thread::sleep(PAUSE);
-                finished = queue.synchronize();
-            }
-            started.and(finished)
-        })
-    }
-
-    /// Leaves the stream to its context, or to the past, if that was destroyed.
-    fn leave(&mut self) {
-        let _ = self.queue.take().map(ManuallyDrop::new);
-    }
 }

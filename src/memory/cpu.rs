@@ -16,8 +16,8 @@ use super::Memory;
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::{self, range};
 use crate::driver::fork;
-use crate::driver::stream::FillPattern;
-use crate::engine::{self, ContextEngine, Failure};
+use crate::driver::stream::{FillPattern, OwnedStream};
+use crate::engine;
 use crate::report::report;
 use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
 
@@ -183,7 +183,7 @@ impl Memory {
 
     /// Copies `source` to `offset` by the CPU, without a fence: [`flush`](Self::flush) must follow.
     #[inline]
-    pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
+    pub(crate) fn write_unordered(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
         // SAFETY: as in `write`.
         unsafe { copy::write_unordered(self.routine, to, source) };
@@ -259,7 +259,7 @@ impl Memory {
         if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
             let is_long = || len >= self.inner.thresholds.get().write;
             // SAFETY: as in `write_bytes`.
-            let fill = |engine: &mut ContextEngine, to| unsafe { engine.fill(to, value, len) };
+            let fill = |engine: &OwnedStream, to| unsafe { engine.fill(to, value, len / value.size()) };
             if self.by_engine(CopyPolicy::Auto, is_long, (offset, len), fill)? {
                 return self.invalidate(offset..offset + len);
             }
@@ -327,12 +327,13 @@ impl Memory {
         let len = source.len();
         range::check(offset, len, self.len)?;
         let is_long = || len >= self.inner.thresholds.get().write && engine::is_pinned(source);
-        // SAFETY: this memory keeps the bytes alive.
-        let write = |engine: &mut ContextEngine, to| unsafe { engine.write(to, source) };
+        let from = NonNull::from(source).cast();
+        // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
+        let write = |engine: &OwnedStream, to| unsafe { engine.copy_to_device(to, from, len) };
         if self.by_engine(policy, is_long, (offset, len), write)? {
             return self.invalidate(offset..offset + len);
         }
-        self.write_unfenced(offset, source)?;
+        self.write_unordered(offset, source)?;
         copy::order_writes(self.routine);
         Ok(())
     }
@@ -342,8 +343,9 @@ impl Memory {
         let len = target.len();
         range::check(offset, len, self.len)?;
         let is_long = || len >= self.inner.thresholds.get().read;
-        // SAFETY: as in `write_bytes`.
-        let read = |engine: &mut ContextEngine, from| unsafe { engine.read(from, target) };
+        let to = NonNull::from(&mut *target).cast();
+        // SAFETY: as in `write_bytes`; the caller's bytes are borrowed exclusively.
+        let read = |engine: &OwnedStream, from| unsafe { engine.copy_to_host(to, from, len) };
         if self.by_engine(policy, is_long, (offset, len), read)? {
             return Ok(());
         }
@@ -354,14 +356,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes a copy of `len` bytes by the copy engine, which is given their device address. False if the CPU is to make it: by the
-    /// policy, because the copy is not long enough, or because the engine is unavailable.
+    /// Makes a copy of `len` bytes by the copy engine, which is given their device address, and waits for it. False if the CPU is to
+    /// make it: by the policy, because the copy is not long enough, or because the engine is unavailable.
     fn by_engine(
         &self,
         policy: CopyPolicy,
         is_long: impl FnOnce() -> bool,
         (offset, len): (usize, usize),
-        copy: impl FnOnce(&mut ContextEngine, CUdeviceptr) -> Result<()>,
+        copy: impl FnOnce(&OwnedStream, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
         let (engines, context, has_view) =
             (self.owner().copy_engines(), self.inner.context(), self.kind().has_host_view());
@@ -386,13 +388,13 @@ impl Memory {
         // This thread's earlier writes come first.
         self.flush(offset..offset + len)?;
         let address = self.device_ptr + offset as u64;
-        match engines.run(context, |engine| copy(engine, address)) {
-            Ok(()) => Ok(true),
-            Err(Failure::Unavailable(error)) if policy == CopyPolicy::Auto && has_view => {
+        match engines.copy(context, |engine| copy(engine, address)) {
+            Ok(copied) => copied.map(|()| true),
+            Err(error) if policy == CopyPolicy::Auto && has_view => {
                 report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
                 Ok(false)
             }
-            Err(Failure::Unavailable(error) | Failure::Copy(error)) => Err(error),
+            Err(error) => Err(error),
         }
     }
 }

@@ -171,7 +171,7 @@ impl<'a> Writer<'a> {
     /// [`Error::OutOfRange`], [`Error::NoHostView`].
     #[inline]
     pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
-        self.memory.write_unfenced(offset, bytemuck::cast_slice(source))
+        self.memory.write_unordered(offset, bytemuck::cast_slice(source))
     }
 
     /// Ends the writer: orders its writes before this thread's later stores. A drop does the same.

@@ -401,7 +401,7 @@ fn atomic(word: &Memory) -> Result<&AtomicU64> {
 
 impl Link for SharedLink {
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.records.write_unfenced(offset, bytes)
+        self.records.write_unordered(offset, bytes)
     }
 
     fn order_writes(&self, offset: usize, len: usize) -> Result<()> {
