@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
@@ -19,7 +19,7 @@ use crate::lock::Lock;
 static LIVE: Lock<BTreeMap<u64, Arc<Listed>>> = Lock::new(BTreeMap::new());
 
 /// Finds the live memory at a device address of an allocation.
-type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync>;
+pub(crate) type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync>;
 
 struct Listed {
     device: CUdevice,
@@ -29,7 +29,7 @@ struct Listed {
     /// Whether the pages of the host view are registered with CUDA.
     is_registered: bool,
     len: u64,
-    lookup: OnceLock<Lookup>,
+    lookup: Lookup,
 }
 
 /// The allocation that contains `address`, and the offset in it from the first address that `of` gives.
@@ -56,7 +56,7 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     let (listed, offset) = on_device.or_else(|| find(address, |listed| listed.host))?;
     let address = listed.device_ptr + offset;
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
-    let memory = listed.lookup.get()?(address)?;
+    let memory = (listed.lookup)(address)?;
     let offset = usize::try_from(address.checked_sub(memory.device_ptr())?).ok()?;
     (offset < memory.len()).then_some((memory, offset))
 }
@@ -66,10 +66,10 @@ pub(crate) struct ListedAddresses(Arc<Listed>);
 
 impl ListedAddresses {
     /// Lists `len` bytes at two addresses; `host` may be null.
-    pub(crate) fn new(device: (CUdeviceptr, CUdevice), host: (*const u8, bool), len: usize) -> Self {
+    pub(crate) fn new(device: (CUdeviceptr, CUdevice), host: (*const u8, bool), len: usize, lookup: Lookup) -> Self {
         let ((device_ptr, device), (host, is_registered)) = (device, host);
         let (host, len) = (host.addr() as u64, len as u64);
-        let listed = Arc::new(Listed { device, device_ptr, host, is_registered, len, lookup: OnceLock::new() });
+        let listed = Arc::new(Listed { device, device_ptr, host, is_registered, len, lookup });
         let mut live = LIVE.lock();
         for first in listed.firsts() {
             // What was there went with its context: CUDA has released its addresses.
@@ -80,11 +80,6 @@ impl ListedAddresses {
         live.extend(listed.firsts().map(|first| (first, listed.clone())));
         drop(live);
         Self(listed)
-    }
-
-    /// Lets [`memory_at`] find the memory of the allocation, until which it finds none.
-    pub(crate) fn set_lookup(&self, lookup: impl Fn(CUdeviceptr) -> Option<Memory> + Send + Sync + 'static) {
-        let _ = self.0.lookup.set(Box::new(lookup));
     }
 }
 
@@ -118,9 +113,10 @@ mod tests {
         let (device, host) = (u64::MAX - 0x30_0000, usize::MAX - 0x28_0000);
         let at = |offset: usize| std::ptr::without_provenance::<u8>(host + offset);
         for (first, len) in [(0, 4096), (0, 64), (1024, 64), (1024, 8192)] {
-            let old = ListedAddresses::new((device + 512, 1), (at(0), false), 4096);
+            let nothing = || Box::new(|_| None);
+            let old = ListedAddresses::new((device + 512, 1), (at(0), false), 4096, nothing());
             // Where the device's side was, but not the host's, which the old memory has still.
-            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), true), len);
+            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), true), len, nothing());
             assert_eq!(device_of(device + first + 63), Some(2), "{first} {len}");
             drop(old);
             assert_eq!(device_of(device + first), Some(2), "removed by the old memory");

@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::addresses::ListedAddresses;
+use crate::addresses::{ListedAddresses, Lookup};
 pub(crate) use crate::device::LINE;
 use crate::device::{self, MemoryType, Source};
 use crate::driver::context::PrimaryContext;
@@ -27,15 +27,15 @@ use crate::driver::vulkan::DedicatedTo;
 use crate::driver::{Handle, fork};
 use crate::error::Call;
 use crate::report::report;
-use crate::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
+use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
 pub(crate) use vulkan::Exported;
 use vulkan::VulkanMemory;
 
 /// One allocation with all its stages.
 pub(crate) struct Allocation {
-    /// First, so that an address is no longer listed when the system gives it to other memory. `None` for memory that
-    /// others allocated.
+    /// First, so that an address is no longer listed when the system gives it to other memory. `None` until it is listed, and for
+    /// memory that others allocated.
     addresses: Option<ListedAddresses>,
     stages: Stages,
     /// Null without a host view.
@@ -263,10 +263,13 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// Lets lookups find the memory at a device address. Memory that others allocated is not listed.
-    pub(crate) fn set_lookup(&self, lookup: impl Fn(CUdeviceptr) -> Option<Memory> + Send + Sync + 'static) {
-        if let Some(addresses) = &self.addresses {
-            addresses.set_lookup(lookup);
+    /// Lists the addresses, with what finds the memory there. Memory that others allocated is not listed.
+    pub(crate) fn list(&mut self, lookup: Lookup) {
+        if self.existing().is_none() {
+            let is_registered = self.kind == MemoryKind::Host && self.memory_type.is_system_memory();
+            let (device, host) =
+                ((self.device_ptr, self.owner.device()), (self.host_ptr.0.cast_const(), is_registered));
+            self.addresses = Some(ListedAddresses::new(device, host, self.len, lookup));
         }
     }
 
@@ -339,18 +342,8 @@ impl Request<'_> {
         };
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
         let host_ptr = Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr));
-        let is_registered = kind == MemoryKind::Host && memory_type.is_system_memory();
-        let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
-        Ok(Allocation {
-            addresses: Some(addresses),
-            stages,
-            host_ptr,
-            device_ptr,
-            memory_type,
-            kind,
-            len,
-            owner: owner.clone(),
-        })
+        let owner = owner.clone();
+        Ok(Allocation { addresses: None, stages, host_ptr, device_ptr, memory_type, kind, len, owner })
     }
 
     /// The file of registered pages, and their bytes: the size in whole pages.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Memory, UsedStream, Uses};
 use crate::access::copy::CopyRoutine;
+use crate::addresses::Lookup;
 use crate::allocation::Allocation;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
@@ -66,12 +67,13 @@ impl Inner {
     }
 
     /// All of a block, which lookups find from now on.
-    pub(crate) fn whole(block: Block, home: Option<Arc<dyn Home>>) -> Arc<Self> {
-        let len = block.allocation().len();
-        let whole = Arc::new(Self::new(Arc::new(block), (0, len), home, None));
-        let found = Arc::downgrade(&whole);
-        whole.block().allocation().set_lookup(move |_| found.upgrade().map(Memory::new));
-        whole
+    pub(crate) fn whole(mut block: Block, home: Option<Arc<dyn Home>>) -> Arc<Self> {
+        Arc::new_cyclic(|whole| {
+            let whole = whole.clone();
+            block.list(Box::new(move |_| whole.upgrade().map(Memory::new)));
+            let len = block.allocation().len();
+            Self::new(Arc::new(block), (0, len), home, None)
+        })
     }
 
     #[inline]
@@ -167,6 +169,11 @@ impl Block {
     #[inline]
     pub(super) const fn live(&self) -> Option<&Allocation> {
         self.allocation.as_ref()
+    }
+
+    /// Lists its addresses, see [`Allocation::list`].
+    pub(crate) fn list(&mut self, lookup: Lookup) {
+        self.allocation.as_mut().expect("only the release takes the allocation").list(lookup);
     }
 
     pub(crate) const fn context(&self) -> Context {

@@ -38,7 +38,8 @@ impl RawMemory {
     /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        let block = Block::new(owner, || Allocation::new(owner, len, kind))?;
+        let mut block = Block::new(owner, || Allocation::new(owner, len, kind))?;
+        block.list(Box::new(|_| None));
         Ok(Self { block: ManuallyDrop::new(block), len, kind })
     }
 

@@ -343,7 +343,7 @@ impl PoolInner {
         if taken.is_some() {
             return Ok(taken);
         }
-        let block = match self.make_block(self.block_len) {
+        let mut block = match self.make_block(self.block_len) {
             Err(error) if error.is_exhaustion() => {
                 if self.may_need_room(&error) {
                     self.release_unused(deadline);
@@ -358,11 +358,11 @@ impl PoolInner {
             block => block,
         }?;
         let pool = Arc::downgrade(self);
-        block.allocation().set_lookup(move |address| {
+        block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
             let found = pool.upgrade()?.arena().find(address);
             found.map(Memory::new)
-        });
+        }));
         self.arena().add_block(Arc::new(block));
         Ok(None)
     }

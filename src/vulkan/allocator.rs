@@ -338,13 +338,13 @@ impl AllocatorInner {
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let block = Block::in_context(self.context, || Allocation::allocate_resources(&self.owner, &resources))?;
+        let mut block = Block::in_context(self.context, || Allocation::allocate_resources(&self.owner, &resources))?;
         let allocator = Arc::downgrade(self);
-        block.allocation().set_lookup(move |address| {
+        block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
             let found = allocator.upgrade()?.state.lock().find(address);
             found.map(Memory::new)
-        });
+        }));
         Ok(Arc::new(block))
     }
 
