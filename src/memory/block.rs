@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{Memory, UsedStream, Uses};
+use super::{DropPolicy, Memory, UsedStream, Uses};
 use crate::access::copy::CopyRoutine;
 use crate::addresses::Lookup;
 use crate::allocation::Allocation;
@@ -43,7 +43,7 @@ pub(crate) struct Slot {
 
 /// A pool or an allocator: what divides blocks, and takes the parts back.
 pub(crate) trait Home: Send + Sync {
-    /// Takes back memory whose last reference was dropped. The uses are [`Uses::immediate`] if the device cannot have used it.
+    /// Takes back memory whose last reference was dropped.
     fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()>;
 
     /// Whether it takes back memory of a slot without a call of a driver, if no stream is recorded for that.
@@ -110,10 +110,12 @@ impl Inner {
             let _ = ManuallyDrop::new((block, self.home.take()));
             return Ok(());
         }
-        let uses = std::mem::take(self.uses.get_mut());
         // The device keeps memory of others: only the host's view ends.
         let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
-        let uses = if is_used { uses } else { Uses::immediate() };
+        let mut uses = std::mem::take(self.uses.get_mut());
+        if !is_used {
+            uses.set_policy(DropPolicy::Immediate);
+        }
         match self.home.take() {
             Some(home) => home.take_back(self, block, uses),
             None => block.release_after(uses),

@@ -115,11 +115,6 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Those of memory that the device has finished with.
-    pub(crate) fn immediate() -> Self {
-        Self { immediate: true, ..Self::default() }
-    }
-
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
             Self { immediate: true, uncovered: false, .. } => DropPolicy::Immediate,
