@@ -13,22 +13,9 @@ use crate::driver::fork;
 use crate::memory::UsedStream;
 use crate::{Error, Memory, Result};
 
-/// The slice behind a memory's views, made with the first of them.
-#[derive(Default)]
-pub(crate) struct Slice(OnceLock<Box<CudaSlice<u8>>>);
-
-impl Slice {
-    /// Ends the slice: its stream waits for the uses that cudarc recorded.
-    #[inline]
-    pub(crate) fn end(&mut self, context: Context) {
-        if let Some(slice) = self.0.take() {
-            end(*slice, context);
-        }
-    }
-}
-
+/// Ends the slice behind a memory's views: its stream waits for the uses that cudarc recorded.
 #[cold]
-fn end(slice: CudaSlice<u8>, context: Context) {
+pub(crate) fn end(slice: CudaSlice<u8>, context: Context) {
     let is_gone = || matches!(context.try_enter(), Ok(Entered::Destroyed(_) | Entered::ShutDown(_)));
     if fork::is_forked() || is_gone() {
         // The parent's, or gone with the context, which cudarc would name to the driver.
@@ -68,15 +55,15 @@ impl Memory {
     /// fit `T`, [`Error::Forked`], and the errors of entering the context and of `cuEventCreate`.
     pub fn view<T: DeviceRepr + Pod>(&self, stream: &Arc<CudaStream>) -> Result<CudaView<'_, T>> {
         let len = self.count_for_view::<T>(stream)?;
-        let slice = match self.cuda.0.get() {
+        let slice = match self.cuda.get() {
             Some(slice) => slice,
             None => {
                 let made = self.make_slice(stream)?;
                 // Another thread may have been faster: then this one's is ended.
-                if let Err(lost) = self.cuda.0.set(made) {
+                if let Err(lost) = self.cuda.set(made) {
                     end(*lost, self.inner().context());
                 }
-                self.cuda.0.get().expect("set above")
+                self.cuda.get().expect("set above")
             }
         };
         // SAFETY: every bit pattern is a `T`, and the address is aligned.
@@ -90,10 +77,10 @@ impl Memory {
     /// Those of [`view`](Self::view).
     pub fn view_mut<T: DeviceRepr + Pod>(&mut self, stream: &Arc<CudaStream>) -> Result<CudaViewMut<'_, T>> {
         let len = self.count_for_view::<T>(stream)?;
-        if self.cuda.0.get().is_none() {
-            self.cuda = Slice(OnceLock::from(self.make_slice(stream)?));
+        if self.cuda.get().is_none() {
+            self.cuda = OnceLock::from(self.make_slice(stream)?);
         }
-        let slice = self.cuda.0.get_mut().expect("set above");
+        let slice = self.cuda.get_mut().expect("set above");
         // SAFETY: every bit pattern is a `T`, and the address is aligned.
         Ok(unsafe { slice.transmute_mut(len) }.expect("no more elements than the bytes have room for"))
     }

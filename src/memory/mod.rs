@@ -14,16 +14,16 @@ mod uses;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
+use cudarc::driver::{CudaSlice, CudaStream};
 
 use crate::access::copy::CopyRoutine;
 use crate::access::range;
 use crate::allocation::Allocation;
-use crate::cudarc_view::Slice;
+use crate::cudarc_view;
 use crate::driver::{Handle, fork};
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 pub(crate) use block::{Block, Home, Inner, Slot};
@@ -85,8 +85,8 @@ pub struct Memory {
     device_ptr: CUdeviceptr,
     len: usize,
     routine: CopyRoutine,
-    /// Ends before the reference: it knows of work that the release waits for.
-    pub(crate) cuda: Slice,
+    /// What cudarc's views are of, made with the first of them. Ends before the reference: it knows of work that the release waits for.
+    pub(crate) cuda: OnceLock<Box<CudaSlice<u8>>>,
     inner: Arc<Inner>,
 }
 
@@ -213,7 +213,7 @@ impl Memory {
         let (routine, allocation) = (inner.block().routine(), inner.block().allocation());
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda: Slice::default(), inner }
+        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda: OnceLock::new(), inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -263,7 +263,7 @@ impl Memory {
         let (offset, len) = range::resolve(&range, self.len)?;
         let host_ptr = self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
         let device_ptr = self.device_ptr + offset as u64;
-        let (routine, cuda, inner) = (self.routine, Slice::default(), self.inner.clone());
+        let (routine, cuda, inner) = (self.routine, OnceLock::new(), self.inner.clone());
         Ok(Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda, inner })
     }
 
@@ -571,14 +571,16 @@ impl Memory {
 impl Clone for Memory {
     fn clone(&self) -> Self {
         let Self { host_ptr, device_ptr, len, routine, ref inner, .. } = *self;
-        Self { host_ptr, device_ptr, len, routine, cuda: Slice::default(), inner: inner.clone() }
+        Self { host_ptr, device_ptr, len, routine, cuda: OnceLock::new(), inner: inner.clone() }
     }
 }
 
 impl Drop for Memory {
     #[inline]
     fn drop(&mut self) {
-        self.cuda.end(self.inner.context());
+        if let Some(slice) = self.cuda.take() {
+            cudarc_view::end(*slice, self.inner.context());
+        }
     }
 }
 

@@ -110,14 +110,15 @@ pub(crate) struct Uses {
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     for_context: bool,
     immediate: bool,
-    /// Whether work may still use the memory that an immediate release, requested before or after, does not cover.
-    uncovered: bool,
+    /// Whether work of an earlier holder may still use the memory, on the bound stream. An immediate release, requested before or
+    /// after, does not cover that.
+    earlier_work: bool,
 }
 
 impl Uses {
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
-            Self { immediate: true, uncovered: false, .. } => DropPolicy::Immediate,
+            Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
             Self { bound: Some(_), for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
@@ -128,9 +129,8 @@ impl Uses {
         self.for_context |= policy == DropPolicy::WaitForContext;
     }
 
-    /// Records that work of an earlier holder may still use the memory, on the bound stream.
     pub(crate) fn record_earlier_work(&mut self) {
-        self.uncovered = true;
+        self.earlier_work = true;
     }
 
     /// Whether no stream is recorded.
