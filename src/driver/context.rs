@@ -57,15 +57,21 @@ impl Context {
     #[inline]
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;
-        match self.is_current() {
-            Ok(true) => Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
-            Ok(false) => match self.was_reset(cuda) {
-                Ok(true) => Ok(Entered::destroyed(cuda)),
-                // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
-                Ok(false) => unsafe { self.push(cuda) },
-                Err(error) => Entered::failed(error, &[]),
+        let enter = || {
+            if self.is_current()? {
+                return Ok(Some(ContextGuard { cuda, pushed: false }));
+            }
+            // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
+            if self.was_reset(cuda)? { Ok(None) } else { unsafe { self.push(cuda) } }
+        };
+        match enter() {
+            Ok(Some(guard)) => Ok(Entered::Current(guard)),
+            Ok(None) => Ok(Entered::Destroyed(cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))),
+            Err(error) => match error.cuda_code() {
+                Some(CudaCode::DEINITIALIZED) => Ok(Entered::ShutDown(error)),
+                Some(code) if CudaCode::GONE.contains(&code) => Ok(Entered::Destroyed(error)),
+                _ => Err(error),
             },
-            Err(error) => Entered::failed(error, &[]),
         }
     }
 
@@ -79,22 +85,16 @@ impl Context {
         Ok(self.has_unique_id() && PrimaryContext::retain(device)?.context != self)
     }
 
-    /// Makes the context current until the guard is dropped.
+    /// Makes the context current until the guard is dropped. `None` if another one is at its address by now.
     ///
     /// # Safety
     ///
     /// The context must be alive.
-    unsafe fn push(self, cuda: &'static Cuda) -> Result<Entered> {
-        if let Err(error) = call!(cuda, cuCtxPushCurrent_v2(self.raw())) {
-            return Entered::failed(error, &CudaCode::GONE);
-        }
+    unsafe fn push(self, cuda: &'static Cuda) -> Result<Option<ContextGuard>> {
+        call!(cuda, cuCtxPushCurrent_v2(self.raw()))?;
         let guard = ContextGuard { cuda, pushed: true };
-        let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
-        match cuda.context_id(ptr::null_mut()) {
-            Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
-            Ok(_) => Ok(Entered::destroyed(cuda)),
-            Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
-        }
+        let is_this = self.id.is_none() || cuda.context_id(ptr::null_mut())? == self.id;
+        Ok(is_this.then_some(guard))
     }
 
     /// Whether this context is current on this thread, and alive. False before CUDA 12, where contexts have no ids.
@@ -156,22 +156,6 @@ pub(crate) enum Entered {
     Destroyed(Error),
     /// The process is exiting, and CUDA has shut down.
     ShutDown(Error),
-}
-
-impl Entered {
-    /// A context that only its id shows to be destroyed.
-    fn destroyed(cuda: &Cuda) -> Self {
-        Self::Destroyed(cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))
-    }
-
-    /// Classifies a failure, where the codes in `gone` mean that the context is gone.
-    fn failed(error: Error, gone: &[i32]) -> Result<Self> {
-        match error.cuda_code() {
-            Some(CudaCode::DEINITIALIZED) => Ok(Self::ShutDown(error)),
-            Some(code) if gone.contains(&code) => Ok(Self::Destroyed(error)),
-            _ => Err(error),
-        }
-    }
 }
 
 /// Runs `work`, a call of cudarc's, which may change the current context, and makes the one before current again.
