@@ -1,4 +1,4 @@
-//! The CPU's access to an allocation: checked ranges, copies, flush and invalidate.
+//! The CPU's access to memory: checked ranges, and copies.
 //!
 //! [`range`] checks ranges; [`copy`] has the copy routines; [`CachedBytes`] copies by host addresses.
 #![expect(unsafe_code, reason = "copies at host addresses")]
@@ -8,35 +8,8 @@ pub(crate) mod range;
 
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{Ordering, fence};
 
-use crate::Result;
-use crate::allocation::Allocation;
 use copy::CopyRoutine;
-
-/// Makes the CPU's writes to a range visible to the device. Rounds outwards to whole atoms. The range must lie within the
-/// allocation.
-#[inline]
-pub(crate) fn flush(allocation: &Allocation, routine: CopyRoutine, offset: usize, len: usize) -> Result<()> {
-    fence(Ordering::Release);
-    copy::order_writes(routine);
-    if allocation.memory_type().coherent || len == 0 {
-        return Ok(());
-    }
-    allocation.flush(offset, len)
-}
-
-/// Makes the device's writes to a range visible to the CPU. Rounds outwards to whole atoms. The range must lie within the
-/// allocation.
-#[inline]
-pub(crate) fn invalidate(allocation: &Allocation, routine: CopyRoutine, offset: usize, len: usize) -> Result<()> {
-    if !allocation.memory_type().coherent && len > 0 {
-        allocation.invalidate(offset, len)?;
-    }
-    copy::order_reads(routine);
-    fence(Ordering::Acquire);
-    Ok(())
-}
 
 /// The host addresses of memory that the CPU caches; none for other memory. For gdrcopy's functions, whose copies name addresses.
 ///

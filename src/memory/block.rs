@@ -3,10 +3,10 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use super::{DropPolicy, Memory, UsedStream, Uses};
-use crate::access::copy::CopyRoutine;
+use crate::access::copy::{self, CopyRoutine};
 use crate::addresses::Lookup;
 use crate::allocation::Allocation;
 use crate::driver::context::{Context, Entered};
@@ -184,6 +184,28 @@ impl Block {
 
     pub(crate) const fn routine(&self) -> CopyRoutine {
         self.routine
+    }
+
+    /// Makes the CPU's writes to a range visible to the device. Rounds outwards to whole atoms. The range must lie within the
+    /// allocation.
+    #[inline]
+    pub(super) fn flush(&self, offset: usize, len: usize) -> Result<()> {
+        fence(Ordering::Release);
+        copy::order_writes(self.routine);
+        let allocation = self.allocation();
+        if allocation.memory_type().coherent || len == 0 { Ok(()) } else { allocation.flush(offset, len) }
+    }
+
+    /// Makes the device's writes to a range visible to the CPU, as [`flush`](Self::flush) the CPU's.
+    #[inline]
+    pub(super) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
+        let allocation = self.allocation();
+        if !allocation.memory_type().coherent && len > 0 {
+            allocation.invalidate(offset, len)?;
+        }
+        copy::order_reads(self.routine);
+        fence(Ordering::Acquire);
+        Ok(())
     }
 
     /// [`release`](Self::release) once the device has finished with memory that was used so.

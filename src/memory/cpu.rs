@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use super::Memory;
 use crate::access::copy::{self, CopyRoutine};
-use crate::access::{self, range};
+use crate::access::range;
 use crate::driver::fork;
 use crate::driver::stream::{FillPattern, OwnedStream};
 use crate::engine;
@@ -37,7 +37,7 @@ impl Memory {
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        access::flush(self.block().allocation(), self.routine, self.offset() + offset, len)
+        self.block().flush(self.offset() + offset, len)
     }
 
     /// Makes the device's writes to a range visible to the CPU.
@@ -52,7 +52,7 @@ impl Memory {
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        access::invalidate(self.block().allocation(), self.routine, self.offset() + offset, len)
+        self.block().invalidate(self.offset() + offset, len)
     }
 
     /// The CPU's routine for copies between private memory and this memory.
@@ -356,8 +356,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes a copy of `len` bytes by the copy engine, which is given their device address, and waits for it. False if the CPU is to
-    /// make it: by the policy, because the copy is not long enough, or because the engine is unavailable.
+    /// Makes a copy of `len` bytes by the copy engine, which is given their device address, and waits for it. False if the CPU is
+    /// to make it: by the policy, because the copy is not long enough, or because the engine is unavailable.
     fn by_engine(
         &self,
         policy: CopyPolicy,

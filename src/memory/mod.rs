@@ -85,7 +85,8 @@ pub struct Memory {
     device_ptr: CUdeviceptr,
     len: usize,
     routine: CopyRoutine,
-    /// What cudarc's views are of, made with the first of them. Ends before the reference: it knows of work that the release waits for.
+    /// What cudarc's views are of, made with the first of them. Ends before the reference: it knows of work that the release
+    /// waits for.
     pub(crate) cuda: OnceLock<Box<CudaSlice<u8>>>,
     inner: Arc<Inner>,
 }

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::Block;
-use crate::access::{self, range};
+use crate::access::range;
 use crate::allocation::Allocation;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -119,7 +119,8 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        access::flush(self.checked(offset, len)?, self.block.routine(), offset, len)
+        self.check(offset, len)?;
+        self.block.flush(offset, len)
     }
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
@@ -132,15 +133,15 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        access::invalidate(self.checked(offset, len)?, self.block.routine(), offset, len)
+        self.check(offset, len)?;
+        self.block.invalidate(offset, len)
     }
 
-    /// The allocation, if it is not freed and has the range.
+    /// Fails unless the memory is not freed and has the range.
     #[inline]
-    fn checked(&self, offset: usize, len: usize) -> Result<&Allocation> {
-        let allocation = self.block.live().ok_or(Error::Freed)?;
-        range::check(offset, len, self.len)?;
-        Ok(allocation)
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        self.block.live().ok_or(Error::Freed)?;
+        range::check(offset, len, self.len)
     }
 }
 

@@ -188,8 +188,8 @@ impl Uses {
         self.bound.as_ref().map_or(Ok(()), |bound| bound.stream.synchronize())
     }
 
-    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished. A stream whose context
-    /// has ended has no work: its error is returned only if no other stream has.
+    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished. A stream whose
+    /// context has ended has no work: its error is returned only if no other stream has.
     pub(crate) fn record_events(&self) -> Result<Option<Fence>> {
         let (mut events, mut ended) = (Vec::new(), None);
         for used in self.bound.iter().chain(&self.others) {

@@ -198,7 +198,8 @@ impl Arena {
         self.block_bytes += len;
     }
 
-    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept, to be released without the lock.
+    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept, to be released without the
+    /// lock.
     pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Arc<Block>> {
         for slot in slots {
             let span = self.span(slot);
