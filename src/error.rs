@@ -264,11 +264,8 @@ pub enum Error {
     #[error("the memory was freed")]
     Freed,
     /// An operation that needs memory with an allocation of its own, on memory of a pool or a slice.
-    #[error("{operation} needs a dedicated allocation: this is memory of a pool, or a slice")]
-    Pooled {
-        /// The operation.
-        operation: &'static str,
-    },
+    #[error("memory of a pool, or a slice, cannot be exported or sent: allocate the memory by itself")]
+    Pooled,
     /// gpu-allocator, which places Vulkan's buffers and images, failed without calling a driver.
     #[error("gpu-allocator: {reason}")]
     Suballocation {
@@ -289,7 +286,7 @@ pub enum Error {
     #[error("the ring is closed")]
     RingClosed,
     /// The kernel at the other end of a ring left no room, or sent nothing, in the time that was given.
-    #[error("{operation} timed out: the kernel at the other end of the ring is slow, or does not run")]
+    #[error("{operation} timed out: the kernel at the other end of the ring is slow, does not run, or got another address")]
     RingTimeout {
         /// The operation.
         operation: &'static str,

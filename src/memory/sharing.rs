@@ -44,7 +44,7 @@ impl Memory {
     /// `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         if !self.is_whole() {
-            return Err(Error::Pooled { operation: "export_fd" });
+            return Err(Error::Pooled);
         }
         self.block().allocation().export()
     }
