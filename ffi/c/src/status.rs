@@ -86,7 +86,7 @@ impl From<&Error> for Status {
             | Error::HostToHost
             | Error::PoolOption { .. }
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
-            Error::Forked | Error::Pooled { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
+            Error::Forked | Error::Pooled => Self::VKGDR_ERROR_NOT_SUPPORTED,
             Error::System { .. } => Self::VKGDR_ERROR_SYSTEM,
             Error::Disconnected => Self::VKGDR_ERROR_DISCONNECTED,
             Error::Refused { .. } | Error::OtherUser { .. } => Self::VKGDR_ERROR_REFUSED,

@@ -85,7 +85,7 @@ fn class_of(error: &Error) -> &'static str {
         | Error::ForeignStream
         | Error::PerThreadStream
         | Error::PoolOption { .. }
-        | Error::Pooled { .. }
+        | Error::Pooled
         | Error::HostToHost
         | Error::NoExport { .. }
         | Error::NoDmaBuf { .. }

@@ -76,7 +76,7 @@ impl World {
             return Ok(false);
         }
         let fd = match memory.export_fd() {
-            Err(Error::Pooled { .. }) => return Ok(true),
+            Err(Error::Pooled) => return Ok(true),
             Err(Error::NoExport { kind })
                 if kind != MemoryKind::Host && memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN =>
             {
