@@ -20,64 +20,66 @@ pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 
 /// Where the bytes are.
 #[derive(Clone)]
-pub(crate) enum Bytes {
-    /// All of a memory of this package.
-    Ours(Memory),
-    /// Device memory that another library allocated.
-    Foreign { device: i32, address: u64 },
-    /// None, and no allocation either.
-    Empty { device: i32, kind: MemoryKind },
+pub(crate) struct Bytes {
+    /// All of a memory of this package; `None` for memory of another library, and for an empty range, which has none.
+    memory: Option<Memory>,
+    /// The CUDA device number.
+    pub(crate) device: i32,
+    pub(crate) kind: MemoryKind,
+    /// The device address of memory of another library.
+    address: Option<u64>,
 }
 
 impl Bytes {
-    pub(crate) fn memory(&self) -> Option<&Memory> {
-        if let Self::Ours(memory) = self { Some(memory) } else { None }
+    pub(crate) fn of(memory: Memory) -> Self {
+        Self { device: memory.owner().device(), kind: memory.kind(), memory: Some(memory), address: None }
+    }
+
+    /// Device memory that another library allocated.
+    pub(crate) const fn foreign(device: i32, address: u64) -> Self {
+        Self { memory: None, device, kind: MemoryKind::Device, address: Some(address) }
+    }
+
+    pub(crate) const fn empty(device: i32, kind: MemoryKind) -> Self {
+        Self { memory: None, device, kind, address: None }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.memory.is_none() && self.address.is_none()
+    }
+
+    pub(crate) const fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
     }
 
     /// This package's memory; an error for memory of another library and for an empty range.
     pub(crate) fn ours(&self) -> Result<&Memory> {
-        let text = match self {
-            Self::Ours(memory) => return Ok(memory),
-            Self::Foreign { .. } => "the memory was allocated by another library: it has only a device pointer",
-            Self::Empty { .. } => "the memory is empty",
-        };
-        Err(Failure::Invalid(text.into()))
-    }
-
-    pub(crate) fn kind(&self) -> MemoryKind {
-        match self {
-            Self::Ours(memory) => memory.kind(),
-            Self::Foreign { .. } => MemoryKind::Device,
-            Self::Empty { kind, .. } => *kind,
-        }
-    }
-
-    /// The CUDA device number.
-    pub(crate) fn device(&self) -> i32 {
-        match self {
-            Self::Ours(memory) => memory.owner().device(),
-            Self::Foreign { device, .. } | Self::Empty { device, .. } => *device,
-        }
+        self.memory.as_ref().ok_or_else(|| match self.address {
+            Some(_) => {
+                Failure::Invalid("the memory was allocated by another library: it has only a device pointer".into())
+            }
+            None => Failure::Invalid("the memory is empty".into()),
+        })
     }
 
     pub(crate) fn is_coherent(&self) -> bool {
-        self.memory().is_none_or(Memory::is_coherent)
+        self.memory.as_ref().is_none_or(Memory::is_coherent)
+    }
+
+    /// The CUDA context; `None` for memory of another library.
+    pub(crate) fn context(&self) -> Option<usize> {
+        self.memory.as_ref().map(|memory| memory.context().addr())
     }
 
     pub(crate) fn device_ptr(&self) -> u64 {
-        match self {
-            Self::Ours(memory) => memory.device_ptr(),
-            Self::Foreign { address, .. } => *address,
-            Self::Empty { .. } => 0,
-        }
+        self.memory.as_ref().map_or(self.address.unwrap_or(0), Memory::device_ptr)
     }
 
     /// The host address; `None` without a host view.
     pub(crate) fn host_ptr(&self) -> Option<usize> {
-        match self {
-            Self::Ours(memory) => memory.host_ptr().map(|start| start.addr().get()),
-            Self::Foreign { .. } => None,
-            Self::Empty { kind, .. } => kind.has_host_view().then_some(0),
+        match &self.memory {
+            Some(memory) => memory.host_ptr().map(|start| start.addr().get()),
+            None => self.kind.has_host_view().then_some(0),
         }
     }
 }
@@ -108,16 +110,17 @@ pub(crate) fn all() -> Vec<Arc<Allocation>> {
 }
 
 impl Allocation {
-    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool) -> Arc<Self> {
+    /// The bytes, of which `owner`, a Python object `Vkgdr`, is kept.
+    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<PyAny>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept: Kept::default() })
+        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept: Kept::of(owner) })
     }
 
-    /// All of a memory.
-    pub(crate) fn of(memory: Memory, readonly: bool) -> Arc<Self> {
+    /// All of a memory, which is found by its address.
+    pub(crate) fn of(memory: Memory, readonly: bool, owner: Option<Py<PyAny>>) -> Arc<Self> {
         let (len, key) = (memory.len(), memory.id());
-        let allocation = Self::new(Bytes::Ours(memory), len, readonly);
+        let allocation = Self::new(Bytes::of(memory), len, readonly, owner);
         if let Some(mut live) = live() {
             live.insert(key, Arc::downgrade(&allocation));
         }
@@ -134,24 +137,19 @@ impl Allocation {
         Some((allocation, memory, offset))
     }
 
-    /// The allocation that contains an address of the device or of the host, and the offset of the address in it.
-    pub(crate) fn find(address: u64) -> Option<(Arc<Self>, usize)> {
-        Self::at(address).map(|(allocation, _, offset)| (allocation, offset))
-    }
-
-    /// The allocation that contains `len` bytes at an address of the device or of the host, as `start` says, and their offset in it.
-    pub(crate) fn find_range(
+    /// The allocation that contains `len` bytes at an address, and their offset in it. `is_there` tells from the offset whether the
+    /// address is of the side that is meant, the device or the host.
+    pub(crate) fn find(
         address: u64,
         len: usize,
-        start: impl Fn(&Memory) -> Option<u64>,
+        is_there: impl Fn(&Memory, u64) -> bool,
     ) -> Option<(Arc<Self>, usize)> {
         // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
         let (allocation, memory, offset) = Self::at(address).or_else(|| {
             let (allocation, memory, last) = Self::at(address.checked_sub(1).filter(|_| len == 0)?)?;
             Some((allocation, memory, last + 1))
         })?;
-        let is_there = start(&memory).is_some_and(|start| start + offset as u64 == address);
-        (is_there && len <= allocation.len - offset).then_some((allocation, offset))
+        (is_there(&memory, offset as u64) && len <= allocation.len - offset).then_some((allocation, offset))
     }
 
     pub(crate) fn is_freed(&self) -> bool {
@@ -217,20 +215,33 @@ impl Allocation {
 
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> Result<()> {
-        let bytes = lock(&self.bytes).take();
-        let Some(Bytes::Ours(memory)) = bytes else { return Ok(()) };
+        let Some(memory) = lock(&self.bytes).take().and_then(|bytes| bytes.memory) else { return Ok(()) };
         // Before the release: other memory may get the id right after.
         if let Some(mut live) = live() {
             live.remove(&memory.id());
         }
-        if is_left(&memory) && !self.kept.has_owner() {
-            let _left = ManuallyDrop::new(memory);
-            return Ok(());
+        // Never in a forked child, which may have inherited the lock. Memory bound to a stream is not kept: its free does not wait,
+        // and records the event that the release waits for, since the stream may be destroyed right after.
+        if !vkgdr::is_forked() {
+            let mut deferred = lock(&DEFERRED);
+            if deferred.0 > 0 && memory.drop_policy() != DropPolicy::WaitForStream {
+                deferred.1.push((memory, self.kept.take()));
+                return Ok(());
+            }
         }
-        let Some(memory) = defer(memory, &self.kept) else { return Ok(()) };
-        // Detaching costs more than a return to a pool.
-        Ok(if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }?)
+        release(memory, self.kept.has_owner())
     }
+}
+
+/// Releases memory. At the interpreter's end it is left to the end of the process if nothing keeps its context alive: neither its
+/// handle nor `has_owner`.
+fn release(memory: Memory, has_owner: bool) -> Result<()> {
+    if is_ending() && !memory.owner().retains_context() && !has_owner {
+        let _left = ManuallyDrop::new(memory);
+        return Ok(());
+    }
+    // Detaching costs more than a return to a pool.
+    Ok(if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }?)
 }
 
 impl Drop for Allocation {
@@ -239,11 +250,8 @@ impl Drop for Allocation {
         if let Err(failure) = self.free() {
             log::warn!("freeing memory: {failure}");
         }
-        let objects = self.kept.take();
-        if !objects.is_empty() {
-            // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
-            attached(|_| drop(objects));
-        }
+        // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
+        attached(|_| drop(self.kept.take()));
     }
 }
 
@@ -251,25 +259,9 @@ impl Drop for Allocation {
 /// objects that it needs.
 static DEFERRED: Mutex<(usize, Vec<(Memory, Objects)>)> = Mutex::new((0, Vec::new()));
 
-/// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited the lock.
-///
-/// Memory bound to a stream is not kept: its free does not wait, and records the event that the release waits for, since the
-/// stream may be destroyed right after.
-fn defer(memory: Memory, kept: &Kept) -> Option<Memory> {
-    if vkgdr::is_forked() {
-        return Some(memory);
-    }
-    let mut deferred = lock(&DEFERRED);
-    if deferred.0 == 0 || memory.drop_policy() == DropPolicy::WaitForStream {
-        return Some(memory);
-    }
-    deferred.1.push((memory, kept.take()));
-    None
-}
-
 /// Opens a scope of `defer_cleanup`, or closes one, and releases what was freed if it was the last one.
 #[pyfunction]
-pub(crate) fn defer_cleanup(py: Python<'_>, begin: bool) {
+pub(crate) fn defer_cleanup(begin: bool) {
     if vkgdr::is_forked() {
         return;
     }
@@ -278,16 +270,9 @@ pub(crate) fn defer_cleanup(py: Python<'_>, begin: bool) {
     let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
-        if is_left(&memory) {
-            let _left = ManuallyDrop::new(memory);
-        } else if let Err(error) = py.detach(|| memory.free()) {
-            log::warn!("freeing memory: {error}");
+        if let Err(failure) = release(memory, kept.has_owner()) {
+            log::warn!("freeing memory: {failure}");
         }
         drop(kept);
     }
-}
-
-/// Whether memory is left to the end of the process: a context that its handle does not retain may be gone by the interpreter's end.
-fn is_left(memory: &Memory) -> bool {
-    is_ending() && !memory.owner().retains_context()
 }

@@ -2,7 +2,7 @@
 //! accessors.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use pyo3::exceptions::{PyAttributeError, PyBufferError};
@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyInt};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
+use crate::allocation::Bytes;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
@@ -37,6 +38,33 @@ pub(crate) fn view_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, Memo
 
 type Slf<'a, 'py> = &'a Bound<'py, Base>;
 
+/// Gives the view of a memory object, and its bytes, under locks.
+fn bytes_of<T>(slf: Slf<'_, '_>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
+    let view = view_of(slf)?;
+    view.get().with(|bytes| read(view.get(), bytes))
+}
+
+attributes! { Base by bytes_of:
+    /// The device address of the first byte.
+    device_ptr: u64 = |view, bytes| bytes.device_ptr() + view.offset as u64;
+    /// The host address of the first byte; None for memory without a host view.
+    host_ptr: Option<usize> = |view, bytes| bytes.host_ptr().map(|start| start + view.offset);
+    /// The number of bytes.
+    nbytes: usize = |view, _bytes| view.len;
+    /// The number of bytes.
+    size: usize = |view, _bytes| view.len;
+    /// The kind of memory: "mapped", "host" or "device".
+    kind: String = |_view, bytes| bytes.kind.to_string();
+    /// The CUDA device number.
+    device: i32 = |_view, bytes| bytes.device;
+    /// Whether host and device see each other's writes without flush and invalidate.
+    is_coherent: bool = |_view, bytes| bytes.is_coherent();
+    /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
+    non_coherent_atom_size: usize = |_view, bytes| bytes.memory().map_or(1, Memory::non_coherent_atom_size);
+    /// Whether views of the memory are read-only.
+    readonly: bool = |view, _bytes| view.readonly;
+}
+
 #[pymethods]
 impl Base {
     #[new]
@@ -45,64 +73,8 @@ impl Base {
         Self
     }
 
-    /// The device address of the first byte.
-    #[getter]
-    fn device_ptr(slf: Slf<'_, '_>) -> Result<u64> {
-        view_of(slf)?.get().device_address()
-    }
-
-    /// The host address of the first byte; None for memory without a host view.
-    #[getter]
-    fn host_ptr(slf: Slf<'_, '_>) -> Result<Option<usize>> {
-        view_of(slf)?.get().host_address()
-    }
-
     fn __len__(slf: Slf<'_, '_>) -> Result<usize> {
-        let view = view_of(slf)?;
-        view.get().with(|_| Ok(view.get().len))
-    }
-
-    /// The number of bytes.
-    #[getter]
-    fn nbytes(slf: Slf<'_, '_>) -> Result<usize> {
-        Self::__len__(slf)
-    }
-
-    /// The number of bytes.
-    #[getter]
-    fn size(slf: Slf<'_, '_>) -> Result<usize> {
-        Self::__len__(slf)
-    }
-
-    /// The kind of memory: "mapped", "host" or "device".
-    #[getter]
-    fn kind(slf: Slf<'_, '_>) -> Result<String> {
-        view_of(slf)?.get().with(|bytes| Ok(bytes.kind().to_string()))
-    }
-
-    /// The CUDA device number.
-    #[getter]
-    fn device(slf: Slf<'_, '_>) -> Result<i32> {
-        view_of(slf)?.get().with(|bytes| Ok(bytes.device()))
-    }
-
-    /// Whether host and device see each other's writes without flush and invalidate.
-    #[getter]
-    fn is_coherent(slf: Slf<'_, '_>) -> Result<bool> {
-        view_of(slf)?.get().with(|bytes| Ok(bytes.is_coherent()))
-    }
-
-    /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
-    #[getter]
-    fn non_coherent_atom_size(slf: Slf<'_, '_>) -> Result<usize> {
-        view_of(slf)?.get().with(|bytes| Ok(bytes.memory().map_or(1, Memory::non_coherent_atom_size)))
-    }
-
-    /// Whether views of the memory are read-only.
-    #[getter]
-    fn readonly(slf: Slf<'_, '_>) -> Result<bool> {
-        let view = view_of(slf)?;
-        view.get().with(|_| Ok(view.get().readonly))
+        bytes_of(slf, |view, _| Ok(view.len))
     }
 
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
@@ -154,7 +126,7 @@ impl Base {
     /// memory without a host view.
     #[getter]
     fn host(slf: Slf<'_, '_>) -> Result<HostView> {
-        let view = view_of(slf)?.get().again(slf.py())?;
+        let view = view_of(slf)?.get().share()?;
         view.visible()?;
         Ok(HostView { view: Py::new(slf.py(), view)? })
     }
@@ -196,19 +168,13 @@ impl Base {
 /// The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU.
 #[pyclass(frozen, module = "vkgdr")]
 pub(crate) struct HostView {
-    view: Py<MemoryView>,
-}
-
-impl HostView {
-    pub(crate) fn view(&self) -> &MemoryView {
-        self.view.get()
-    }
+    pub(crate) view: Py<MemoryView>,
 }
 
 #[pymethods]
 impl HostView {
     fn __len__(&self) -> Result<usize> {
-        self.view().with(|_| Ok(self.view().len))
+        self.view.get().with(|_| Ok(self.view.get().len))
     }
 
     /// The number of bytes.
@@ -220,7 +186,7 @@ impl HostView {
     /// NumPy's array interface, version 3.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        host_interface(py, self.view())
+        host_interface(py, self.view.get())
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -238,8 +204,8 @@ impl HostView {
     }
 
     fn __repr__(&self) -> String {
-        match self.view().visible() {
-            Ok(address) => format!("<vkgdr.HostView: {} at {address:#x}>", in_bytes(self.view().len)),
+        match self.view.get().visible() {
+            Ok(address) => format!("<vkgdr.HostView: {} at {address:#x}>", in_bytes(self.view.get().len)),
             Err(_) => "<vkgdr.HostView: freed>".to_owned(),
         }
     }
@@ -265,17 +231,7 @@ fn array_interface<'py>(
     Ok(interface)
 }
 
-/// State that lives as long as an exported buffer.
-struct Export {
-    /// Keeps the memory alive, also after `free()`.
-    _view: MemoryView,
-    shape: isize,
-    stride: isize,
-}
-
-const FORMAT: &CStr = c"B";
-
-/// Fills in the buffer of a view for its exporter: one dimension of bytes.
+/// Fills in the buffer of a view for its exporter: one dimension of bytes, which it keeps, also after `free()`.
 ///
 /// # Safety
 ///
@@ -294,30 +250,15 @@ unsafe fn export<T>(
     let view = view?;
     let view = view.get();
     // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
-    let address = view.visible()?.max(align_of::<u64>());
-    let has = |flag: c_int| flags & flag == flag;
-    if has(ffi::PyBUF_WRITABLE) && view.readonly {
-        return Err(PyBufferError::new_err("the memory is read-only"));
+    let start = with_exposed_provenance_mut(view.visible()?.max(align_of::<u64>()));
+    let (len, readonly) = (isize::try_from(view.len).unwrap_or(isize::MAX), c_int::from(view.readonly));
+    let kept = Box::new(view.share()?);
+    // SAFETY: a live exporter, and a structure to fill in.
+    if unsafe { ffi::PyBuffer_FillInfo(buffer, exporter.as_ptr(), start, len, readonly, flags) } != 0 {
+        return Err(PyErr::fetch(exporter.py()));
     }
-    let shape = isize::try_from(view.len).unwrap_or(isize::MAX);
-    let export = Box::into_raw(Box::new(Export { _view: view.share()?, shape, stride: 1 }));
-    let filled = ffi::Py_buffer {
-        buf: with_exposed_provenance_mut::<c_void>(address),
-        obj: exporter.clone().into_ptr(),
-        len: shape,
-        itemsize: 1,
-        readonly: c_int::from(view.readonly),
-        ndim: 1,
-        format: if has(ffi::PyBUF_FORMAT) { FORMAT.as_ptr().cast_mut() } else { null_mut() },
-        // SAFETY: the export was allocated above, and lives until the buffer is released.
-        shape: if has(ffi::PyBUF_ND) { unsafe { &raw mut (*export).shape } } else { null_mut() },
-        // SAFETY: as above.
-        strides: if has(ffi::PyBUF_STRIDES) { unsafe { &raw mut (*export).stride } } else { null_mut() },
-        suboffsets: null_mut(),
-        internal: export.cast(),
-    };
-    // SAFETY: the caller passes a structure to fill in.
-    unsafe { buffer.write(filled) };
+    // SAFETY: filled in above; the field is the exporter's own.
+    unsafe { (*buffer).internal = Box::into_raw(kept).cast() };
     Ok(())
 }
 
@@ -328,9 +269,9 @@ unsafe fn export<T>(
 /// Called once for each buffer.
 unsafe fn release(buffer: *mut ffi::Py_buffer) {
     // SAFETY: the interpreter passes a structure that `export` filled in.
-    let export = unsafe { (*buffer).internal }.cast::<Export>();
-    if !export.is_null() {
+    let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
+    if !kept.is_null() {
         // SAFETY: allocated by `export`, and released once.
-        drop(unsafe { Box::from_raw(export) });
+        drop(unsafe { Box::from_raw(kept) });
     }
 }

@@ -5,13 +5,13 @@
 #![expect(unsafe_code, reason = "fills, reads and frees C structures")]
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{fn_addr_eq, null_mut, with_exposed_provenance_mut};
+use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::PyByteArray;
+use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
@@ -111,35 +111,26 @@ const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 #[repr(C)]
 struct Exported<T> {
     managed: T,
-    /// The shape, and then the strides.
-    _dims: Vec<i64>,
+    /// The shape and the strides.
+    _dims: [Vec<i64>; 2],
     /// What keeps the bytes. Any thread may drop it, attached to the interpreter or not.
     _owner: Box<dyn Send>,
 }
 
-/// The data type of a tensor's elements, its shape and its strides in elements, and the offset of its first element.
-struct Layout {
-    dtype: DataType,
-    /// The shape, and then the strides.
-    dims: Vec<i64>,
-    first: usize,
-}
+/// The data type of a tensor's elements, DLPack's code and the bits, its shape and its strides in elements, and the offset of its first
+/// element in bytes.
+#[derive(FromPyObject)]
+pub(crate) struct Layout((u8, u8), Vec<i64>, Vec<i64>, usize);
 
 impl Layout {
     /// One dimension of bytes.
     fn bytes(len: usize) -> Self {
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
-        Self { dtype: DataType { code: UINT, bits: 8, lanes: 1 }, dims: vec![len, 1], first: 0 }
+        Self((UINT, 8), vec![i64::try_from(len).unwrap_or(i64::MAX)], vec![1], 0)
     }
 }
 
-/// The arguments of `__dlpack__`.
-struct Request {
-    stream: Option<i64>,
-    max_version: Option<(u32, u32)>,
-    dl_device: Option<(c_int, c_int)>,
-    copy: Option<bool>,
-}
+/// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
+type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
 
 /// The bytes of a tensor to be made.
 struct Contents {
@@ -154,7 +145,7 @@ struct Contents {
 impl Base {
     /// The device of `__dlpack__`: `(kDLCUDA, device number)`.
     fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
-        Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device()))?))
+        Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device))?))
     }
 
     /// The bytes as a DLPack capsule.
@@ -167,10 +158,9 @@ impl Base {
         max_version: Option<(u32, u32)>,
         dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
-    ) -> Result<Bound<'py, PyAny>> {
+    ) -> Result<Bound<'py, PyCapsule>> {
         let view = view_of(slf)?;
-        let layout = Layout::bytes(view.get().len);
-        export(slf.py(), view.get(), layout, &Request { stream, max_version, dl_device, copy })
+        dlpack_export(&view, Layout::bytes(view.get().len), (stream, max_version, dl_device, copy))
     }
 }
 
@@ -191,45 +181,32 @@ impl HostView {
         max_version: Option<(u32, u32)>,
         dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
-    ) -> Result<Bound<'py, PyAny>> {
+    ) -> Result<Bound<'py, PyCapsule>> {
         if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
             let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
             return Err(Failure::Buffer(text));
         }
-        let (view, dl_device) = (self.view(), Some((CPU, 0)));
-        export(py, view, Layout::bytes(view.len), &Request { stream, max_version, dl_device, copy })
+        let view = self.view.bind(py);
+        dlpack_export(view, Layout::bytes(view.get().len), (stream, max_version, Some((CPU, 0)), copy))
     }
 }
 
-/// A view as the capsule of a strided tensor. `dtype` is DLPack's code and the bits of an element, `strides` are in elements,
-/// `first` is the offset of the first element in bytes; the tensor must lie within the view.
+/// A view as the capsule of a strided tensor, which must lie within the view.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "a tensor's layout, and the arguments of `__dlpack__`")]
 pub(crate) fn dlpack_export<'py>(
-    py: Python<'py>,
-    view: &MemoryView,
-    dtype: (u8, u8),
-    shape: Vec<i64>,
-    strides: Vec<i64>,
-    first: usize,
-    stream: Option<i64>,
-    max_version: Option<(u32, u32)>,
-    dl_device: Option<(c_int, c_int)>,
-    copy: Option<bool>,
-) -> Result<Bound<'py, PyAny>> {
-    if shape.len() != strides.len() || first > view.len {
+    view: &Bound<'py, MemoryView>,
+    layout: Layout,
+    request: Request,
+) -> Result<Bound<'py, PyCapsule>> {
+    let (py, (stream, max_version, dl_device, copy)) = (view.py(), request);
+    let Layout(_, shape, strides, first) = &layout;
+    if shape.len() != strides.len() || *first > view.get().len {
         return Err(Failure::Invalid(format!("no tensor has the shape {shape:?} and the strides {strides:?}")));
     }
-    let (code, bits) = dtype;
-    let layout = Layout { dtype: DataType { code, bits, lanes: 1 }, dims: [shape, strides].concat(), first };
-    export(py, view, layout, &Request { stream, max_version, dl_device, copy })
-}
-
-fn export<'py>(py: Python<'py>, view: &MemoryView, layout: Layout, request: &Request) -> Result<Bound<'py, PyAny>> {
-    let here = view.with(|bytes| Ok(bytes.device()))?;
-    let contents = match request.dl_device.unwrap_or((CUDA, here)) {
-        (CUDA, id) if id == here => on_device(py, view, request, Device { kind: CUDA, id })?,
-        (CPU, 0) => on_host(py, view, request)?,
+    let here = view.get().with(|bytes| Ok(bytes.device))?;
+    let contents = match dl_device.unwrap_or((CUDA, here)) {
+        (CUDA, id) if id == here => on_device(view, stream, copy == Some(true), Device { kind: CUDA, id })?,
+        (CPU, 0) => on_host(view, copy)?,
         (kind, id) => {
             let text =
                 format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
@@ -237,7 +214,7 @@ fn export<'py>(py: Python<'py>, view: &MemoryView, layout: Layout, request: &Req
         }
     };
     let flags = contents.flags;
-    if request.max_version.is_some_and(|(major, _)| major >= 1) {
+    if max_version.is_some_and(|(major, _)| major >= 1) {
         let deleter = Some(delete::<ManagedVersioned> as Deleter);
         let make = |tensor| ManagedVersioned { version: VERSION, context: null_mut(), deleter, flags, tensor };
         return capsule(py, contents, layout, make, VERSIONED);
@@ -251,8 +228,9 @@ fn export<'py>(py: Python<'py>, view: &MemoryView, layout: Layout, request: &Req
 }
 
 /// The device view, ordered before later work on the consumer's stream.
-fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Device) -> Result<Contents> {
-    let consumer = match request.stream {
+fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool, device: Device) -> Result<Contents> {
+    let (py, view) = (side.py(), side.get());
+    let consumer = match stream {
         Some(-1) => None,
         None => Some(LEGACY_STREAM),
         Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream handle").into()),
@@ -260,9 +238,8 @@ fn on_device(py: Python<'_>, view: &MemoryView, request: &Request, device: Devic
             Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
         }
     };
-    let copy = request.copy == Some(true);
     if copy && view.len > 0 {
-        return copy_on_device(py, view, consumer.unwrap_or(LEGACY_STREAM), device);
+        return copy_on_device(side, consumer.unwrap_or(LEGACY_STREAM), device);
     }
     let allocation = view.live()?;
     if let Some(consumer) = consumer {
@@ -281,8 +258,8 @@ fn read_only(view: &MemoryView) -> u64 {
 }
 
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
-fn copy_on_device(py: Python<'_>, view: &MemoryView, handle: u64, device: Device) -> Result<Contents> {
-    let len = view.len;
+fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64, device: Device) -> Result<Contents> {
+    let (py, view, len) = (side.py(), side.get(), side.get().len);
     let memory = view.live()?.run(py, |bytes| {
         let original = bytes.memory().ok_or_else(|| {
             let text = "the memory was allocated by another library: only that can copy it for copy=True";
@@ -291,36 +268,37 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, handle: u64, device: Device
         original.wait_for_stream()?;
         Ok(original.allocate_beside(len)?)
     })?;
-    let copy = MemoryView::whole(Allocation::of(memory, false), None);
-    copy_all(py, Side::Device(&copy), Side::Device(view), len, Some(Stream::of(handle)))?;
-    let allocation = copy.live()?;
+    let allocation = Allocation::of(memory, false, None);
+    let copy = Bound::new(py, MemoryView::whole(allocation.clone()))?;
+    copy_all(py, Side::Device(copy.clone()), Side::Device(side.clone()), len, Some(Stream::of(handle)))?;
     allocation.run(py, |bytes| {
         let mut consumers = view.streams_named(handle)?.into_iter();
         consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
     })?;
-    let address = as_address(copy.device_address()?);
+    let address = as_address(copy.get().device_address()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(allocation) })
 }
 
 /// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
 /// to wait for.
-fn on_host(py: Python<'_>, view: &MemoryView, request: &Request) -> Result<Contents> {
+fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
+    let (py, view) = (side.py(), side.get());
     let device = Device { kind: CPU, id: 0 };
     let (len, used) = (view.len, view.share()?);
     let visible = view.host_address()?;
-    if visible.is_none() && request.copy == Some(false) {
-        let kind = view.with(|bytes| Ok(bytes.kind()))?;
+    if visible.is_none() && copy == Some(false) {
+        let kind = view.with(|bytes| Ok(bytes.kind))?;
         return Err(Failure::Buffer(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
     }
     view.wait_for_stream(py)?;
-    if let Some(address) = visible.filter(|_| request.copy != Some(true)) {
+    if let Some(address) = visible.filter(|_| copy != Some(true)) {
         view.synchronize(py, (0, None), Memory::invalidate)?;
         return Ok(Contents { address, len, device, flags: read_only(view), owner: Box::new(used) });
     }
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
     if len > 0 {
-        copy_all(py, Side::Host(&copy), Side::Device(view), len, None)?;
+        copy_all(py, Side::Host(copy.clone()), Side::Device(side.clone()), len, None)?;
     }
     let address = copy.get().address().expose_provenance();
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(copy.unbind()) })
@@ -362,30 +340,24 @@ fn capsule<'py, T>(
     layout: Layout,
     make: impl FnOnce(Tensor) -> T,
     name: &'static CStr,
-) -> Result<Bound<'py, PyAny>> {
+) -> Result<Bound<'py, PyCapsule>> {
     let Contents { address, len, device, owner, .. } = contents;
-    let Layout { dtype, mut dims, first } = layout;
-    let ndim = dims.len() / 2;
-    let shape = dims.as_mut_ptr();
+    let Layout((code, bits), mut shape, mut strides, first) = layout;
     let tensor = Tensor {
         // DLPack requires a null pointer for an empty tensor.
         data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
         device,
-        ndim: c_int::try_from(ndim).unwrap_or(c_int::MAX),
-        dtype,
-        shape,
-        strides: shape.wrapping_add(ndim),
+        ndim: c_int::try_from(shape.len()).unwrap_or(c_int::MAX),
+        dtype: DataType { code, bits, lanes: 1 },
+        shape: shape.as_mut_ptr(),
+        strides: strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    let exported = Box::into_raw(Box::new(Exported { managed: make(tensor), _dims: dims, _owner: owner }));
-    // SAFETY: the name is static. The pointer is also one to the first field, the structure named by the capsule.
-    let capsule = unsafe { ffi::PyCapsule_New(exported.cast(), name.as_ptr(), Some(destroy)) };
-    if capsule.is_null() {
-        // SAFETY: allocated above, and not shared yet.
-        drop(unsafe { Box::from_raw(exported) });
-    }
-    // SAFETY: a new reference, or null with an exception set.
-    Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?)
+    // The pointer is also one to the first field, the structure named by the capsule.
+    let exported = Box::new(Exported { managed: make(tensor), _dims: [shape, strides], _owner: owner });
+    let pointer = NonNull::from(Box::leak(exported)).cast();
+    // SAFETY: the destructor takes what was allocated above, under this name.
+    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy)) }?)
 }
 
 /// The deleter of a tensor; callable from any thread, attached to the interpreter or not.
@@ -435,15 +407,10 @@ impl Drop for Taken {
 }
 
 /// The structure of a capsule; None unless the object is a capsule of this name.
-fn peek<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &'static CStr) -> Option<&'a T> {
-    // SAFETY: a live object and a static name.
-    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: valid under this name.
-    let managed = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) };
+fn peek<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &CStr) -> Option<&'a T> {
+    let managed = capsule.cast::<PyCapsule>().ok()?.pointer_checked(Some(name)).ok()?;
     // SAFETY: the structure lives while the capsule has this name.
-    unsafe { managed.cast::<T>().as_ref() }
+    Some(unsafe { managed.cast::<T>().as_ref() })
 }
 
 /// Takes a CUDA tensor from a capsule, as a view of its bytes: a range of our memory if it lies in one.
@@ -484,10 +451,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     let keep = Py::new(capsule.py(), Taken { managed: managed.cast_mut(), deleter })?;
     if let Some(mut view) = find_device(address, len)? {
         view.readonly |= readonly;
-        // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
-        let ours = [delete::<Managed> as Deleter, delete::<ManagedVersioned>];
-        let is_ours = deleter.is_some_and(|deleter| ours.iter().any(|&own| fn_addr_eq(deleter, own)));
-        return if is_ours { Ok(view) } else { view.keeping(capsule.py(), keep.into_any()) };
+        // Another library may reuse the bytes once its tensor is deleted.
+        return view.keeping(keep.into_any());
     }
     Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
 }

@@ -63,13 +63,8 @@ impl Failure {
 }
 
 /// The exception class of this name.
-fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("vkgdr._errors")?.getattr(name)
-}
-
-/// The base class of this package's exceptions.
-pub(crate) fn package_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    class(py, "VkgdrError")
 }
 
 fn class_of(error: &Error) -> &'static str {

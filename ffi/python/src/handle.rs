@@ -78,6 +78,21 @@ impl Handle {
     }
 }
 
+fn gpu<T>(slf: &Bound<'_, Handle>, read: impl FnOnce(Vkgdr) -> Result<T>) -> Result<T> {
+    read(slf.get().gpu()?)
+}
+
+attributes! { Handle by gpu:
+    device: i32 = |gpu| gpu.device();
+    name: String = |gpu| gpu.name().to_owned();
+    flags: u32 = |gpu| gpu.flags().bits();
+    pci_bus_id: String = |gpu| gpu.pci_bus_id()?;
+    supports_existing: bool = |gpu| gpu.supports_existing()?;
+    supports_semaphores: bool = |gpu| gpu.supports_semaphores();
+    /// The smallest read and the smallest write that the copy engine does, in bytes.
+    copy_thresholds: (usize, usize) = |gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
+}
+
 #[pymethods]
 impl Handle {
     /// A handle that is closed from the start.
@@ -106,28 +121,8 @@ impl Handle {
     }
 
     #[getter]
-    fn device(&self) -> Result<i32> {
-        Ok(self.gpu()?.device())
-    }
-
-    #[getter]
-    fn name(&self) -> Result<String> {
-        Ok(self.gpu()?.name().to_owned())
-    }
-
-    #[getter]
-    fn flags(&self) -> Result<u32> {
-        Ok(self.gpu()?.flags().bits())
-    }
-
-    #[getter]
     fn uuid<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.gpu()?.uuid()))
-    }
-
-    #[getter]
-    fn pci_bus_id(&self) -> Result<String> {
-        Ok(self.gpu()?.pci_bus_id()?)
     }
 
     fn supports(&self, py: Python<'_>, kind: &str) -> Result<bool> {
@@ -135,10 +130,6 @@ impl Handle {
         let gpu = self.gpu()?;
         // Without the interpreter's lock: the first question allocates.
         Ok(py.detach(move || gpu.supports(kind)))
-    }
-
-    fn supports_existing(&self) -> Result<bool> {
-        Ok(self.gpu()?.supports_existing()?)
     }
 
     /// The fields of `vkgdr.MemoryInfo`, in their order.
@@ -154,13 +145,6 @@ impl Handle {
 
     fn memory_types<'py>(&self, py: Python<'py>) -> Result<Vec<MemoryType<'py>>> {
         Ok(self.gpu()?.memory_types().into_iter().map(|info| memory_type(py, info)).collect::<PyResult<_>>()?)
-    }
-
-    /// The smallest read and the smallest write that the copy engine does, in bytes.
-    #[getter]
-    fn copy_thresholds(&self) -> Result<(usize, usize)> {
-        let thresholds = self.gpu()?.copy_thresholds();
-        Ok((thresholds.read, thresholds.write))
     }
 
     fn set_copy_thresholds(&self, read: Size, write: Size) -> Result<()> {
@@ -197,7 +181,7 @@ impl Handle {
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
         let stats = PyDict::new(py);
-        let kind_here = |bytes: &Bytes| Ok((bytes.device() == gpu.device()).then(|| bytes.kind()));
+        let kind_here = |bytes: &Bytes| Ok((bytes.device == gpu.device()).then_some(bytes.kind));
         let live = allocation::all();
         let live = live.iter().filter_map(|one| Some((one.with(kind_here).ok()??, one.len)));
         let live: Vec<(MemoryKind, usize)> = live.collect();

@@ -1,13 +1,14 @@
 //! `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
+use std::ptr::NonNull;
 use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::error::{Failure, Result, in_bytes};
+use crate::error::{Failure, Result, class, in_bytes};
 
 /// An acquired `Py_buffer`, released on drop.
 struct Buffer(Box<ffi::Py_buffer>);
@@ -43,14 +44,11 @@ pub(crate) struct HostBuffer {
 
 impl HostBuffer {
     pub(crate) fn address(&self) -> *mut u8 {
-        self.buffer.0.buf.cast()
+        if self.nbytes == 0 { NonNull::dangling().as_ptr() } else { self.buffer.0.buf.cast() }
     }
 
     /// The bytes. If another thread writes to them during a copy, the copy has a mix of old and new bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.nbytes == 0 {
-            return &[];
-        }
         // SAFETY: the exporter keeps `len` contiguous bytes there until the buffer is released.
         unsafe { slice::from_raw_parts(self.address(), self.nbytes) }
     }
@@ -63,9 +61,6 @@ impl HostBuffer {
         if len > self.nbytes {
             let text = format!("the destination has {}, but the copy needs {len}", in_bytes(self.nbytes));
             return Err(Failure::Invalid(text));
-        }
-        if len == 0 {
-            return work(&mut []);
         }
         // SAFETY: as for `bytes`; the exporter granted a writable buffer.
         work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
@@ -89,11 +84,9 @@ impl HostBuffer {
             return Ok(Self { buffer: Buffer(buffer), address, nbytes, readonly, writable });
         }
         let error = PyErr::fetch(py);
-        if error.is_instance(py, &crate::error::package_error(py)?) {
-            return Err(error.into());
-        }
         // NumPy raises ValueError where the protocol specifies BufferError.
-        if !error.is_instance_of::<PyBufferError>(py) && !error.is_instance_of::<PyValueError>(py) {
+        let is_of_bytes = error.is_instance_of::<PyBufferError>(py) || error.is_instance_of::<PyValueError>(py);
+        if !is_of_bytes || error.is_instance(py, &class(py, "VkgdrError")?) {
             return Err(error.into());
         }
         let what = if writable { "contiguous and writable" } else { "contiguous" };

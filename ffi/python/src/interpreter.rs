@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{Level, Log, Metadata, Record};
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error::Result;
@@ -135,29 +135,8 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// A vector of `len` zeros. The caller chose its size: failure is Python's `MemoryError` instead of an abort.
-pub(crate) fn zeroes(len: usize) -> PyResult<Vec<u8>> {
-    let mut zeroes = Vec::new();
-    let failed = |_| PyMemoryError::new_err(format!("cannot allocate {len} bytes of host memory"));
-    zeroes.try_reserve_exact(len).map_err(failed)?;
-    zeroes.resize(len, 0);
-    Ok(zeroes)
-}
-
 /// Forwards the crate's log lines to Python's `logging`, to the logger "vkgdr".
 struct Logger;
-
-fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
-    // The numeric levels of `logging`.
-    let level = match level {
-        Level::Error => 40,
-        Level::Warn => 30,
-        Level::Info => 20,
-        Level::Debug | Level::Trace => 10,
-    };
-    let logger = py.import("logging")?.call_method1("getLogger", ("vkgdr",))?;
-    logger.call_method1("log", (level, "%s", text)).map(drop)
-}
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -169,7 +148,10 @@ impl Log for Logger {
         let logged = attached(|py| {
             // A release may run while an exception is set; logging must neither see nor clear it.
             let pending = PyErr::take(py);
-            let result = tell(py, record.level(), &text);
+            // The numeric levels of `logging`, from 40 for an error down to 10.
+            let level = 50 - 10 * record.level().min(Level::Debug) as usize;
+            let logger = py.import("logging").and_then(|logging| logging.call_method1("getLogger", ("vkgdr",)));
+            let result = logger.and_then(|logger| logger.call_method1("log", (level, "%s", &text)).map(drop));
             if let Some(pending) = pending {
                 pending.restore(py);
             }

@@ -4,6 +4,20 @@
 //! `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a [`vkgdr::Memory`]. `base::Base` gives memory
 //! objects the protocols and the accessors that must be fast. Driver calls and long copies run detached from the interpreter.
 
+/// Read-only attributes of a class: each with its documentation, its type, and its value, of what a function gives for the object.
+macro_rules! attributes {
+    ($class:ident by $given:path: $($(#[$about:meta])* $name:ident: $type:ty = |$($part:ident),+| $value:expr;)+) => {
+        #[pymethods]
+        impl $class {
+            $($(#[$about])*
+            #[getter]
+            fn $name(slf: &Bound<'_, Self>) -> Result<$type> {
+                $given(slf, |$($part),+| Ok($value))
+            })+
+        }
+    };
+}
+
 mod allocation;
 mod base;
 mod dlpack;

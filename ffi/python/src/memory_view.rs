@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::prelude::*;
@@ -10,22 +11,21 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{AllocateOptions, DropPolicy, Memory, StreamRef, ipc};
+use vkgdr::{AllocateOptions, Memory, StreamRef, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
 use crate::handle::{self, Handle, MemoryType};
 use crate::host_buffer::HostBuffer;
-use crate::interpreter::{lock, zeroes};
+use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
 
 /// What a view keeps.
+#[derive(Clone)]
 struct Held {
     allocation: Arc<Allocation>,
     /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
     beside: Option<Arc<Py<PyAny>>>,
-    /// The Python object `Vkgdr` that the memory was allocated from, if known.
-    owner: Option<Py<PyAny>>,
 }
 
 /// A range of an allocation.
@@ -36,7 +36,7 @@ pub(crate) struct MemoryView {
     allocation: Weak<Allocation>,
     /// `None` once the view is freed.
     held: Mutex<Option<Held>>,
-    offset: usize,
+    pub(crate) offset: usize,
     #[pyo3(get, name = "nbytes")]
     pub(crate) len: usize,
     pub(crate) readonly: bool,
@@ -45,35 +45,34 @@ pub(crate) struct MemoryView {
 }
 
 impl MemoryView {
-    fn ranged(held: Held, offset: usize, len: usize) -> Self {
-        let Allocation { id, readonly, .. } = *held.allocation;
-        let allocation = Arc::downgrade(&held.allocation);
+    fn ranged(held: Held, offset: usize, len: usize, readonly: bool) -> Self {
+        let (id, allocation) = (held.allocation.id, Arc::downgrade(&held.allocation));
         Self { id, allocation, held: Mutex::new(Some(held)), offset, len, readonly, by_hand: false }
     }
 
     /// All of an allocation.
-    pub(crate) fn whole(allocation: Arc<Allocation>, owner: Option<Py<PyAny>>) -> Self {
-        let len = allocation.len;
-        Self::ranged(Held { allocation, beside: None, owner }, 0, len)
+    pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
+        let (len, readonly) = (allocation.len, allocation.readonly);
+        Self::ranged(Held { allocation, beside: None }, 0, len, readonly)
     }
 
-    /// All of a memory.
+    /// All of a memory that was allocated from `owner`, a Python object `Vkgdr`.
     pub(crate) fn of(memory: Memory, owner: Py<PyAny>) -> Self {
-        Self::whole(Allocation::of(memory, false), Some(owner))
+        Self::whole(Allocation::of(memory, false, Some(owner)))
     }
 
     /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
-        let allocation = Allocation::new(Bytes::Foreign { device, address }, len, readonly);
+        let allocation = Allocation::new(Bytes::foreign(device, address), len, readonly, None);
         allocation.kept.add(keep);
-        Self::whole(allocation, None)
+        Self::whole(allocation)
     }
 
     /// A range of an allocation that was found by its address, by default to its end. `None` if its context was destroyed: the
     /// address may have been reused since.
     fn found((allocation, offset): (Arc<Allocation>, usize), len: Option<usize>) -> Option<Self> {
-        let len = len.unwrap_or(allocation.len - offset);
-        let found = Self::ranged(Held { allocation, beside: None, owner: None }, offset, len);
+        let (len, readonly) = (len.unwrap_or(allocation.len - offset), allocation.readonly);
+        let found = Self::ranged(Held { allocation, beside: None }, offset, len, readonly);
         found.check_context().is_ok().then_some(found)
     }
 
@@ -89,26 +88,17 @@ impl MemoryView {
 
     /// A further use of the bytes, which keeps them even when this view is freed.
     fn join(&self) -> Result<Held> {
-        let held = lock(&self.held);
-        let Held { allocation, beside, .. } = held.as_ref().filter(|held| !held.allocation.is_freed()).ok_or(FREED)?;
-        Ok(Held { allocation: allocation.clone(), beside: beside.clone(), owner: None })
+        lock(&self.held).as_ref().filter(|held| !held.allocation.is_freed()).cloned().ok_or(FREED)
     }
 
     /// A further view of a range of the same allocation, in its offsets.
-    fn range_of(&self, py: Python<'_>, offset: usize, len: usize) -> Result<Self> {
-        let mut view = Self::ranged(Held { owner: self.owner(py), ..self.join()? }, offset, len);
-        view.readonly = self.readonly;
-        Ok(view)
+    fn range_of(&self, offset: usize, len: usize) -> Result<Self> {
+        Ok(Self::ranged(self.join()?, offset, len, self.readonly))
     }
 
     /// A further view of the same bytes.
-    pub(crate) fn again(&self, py: Python<'_>) -> Result<Self> {
-        self.range_of(py, self.offset, self.len)
-    }
-
-    /// The same for what the garbage collector does not see: without the owner.
     pub(crate) fn share(&self) -> Result<Self> {
-        Ok(Self::ranged(self.join()?, self.offset, self.len))
+        self.range_of(self.offset, self.len)
     }
 
     /// Whether the view keeps another library's owner of its bytes.
@@ -129,7 +119,7 @@ impl MemoryView {
     pub(crate) fn visible(&self) -> Result<usize> {
         self.with(|bytes| match bytes.host_ptr() {
             Some(start) => Ok(start + self.offset),
-            None => Err(vkgdr::Error::NoHostView { kind: bytes.kind() }.into()),
+            None => Err(vkgdr::Error::NoHostView { kind: bytes.kind }.into()),
         })
     }
 
@@ -189,10 +179,15 @@ impl MemoryView {
         Ok(streams)
     }
 
+    /// The CUDA context; `None` for memory of another library.
+    pub(crate) fn context_of(&self) -> Result<Option<usize>> {
+        self.with(|bytes| Ok(bytes.context()))
+    }
+
     /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
     pub(crate) fn check_context(&self) -> Result<()> {
         // Making a stream reference enters the context.
-        self.context()?.map_or(Ok(()), |_| self.stream(NULL_STREAM).map(drop))
+        self.context_of()?.map_or(Ok(()), |_| self.stream(NULL_STREAM).map(drop))
     }
 
     /// Flushes or invalidates a range of this package's memory.
@@ -208,11 +203,12 @@ impl MemoryView {
         if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
     }
 
-    /// Whether host bytes overlap the host view of a range of the allocation.
-    fn shares_bytes(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<bool> {
+    /// The host address of a range of the allocation, if host bytes overlap it.
+    fn shared_with(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<Option<usize>> {
         let (first, len) = (bytes.address().addr(), bytes.nbytes);
         let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
-        Ok(start.is_some_and(|start| first < start + range.end && start + range.start < first + len))
+        let shares = |&start: &usize| first < start + range.end && start + range.start < first + len;
+        Ok(start.filter(shares).map(|start| start + range.start))
     }
 
     fn writable(&self) -> Result<()> {
@@ -235,6 +231,29 @@ pub(crate) fn stream_of(bytes: &Bytes, handle: u64) -> Result<StreamRef> {
         // SAFETY: as above.
         None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
     }?)
+}
+
+fn bytes_of<T>(slf: &Bound<'_, MemoryView>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
+    slf.get().with(|bytes| read(slf.get(), bytes))
+}
+
+attributes! { MemoryView by bytes_of:
+    offset: usize = |view, _bytes| view.offset;
+    /// Whether the CPU caches the bytes.
+    is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
+    is_foreign: bool = |_view, bytes| bytes.memory().is_none() && !bytes.is_empty();
+    /// The CUDA context as a number; None for memory that another library allocated.
+    context: Option<usize> = |_view, bytes| bytes.context();
+    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
+    handle: Option<Handle> = |_view, bytes| bytes.memory().map(|memory| Handle::of(memory.owner().clone()));
+    /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
+    vulkan_memory: Option<(u64, u64)> = |view, bytes| match bytes.memory() {
+        Some(memory) => {
+            let place = memory.slice(view.range(0, None)?)?.vulkan_memory();
+            place.map(|place| (place.memory.as_raw(), place.offset))
+        }
+        None => None,
+    };
 }
 
 impl Drop for MemoryView {
@@ -278,7 +297,7 @@ impl MemoryView {
             }
             other => other?,
         };
-        let mut view = Self::whole(Allocation::of(memory, readonly), Some(owner.clone().unbind()));
+        let mut view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.host_address()?.unwrap_or(0));
         let is_aligned = |address: u64| alignment == 0 || address.is_multiple_of(alignment as u64);
         if !is_aligned(device) || !is_aligned(host as u64) {
@@ -300,8 +319,8 @@ impl MemoryView {
     /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        let empty = Bytes::Empty { kind: handle::kind(kind)?, device: handle::gpu_of(owner)?.device() };
-        Ok(Self::whole(Allocation::new(empty, 0, false), Some(owner.clone().unbind())))
+        let empty = Bytes::empty(handle::gpu_of(owner)?.device(), handle::kind(kind)?);
+        Ok(Self::whole(Allocation::new(empty, 0, false, Some(owner.clone().unbind()))))
     }
 
     /// Memory of another library, mapped for the CPU, which `keep` or the caller keeps alive.
@@ -321,14 +340,14 @@ impl MemoryView {
             // The same memory with the same binding, and one object that keeps the stream.
             ours.readonly |= readonly;
             return match keep {
-                Some(keep) => ours.keeping(py, keep),
+                Some(keep) => ours.keeping(keep),
                 None => Ok(ours),
             };
         }
         // Not found by its address, which may be that of other memory once this is freed.
-        let allocation = Allocation::new(Bytes::Ours(memory), size.0, readonly);
+        let allocation = Allocation::new(Bytes::of(memory), size.0, readonly, Some(owner.clone().unbind()));
         keep.into_iter().for_each(|keep| allocation.kept.add(keep));
-        Ok(Self::whole(allocation, Some(owner.clone().unbind())))
+        Ok(Self::whole(allocation))
     }
 
     /// Whether memory of another library is still the one that was mapped.
@@ -336,18 +355,9 @@ impl MemoryView {
         self.live()?.run(py, |bytes| Ok(bytes.ours()?.is_current()?))
     }
 
-    /// Whether the CPU caches the bytes.
-    #[getter]
-    fn is_cached(&self) -> Result<bool> {
-        self.with(|bytes| Ok(bytes.ours()?.is_cached()))
-    }
-
     #[staticmethod]
     fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
         let (py, gpu, kind) = (owner.py(), handle::gpu_of(owner)?, handle::kind(kind)?);
-        if fd < 0 {
-            return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
-        }
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
@@ -386,29 +396,26 @@ impl MemoryView {
     }
 
     /// A view of a range of this one. `by_hand` as for `allocate`.
-    fn part(&self, py: Python<'_>, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+    fn part(&self, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
         let range = self.range(offset.0, size.map(|size| size.0))?;
-        let mut part = self.range_of(py, range.start, range.len())?;
+        let mut part = self.range_of(range.start, range.len())?;
         (part.readonly, part.by_hand) = (self.readonly || readonly, by_hand);
         Ok(part)
     }
 
     /// A view of the allocation's first `size` bytes.
-    fn first(&self, py: Python<'_>, size: Size) -> Result<Self> {
+    fn first(&self, size: Size) -> Result<Self> {
         let (len, whole) = (size.0, self.live()?.len);
         if len > whole {
             return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
         }
-        self.range_of(py, 0, len)
+        self.range_of(0, len)
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
-    pub(crate) fn keeping(&self, py: Python<'_>, object: Py<PyAny>) -> Result<Self> {
-        let view = self.again(py)?;
-        if let Some(held) = lock(&view.held).as_mut() {
-            held.beside = Some(Arc::new(object));
-        }
-        Ok(view)
+    pub(crate) fn keeping(&self, object: Py<PyAny>) -> Result<Self> {
+        let held = Held { beside: Some(Arc::new(object)), ..self.join()? };
+        Ok(Self::ranged(held, self.offset, self.len, self.readonly))
     }
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
@@ -445,11 +452,6 @@ impl MemoryView {
         (self.id, self.offset, self.len)
     }
 
-    #[getter]
-    fn offset(&self) -> Result<usize> {
-        self.with(|_| Ok(self.offset))
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the
         // collector's next pass, too, or it counts as garbage. So this waits for the locks, here and in `Kept`. Their holders
@@ -458,10 +460,7 @@ impl MemoryView {
         if vkgdr::is_forked() {
             return Ok(());
         }
-        let Some(Held { allocation, beside, owner }) = &*lock(&self.held) else { return Ok(()) };
-        if let Some(owner) = owner {
-            visit.call(owner)?;
-        }
+        let Some(Held { allocation, beside }) = &*lock(&self.held) else { return Ok(()) };
         if let Some(beside) = beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
             visit.call(&**beside)?;
         }
@@ -484,51 +483,16 @@ impl MemoryView {
         users.saturating_sub(usize::from(lock(&self.held).is_some()))
     }
 
-    #[getter]
-    fn is_foreign(&self) -> Result<bool> {
-        self.with(|bytes| Ok(matches!(bytes, Bytes::Foreign { .. })))
-    }
-
     /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        lock(&self.held).as_ref().and_then(|held| Some(held.owner.as_ref()?.clone_ref(py)))
-    }
-
-    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
-    fn handle(&self) -> Result<Option<Handle>> {
-        self.with(|bytes| Ok(bytes.memory().map(|memory| Handle::of(memory.owner().clone()))))
-    }
-
-    /// The CUDA context as a number; None for memory that another library allocated.
-    #[getter]
-    pub(crate) fn context(&self) -> Result<Option<usize>> {
-        self.with(|bytes| Ok(bytes.memory().map(|memory| memory.context().addr())))
+        self.live().ok()?.kept.handle(py)
     }
 
     #[getter]
     fn memory_type<'py>(&self, py: Python<'py>) -> Result<MemoryType<'py>> {
         let info = self.with(|bytes| Ok(bytes.ours()?.memory_type()))?;
         Ok(handle::memory_type(py, info)?)
-    }
-
-    /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    #[getter]
-    fn vulkan_memory(&self) -> Result<Option<(u64, u64)>> {
-        let range = self.range(0, None)?;
-        self.with(|bytes| {
-            let Some(memory) = bytes.memory() else { return Ok(None) };
-            Ok(memory.slice(range)?.vulkan_memory().map(|place| (place.memory.as_raw(), place.offset)))
-        })
-    }
-
-    #[getter]
-    fn drop_policy(&self) -> Result<&'static str> {
-        Ok(match self.with(|bytes| Ok(bytes.ours()?.drop_policy()))? {
-            DropPolicy::WaitForStream => "stream",
-            DropPolicy::Immediate => "immediate",
-            _ => "context",
-        })
     }
 
     /// The bound stream's handle, a Python integer that keeps the stream's objects alive.
@@ -571,7 +535,7 @@ impl MemoryView {
         let allocation = self.live()?;
         allocation.run(py, |bytes| {
             // Others release their memory without knowing of the use. Nothing is released with an empty range.
-            if !matches!(bytes, Bytes::Empty { .. }) {
+            if !bytes.is_empty() {
                 bytes.ours()?;
             }
             allocation.record_use(bytes, stream_of(bytes, stream.handle)?, &stream)
@@ -593,29 +557,21 @@ impl MemoryView {
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
-        let mut bytes = source.bytes();
-        // The source may be a view of this memory: copy it first where the ranges overlap.
-        let mut saved;
-        if self.shares_bytes(&range, source)? {
-            saved = zeroes(bytes.len())?;
-            saved.copy_from_slice(bytes);
-            bytes = &saved;
+        if let Some(own) = self.shared_with(&range, source)? {
+            return self.live()?.run(py, |_| move_bytes(own, source.address().expose_provenance(), range.len()));
         }
-        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, bytes)?))
+        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source.bytes())?))
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
-        let (allocation, shared) = (self.live()?, self.shares_bytes(&range, target)?);
+        let own = self.shared_with(&range, target)?;
         target.with_bytes_mut(size.0, |bytes| {
-            if !shared {
-                return allocation.run(py, |memory| Ok(memory.ours()?.read(range.start, bytes)?));
-            }
-            let mut saved = zeroes(bytes.len())?;
-            allocation.run(py, |memory| Ok(memory.ours()?.read(range.start, &mut saved)?))?;
-            bytes.copy_from_slice(&saved);
-            Ok(())
+            self.live()?.run(py, |memory| match own {
+                Some(own) => move_bytes(bytes.as_mut_ptr().expose_provenance(), own, range.len()),
+                None => Ok(memory.ours()?.read(range.start, bytes)?),
+            })
         })
     }
 
@@ -625,6 +581,15 @@ impl MemoryView {
         let range = self.range(offset.0, Some(size.0))?;
         self.live()?.run(py, |bytes| Ok(bytes.ours()?.fill_pattern(range, pattern)?))
     }
+}
+
+/// Copies host bytes of this package's memory that overlap, as if they were saved first.
+#[expect(clippy::unnecessary_wraps, reason = "the result of work on an allocation")]
+fn move_bytes(to: usize, from: usize, len: usize) -> Result<()> {
+    let (from, to): (*const u8, *mut u8) = (with_exposed_provenance(from), with_exposed_provenance_mut(to));
+    // SAFETY: both ranges were checked; their owners keep them meanwhile.
+    unsafe { to.copy_from(from, len) };
+    Ok(())
 }
 
 /// A duplicate of the descriptor with this number. To be called attached to the interpreter: detached, another thread may close
@@ -650,8 +615,8 @@ fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
 /// them does.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
-    let first = Allocation::find_range(address, size.min(1), |memory| Some(memory.device_ptr()));
-    let Some((allocation, offset)) = first else { return Ok(None) };
+    let is_there = |memory: &Memory, offset| memory.device_ptr() + offset == address;
+    let Some((allocation, offset)) = Allocation::find(address, size.min(1), is_there) else { return Ok(None) };
     let whole = allocation.len;
     let len = Some(size).filter(|&size| size <= whole - offset);
     match MemoryView::found((allocation, offset), len) {
@@ -663,14 +628,15 @@ pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView
 /// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
 #[pyfunction]
 pub(crate) fn find_host(address: u64, size: usize) -> Option<MemoryView> {
-    let start = |memory: &Memory| memory.host_ptr().map(|start| start.addr().get() as u64);
-    Allocation::find_range(address, size, start).and_then(|found| MemoryView::found(found, Some(size)))
+    let is_there =
+        |memory: &Memory, offset| memory.host_ptr().is_some_and(|start| start.addr().get() as u64 + offset == address);
+    Allocation::find(address, size, is_there).and_then(|found| MemoryView::found(found, Some(size)))
 }
 
 /// A view from an address of the device or of the host to the end of the allocation that contains it.
 #[pyfunction]
 pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
-    Allocation::find(address).and_then(|found| MemoryView::found(found, None))
+    Allocation::find(address, 1, |_, _| true).and_then(|found| MemoryView::found(found, None))
 }
 
 /// A view of the whole allocation with this id.

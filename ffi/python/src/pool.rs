@@ -66,6 +66,21 @@ impl Pool {
     }
 }
 
+fn pool<T>(slf: &Bound<'_, Pool>, read: impl FnOnce(&vkgdr::Pool) -> Result<T>) -> Result<T> {
+    read(&slf.get().open()?.pool)
+}
+
+attributes! { Pool by pool:
+    /// The number of free chunks, including pending ones that wait for the device.
+    held_blocks: usize = |pool| pool.free_chunks();
+    /// The number of chunks in use.
+    active_blocks: usize = |pool| pool.used_chunks();
+    /// The bytes that the pool has allocated from the drivers.
+    managed_bytes: usize = |pool| pool.managed_bytes();
+    /// The bytes in use, as requested.
+    active_bytes: usize = |pool| pool.active_bytes();
+}
+
 #[pymethods]
 impl Pool {
     #[new]
@@ -160,30 +175,6 @@ impl Pool {
         let pool = &self.open()?.pool;
         py.detach(|| pool.disable_caching());
         Ok(())
-    }
-
-    /// The number of free chunks, including pending ones that wait for the device.
-    #[getter]
-    fn held_blocks(&self) -> Result<usize> {
-        Ok(self.open()?.pool.free_chunks())
-    }
-
-    /// The number of chunks in use.
-    #[getter]
-    fn active_blocks(&self) -> Result<usize> {
-        Ok(self.open()?.pool.used_chunks())
-    }
-
-    /// The bytes that the pool has allocated from the drivers.
-    #[getter]
-    fn managed_bytes(&self) -> Result<usize> {
-        Ok(self.open()?.pool.managed_bytes())
-    }
-
-    /// The bytes in use, as requested.
-    #[getter]
-    fn active_bytes(&self) -> Result<usize> {
-        Ok(self.open()?.pool.active_bytes())
     }
 
     /// The bytes that a chunk of a size occupies; None for 0, and for sizes that are dedicated allocations.

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
@@ -27,10 +27,33 @@ const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
 
-/// An open GPU, with a pool for each kind if the source has pools.
+/// An open GPU, with the pools of those kinds that a source with pools has needed.
 struct Gpu {
     handle: Vkgdr,
-    pools: Vec<Pool>,
+    pools: [OnceLock<Pool>; MemoryKind::ALL.len()],
+}
+
+impl Gpu {
+    fn pool(&self, kind: MemoryKind) -> vkgdr::Result<&Pool> {
+        let made = &self.pools[kind as usize];
+        if made.get().is_none() {
+            let pool = Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?;
+            // Another thread's, if that was faster.
+            let _ = made.set(pool);
+        }
+        Ok(made.get().expect("made above"))
+    }
+}
+
+/// Allocates from a pool, for a stream if one is named.
+fn allocate_from(pool: &Pool, len: usize, stream: Option<u64>) -> vkgdr::Result<Memory> {
+    let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
+    // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
+    match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
+        // A stream of another context: nothing can be reused on it.
+        Err(Error::ForeignStream) => pool.allocate(len),
+        other => other,
+    }
 }
 
 /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a context:
@@ -87,8 +110,7 @@ impl Source {
             return Ok(gpu.clone());
         }
         let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
-        let pools = if self.pooled { self.pools(&handle)? } else { Vec::new() };
-        let opened = Arc::new(Gpu { handle, pools });
+        let opened = Arc::new(Gpu { handle, pools: Default::default() });
         let mut gpus = lock(&self.gpus);
         // Another thread may have opened it meanwhile. What is not kept is dropped after the lock.
         match gpus.get(&device) {
@@ -102,49 +124,20 @@ impl Source {
         }
     }
 
-    /// A pool of each kind that the GPU has.
-    fn pools(&self, handle: &Vkgdr) -> Result<Vec<Pool>> {
-        let (mut pools, mut missing) = (Vec::new(), None);
-        for &kind in std::iter::once(&self.kind).chain(&self.others) {
-            match Pool::new(handle, PoolOptions::new(kind).alignment(ALIGNMENT)) {
-                Ok(pool) => pools.push(pool),
-                Err(error) if handle.lacks(kind, &error) => {
-                    missing.get_or_insert(error);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        match missing.filter(|_| pools.is_empty()) {
-            Some(error) => Err(error.into()),
-            None => Ok(pools),
-        }
-    }
-
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
-        if gpu.pools.is_empty() {
+        if !self.pooled {
             let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
-            return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false));
+            return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false, None));
         }
         let mut refusal = None;
-        for pool in &gpu.pools {
-            let memory = match stream.filter(|&stream| stream != PER_THREAD_STREAM) {
-                // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
-                Some(stream) => match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
-                    // A stream of another context: nothing can be reused on it.
-                    Err(Error::ForeignStream) => pool.allocate(len),
-                    other => other,
-                },
-                None => pool.allocate(len),
-            };
-            match memory {
-                Ok(memory) => return Ok(Allocation::of(memory, false)),
-                Err(error) if gpu.handle.lacks(pool.kind(), &error) => {
-                    refusal.get_or_insert(error);
-                }
+        for &kind in std::iter::once(&self.kind).chain(&self.others) {
+            match gpu.pool(kind).and_then(|pool| allocate_from(pool, len, stream)) {
+                Ok(memory) => return Ok(Allocation::of(memory, false, None)),
+                Err(error) if gpu.handle.lacks(kind, &error) => refusal = refusal.or(Some(error)),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(refusal.map_or_else(|| Failure::Invalid("no kind is given".into()), Failure::Driver))
+        Err(refusal.expect("there is a first kind").into())
     }
 
     /// Allocates `len` bytes and returns their device address; 0 for 0 bytes. `device` is that of the current context by

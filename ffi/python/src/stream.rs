@@ -66,10 +66,7 @@ impl Stream {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        let objects = self.objects.iter().zip(&other.objects);
-        self.handle == other.handle
-            && self.objects.len() == other.objects.len()
-            && objects.into_iter().all(|(one, other)| one.is(other))
+        self.handle == other.handle && self.objects.iter().map(Py::as_ptr).eq(other.objects.iter().map(Py::as_ptr))
     }
 }
 
@@ -100,6 +97,8 @@ pub(crate) struct Kept(Mutex<Objects>);
 
 #[derive(Default)]
 pub(crate) struct Objects {
+    /// The Python object `Vkgdr` that the memory was allocated from, if known.
+    handle: Option<Py<PyAny>>,
     owners: Vec<Py<PyAny>>,
     /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
     bound: Vec<Stream>,
@@ -108,12 +107,20 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.owners.is_empty() && self.bound.is_empty() && self.used.is_empty()
+    pub(crate) const fn has_owner(&self) -> bool {
+        !self.owners.is_empty()
     }
 }
 
 impl Kept {
+    pub(crate) fn of(handle: Option<Py<PyAny>>) -> Self {
+        Self(Mutex::new(Objects { handle, ..Objects::default() }))
+    }
+
+    pub(crate) fn handle(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        lock(&self.0).handle.as_ref().map(|handle| handle.clone_ref(py))
+    }
+
     /// Keeps an object as long as the memory.
     pub(crate) fn add(&self, object: Py<PyAny>) {
         let mut kept = lock(&self.0);
@@ -169,7 +176,7 @@ impl Kept {
 
     /// Whether there is an object that lives as long as the memory.
     pub(crate) fn has_owner(&self) -> bool {
-        !lock(&self.0).owners.is_empty()
+        lock(&self.0).has_owner()
     }
 
     /// Takes all objects.
@@ -188,7 +195,7 @@ impl Kept {
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         let kept = lock(&self.0);
-        kept.owners.iter().try_for_each(|owner| visit.call(owner))?;
+        kept.owners.iter().chain(&kept.handle).try_for_each(|object| visit.call(object))?;
         let streams = kept.bound.iter().chain(&kept.used);
         streams.filter(|stream| stream.is_ours).flat_map(|stream| &stream.objects).try_for_each(|one| visit.call(one))
     }
@@ -274,27 +281,18 @@ pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
 
 /// Releases the objects whose work is done.
 pub(crate) fn tidy() {
-    /// cuda.h's `CUDA_ERROR_CAPTURED_EVENT`.
-    const CAPTURED_EVENT: i32 = 907;
     let entries = take(&mut *lock(&IN_USE));
-    let (mut pending, mut done, mut captured) = (Vec::new(), Vec::new(), Vec::new());
-    // Not under the lock: the query calls the driver, and logging or dropping an object may run Python code.
-    for (until, objects) in entries {
-        match until.is_complete() {
-            Ok(true) | Err(vkgdr::Error::Forked) => done.push(objects),
-            Err(error) if error.ends_all_work() => done.push(objects),
-            // A stream capture recorded the event: it never completes, and asking for it again may end the capture.
-            Err(error) if error.cuda_code() == Some(CAPTURED_EVENT) => captured.push(objects),
-            Ok(false) | Err(_) => pending.push((until, objects)),
-        }
-    }
+    // Not under the lock: the query calls the driver, and dropping an object may run Python code.
+    let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(until, _)| match until.is_complete() {
+        Ok(is_complete) => is_complete,
+        Err(error) => error.ends_all_work() || matches!(error, vkgdr::Error::Forked),
+    });
     lock(&IN_USE).extend(pending);
-    captured.into_iter().for_each(leak);
     drop(done);
 }
 
 /// Keeps what was lent to the device for ever.
-pub(crate) fn leak<T>(lent: T) {
+fn leak<T>(lent: T) {
     log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
     let _leaked = ManuallyDrop::new(lent);
 }
@@ -310,22 +308,25 @@ impl Event {
         Self { event: None }
     }
 
-    /// Records an event on a stream, and keeps `objects` alive until it is complete; for ever if the stream is captured.
+    /// Records an event on a stream, and keeps `objects` alive until it is complete; for ever if the stream is captured. Where it
+    /// cannot be recorded, waits for the stream instead.
     pub(crate) fn on(py: Python<'_>, stream: &StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
         let lends = !objects.is_empty();
-        let (event, is_captured) = py.detach(|| {
-            // Where this cannot be told, the event's first query tells it.
+        let is_idle = || stream.synchronize().map_or_else(|error| error.ends_all_work(), |()| true);
+        let (recorded, must_leak) = py.detach(|| {
+            let recorded = stream.record().map(Arc::new);
+            // A capture's device work uses the objects whenever its graph is launched.
             let is_captured = lends && stream.is_capturing().unwrap_or(false);
-            Ok::<_, vkgdr::Error>((Arc::new(stream.record()?), is_captured))
-        })?;
+            let must_leak = is_captured || lends && recorded.is_err() && !is_idle();
+            (recorded, must_leak)
+        });
         tidy();
-        if is_captured {
-            // The device uses them whenever the graph is launched.
-            leak(objects);
-        } else if lends {
-            lock(&IN_USE).push((event.clone(), objects));
+        match &recorded {
+            _ if must_leak => leak(objects),
+            Ok(event) if lends => lock(&IN_USE).push((event.clone(), objects)),
+            _ => {}
         }
-        Ok(Self { event: Some(event) })
+        Ok(Self { event: Some(recorded?) })
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use vkgdr::{CopyPtr, Extent, FillPattern, Memory, PitchedPtr, StreamRef};
+use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use crate::allocation::{Allocation, Bytes};
 use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::{MemoryView, stream_of};
-use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, leak};
+use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address};
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
 type Layout = (usize, usize, usize);
@@ -21,9 +21,10 @@ type Layout = (usize, usize, usize);
 type Sizes = (usize, usize, usize);
 
 /// One side of a copy.
-pub(crate) enum Side<'a, 'py> {
-    Device(&'a MemoryView),
-    Host(&'a Bound<'py, HostBuffer>),
+#[derive(FromPyObject)]
+pub(crate) enum Side<'py> {
+    Device(Bound<'py, MemoryView>),
+    Host(Bound<'py, HostBuffer>),
 }
 
 /// Where one side of a copy begins, and its row pitch and slice pitch in bytes.
@@ -35,21 +36,18 @@ struct Place {
     slice_pitch: usize,
 }
 
-impl<'a, 'py> Side<'a, 'py> {
-    fn of(object: &'a Bound<'py, PyAny>) -> Result<Self> {
-        if let Ok(view) = object.cast::<MemoryView>() {
-            return Ok(Self::Device(view.get()));
-        }
-        match object.cast::<HostBuffer>() {
-            Ok(buffer) => Ok(Self::Host(buffer)),
-            Err(_) => Err(PyTypeError::new_err("both sides of a copy must be a MemoryView or a HostBuffer").into()),
+impl Side<'_> {
+    fn view(&self) -> Option<&MemoryView> {
+        match self {
+            Self::Device(view) => Some(view.get()),
+            Self::Host(_) => None,
         }
     }
 
-    fn view(&self) -> Option<&'a MemoryView> {
+    fn host(&self) -> Option<Py<PyAny>> {
         match self {
-            Self::Device(view) => Some(view),
-            Self::Host(_) => None,
+            Self::Device(_) => None,
+            Self::Host(buffer) => Some(buffer.clone().into_any().unbind()),
         }
     }
 
@@ -58,7 +56,7 @@ impl<'a, 'py> Side<'a, 'py> {
         // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
         let (offset, row_pitch, slice_pitch) = layout;
         let (is_host, size) = match self {
-            Self::Device(view) => (false, view.len),
+            Self::Device(view) => (false, view.get().len),
             Self::Host(buffer) => (true, buffer.get().nbytes),
         };
         let place = Place { is_host, address: 0, row_pitch, slice_pitch };
@@ -67,7 +65,7 @@ impl<'a, 'py> Side<'a, 'py> {
             return Err(vkgdr::Error::OutOfRange { offset, len, size }.into());
         }
         let start = match self {
-            Self::Device(view) => view.device_address()?,
+            Self::Device(view) => view.get().device_address()?,
             Self::Host(buffer) => buffer.get().address().expose_provenance() as u64,
         };
         Ok(Place { address: start + offset as u64, ..place })
@@ -116,52 +114,35 @@ fn overlaps(to: Place, from: Place, extent: Sizes) -> bool {
 /// which sides are ready, beside those that they are bound to; events to come after. And whether to wait for it.
 type Order = (Option<Stream>, Vec<(Py<MemoryView>, Stream)>, Vec<Py<Event>>, bool);
 
+/// Copies the `len` bytes of one side to another, and waits.
+pub(crate) fn copy_all(py: Python<'_>, to: Side<'_>, from: Side<'_>, len: usize, stream: Option<Stream>) -> Result<()> {
+    copy(py, to, (0, 0, 0), from, (0, 0, 0), (len, 1, 1), (stream, Vec::new(), Vec::new(), true)).map(drop)
+}
+
 /// Copies a rectangle on a stream; with one row and one slice, a range. Returns an event, which is complete if it was waited for.
 ///
 /// Both sides live until the copy is done.
 #[pyfunction]
 pub(crate) fn copy(
     py: Python<'_>,
-    to: &Bound<'_, PyAny>,
+    to: Side<'_>,
     to_layout: Layout,
-    from_: &Bound<'_, PyAny>,
+    from_: Side<'_>,
     from_layout: Layout,
     extent: Sizes,
     order: Order,
 ) -> Result<Event> {
-    copy_sides(py, (Side::of(to)?, to_layout), (Side::of(from_)?, from_layout), extent, order)
-}
-
-/// Copies the `len` bytes of one side to another, and waits.
-pub(crate) fn copy_all(
-    py: Python<'_>,
-    to: Side<'_, '_>,
-    from: Side<'_, '_>,
-    len: usize,
-    stream: Option<Stream>,
-) -> Result<()> {
-    let order = (stream, Vec::new(), Vec::new(), true);
-    copy_sides(py, (to, (0, 0, 0)), (from, (0, 0, 0)), (len, 1, 1), order).map(drop)
-}
-
-fn copy_sides(
-    py: Python<'_>,
-    (to, to_layout): (Side<'_, '_>, Layout),
-    (from, from_layout): (Side<'_, '_>, Layout),
-    extent: Sizes,
-    order: Order,
-) -> Result<Event> {
-    let is_readonly = match to {
-        Side::Device(view) => view.readonly,
+    let is_readonly = match &to {
+        Side::Device(view) => view.get().readonly,
         Side::Host(buffer) => !buffer.get().writable,
     };
     if is_readonly {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
     let target = to.place(to_layout, extent)?;
-    let source = from.place(from_layout, extent)?;
+    let source = from_.place(from_layout, extent)?;
     let mut crossing = None;
-    if let (Some(to), Some(from)) = (to.view(), from.view()) {
+    if let (Some(to), Some(from)) = (to.view(), from_.view()) {
         if overlaps(target, source, extent) {
             let base = to.device_address()?.min(from.device_address()?);
             return Err(Failure::Invalid(format!(
@@ -170,22 +151,18 @@ fn copy_sides(
                 target.address - base
             )));
         }
-        let own = to.context()?;
-        crossing = from.context()?.filter(|&context| own.is_some_and(|own| own != context));
+        let own = to.context_of()?;
+        crossing = from.context_of()?.filter(|&context| own.is_some_and(|own| own != context));
         if crossing.is_some() {
             // A destroyed context must not reach the driver.
             from.check_context()?;
         }
     }
-    let views: Vec<&MemoryView> = [to.view(), from.view()].into_iter().flatten().collect();
+    let views: Vec<&MemoryView> = [to.view(), from_.view()].into_iter().flatten().collect();
     if views.is_empty() {
         return Err(PyTypeError::new_err("neither side is device memory").into());
     }
-    let host = |side: &Side<'_, '_>| match side {
-        Side::Host(buffer) => Some((*buffer).clone().into_any().unbind()),
-        Side::Device(_) => None,
-    };
-    let hosts = [&to, &from].into_iter().filter_map(host).collect();
+    let hosts = [&to, &from_].into_iter().filter_map(Side::host).collect();
     let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
     submit(py, &views, order, hosts, move |queue| {
         let (target, source) = (target.pitched(), source.pitched());
@@ -218,17 +195,16 @@ fn submit(
     // The bytes before the allocation, whose objects they need.
     let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.bytes()?, allocation)));
     let held: Vec<(Bytes, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
-    let context = |bytes: &Bytes| bytes.memory().map(Memory::context);
     // In the context of the first side that has one.
-    let lead = held.iter().position(|(bytes, _)| context(bytes).is_some()).unwrap_or(0);
+    let lead = held.iter().position(|(bytes, _)| bytes.memory().is_some()).unwrap_or(0);
     let mut others: Vec<(&MemoryView, Stream)> = Vec::new();
     let mut chosen = stream;
     for (view, (bytes, allocation)) in views.iter().zip(&held) {
         // Views, which outlive a free of the object, of memory whose release does not wait for the operation: other libraries'.
         // Without `wait` also of other contexts' memory, so that its free need not wait, and of that with an owner beside.
-        let (own, of_lead) = (context(bytes), context(&held[lead].0));
+        let (own, of_lead) = (bytes.context(), held[lead].0.context());
         if own.is_none() || !wait && (own != of_lead || view.keeps_an_owner()) {
-            lent.push(Py::new(py, view.again(py)?)?.into_any());
+            lent.push(Py::new(py, view.share()?)?.into_any());
         }
         let Some(bound) = allocation.bound(py)? else { continue };
         if chosen.is_none() && own == of_lead {
@@ -247,7 +223,7 @@ fn submit(
         }
         for (side, other) in &others {
             // The context of another library's memory is unknown.
-            let earlier = match side.context()? {
+            let earlier = match side.context_of()? {
                 Some(_) => vec![side.stream_of_any_context(other.handle)?],
                 None => lead_view.streams_named(other.handle)?,
             };
@@ -256,7 +232,7 @@ fn submit(
         if !wait {
             // Before the operation is submitted: a call that fails may still have submitted work. Memory of other contexts is lent,
             // and a pool must not wait for a context that may end once the work is done.
-            let mut own = held.iter().filter(|(bytes, _)| context(bytes) == Some(queue.context()));
+            let mut own = held.iter().filter(|(bytes, _)| bytes.context() == Some(queue.context().addr()));
             own.try_for_each(|(bytes, allocation)| allocation.note_use(bytes, queue, &stream))?;
         }
         let done = operation(queue).and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
@@ -267,42 +243,31 @@ fn submit(
         drop(held);
         Ok::<_, Failure>((queue, done))
     })?;
-    let clones = |lent: &[Py<PyAny>]| lent.iter().map(|object| object.clone_ref(py)).collect();
-    let (failure, is_kept) = match submitted {
-        Ok(()) if wait => return Ok(Event::complete()),
-        Ok(()) => match Event::on(py, &queue, clones(&lent)) {
-            Ok(event) => {
-                let follow =
-                    |(side, other): &(&MemoryView, Stream)| event.precede(&side.stream_of_any_context(other.handle)?);
-                // Another library's stream cannot be named where no context is current.
-                if py.detach(|| others.iter().try_for_each(follow)).is_err() {
-                    event.synchronize(py)?;
-                }
-                return Ok(event);
-            }
-            Err(failure) => (failure, false),
-        },
-        // The device may use what was lent, although the call failed.
-        Err(failure) => (failure, lent.is_empty() || Event::on(py, &queue, clones(&lent)).is_ok()),
-    };
-    if !is_kept && !py.detach(|| is_idle(queue)) {
-        leak(lent);
+    if let Err(failure) = submitted {
+        if !lent.is_empty() {
+            // The device may use what was lent, although the call failed.
+            let _ = Event::on(py, &queue, lent);
+        }
+        return Err(failure);
     }
-    Err(failure)
+    if wait {
+        return Ok(Event::complete());
+    }
+    let event = Event::on(py, &queue, lent)?;
+    let follow = |(side, other): &(&MemoryView, Stream)| event.precede(&side.stream_of_any_context(other.handle)?);
+    // Another library's stream cannot be named where no context is current.
+    if py.detach(|| others.iter().try_for_each(follow)).is_err() {
+        event.synchronize(py)?;
+    }
+    Ok(event)
 }
 
 /// Whether two handles, each of a view's context, are known to be of the same stream.
 fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> bool {
     let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
-    let context = |view: &MemoryView| view.context().ok().flatten();
+    let context = |view: &MemoryView| view.context_of().ok().flatten();
     // Each context has default streams of its own under the same handles.
     number(stream) == number(other) && (stream > PER_THREAD_STREAM || context(view) == context(side))
-}
-
-/// Waits for a stream after a failure, and returns whether no work of it is left. False where it cannot be waited for, such as
-/// during a stream capture: what was lent to its work must not be given back.
-fn is_idle(queue: StreamRef) -> bool {
-    queue.synchronize().map_or_else(|error| error.ends_all_work(), |()| true)
 }
 
 /// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The memory lives

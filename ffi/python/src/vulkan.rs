@@ -29,10 +29,6 @@ impl Handle {
             py.detach(move || gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),)))));
         Ok(result??)
     }
-
-    fn supports_semaphores(&self) -> Result<bool> {
-        Ok(self.gpu()?.supports_semaphores())
-    }
 }
 
 /// The native half of `vkgdr.vulkan.Semaphore`.

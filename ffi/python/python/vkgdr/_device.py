@@ -140,7 +140,7 @@ class Vkgdr:
 
         The driver must support CUDA 13.3 (R610) and the GPU allow it. Needs no current context.
         """
-        return self._handle.supports_existing()
+        return self._handle.supports_existing
 
     def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
         """Return the free and the total memory of a kind.
@@ -213,7 +213,7 @@ class Vkgdr:
 
     def supports_semaphores(self) -> bool:
         """Return whether the drivers share timeline semaphores, see `vkgdr.vulkan.Semaphore`, as far as Vulkan says."""
-        return self._handle.supports_semaphores()
+        return self._handle.supports_semaphores
 
     def collect(self) -> int:
         """Release the pending allocations that their streams have finished with, and return their number.

@@ -121,7 +121,7 @@ class MemoryObject(_vkgdr.Base):
         owner = self._view.owner
         if owner is not None or self._view.freed:
             return owner
-        handle = self._view.handle()
+        handle = self._view.handle
         return None if handle is None else Vkgdr._of(handle)
 
     @property

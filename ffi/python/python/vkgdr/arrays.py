@@ -540,7 +540,7 @@ class Array:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
                 _vkgdr.dlpack_order(view, LEGACY_STREAM if stream is None else stream, self.stream)
         layout = element, self.shape, strides, _start(self._layout)
-        return _vkgdr.dlpack_export(view, *layout, stream, max_version, dl_device, copy)
+        return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
 
     # Copies
 
