@@ -36,13 +36,8 @@ const IS_COPIED: u64 = 2;
 /// `DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`: elements of less than a byte lie in a byte each
 const IS_PADDED: u64 = 4;
 
-/// `DLDevice`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Device {
-    kind: c_int,
-    id: c_int,
-}
+/// `DLDevice`: the kind and the number.
+type Device = [c_int; 2];
 
 /// `DLDataType`
 #[repr(C)]
@@ -78,16 +73,11 @@ struct Managed {
     deleter: Option<Deleter>,
 }
 
-/// `DLPackVersion`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Version {
-    major: u32,
-    minor: u32,
-}
+/// `DLPackVersion`: the major and the minor one.
+type Version = [u32; 2];
 
 /// The version of exported tensors.
-const VERSION: Version = Version { major: 1, minor: 1 };
+const VERSION: Version = [1, 1];
 
 /// `DLManagedTensorVersioned`
 #[repr(C)]
@@ -137,7 +127,7 @@ struct Contents {
     address: usize,
     len: usize,
     device: Device,
-    flags: u64,
+    is_copy: bool,
     owner: Box<dyn Send>,
 }
 
@@ -205,7 +195,7 @@ pub(crate) fn dlpack_export<'py>(
     }
     let here = view.get().with(|bytes| Ok(bytes.device))?;
     let contents = match dl_device.unwrap_or((CUDA, here)) {
-        (CUDA, id) if id == here => on_device(view, stream, copy == Some(true), Device { kind: CUDA, id })?,
+        (CUDA, id) if id == here => on_device(view, stream, copy == Some(true), [CUDA, id])?,
         (CPU, 0) => on_host(view, copy)?,
         (kind, id) => {
             let text =
@@ -213,7 +203,11 @@ pub(crate) fn dlpack_export<'py>(
             return Err(Failure::Buffer(text));
         }
     };
-    let flags = contents.flags;
+    let flags = match contents.is_copy {
+        true => IS_COPIED,
+        false if view.get().readonly => READ_ONLY,
+        false => 0,
+    };
     if max_version.is_some_and(|(major, _)| major >= 1) {
         let deleter = Some(delete::<ManagedVersioned> as Deleter);
         let make = |tensor| ManagedVersioned { version: VERSION, context: null_mut(), deleter, flags, tensor };
@@ -249,12 +243,7 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool, devi
     // A device address: provenance does not matter.
     let address = as_address(view.device_address()?);
     // Nothing shares the bytes of an empty copy.
-    let flags = if copy { IS_COPIED } else { read_only(view) };
-    Ok(Contents { address, len: view.len, device, flags, owner })
-}
-
-fn read_only(view: &MemoryView) -> u64 {
-    if view.readonly { READ_ONLY } else { 0 }
+    Ok(Contents { address, len: view.len, device, is_copy: copy, owner })
 }
 
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
@@ -276,14 +265,14 @@ fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64, device: Device) -> 
         consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
     })?;
     let address = as_address(copy.get().device_address()?);
-    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(allocation) })
+    Ok(Contents { address, len, device, is_copy: true, owner: Box::new(allocation) })
 }
 
 /// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
 /// to wait for.
 fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
     let (py, view) = (side.py(), side.get());
-    let device = Device { kind: CPU, id: 0 };
+    let device = [CPU, 0];
     let (len, used) = (view.len, view.share()?);
     let visible = view.host_address()?;
     if visible.is_none() && copy == Some(false) {
@@ -293,7 +282,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
     view.wait_for_stream(py)?;
     if let Some(address) = visible.filter(|_| copy != Some(true)) {
         view.synchronize(py, (0, None), Memory::invalidate)?;
-        return Ok(Contents { address, len, device, flags: read_only(view), owner: Box::new(used) });
+        return Ok(Contents { address, len, device, is_copy: false, owner: Box::new(used) });
     }
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
@@ -301,7 +290,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
         copy_all(py, Side::Host(copy.clone()), Side::Device(side.clone()), len, None)?;
     }
     let address = copy.get().address().expose_provenance();
-    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Box::new(copy.unbind()) })
+    Ok(Contents { address, len, device, is_copy: true, owner: Box::new(copy.unbind()) })
 }
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
@@ -422,10 +411,9 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
 
 fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // The version is the first field in every version.
-    let (tensor, managed, deleter, flags, used) = if let Some(version) = peek::<Version>(capsule, VERSIONED) {
-        if version.major != VERSION.major {
-            let text = format!("DLPack version {}.{} is not supported", version.major, version.minor);
-            return Err(Failure::Buffer(text));
+    let (tensor, managed, deleter, flags, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
+        if major != VERSION[0] {
+            return Err(Failure::Buffer(format!("DLPack version {major}.{minor} is not supported")));
         }
         let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
         (&managed.tensor, (&raw const *managed).cast(), managed.deleter, managed.flags, VERSIONED_USED)
@@ -435,10 +423,11 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
         return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
     };
     let managed: *const c_void = managed;
-    if tensor.device.kind != CUDA {
-        return Err(Failure::Buffer(format!("the tensor is on DLPack device type {}, not CUDA", tensor.device.kind)));
+    let [kind, device] = tensor.device;
+    if kind != CUDA {
+        return Err(Failure::Buffer(format!("the tensor is on DLPack device type {kind}, not CUDA")));
     }
-    let (device, readonly) = (tensor.device.id, flags & READ_ONLY != 0);
+    let readonly = flags & READ_ONLY != 0;
     let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
     let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
     let address = start.filter(|start| start.checked_add(len as u64).is_some());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::allocation::{self, Bytes};
@@ -86,11 +86,21 @@ attributes! { Handle by gpu:
     device: i32 = |gpu| gpu.device();
     name: String = |gpu| gpu.name().to_owned();
     flags: u32 = |gpu| gpu.flags().bits();
+    uuid: [u8; 16] = |gpu| gpu.uuid();
     pci_bus_id: String = |gpu| gpu.pci_bus_id()?;
     supports_existing: bool = |gpu| gpu.supports_existing()?;
     supports_semaphores: bool = |gpu| gpu.supports_semaphores();
     /// The smallest read and the smallest write that the copy engine does, in bytes.
     copy_thresholds: (usize, usize) = |gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
+}
+
+impl Handle {
+    /// Runs `work` detached from the interpreter.
+    fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Vkgdr) -> T + Send) -> Result<T> {
+        let gpu = self.gpu()?;
+        // Moved, so that it is dropped detached.
+        Ok(py.detach(move || work(&gpu)))
+    }
 }
 
 #[pymethods]
@@ -120,22 +130,16 @@ impl Handle {
         lock(&self.gpu).is_none()
     }
 
-    #[getter]
-    fn uuid<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.gpu()?.uuid()))
-    }
-
     fn supports(&self, py: Python<'_>, kind: &str) -> Result<bool> {
+        // Detached: the first question allocates.
         let kind = self::kind(kind)?;
-        let gpu = self.gpu()?;
-        // Without the interpreter's lock: the first question allocates.
-        Ok(py.detach(move || gpu.supports(kind)))
+        self.run(py, |gpu| gpu.supports(kind))
     }
 
     /// The fields of `vkgdr.MemoryInfo`, in their order.
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<(u64, u64, String)> {
-        let (gpu, kind) = (self.gpu()?, self::kind(kind)?);
-        let info = py.detach(move || gpu.memory_info(kind))?;
+        let kind = self::kind(kind)?;
+        let info = self.run(py, |gpu| gpu.memory_info(kind))??;
         Ok((info.available, info.total, info.source.to_string()))
     }
 
@@ -153,21 +157,17 @@ impl Handle {
     }
 
     fn prepare_copies(&self, py: Python<'_>) -> Result<()> {
-        let gpu = self.gpu()?;
-        py.detach(move || gpu.prepare_copies())?;
-        Ok(())
+        Ok(self.run(py, Vkgdr::prepare_copies)??)
     }
 
     fn context_is_destroyed(&self, py: Python<'_>) -> Result<bool> {
-        let gpu = self.gpu()?;
-        Ok(py.detach(move || gpu.context_is_destroyed()))
+        self.run(py, Vkgdr::context_is_destroyed)
     }
 
     fn collect(&self, py: Python<'_>) -> Result<usize> {
         // Memory of copies that are done is freed here.
         tidy();
-        let gpu = self.gpu()?;
-        Ok(py.detach(move || gpu.collect()))
+        self.run(py, Vkgdr::collect)
     }
 
     fn set_shortage_timeout(&self, seconds: f64) -> Result<()> {

@@ -288,13 +288,13 @@ impl MemoryView {
         }
         let first = AllocateOptions::new(kind);
         let first = if dma_buf { first.with_dma_buf() } else { first };
-        let memory = match py.detach(|| Memory::allocate_with(&gpu, size.0, first)) {
-            Err(error) if error.is_exhaustion() || !others.is_empty() => {
-                if error.is_exhaustion() {
-                    make_room(py)?;
-                }
-                py.detach(|| Memory::allocate_with(&gpu, size.0, first.fallback(others)))?
+        let allocate = |options| py.detach(|| Memory::allocate_with(&gpu, size.0, options));
+        let memory = match allocate(first) {
+            Err(error) if error.is_exhaustion() => {
+                make_room(py)?;
+                allocate(first.fallback(others))?
             }
+            Err(_) if !others.is_empty() => allocate(first.fallback(others))?,
             other => other?,
         };
         let mut view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
@@ -434,11 +434,6 @@ impl MemoryView {
         self.free(false)?;
         // After the event of the release itself: when this one is complete, the memory can be released.
         Event::on(py, &queue, Vec::new())
-    }
-
-    /// `free` for destructors: errors are logged.
-    fn drop(&self) {
-        self.leave();
     }
 
     #[getter]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyEOFError, PyTimeoutError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
@@ -112,22 +112,20 @@ impl Ring {
     }
 
     /// Return the next answer; None if no answer has arrived yet.
-    fn try_pop<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyBytes>>> {
+    fn try_pop(&self, py: Python<'_>) -> Result<Option<Vec<u8>>> {
         let mut answer = Vec::new();
         let found = py.detach(|| self.ring.try_pop(&mut answer)).map_err(told)?;
-        Ok(found.then(|| PyBytes::new(py, &answer)))
+        Ok(found.then_some(answer))
     }
 
     /// Return the next answer. Wait for it.
     #[pyo3(signature = (timeout = None))]
-    fn pop<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Result<Bound<'py, PyBytes>> {
-        let timeout = duration(timeout)?;
-        let answer = wait(py, timeout, |time| {
+    fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Vec<u8>> {
+        wait(py, duration(timeout)?, |time| {
             let mut answer = Vec::new();
             self.ring.pop(&mut answer, time)?;
             Ok(answer)
-        })?;
-        Ok(PyBytes::new(py, &answer))
+        })
     }
 
     /// Ends the messages.

@@ -106,22 +106,15 @@ impl Source {
     /// lock is not held over calls of the driver.
     fn gpu(&self, device: i32) -> Result<Arc<Gpu>> {
         let known = lock(&self.gpus).get(&device).cloned();
-        if let Some(gpu) = known.as_ref().filter(|gpu| !gpu.handle.context_is_destroyed()) {
-            return Ok(gpu.clone());
+        if let Some(gpu) = known.filter(|gpu| !gpu.handle.context_is_destroyed()) {
+            return Ok(gpu);
         }
         let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
         let opened = Arc::new(Gpu { handle, pools: Default::default() });
-        let mut gpus = lock(&self.gpus);
-        // Another thread may have opened it meanwhile. What is not kept is dropped after the lock.
-        match gpus.get(&device) {
-            Some(other) if !known.as_ref().is_some_and(|known| Arc::ptr_eq(known, other)) => Ok(other.clone()),
-            _ => {
-                let of_destroyed_context = gpus.insert(device, opened.clone());
-                drop(gpus);
-                drop(of_destroyed_context);
-                Ok(opened)
-            }
-        }
+        // That of a destroyed context, or of another thread, whose memory keeps what it needs.
+        let before = lock(&self.gpus).insert(device, opened.clone());
+        drop(before);
+        Ok(opened)
     }
 
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {

@@ -158,13 +158,8 @@ pub(crate) fn copy(
             from.check_context()?;
         }
     }
-    let views: Vec<&MemoryView> = [to.view(), from_.view()].into_iter().flatten().collect();
-    if views.is_empty() {
-        return Err(PyTypeError::new_err("neither side is device memory").into());
-    }
-    let hosts = [&to, &from_].into_iter().filter_map(Side::host).collect();
     let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
-    submit(py, &views, order, hosts, move |queue| {
+    submit(py, &[to, from_], order, move |queue| {
         let (target, source) = (target.pitched(), source.pitched());
         let Some(context) = crossing else {
             // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
@@ -180,18 +175,22 @@ pub(crate) fn copy(
     })
 }
 
-/// Submits an operation on `views` to a stream, after what the order says and after the streams that the views are bound to, whose
-/// later work comes after the operation. Waits for it if the order says so; otherwise `lent` is kept until the returned event.
+/// Submits an operation on one or two sides to a stream, after what the order says and after the streams that the sides are bound to,
+/// whose later work comes after the operation. Waits for it if the order says so; otherwise host bytes are kept until the event.
 ///
 /// One call does all of that, so that neither a signal's handler nor another thread comes between. It keeps the memory, even from
 /// a forced free, until the operation is submitted; the memory's release then waits for it.
 fn submit(
     py: Python<'_>,
-    views: &[&MemoryView],
+    sides: &[Side<'_>],
     (stream, ready, after, wait): Order,
-    mut lent: Vec<Py<PyAny>>,
     operation: impl FnOnce(StreamRef) -> Result<()> + Send,
 ) -> Result<Event> {
+    let views: Vec<&MemoryView> = sides.iter().filter_map(Side::view).collect();
+    let mut lent: Vec<Py<PyAny>> = sides.iter().filter_map(Side::host).collect();
+    if views.is_empty() {
+        return Err(PyTypeError::new_err("neither side is device memory").into());
+    }
     // The bytes before the allocation, whose objects they need.
     let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.bytes()?, allocation)));
     let held: Vec<(Bytes, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
@@ -274,13 +273,13 @@ fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> boo
 /// until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
-    py: Python<'_>,
-    view: &MemoryView,
+    side: Bound<'_, MemoryView>,
     offset: usize,
     pattern: &[u8],
     count: usize,
     order: Order,
 ) -> Result<Event> {
+    let (py, view) = (side.py(), side.get());
     if view.readonly {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
@@ -290,7 +289,7 @@ pub(crate) fn fill(
     if !pattern.is_empty() && !to.is_multiple_of(pattern.len() as u64) {
         return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width}")));
     }
-    submit(py, &[view], order, Vec::new(), |queue| match *pattern {
+    submit(py, &[Side::Device(side)], order, |queue| match *pattern {
         // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
         [a] => Ok(unsafe { queue.fill(to, FillPattern::One(a), count) }?),
         // SAFETY: as above, and aligned.

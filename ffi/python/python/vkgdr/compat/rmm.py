@@ -235,8 +235,7 @@ class Buffer(MemoryObject):
 
     def _show(self, size: int) -> None:
         """Let the buffer cover the first `size` bytes of its allocation."""
-        before, self._view = self._view, self._view.first(size)
-        before.drop()
+        self._view = self._view.first(size)
 
     def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
         if stream is not None:
