@@ -15,9 +15,8 @@ use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostView, view_of};
+use crate::base::{Base, HostBuffer, HostView, view_of};
 use crate::error::{Failure, Result, in_bytes};
-use crate::host_buffer::HostBuffer;
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
 use crate::stream::{LEGACY_STREAM, Stream, as_address, bound_handle};

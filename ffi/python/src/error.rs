@@ -1,49 +1,29 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
 use pyo3::exceptions::{PyBufferError, PyEOFError, PyOSError, PyOverflowError};
 use pyo3::prelude::*;
 use vkgdr::Error;
 
 /// An error of the extension module: one of the crate's, one of this package's own, or a Python exception.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    Driver(Error),
+    #[error(transparent)]
+    Driver(#[from] Error),
     /// An invalid argument: `InvalidArgumentError`.
+    #[error("{0}")]
     Invalid(String),
     /// The memory was freed or the handle was closed: `FreedError`.
+    #[error("{0}")]
     Gone(&'static str),
     /// A view that cannot be exported or imported: `BufferError`.
+    #[error("{0}")]
     Buffer(String),
-    Python(PyErr),
+    #[error(transparent)]
+    Python(#[from] PyErr),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<PyErr> for Failure {
-    fn from(error: PyErr) -> Self {
-        Self::Python(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Driver(error) => error.fmt(f),
-            Self::Invalid(text) | Self::Buffer(text) => f.write_str(text),
-            Self::Gone(text) => f.write_str(text),
-            Self::Python(error) => error.fmt(f),
-        }
-    }
-}
 
 /// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
 pub(crate) const INVALID_CONTEXT: i32 = 201;

@@ -37,18 +37,19 @@ pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
     }
 }
 
-/// A kind, and those to fall back on: a word or a sequence of words.
-pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<(MemoryKind, Vec<MemoryKind>)> {
+/// At least one kind, first choice first: a word or a sequence of words.
+pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<Vec<MemoryKind>> {
     if words.is_instance_of::<PyString>() {
-        return Ok((kind(words.extract()?)?, Vec::new()));
+        return Ok(vec![kind(words.extract()?)?]);
     }
     let Ok(words) = words.extract::<Vec<String>>() else {
         let text = format!("kind must be 'mapped', 'host' or 'device', or a sequence of these, not {}", words.repr()?);
         return Err(PyTypeError::new_err(text).into());
     };
-    let mut kinds = words.iter().map(|word| kind(word));
-    let first = kinds.next().ok_or_else(|| Failure::Invalid("no kind is given".into()))??;
-    Ok((first, kinds.collect::<Result<_>>()?))
+    if words.is_empty() {
+        return Err(Failure::Invalid("no kind is given".into()));
+    }
+    words.iter().map(|word| kind(word)).collect()
 }
 
 /// The crate's handle of a Python `Vkgdr` object.

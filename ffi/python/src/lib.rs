@@ -23,7 +23,6 @@ mod base;
 mod dlpack;
 mod error;
 mod handle;
-mod host_buffer;
 mod interpreter;
 mod memory_view;
 mod pool;
@@ -43,10 +42,9 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostView},
+        base::{Base, HostBuffer, HostView},
         dlpack::{dlpack_export, dlpack_import, dlpack_order},
         handle::{Handle, check_process, command, driver_version},
-        host_buffer::HostBuffer,
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
         pool::Pool,
         ring::Ring,

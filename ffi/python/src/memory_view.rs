@@ -14,9 +14,9 @@ use vkgdr::ash::vk::Handle as _;
 use vkgdr::{AllocateOptions, Memory, StreamRef, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
+use crate::base::HostBuffer;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
 use crate::handle::{self, Handle, MemoryType};
-use crate::host_buffer::HostBuffer;
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
 
@@ -166,17 +166,17 @@ impl MemoryView {
     /// The streams that a handle of an array may mean. Each context has default streams of its own, and the protocols do not say
     /// whose is meant: that of the memory's context, or that of the current one, in which the other library calls.
     pub(crate) fn streams_named(&self, handle: u64) -> Result<Vec<StreamRef>> {
-        let mut streams = vec![self.stream_of_any_context(handle)?];
-        if handle <= PER_THREAD_STREAM {
-            // SAFETY: a default stream lives as long as its context, which the other library has current.
-            match unsafe { StreamRef::in_current_context(raw_stream(handle)) } {
-                Ok(current) if current.context() != streams[0].context() => streams.push(current),
-                Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => return Err(error.into()),
-                // The memory's context, or none, is current.
-                _ => {}
-            }
+        let own = self.stream_of_any_context(handle)?;
+        if handle > PER_THREAD_STREAM {
+            return Ok(vec![own]);
         }
-        Ok(streams)
+        // SAFETY: a default stream lives as long as its context, which the other library has current.
+        match unsafe { StreamRef::in_current_context(raw_stream(handle)) } {
+            Ok(current) if current.context() != own.context() => Ok(vec![own, current]),
+            Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => Err(error.into()),
+            // The memory's context, or none, is current.
+            _ => Ok(vec![own]),
+        }
     }
 
     /// The CUDA context; `None` for memory of another library.
@@ -282,19 +282,20 @@ impl MemoryView {
         dma_buf: bool,
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        let ((kind, others), alignment) = (handle::kinds(kinds)?, alignment.0);
+        let (kinds, alignment) = (handle::kinds(kinds)?, alignment.0);
+        let others = || kinds[1..].iter().copied();
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
-        let first = AllocateOptions::new(kind);
+        let first = AllocateOptions::new(kinds[0]);
         let first = if dma_buf { first.with_dma_buf() } else { first };
         let allocate = |options| py.detach(|| Memory::allocate_with(&gpu, size.0, options));
         let memory = match allocate(first) {
             Err(error) if error.is_exhaustion() => {
                 make_room(py)?;
-                allocate(first.fallback(others))?
+                allocate(first.fallback(others()))?
             }
-            Err(_) if !others.is_empty() => allocate(first.fallback(others))?,
+            Err(_) if kinds.len() > 1 => allocate(first.fallback(others()))?,
             other => other?,
         };
         let mut view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));

@@ -50,16 +50,6 @@ impl Open {
     }
 }
 
-/// Replaces the name of a pool option in an error by that of `vkgdr.pool.Pool`'s parameter.
-fn by_pythons_names(error: Error) -> Error {
-    let Error::PoolOption { option, value, allowed } = error else { return error };
-    let option = match option {
-        "block_len" => "block_size",
-        other => other,
-    };
-    Error::PoolOption { option, value, allowed }
-}
-
 impl Pool {
     fn open(&self) -> Result<&Open> {
         self.open.get().ok_or(Failure::Gone("the pool was never created"))
@@ -111,7 +101,13 @@ impl Pool {
             .largest_chunk(largest_chunk.0)
             .classes_per_doubling(classes)
             .alignment(alignment.0);
-        let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
+        let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(|error| match error {
+            // The parameter's name is Python's.
+            Error::PoolOption { option: "block_len", value, allowed } => {
+                Error::PoolOption { option: "block_size", value, allowed }
+            }
+            other => other,
+        })?;
         let open = Open {
             pool: Detached::in_context(pool, gpu.retains_context()),
             owner: owner.clone().unbind(),

@@ -9,9 +9,9 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
+use crate::base::HostBuffer;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::handle;
-use crate::host_buffer::HostBuffer;
 use crate::interpreter::{self, Detached, duration};
 use crate::stream::{Kept, Stream};
 

@@ -72,8 +72,8 @@ fn oldest(held: &Held, address: u64) -> Result<((u64, u64), &Arc<Allocation>)> {
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct Source {
-    kind: MemoryKind,
-    others: Vec<MemoryKind>,
+    /// First choice first.
+    kinds: Vec<MemoryKind>,
     pooled: bool,
     /// By device number. Dropping a pool or the handle of a primary context may wait.
     gpus: Detached<Mutex<BTreeMap<i32, Arc<Gpu>>>>,
@@ -91,15 +91,9 @@ fn current_device() -> Result<i32> {
 }
 
 impl Source {
-    pub(crate) fn of(kind: MemoryKind, others: Vec<MemoryKind>, pooled: bool) -> Self {
-        Self {
-            kind,
-            others,
-            pooled,
-            gpus: Detached::new(Mutex::default()),
-            held: Mutex::default(),
-            retired: Detached::new(Mutex::default()),
-        }
+    fn of(kinds: Vec<MemoryKind>, pooled: bool) -> Self {
+        let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
+        Self { kinds, pooled, gpus, held: Mutex::default(), retired }
     }
 
     /// The GPU, opened on its first use, and again after its primary context was reset: a pool's memory is gone then, too. The
@@ -117,13 +111,13 @@ impl Source {
         Ok(opened)
     }
 
-    fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
+    fn take(&self, gpu: &Gpu, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
         if !self.pooled {
-            let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
+            let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
             return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false, None));
         }
         let mut refusal = None;
-        for &kind in std::iter::once(&self.kind).chain(&self.others) {
+        for &kind in kinds {
             match gpu.pool(kind).and_then(|pool| allocate_from(pool, len, stream)) {
                 Ok(memory) => return Ok(Allocation::of(memory, false, None)),
                 Err(error) if gpu.handle.lacks(kind, &error) => refusal = refusal.or(Some(error)),
@@ -135,7 +129,7 @@ impl Source {
 
     /// Allocates `len` bytes and returns their device address; 0 for 0 bytes. `device` is that of the current context by
     /// default, or 0. A pool may lend memory that earlier work of `stream` still uses; without one, `stream` is ignored.
-    pub(crate) fn allocate_at(&self, len: usize, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
+    fn allocate_at(&self, kinds: &[MemoryKind], len: usize, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
         if len == 0 {
             return Ok(0);
         }
@@ -149,7 +143,7 @@ impl Source {
         if is_much {
             self.release_retired();
         }
-        let allocation = self.take(&gpu, len, stream)?;
+        let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
             return Err(Failure::Invalid(format!(
@@ -163,11 +157,8 @@ impl Source {
     /// Frees the memory at an address after the earlier work of a stream, which is not used after this call; without a
     /// stream, after all work of the context. Views keep the memory; it is then freed with the last one. Does nothing for
     /// address 0, and in a forked child.
-    pub(crate) fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
-        if address == 0 || vkgdr::is_forked() {
-            return Ok(());
-        }
-        let allocation = self.remove(address)?;
+    fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
+        let Some(allocation) = self.remove(address)? else { return Ok(()) };
         let Ok(bytes) = allocation.bytes() else { return Ok(()) };
         let (memory, last) = (bytes.ours()?, Arc::into_inner(allocation));
         let stream = stream.filter(|&stream| last.is_some() && stream != PER_THREAD_STREAM);
@@ -184,10 +175,14 @@ impl Source {
         last.map_or(Ok(()), |last| last.free())
     }
 
-    fn remove(&self, address: u64) -> Result<Arc<Allocation>> {
+    /// Takes the oldest memory at an address. `None` for address 0, and in a forked child.
+    fn remove(&self, address: u64) -> Result<Option<Arc<Allocation>>> {
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(None);
+        }
         let mut held = lock(&self.held);
         let (key, _) = oldest(&held, address)?;
-        Ok(held.remove(&key).expect("was found"))
+        Ok(held.remove(&key))
     }
 
     /// Releases retired memory.
@@ -196,11 +191,6 @@ impl Source {
         // Not under the lock.
         drop(retired);
     }
-
-    /// Whether memory at this address was allocated here.
-    pub(crate) fn has(&self, address: u64) -> bool {
-        oldest(&lock(&self.held), address).is_ok()
-    }
 }
 
 #[pymethods]
@@ -208,26 +198,26 @@ impl Source {
     #[new]
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
-        let (kind, others) = kind.map_or_else(|| Ok((MemoryKind::Mapped, Vec::new())), handle::kinds)?;
-        Ok(Self::of(kind, others, pool))
+        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), handle::kinds)?, pool))
     }
 
     /// The kinds, first choice first.
     #[getter]
     fn kinds(&self) -> Vec<String> {
-        std::iter::once(&self.kind).chain(&self.others).map(ToString::to_string).collect()
+        self.kinds.iter().map(ToString::to_string).collect()
     }
 
     /// Allocate memory and return its device address.
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<Stream>) -> Result<u64> {
         let stream = stream.map(|stream| stream.handle);
-        match py.detach(|| self.allocate_at(size.0, device, stream)) {
+        let allocate = || self.allocate_at(&self.kinds, size.0, device, stream);
+        match py.detach(allocate) {
             // Frees garbage and what finished copies keep, and tries once more.
             Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
                 py.detach(|| self.release_retired());
-                py.detach(|| self.allocate_at(size.0, device, stream))
+                py.detach(allocate)
             }
             other => other,
         }
@@ -244,11 +234,7 @@ impl Source {
     /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
     /// no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        if address == 0 || vkgdr::is_forked() {
-            return Ok(());
-        }
-        let allocation = self.remove(address)?;
-        lock(&self.retired).push(allocation);
+        lock(&self.retired).extend(self.remove(address)?);
         Ok(())
     }
 
@@ -288,8 +274,7 @@ impl Source {
 // never wait for the interpreter's lock: PyTorch calls them under a lock of its own, which a thread that has the interpreter's may
 // be waiting for.
 
-static SOURCES: LazyLock<[Source; 3]> =
-    LazyLock::new(|| MemoryKind::ALL.map(|kind| Source::of(kind, Vec::new(), false)));
+static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::of(Vec::new(), false));
 
 /// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
 fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
@@ -309,7 +294,7 @@ fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
 fn allocate(kind: MemoryKind, size: isize, device: c_int) -> *mut c_void {
     let address = quietly("allocating", || {
         let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
-        SOURCES[kind as usize].allocate_at(len, Some(device), None)
+        SOURCE.allocate_at(&[kind], len, Some(device), None)
     });
     with_exposed_provenance_mut(as_address(address))
 }
@@ -329,19 +314,11 @@ allocators!(vkgdr_torch_alloc_mapped: Mapped, vkgdr_torch_alloc_host: Host, vkgd
 /// Frees memory of any of the functions above, after the earlier work of a stream.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_free(pointer: *mut c_void, _size: usize, _device: c_int, stream: *mut c_void) {
-    quietly("freeing", || find(pointer).free_at(pointer.addr() as u64, Some(stream.addr() as u64)));
+    quietly("freeing", || SOURCE.free_at(pointer.addr() as u64, Some(stream.addr() as u64)));
 }
 
 /// Records that a stream uses memory: its release waits for that use.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    quietly("recording a stream", || {
-        find(pointer).record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64))
-    });
-}
-
-/// The source that allocated the memory at this address. If none did, the first source, which then reports the address.
-fn find(pointer: *mut c_void) -> &'static Source {
-    let [first, ..] = &*SOURCES;
-    SOURCES.iter().find(|source| source.has(pointer.addr() as u64)).unwrap_or(first)
+    quietly("recording a stream", || SOURCE.record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64)));
 }

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use crate::allocation::{Allocation, Bytes};
+use crate::base::HostBuffer;
 use crate::error::{Failure, Result, in_bytes};
-use crate::host_buffer::HostBuffer;
 use crate::memory_view::{MemoryView, stream_of};
 use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address};
 

@@ -93,6 +93,8 @@ def test_the_deleter_runs_on_a_thread_that_python_does_not_know(primary, version
         assert simulator.pages() == before + 1
         assert library.call_on_thread(taken.deleter, taken.address) == 0
         assert simulator.pages() == before
+    # The next call lets go of the handle, which the memory kept.
+    assert not primary.closed
 
 
 @pytest.mark.parametrize("kind", ["pycuda", "primary", "stream"])
