@@ -203,7 +203,7 @@ impl Allocation {
     pub(crate) fn note_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = bytes.memory() else { return Ok(()) };
         let is_own = stream.context() == memory.context();
-        if argument.objects.is_empty() && !(is_own && bound_handle(memory) == Some(argument.handle)) {
+        if argument.object.is_none() && !(is_own && bound_handle(memory) == Some(argument.handle)) {
             // SAFETY: waits for more than before.
             unsafe { memory.set_drop_policy(DropPolicy::WaitForContext) };
             if is_own {

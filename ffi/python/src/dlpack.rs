@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "fills, reads and frees C structures")]
 
 use std::ffi::{CStr, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -49,6 +50,7 @@ struct DataType {
 
 /// `DLTensor`
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Tensor {
     data: *mut c_void,
     device: Device,
@@ -96,15 +98,18 @@ const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
 // ---- Export ---------------------------------------------------------------------------------------------------------
 
-/// A tensor and the data that it points to.
+/// A tensor in both structures, and what they point to.
 #[repr(C)]
-struct Exported<T> {
-    managed: T,
+struct Exported {
+    versioned: ManagedVersioned,
+    legacy: Managed,
     /// The shape and the strides.
     _dims: [Vec<i64>; 2],
     /// What keeps the bytes. Any thread may drop it, attached to the interpreter or not.
     _owner: Box<dyn Send>,
 }
+
+const LEGACY_AT: usize = offset_of!(Exported, legacy);
 
 /// The data type of a tensor's elements, DLPack's code and the bits, its shape and its strides in elements, and the offset of its first
 /// element in bytes.
@@ -207,17 +212,35 @@ pub(crate) fn dlpack_export<'py>(
         false if view.get().readonly => READ_ONLY,
         false => 0,
     };
-    if max_version.is_some_and(|(major, _)| major >= 1) {
-        let deleter = Some(delete::<ManagedVersioned> as Deleter);
-        let make = |tensor| ManagedVersioned { version: VERSION, context: null_mut(), deleter, flags, tensor };
-        return capsule(py, contents, layout, make, VERSIONED);
-    }
-    if flags & READ_ONLY != 0 {
+    let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
+    if flags & READ_ONLY != 0 && !is_versioned {
         let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
         return Err(Failure::Buffer(text.into()));
     }
-    let make = |tensor| Managed { tensor, context: null_mut(), deleter: Some(delete::<Managed>) };
-    capsule(py, contents, layout, make, LEGACY)
+    let Contents { address, len, device, owner, .. } = contents;
+    let Layout((code, bits), mut shape, mut strides, first) = layout;
+    let tensor = Tensor {
+        // DLPack requires a null pointer for an empty tensor.
+        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
+        device,
+        ndim: c_int::try_from(shape.len()).unwrap_or(c_int::MAX),
+        dtype: DataType { code, bits, lanes: 1 },
+        shape: shape.as_mut_ptr(),
+        strides: strides.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let (context, deleter) = (null_mut(), Some(delete::<0> as Deleter));
+    let exported = NonNull::from(Box::leak(Box::new(Exported {
+        versioned: ManagedVersioned { version: VERSION, context, deleter, flags, tensor },
+        legacy: Managed { tensor, context, deleter: Some(delete::<LEGACY_AT>) },
+        _dims: [shape, strides],
+        _owner: owner,
+    })));
+    // SAFETY: the field's place in it.
+    let legacy = unsafe { exported.byte_add(LEGACY_AT) };
+    let (pointer, name) = if is_versioned { (exported, VERSIONED) } else { (legacy, LEGACY) };
+    // SAFETY: the destructor takes what was allocated above, under this name.
+    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), name, Some(destroy)) }?)
 }
 
 /// The device view, ordered before later work on the consumer's stream.
@@ -312,47 +335,13 @@ fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u6
     Ok(())
 }
 
-/// Makes a consumer's streams wait for the work submitted to the stream of a tensor whose memory is not bound to one.
-#[pyfunction]
-pub(crate) fn dlpack_order(py: Python<'_>, view: &MemoryView, consumer: u64, stream: Stream) -> Result<()> {
-    py.detach(|| {
-        let event = view.stream_of_any_context(stream.handle)?.record()?;
-        view.streams_named(consumer)?.into_iter().try_for_each(|follower| Ok(follower.wait(&event)?))
-    })
-}
-
-/// Puts a tensor and the data that it points to on the heap, and wraps it in a capsule.
-fn capsule<'py, T>(
-    py: Python<'py>,
-    contents: Contents,
-    layout: Layout,
-    make: impl FnOnce(Tensor) -> T,
-    name: &'static CStr,
-) -> Result<Bound<'py, PyCapsule>> {
-    let Contents { address, len, device, owner, .. } = contents;
-    let Layout((code, bits), mut shape, mut strides, first) = layout;
-    let tensor = Tensor {
-        // DLPack requires a null pointer for an empty tensor.
-        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
-        device,
-        ndim: c_int::try_from(shape.len()).unwrap_or(c_int::MAX),
-        dtype: DataType { code, bits, lanes: 1 },
-        shape: shape.as_mut_ptr(),
-        strides: strides.as_mut_ptr(),
-        byte_offset: 0,
-    };
-    // The pointer is also one to the first field, the structure named by the capsule.
-    let exported = Box::new(Exported { managed: make(tensor), _dims: [shape, strides], _owner: owner });
-    let pointer = NonNull::from(Box::leak(exported)).cast();
-    // SAFETY: the destructor takes what was allocated above, under this name.
-    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy)) }?)
-}
-
-/// The deleter of a tensor; callable from any thread, attached to the interpreter or not.
-unsafe extern "C" fn delete<T>(managed: *mut c_void) {
+/// The deleter of a structure `AT` bytes into an `Exported`; callable from any thread, attached to the interpreter or not.
+unsafe extern "C" fn delete<const AT: usize>(managed: *mut c_void) {
     if !managed.is_null() {
-        // SAFETY: `managed` is the first field of an `Exported`, which `capsule` allocated; it is deleted once.
-        let mut exported = Some(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
+        // SAFETY: that is where `dlpack_export` put it.
+        let exported = unsafe { managed.byte_sub(AT) }.cast::<Exported>();
+        // SAFETY: `dlpack_export` allocated it, and it is deleted once.
+        let mut exported = Some(unsafe { Box::from_raw(exported) });
         // What it keeps goes at once if this thread is attached; else PyO3 lets the next attached thread drop Python's objects.
         attached(|_| drop(exported.take()));
     }
@@ -360,12 +349,12 @@ unsafe extern "C" fn delete<T>(managed: *mut c_void) {
 
 /// The destructor of a capsule: deletes the tensor unless a consumer took it, and thereby renamed the capsule.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    for (name, delete) in [(LEGACY, delete::<Managed> as Deleter), (VERSIONED, delete::<ManagedVersioned>)] {
+    for (name, delete) in [(LEGACY, delete::<LEGACY_AT> as Deleter), (VERSIONED, delete::<0>)] {
         // SAFETY: the interpreter passes the capsule that is being destroyed.
         if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } != 0 {
             // SAFETY: valid under this name.
             let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-            // SAFETY: the tensor, which `capsule` allocated, was not taken by a consumer.
+            // SAFETY: the tensor, which `dlpack_export` allocated, was not taken by a consumer.
             unsafe { delete(managed) };
         }
     }

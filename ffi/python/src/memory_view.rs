@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyInt, PyTuple, PyType};
+use pyo3::types::{PyInt, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
 use vkgdr::{AllocateOptions, Memory, StreamRef, ipc};
@@ -491,19 +491,16 @@ impl MemoryView {
         Ok(handle::memory_type(py, info)?)
     }
 
-    /// The bound stream's handle, a Python integer that keeps the stream's objects alive.
+    /// The bound stream's handle, a Python integer that keeps the stream's object alive.
     #[getter]
     pub(crate) fn bound_stream<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-        let Some(Stream { handle, objects, .. }) = self.live()?.bound(py)? else { return Ok(None) };
-        if objects.is_empty() {
-            return Ok(Some(PyInt::new(py, handle).into_any()));
-        }
-        let class = CLASS.import(py, "vkgdr._stream_handle", "StreamNumber")?;
-        Ok(Some(class.call1((handle, PyTuple::new(py, objects)?))?))
+        let Some(Stream { handle, object, .. }) = self.live()?.bound(py)? else { return Ok(None) };
+        let Some(object) = object else { return Ok(Some(PyInt::new(py, handle).into_any())) };
+        Ok(Some(CLASS.import(py, "vkgdr._stream_handle", "StreamNumber")?.call1((handle, object))?))
     }
 
-    /// Binds the allocation to a stream, and keeps its objects while it is bound.
+    /// Binds the allocation to a stream, and keeps its object while it is bound.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let allocation = self.live()?;
         allocation.run(py, |bytes| {
@@ -553,10 +550,11 @@ impl MemoryView {
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
-        if let Some(own) = self.shared_with(&range, source)? {
-            return self.live()?.run(py, |_| move_bytes(own, source.address().expose_provenance(), range.len()));
-        }
-        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source.bytes())?))
+        let own = self.shared_with(&range, source)?;
+        self.live()?.run(py, |memory| match own {
+            Some(own) => move_bytes(own, source.address().expose_provenance(), range.len()),
+            None => Ok(memory.ours()?.write(range.start, source.bytes())?),
+        })
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.

@@ -34,18 +34,16 @@ struct Open {
 impl Open {
     /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
-        let Some(stream) = &self.stream else {
+        let memory = match &self.stream {
+            // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
+            Some(stream) => py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?,
             // Detaching costs more than taking a chunk that is at hand.
-            if let Some(memory) = self.pool.try_allocate(size) {
-                return Ok(MemoryView::of(memory, self.owner.clone_ref(py)));
-            }
-            let memory = py.detach(|| self.pool.allocate(size))?;
-            return Ok(MemoryView::of(memory, self.owner.clone_ref(py)));
+            None => self.pool.try_allocate(size).map_or_else(|| py.detach(|| self.pool.allocate(size)), Ok)?,
         };
-        // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
-        let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?;
         let view = MemoryView::of(memory, self.owner.clone_ref(py));
-        view.live()?.kept.add_bound(stream.clone_ref(py));
+        if let Some(stream) = &self.stream {
+            view.live()?.kept.add_bound(stream.clone_ref(py));
+        }
         Ok(view)
     }
 }
@@ -181,7 +179,7 @@ impl Pool {
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         let Some(open) = self.open.get() else { return Ok(()) };
         visit.call(&open.owner)?;
-        open.stream.iter().flat_map(|stream| &stream.objects).try_for_each(|object| visit.call(object))?;
+        open.stream.iter().try_for_each(|stream| visit.call(&stream.object))?;
         visit.call(&open.class)
     }
 }

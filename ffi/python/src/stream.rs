@@ -41,18 +41,18 @@ pub(crate) fn bound_handle(memory: &Memory) -> Option<u64> {
     memory.bound_stream().map(|stream| stream.addr() as u64)
 }
 
-/// A stream that Python passes: its handle, and the objects that keep it alive; none if its owner does.
+/// A stream that Python passes: its handle, and the object that keeps it alive; none if its owner does.
 pub(crate) struct Stream {
     pub(crate) handle: u64,
-    pub(crate) objects: Vec<Py<PyAny>>,
-    /// Whether the objects are this package's, with whose last reference the stream ends, and not before.
+    pub(crate) object: Option<Py<PyAny>>,
+    /// Whether the object is this package's, with whose last reference the stream ends, and not before.
     is_ours: bool,
 }
 
 impl Stream {
     /// A stream that its owner keeps alive.
     pub(crate) const fn of(handle: u64) -> Self {
-        Self { handle, objects: Vec::new(), is_ours: false }
+        Self { handle, object: None, is_ours: false }
     }
 
     /// CUDA's handle.
@@ -61,19 +61,18 @@ impl Stream {
     }
 
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
-        let objects = self.objects.iter().map(|object| object.clone_ref(py)).collect();
-        Self { handle: self.handle, objects, is_ours: self.is_ours }
+        Self { object: self.object.as_ref().map(|object| object.clone_ref(py)), ..*self }
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        self.handle == other.handle && self.objects.iter().map(Py::as_ptr).eq(other.objects.iter().map(Py::as_ptr))
+        self.handle == other.handle && self.object.as_ref().map(Py::as_ptr) == other.object.as_ref().map(Py::as_ptr)
     }
 }
 
 impl<'py> FromPyObject<'_, 'py> for Stream {
     type Error = PyErr;
 
-    /// Of a stream of any library, or a number. That of a bound stream, a `StreamNumber`, has its objects.
+    /// Of a stream of any library, or a number. That of a bound stream, a `StreamNumber`, has its object.
     fn extract(stream: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         static HANDLE_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (py, is_plain) = (stream.py(), stream.is_exact_instance_of::<PyInt>());
@@ -81,12 +80,12 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
             return Ok(Self::of(handle));
         }
         let handle = HANDLE_OF.import(py, "vkgdr._stream_handle", "handle_of")?.call1((stream,))?.extract()?;
-        let objects: Vec<Bound<'py, PyAny>> = match stream.is_instance_of::<PyInt>() {
-            true => stream.getattr_opt(intern!(py, "_objects"))?.map_or(Ok(Vec::new()), |objects| objects.extract())?,
-            false => vec![stream.to_owned()],
+        let object = match stream.is_instance_of::<PyInt>() {
+            true => stream.getattr_opt(intern!(py, "_keeper"))?,
+            false => Some(stream.to_owned()),
         };
-        let is_ours = objects.iter().all(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
-        Ok(Self { handle, objects: objects.into_iter().map(Bound::unbind).collect(), is_ours })
+        let is_ours = object.as_ref().is_some_and(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
+        Ok(Self { handle, object: object.map(Bound::unbind), is_ours })
     }
 }
 
@@ -139,7 +138,7 @@ impl Kept {
 
     /// Keeps a stream that uses the memory until the memory is freed.
     pub(crate) fn add_used(&self, stream: &Stream) {
-        if stream.objects.is_empty() || lock(&self.0).used.iter().any(|used| used.is_same(stream)) {
+        if stream.object.is_none() || lock(&self.0).used.iter().any(|used| used.is_same(stream)) {
             return;
         }
         // At the interpreter's end nothing of it is dropped any more.
@@ -164,14 +163,13 @@ impl Kept {
         kept.bound.extract_if(.., |stream| Some(stream.handle) != bound).collect()
     }
 
-    /// The stream that the memory is bound to, with its objects.
+    /// The stream that the memory is bound to, with its object.
     pub(crate) fn bound(&self, py: Python<'_>, memory: &Memory) -> Option<Stream> {
-        // The handle is read under the lock under which objects are removed, so that its own are there.
+        // The handle is read under the lock under which objects are removed, so that its own is there.
         let kept = lock(&self.0);
-        let mut stream = Stream::of(bound_handle(memory)?);
-        let own = kept.bound.iter().filter(|kept| kept.handle == stream.handle).flat_map(|kept| &kept.objects);
-        stream.objects = own.map(|object| object.clone_ref(py)).collect();
-        Some(stream)
+        let handle = bound_handle(memory)?;
+        let own = kept.bound.iter().rfind(|kept| kept.handle == handle);
+        Some(own.map_or(Stream::of(handle), |own| own.clone_ref(py)))
     }
 
     /// Whether there is an object that lives as long as the memory.
@@ -197,7 +195,7 @@ impl Kept {
         let kept = lock(&self.0);
         kept.owners.iter().chain(&kept.handle).try_for_each(|object| visit.call(object))?;
         let streams = kept.bound.iter().chain(&kept.used);
-        streams.filter(|stream| stream.is_ours).flat_map(|stream| &stream.objects).try_for_each(|one| visit.call(one))
+        streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))
     }
 }
 
@@ -387,10 +385,10 @@ pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: Stream) -> Resul
     Event::on(py, &found, Vec::new())
 }
 
-/// Makes a stream of any context wait for an event.
+/// Makes the streams that are named wait for an event.
 #[pyfunction]
 pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: Stream, event: &Event) -> Result<()> {
-    py.detach(|| event.precede(&view.stream_of_any_context(stream.handle)?))
+    py.detach(|| view.streams_named(stream.handle)?.iter().try_for_each(|named| event.precede(named)))
 }
 
 /// Waits for a stream of any context.

@@ -20,14 +20,14 @@ PER_THREAD_STREAM = 2
 
 
 class StreamNumber(int):
-    """The ``CUstream`` of a stream as a number that keeps the stream's objects alive, and lets memory keep them."""
+    """The ``CUstream`` of a stream as a number that keeps the stream's object alive, and lets memory keep it."""
 
-    _objects: tuple[object, ...]
+    _keeper: object
 
-    def __new__(cls, handle: int, objects: tuple[object, ...]) -> Self:
+    def __new__(cls, handle: int, keeper: object) -> Self:
         """Create the number."""
         self = super().__new__(cls, handle)
-        self._objects = objects
+        self._keeper = keeper
         return self
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:

@@ -538,7 +538,8 @@ class Array:
                 _vkgdr.stream_synchronize(view, self.stream)
             elif stream is None or stream > 0:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
-                _vkgdr.dlpack_order(view, LEGACY_STREAM if stream is None else stream, self.stream)
+                ready = _vkgdr.record(view, self.stream)
+                _vkgdr.stream_wait(view, LEGACY_STREAM if stream is None else stream, ready)
         layout = element, self.shape, strides, _start(self._layout)
         return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
 

@@ -109,10 +109,10 @@ def test_a_mapping_of_memory_of_this_package_shares_its_binding(gpu):
     memory.free()
 
 
-class WithObjects:
+class WithKeeper:
     """A stream of another library that has an attribute of the name by which ours name what keeps them."""
 
-    _objects = None
+    _keeper = None
 
     def __init__(self):
         self.stream = streams.stream()
@@ -123,7 +123,7 @@ class WithObjects:
 
 def test_what_is_bound_is_a_stream_and_kept(gpu):
     memory = vkgdr.Memory(gpu, SIZE)
-    memory.bind_to_stream(WithObjects())
+    memory.bind_to_stream(WithKeeper())
     gc.collect()
     memory.memset(1)
     with pytest.raises(TypeError, match="None is not a stream"):
