@@ -1,7 +1,8 @@
 //! DLPack: exports memory as tensors of bytes or of arrays, and imports tensors of other libraries.
 //!
-//! The constants and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack). The crate dlpark (0.10) has them, too,
-//! but refuses `copy=True` and another `dl_device`, takes a capsule before its tensor is checked, and cannot tell our own tensors.
+//! The constants and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack). The crate dlpark has them, too: 11,000
+//! lines, whose interface changed four times in 2026 (0.7 to 0.10). Its exporter refuses `copy=True` and another `dl_device`, and its
+//! test of the layout counts the strides of axes of extent 1.
 #![expect(unsafe_code, reason = "fills, reads and frees C structures")]
 
 use std::ffi::{CStr, c_int, c_void};

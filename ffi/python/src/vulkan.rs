@@ -31,6 +31,11 @@ impl Handle {
     }
 }
 
+fn stream_of(stream: &Stream) -> vkgdr::Result<StreamRef> {
+    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
+    unsafe { StreamRef::in_current_context(stream.raw()) }
+}
+
 /// The native half of `vkgdr.vulkan.Semaphore`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Semaphore {
@@ -89,21 +94,13 @@ impl Semaphore {
 
     /// Raises the value after the earlier work of a stream of the current context.
     fn signal_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
-        self.with(py, |semaphore| {
-            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
-            let stream = unsafe { StreamRef::in_current_context(stream.raw()) }?;
-            // SAFETY: `vkgdr.vulkan.Semaphore.signal_on` requires a value that grows.
-            unsafe { semaphore.signal_on(&stream, value) }
-        })
+        // SAFETY: `vkgdr.vulkan.Semaphore.signal_on` requires a value that grows.
+        self.with(py, |semaphore| unsafe { semaphore.signal_on(&stream_of(&stream)?, value) })
     }
 
     /// Lets the later work of a stream of the current context wait for a value.
     fn wait_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
-        self.with(py, |semaphore| {
-            // SAFETY: as for `signal_on`.
-            let stream = unsafe { StreamRef::in_current_context(stream.raw()) }?;
-            semaphore.wait_on(&stream, value)
-        })
+        self.with(py, |semaphore| semaphore.wait_on(&stream_of(&stream)?, value))
     }
 
     /// Waits for the context's work, and destroys the semaphore. A second call does nothing.
