@@ -211,7 +211,7 @@ impl MemoryView {
         Ok(start.filter(shares).map(|start| start + range.start))
     }
 
-    fn writable(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         if self.readonly { Err(Failure::Invalid("the memory is read-only".into())) } else { Ok(()) }
     }
 
@@ -300,8 +300,7 @@ impl MemoryView {
         };
         let mut view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.host_address()?.unwrap_or(0));
-        let is_aligned = |address: u64| alignment == 0 || address.is_multiple_of(alignment as u64);
-        if !is_aligned(device) || !is_aligned(host as u64) {
+        if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
             )));

@@ -280,9 +280,7 @@ pub(crate) fn fill(
     order: Order,
 ) -> Result<Event> {
     let (py, view) = (side.py(), side.get());
-    if view.readonly {
-        return Err(Failure::Invalid("the destination is read-only".into()));
-    }
+    view.writable()?;
     view.range(offset, Some(count.saturating_mul(pattern.len())))?;
     let to = view.device_address()? + offset as u64;
     let width = in_bytes(pattern.len());

@@ -119,7 +119,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     __reduce__ = RawMemory.__reduce__
 
     def __del__(self) -> None:
-        vars(self).pop("_view", None)
+        self.__dict__.pop("_view", None)
 
 
 def _unpickle(contents: Buffer, kind: Kind) -> Memory:
