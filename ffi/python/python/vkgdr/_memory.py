@@ -116,7 +116,7 @@ class MemoryObject(_vkgdr.Base):
     def owner(self) -> Vkgdr | None:
         """The GPU's handle; None for freed memory and for memory of another library.
 
-        Memory that was found by its address or its `handle` has a new handle of the same GPU.
+        Memory that an adaptor allocated for another library has a new handle of the same GPU.
         """
         owner = self._view.owner
         if owner is not None or self._view.freed:
