@@ -481,7 +481,7 @@ impl MemoryView {
     /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.live().ok()?.kept.handle(py)
+        self.live().ok()?.kept.gpu(py)
     }
 
     #[getter]

@@ -2,7 +2,7 @@
 //! `TimedEvent` in `vkgdr.stream`, and `Event` with the objects that pending work keeps alive.
 #![expect(unsafe_code, reason = "destroys streams and events")]
 
-use std::mem::{ManuallyDrop, replace, take};
+use std::mem::{ManuallyDrop, take};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
@@ -97,7 +97,7 @@ pub(crate) struct Kept(Mutex<Objects>);
 #[derive(Default)]
 pub(crate) struct Objects {
     /// The Python object `Vkgdr` that the memory was allocated from, if known.
-    handle: Option<Py<PyAny>>,
+    gpu: Option<Py<PyAny>>,
     owners: Vec<Py<PyAny>>,
     /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
     bound: Vec<Stream>,
@@ -112,12 +112,12 @@ impl Objects {
 }
 
 impl Kept {
-    pub(crate) fn of(handle: Option<Py<PyAny>>) -> Self {
-        Self(Mutex::new(Objects { handle, ..Objects::default() }))
+    pub(crate) fn of(gpu: Option<Py<PyAny>>) -> Self {
+        Self(Mutex::new(Objects { gpu, ..Objects::default() }))
     }
 
-    pub(crate) fn handle(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        lock(&self.0).handle.as_ref().map(|handle| handle.clone_ref(py))
+    pub(crate) fn gpu(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        lock(&self.0).gpu.as_ref().map(|gpu| gpu.clone_ref(py))
     }
 
     /// Keeps an object as long as the memory.
@@ -155,7 +155,8 @@ impl Kept {
     /// Ends an operation. The last one takes the streams that the memory is not bound to.
     pub(crate) fn end(&self, memory: Option<&Memory>) -> Vec<Stream> {
         let mut kept = lock(&self.0);
-        kept.operations -= 1;
+        // None are left where `take` came first.
+        kept.operations = kept.operations.saturating_sub(1);
         if kept.operations > 0 || kept.bound.is_empty() {
             return Vec::new();
         }
@@ -179,9 +180,7 @@ impl Kept {
 
     /// Takes all objects.
     pub(crate) fn take(&self) -> Objects {
-        let mut kept = lock(&self.0);
-        let operations = kept.operations;
-        replace(&mut *kept, Objects { operations, ..Objects::default() })
+        take(&mut *lock(&self.0))
     }
 
     /// Reports the objects to the garbage collector, except those of other libraries' streams. Not for forked children, where a
@@ -193,7 +192,7 @@ impl Kept {
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         let kept = lock(&self.0);
-        kept.owners.iter().chain(&kept.handle).try_for_each(|object| visit.call(object))?;
+        kept.owners.iter().chain(&kept.gpu).try_for_each(|object| visit.call(object))?;
         let streams = kept.bound.iter().chain(&kept.used);
         streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))
     }

@@ -273,21 +273,21 @@ fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> boo
 /// until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
-    side: Bound<'_, MemoryView>,
+    view: Bound<'_, MemoryView>,
     offset: usize,
     pattern: &[u8],
     count: usize,
     order: Order,
 ) -> Result<Event> {
-    let (py, view) = (side.py(), side.get());
-    view.writable()?;
-    view.range(offset, Some(count.saturating_mul(pattern.len())))?;
-    let to = view.device_address()? + offset as u64;
+    let (py, own) = (view.py(), view.get());
+    own.writable()?;
+    own.range(offset, Some(count.saturating_mul(pattern.len())))?;
+    let to = own.device_address()? + offset as u64;
     let width = in_bytes(pattern.len());
     if !pattern.is_empty() && !to.is_multiple_of(pattern.len() as u64) {
         return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width}")));
     }
-    submit(py, &[Side::Device(side)], order, |queue| match *pattern {
+    submit(py, &[Side::Device(view)], order, |queue| match *pattern {
         // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
         [a] => Ok(unsafe { queue.fill(to, FillPattern::One(a), count) }?),
         // SAFETY: as above, and aligned.
