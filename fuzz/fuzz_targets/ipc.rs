@@ -4,15 +4,11 @@
 //! Only a message that fits is accepted, with exactly one descriptor, the right one; and nothing stays open.
 #![no_main]
 
-#[path = "../../ffi/c/tests/sequences/world/input.rs"]
-#[expect(dead_code, reason = "the other target uses the rest")]
-mod input;
-
 use std::fs::{File, read_dir};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use input::Input;
+use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
 use support::socket;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
@@ -30,16 +26,25 @@ fuzz_target!(|bytes: &[u8]| {
     thread_local! {
         static WORLD: World = World::open();
     }
-    let mut input = Input(bytes);
-    match input.byte() % 4 {
+    let mut input = Input(Unstructured::new(bytes));
+    match input.below(4) {
         0 | 1 => {
-            if let Some(message) = input.0.first_chunk::<LEN>() {
+            if let Some(message) = input.0.take_rest().first_chunk::<LEN>() {
                 assert!(ipc::recode(message).is_none_or(|again| again == *message));
             }
         }
         _ => WORLD.with(|world| world.receive(input)),
     }
 });
+
+struct Input<'a>(Unstructured<'a>);
+
+impl Input<'_> {
+    /// A number less than `limit`; 0 after the last byte.
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.int_in_range(0..=limit - 1).unwrap_or(0)
+    }
+}
 
 struct World {
     gpu: Vkgdr,
@@ -70,15 +75,15 @@ impl World {
         let mut bytes = self.message.clone();
         for _ in 0..input.below(6) {
             let place = input.below(LEN);
-            bytes[place] = input.byte();
+            bytes[place] = input.below(256) as u8;
         }
-        let len = if input.byte() % 4 == 0 { input.below(LEN + 2) } else { LEN };
+        let len = if input.below(4) == 0 { input.below(LEN + 2) } else { LEN };
         bytes.resize(len, 0);
         let chosen: Vec<usize> =
             (0..[1, 1, 0, 2, 3, 5][input.below(6)]).map(|_| input.below(2 * self.descriptors.len())).collect();
         let descriptors: Vec<BorrowedFd<'_>> =
             chosen.iter().map(|&index| self.descriptors.get(index).unwrap_or(&self.descriptors[0]).as_fd()).collect();
-        let divided = input.byte() % 2 == 0;
+        let divided = input.below(2) == 0;
         let (first, rest) = bytes.split_at(if divided { input.below(len + 1) } else { len });
         // Without bytes, a stream sends no descriptors.
         if !first.is_empty() || !is_stream {

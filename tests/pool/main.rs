@@ -1,7 +1,6 @@
-//! Pools: allocation, reuse by stream, bookkeeping, and threads that come and go. Random traces are among `sequences`.
+//! Pools: allocation, reuse by stream, bookkeeping. Random traces are among `sequences`.
 
 mod bookkeeping;
-mod churn;
 mod pool;
 mod streams;
 mod waiting;

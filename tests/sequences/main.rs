@@ -6,9 +6,9 @@
 //! what it did in a line that begins with `reliability:`.
 
 mod soak;
-mod step;
 mod world;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,10 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use step::{Step, Tally, step};
 use support::driver::rounds;
 use support::ledger::Live;
 use support::state::State;
+use support::step::{Code, Engine, Step, What};
 use support::{Result, amount, number};
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, World};
@@ -53,6 +53,33 @@ fn profile() -> String {
     std::env::var("VKGDR_TEST_PROFILE").unwrap_or_else(|_| "none".to_owned())
 }
 
+/// Counts of steps.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    steps: BTreeMap<What, u64>,
+    /// Allocations refused for lack of memory.
+    refused: u64,
+}
+
+impl Tally {
+    /// All steps that did something.
+    fn total(&self) -> u64 {
+        self.steps.values().sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (what, count) in &other.steps {
+            *self.steps.entry(*what).or_default() += count;
+        }
+        self.refused += other.refused;
+    }
+}
+
+/// Draws a sequence.
+fn codes() -> impl Strategy<Value = Vec<Code>> {
+    prop::collection::vec(any::<Code>(), 1..LONGEST)
+}
+
 /// Whether an allocation may exceed the device's memory. Without a device profile it cannot.
 fn has_little_room() -> bool {
     profile() != "none" || support::driver::has_gpu()
@@ -79,19 +106,20 @@ fn runner(seed: u64, cases: u32) -> TestRunner {
 }
 
 /// One sequence in a world of its own.
-fn run(shared: &Arc<Shared>, steps: impl IntoIterator<Item = Step>) -> Result<Tally> {
+fn run(shared: &Arc<Shared>, engine: Engine, codes: Vec<Code>) -> Result<Tally> {
     let mut world = World::new(shared)?;
-    for (number, step) in steps.into_iter().enumerate() {
-        world.apply(step).map_err(|error| format!("step {number}, {error}"))?;
+    for (number, code) in codes.into_iter().enumerate() {
+        let step = Step::decode(engine, code);
+        world.apply(step).map_err(|error| format!("step {number}, {step:?}: {error}"))?;
     }
     world.end()
 }
 
 /// Runs one sequence and checks that it leaves no driver object behind.
-fn run_alone(steps: Vec<Step>) -> Result<Tally> {
+fn run_alone(codes: Vec<Code>) -> Result<Tally> {
     let before = Live::now();
     let shared = Arc::new(Shared::open()?);
-    let tally = run(&shared, steps)?;
+    let tally = run(&shared, Engine::Crate, codes)?;
     shared.clear();
     drop(shared);
     // The sequence may have closed its handles while streams used what it had freed.
@@ -121,8 +149,8 @@ fn random_sequences_agree_with_the_model() -> Result {
     let mut before = None;
     while all.total() < goal {
         let tally = std::cell::RefCell::new(Tally::default());
-        let result = runner(seed + batches, batch).run(&prop::collection::vec(step(), 1..LONGEST), |steps| {
-            let done = run_alone(steps).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let result = runner(seed + batches, batch).run(&codes(), |codes| {
+            let done = run_alone(codes).map_err(|error| TestCaseError::fail(error.to_string()))?;
             tally.borrow_mut().add(&done);
             Ok(())
         });
@@ -141,26 +169,26 @@ fn random_sequences_agree_with_the_model() -> Result {
 }
 
 /// Runs sequences on one thread until the number of steps is reached.
-fn work(shared: &Arc<Shared>, seed: u64, goal: u64) -> Result<(Tally, u64)> {
+fn work(shared: &Arc<Shared>, engine: Engine, seed: u64, goal: u64) -> Result<(Tally, u64)> {
     let mut runner = runner(seed, 1);
     let (mut tally, mut sequences) = (Tally::default(), 0);
     while tally.total() < goal {
-        let tree = prop::collection::vec(step(), 1..LONGEST).new_tree(&mut runner);
-        tally.add(&run(shared, tree.map_err(|reason| reason.to_string())?.current())?);
+        let tree = codes().new_tree(&mut runner).map_err(|reason| reason.to_string())?;
+        tally.add(&run(shared, engine, tree.current())?);
         sequences += 1;
     }
     Ok((tally, sequences))
 }
 
-/// Runs sequences on many threads that share handles, a pool and memory.
-fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
+/// Runs sequences on many threads that share handles, pools and memory.
+fn work_together(engine: Engine, seed: u64, goal: u64) -> Result<(Tally, u64)> {
     let shared = Arc::new(Shared::open()?);
     let results: Vec<_> = thread::scope(|scope| {
         let shared = &shared;
         let start = |number| {
             // Seeds far enough apart that no thread repeats another.
             let seed = seed.wrapping_add(number << 40);
-            scope.spawn(move || work(shared, seed, goal / threads()).map_err(|error| error.to_string()))
+            scope.spawn(move || work(shared, engine, seed, goal / threads()).map_err(|error| error.to_string()))
         };
         let threads: Vec<_> = (0..threads()).map(start).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
@@ -176,14 +204,23 @@ fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
     Ok((all, sequences))
 }
 
-#[test]
-fn sixteen_threads_of_sequences_agree_with_their_models() -> Result {
+/// Threads leave nothing behind.
+fn assert_threads_agree(engine: Engine, goal: u64) -> Result {
     let gpu = open()?;
-    let (goal, seed) = (goal(), seed());
-    let before = Live::now();
-    let (tally, sequences) = work_together(seed, goal)?;
+    let (seed, before) = (seed(), Live::now());
+    let (tally, sequences) = work_together(engine, seed, goal)?;
     gpu.collect();
     assert_eq!(Live::now(), before);
-    report("threads", sequences, seed, &tally);
+    report(&format!("threads of {engine:?}"), sequences, seed, &tally);
     Ok(())
+}
+
+#[test]
+fn sixteen_threads_of_sequences_agree_with_their_models() -> Result {
+    assert_threads_agree(Engine::Crate, goal())
+}
+
+#[test]
+fn threads_and_pools_that_come_and_go_lose_nothing() -> Result {
+    assert_threads_agree(Engine::Pools, (4 * goal()).max(rounds(10_000, 2400)))
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::{Tally, open, report, seed, work_together};
 use support::ledger::Live;
 use support::resources::{Snapshot, resident_bytes};
+use support::step::Engine;
 use support::{Result, number};
 
 const MIB: u64 = 1 << 20;
@@ -56,7 +57,7 @@ fn the_resources_of_the_process_stay_flat() -> Result {
     let mut warm = None;
     let (mut heap, mut resident) = (Course::default(), Course::default());
     while start.elapsed() < whole {
-        let (tally, count) = work_together(seed + rounds, ROUND)?;
+        let (tally, count) = work_together(Engine::Crate, seed + rounds, ROUND)?;
         (sequences, rounds) = (sequences + count, rounds + 1);
         all.add(&tally);
         gpu.collect();

@@ -9,7 +9,7 @@ use vkgdr::ash::{self, vk};
 use super::World;
 use super::item::Owner;
 use super::queue::{Queue, Signals};
-use crate::step::Step;
+use support::step::Step;
 
 /// The most bytes of `vkCmdUpdateBuffer`.
 const MOST_UPDATED: usize = 65536;
@@ -24,36 +24,16 @@ impl World {
     /// else by the CPU's waits.
     fn command(&mut self, step: Step, items: &[usize], record: impl FnOnce(&ash::Device, vk::CommandBuffer)) -> Result {
         let mut queue = self.queue.take().map_or_else(|| Queue::new(&self.shared.gpu), Ok)?;
-        let done = if self.semaphores.is_empty() || step.choice.is_multiple_of(3) {
-            self.command_and_wait(&mut queue, items, record)
-        } else {
-            self.command_in_order(&mut queue, step, items, record)
-        };
-        self.queue = Some(queue);
-        done
-    }
-
-    fn command_and_wait(
-        &mut self,
-        queue: &mut Queue,
-        items: &[usize],
-        record: impl FnOnce(&ash::Device, vk::CommandBuffer),
-    ) -> Result {
-        for &index in items {
-            self.wait_for(index)?;
-            self.items[index].flush()?;
+        if self.semaphores.is_empty() || step.choice.is_multiple_of(3) {
+            for &index in items {
+                self.wait_for(index)?;
+                self.items[index].flush()?;
+            }
+            queue.submit(None, record)?;
+            queue.wait()?;
+            self.queue = Some(queue);
+            return Ok(());
         }
-        queue.submit(None, record)?;
-        queue.wait()
-    }
-
-    fn command_in_order(
-        &mut self,
-        queue: &mut Queue,
-        step: Step,
-        items: &[usize],
-        record: impl FnOnce(&ash::Device, vk::CommandBuffer),
-    ) -> Result {
         let chosen = usize::from(step.seed) % self.semaphores.len();
         let site = self.semaphores[chosen].site;
         let number = self.streams.of(site, step.choice);
@@ -64,6 +44,7 @@ impl World {
         let (wait, signal) = (slot.signal_on(&stream)?, slot.next());
         queue.submit(Some(Signals { semaphore: slot.semaphore.handle(), wait, signal }), record)?;
         slot.semaphore.wait_on(&stream, signal)?;
+        self.queue = Some(queue);
         for &index in items {
             self.began(number, index)?;
         }

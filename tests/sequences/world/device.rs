@@ -3,7 +3,7 @@
 
 use std::cell::OnceCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use support::cuda::{self, Stream};
 use support::{Result, device_read, pattern};
@@ -13,8 +13,8 @@ use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use super::World;
-use super::item::{Item, Site};
-use crate::step::{Step, What};
+use super::item::{Bytes, Item, Site, lock};
+use support::step::{Step, What};
 
 const ECHO: &str = include_str!("../../../examples/ring_echo.ptx");
 
@@ -132,15 +132,14 @@ impl World {
         (0..4).try_for_each(|number| self.wait_for_stream(number))
     }
 
-    /// Waits for every stream with pending work on the bytes of an item.
-    pub(super) fn wait_for_bytes(&mut self, item: &Item) -> Result {
-        let pending = std::mem::take(&mut item.bytes().pending);
+    /// Waits for every stream with pending work on the bytes.
+    pub(super) fn wait_for_bytes(&mut self, bytes: &Mutex<Bytes>) -> Result {
+        let pending = std::mem::take(&mut lock(bytes).pending);
         pending.into_iter().try_for_each(|number| self.wait_for_stream(number))
     }
 
     pub(super) fn wait_for(&mut self, index: usize) -> Result {
-        let pending = std::mem::take(&mut self.items[index].bytes().pending);
-        pending.into_iter().try_for_each(|number| self.wait_for_stream(number))
+        self.wait_for_bytes(&Arc::clone(&self.items[index].bytes))
     }
 
     /// Prepares an item for work on a stream: waits for other streams and flushes CPU writes.

@@ -4,7 +4,7 @@ use support::Result;
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use super::World;
-use crate::step::{Step, What};
+use support::step::{Step, What};
 
 /// The largest number of open handles.
 const MOST: usize = 6;

@@ -6,7 +6,7 @@ use support::{Result, pattern};
 use vkgdr::{CopyPolicy, Error, MapMode, Memory};
 
 use super::World;
-use crate::step::Step;
+use support::step::Step;
 
 const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];
 

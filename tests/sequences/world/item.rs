@@ -86,7 +86,7 @@ pub(crate) struct Item {
     unflushed: Vec<Range<usize>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -100,22 +100,14 @@ impl Item {
 
     /// Another memory with the same bytes.
     pub(crate) fn alias(&self, owner: Owner, site: Site) -> Self {
-        let bytes = Arc::clone(&self.bytes);
-        Self { owner, bytes, terms: Arc::default(), site, start: self.start, seen: 0, unflushed: Vec::new() }
+        Self { bytes: Arc::clone(&self.bytes), start: self.start, ..Self::new(owner, site) }
     }
 
     /// A region of the same memory.
     pub(crate) fn part(&self, range: Range<usize>) -> Result<Self> {
         let start = self.start + range.start;
-        Ok(Self {
-            owner: Owner::Slice(self.owner.slice(range)?),
-            bytes: Arc::clone(&self.bytes),
-            terms: Arc::clone(&self.terms),
-            site: self.site,
-            start,
-            seen: 0,
-            unflushed: Vec::new(),
-        })
+        let alias = self.alias(Owner::Slice(self.owner.slice(range)?), self.site);
+        Ok(Self { terms: Arc::clone(&self.terms), start, ..alias })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,14 +1,12 @@
 //! Allocating, sharing, binding, passing to other threads and freeing.
 #![expect(unsafe_code, reason = "imports exported memory, binds the world's streams, frees idle memory")]
 
-use std::sync::PoisonError;
-
 use support::Result;
 use vkgdr::{DropPolicy, Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
 
-use super::World;
-use super::item::{Item, Owner, Site};
-use crate::step::Step;
+use super::item::{Item, Owner, Site, lock};
+use super::{KEPT, World};
+use support::step::{Step, What};
 
 /// The largest number of items.
 const MOST: usize = 20;
@@ -156,7 +154,7 @@ impl World {
         // Also valid for regions that outlive it.
         item.terms().immediate |= choice % 4 == 3 && item.owner.memory().is_some();
         if item.terms().immediate {
-            self.wait_for_bytes(&item)?;
+            self.wait_for_bytes(&item.bytes)?;
         }
         if matches!(item.owner, Owner::Buffer(_) | Owner::Image(_)) {
             self.wait_for_queue()?;
@@ -178,8 +176,8 @@ impl World {
         Ok(())
     }
 
-    /// Passes memory of the primary context to the shared queue, for another world to take.
-    pub(super) fn give(&mut self, index: usize) -> Result<bool> {
+    /// Passes memory of the primary context to the shared queue, for another world to take, or leaves it to the thread's end.
+    pub(super) fn give(&mut self, step: Step, index: usize) -> Result<bool> {
         let item = &self.items[index];
         // Memory of this world's own pools and allocators stays, since its number is checked.
         let is_counted = self.counts(item) || self.lends(item);
@@ -190,9 +188,12 @@ impl World {
         }
         let mut item = self.items.swap_remove(index);
         item.flush()?;
-        self.wait_for_bytes(&item)?;
+        self.wait_for_bytes(&item.bytes)?;
         self.wait_for_queue()?;
-        self.shared.exchange.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+        match step.what {
+            What::Keep => KEPT.with_borrow_mut(|kept| kept.push(item)),
+            _ => lock(&self.shared.exchange).push(item),
+        }
         Ok(true)
     }
 
@@ -200,7 +201,7 @@ impl World {
         if self.is_full() {
             return Ok(false);
         }
-        let item = self.shared.exchange.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let item = lock(&self.shared.exchange).pop();
         let some = item.is_some();
         self.items.extend(item);
         Ok(some)

@@ -15,7 +15,8 @@ mod rings;
 mod semaphores;
 mod vulkan;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use support::Result;
 use support::cuda::{Context, PrimaryContext};
@@ -23,20 +24,31 @@ use vkgdr::vulkan::Allocator;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::Tally;
-use crate::step::{Step, What};
 use device::Streams;
-use item::{Item, Site};
+use item::{Item, Site, lock};
 use pools::PoolSlot;
 use queue::Queue;
 use raw::RawItem;
 use semaphores::SemaphoreSlot;
+use support::step::{Step, What};
 use vulkan::AllocatorSlot;
+
+thread_local! {
+    /// Memory that goes with its thread.
+    static KEPT: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A pool that threads share.
+fn pool(gpu: &Vkgdr, kind: MemoryKind) -> vkgdr::Result<Pool> {
+    Pool::new(gpu, PoolOptions::new(kind).block_len(256 << 10).largest_chunk(64 << 10))
+}
 
 /// The objects shared by the worlds of several threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     gpu: Vkgdr,
-    pool: Option<Pool>,
+    /// None where the GPU has no kind of memory.
+    pools: Mutex<Vec<Pool>>,
     /// None without Vulkan.
     allocator: Option<Allocator>,
     /// Memory passed from one world to another.
@@ -48,13 +60,13 @@ impl Shared {
     pub(crate) fn open() -> Result<Self> {
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
         let kind = MemoryKind::ALL.into_iter().find(|&kind| gpu.supports(kind));
-        let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_chunk(64 << 10);
-        let pool = kind.map(|kind| Pool::new(&gpu, options(kind))).transpose()?;
+        let pools = kind.into_iter().flat_map(|kind| [kind; 3]);
+        let pools = pools.map(|kind| pool(&gpu, kind)).collect::<vkgdr::Result<_>>()?;
         let allocator = match vulkan::allocator(&gpu) {
             Ok(allocator) => Some(allocator),
             Err(error) => vulkan::expect_no_vulkan(&gpu, error).map(|()| None)?,
         };
-        Ok(Self { gpu, pool, allocator, exchange: Mutex::default() })
+        Ok(Self { gpu, pools: Mutex::new(pools), allocator, exchange: Mutex::default() })
     }
 }
 
@@ -107,6 +119,7 @@ impl World {
             What::Open | What::Close | What::Ask | What::Collect | What::SetThresholds => self.apply_to_handles(step),
             What::NewPool | What::ClosePool | What::PoolAllocate => self.apply_to_pools(step),
             What::PoolTrim | What::PoolFreeHeld | What::PoolStopHolding => self.apply_to_pools(step),
+            What::ReplacePool => self.replace_pool(step),
             What::NewAllocator | What::DropAllocator => self.apply_to_allocators(step),
             What::AllocateBuffer | What::AllocateImage => self.apply_to_allocators(step),
             What::NewSemaphore | What::Signal | What::DropSemaphore => self.apply_to_semaphores(step),
@@ -120,8 +133,8 @@ impl World {
             _ if self.items.is_empty() => Ok(false),
             _ => self.apply_to_item(step, usize::from(step.first) % self.items.len()),
         };
-        if done.map_err(|error| format!("{:?}: {error}", step.what))? {
-            self.tally.count(step.what);
+        if done? {
+            *self.tally.steps.entry(step.what).or_default() += 1;
         }
         Ok(())
     }
@@ -134,7 +147,7 @@ impl World {
             What::Unbind => self.unbind(index),
             What::ReleaseImmediately => Ok(self.release_immediately(index)),
             What::Free => self.free(step, index),
-            What::Give => self.give(index),
+            What::Give | What::Keep => self.give(step, index),
             What::Write => self.write(step, index),
             What::WriteMany => self.write_many(step, index),
             What::Fill => self.fill(step, index),
@@ -199,8 +212,16 @@ impl Drop for World {
 }
 
 impl Shared {
-    /// Drops memory that no world has taken.
+    fn pools(&self) -> MutexGuard<'_, Vec<Pool>> {
+        lock(&self.pools)
+    }
+
+    /// Drops memory that no world has taken, after which the pools can give all back.
     pub(crate) fn clear(&self) {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.exchange).clear();
+        for pool in self.pools().drain(..) {
+            pool.release_unused();
+            assert_eq!((pool.used_chunks(), pool.active_bytes(), pool.managed_bytes()), (0, 0, 0), "{pool:?}");
+        }
     }
 }

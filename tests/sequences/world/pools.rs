@@ -8,7 +8,7 @@ use vkgdr::{MemoryKind, Pool, PoolOptions};
 
 use super::World;
 use super::item::{Bytes, Item, Owner, Site};
-use crate::step::{Step, What};
+use support::step::{Step, What};
 
 /// The largest number of pools.
 const MOST: usize = 3;
@@ -36,25 +36,30 @@ impl World {
         if step.what == What::NewPool {
             return self.new_pool(step);
         }
-        // The number after the last pool selects the shared pool.
+        // The number after the last pool selects a shared one.
         let index = usize::from(step.first) % (self.pools.len() + 1);
-        let Some(slot) = self.pools.get_mut(index) else { return self.apply_to_shared_pool(step) };
+        let own = self.pools.get(index).map(|slot| (slot.pool.clone(), slot.site));
+        let is_own = own.is_some();
+        let shared = || self.shared_pool(step).map(|pool| (pool, Site::Primary));
+        let Some((pool, site)) = own.or_else(shared) else { return Ok(false) };
         match step.what {
-            What::ClosePool => drop(self.pools.swap_remove(index)),
+            What::ClosePool if is_own => drop(self.pools.swap_remove(index)),
             What::PoolTrim => {
-                let managed = slot.pool.managed_bytes();
-                let given_back = slot.pool.trim(usize::from(step.seed) * 16);
-                assert_eq!(given_back, managed - slot.pool.managed_bytes());
+                let managed = pool.managed_bytes();
+                let given_back = pool.trim(usize::from(step.seed) * 16);
+                assert!(!is_own || given_back == managed - pool.managed_bytes(), "{given_back} of {managed}, {pool:?}");
             }
-            What::PoolFreeHeld => slot.pool.release_unused(),
-            What::PoolStopHolding => slot.pool.disable_caching(),
-            _ => {
-                let (pool, site) = (slot.pool.clone(), slot.site);
+            What::PoolFreeHeld => pool.release_unused(),
+            What::PoolStopHolding => pool.disable_caching(),
+            What::PoolAllocate => {
                 if let Some(item) = self.chunk(&pool, site, step)? {
-                    self.pools[index].chunks.push(Arc::downgrade(&item.bytes));
+                    if is_own {
+                        self.pools[index].chunks.push(Arc::downgrade(&item.bytes));
+                    }
                     self.adopt(item, step)?;
                 }
             }
+            _ => return Ok(false),
         }
         self.check_pools()?;
         Ok(true)
@@ -70,18 +75,22 @@ impl World {
         self.pools.iter_mut().try_for_each(PoolSlot::check)
     }
 
-    fn apply_to_shared_pool(&mut self, step: Step) -> Result<bool> {
-        let Some(pool) = self.shared.pool.clone() else { return Ok(false) };
-        match step.what {
-            What::PoolTrim => drop(pool.trim(usize::from(step.seed) * 16)),
-            What::PoolFreeHeld => pool.release_unused(),
-            What::PoolAllocate => {
-                if let Some(item) = self.chunk(&pool, Site::Primary, step)? {
-                    self.adopt(item, step)?;
-                }
-            }
-            _ => return Ok(false),
-        }
+    /// One of the pools that threads share.
+    fn shared_pool(&self, step: Step) -> Option<Pool> {
+        let pools = self.shared.pools();
+        pools.get(usize::from(step.second) % pools.len().max(1)).cloned()
+    }
+
+    /// Puts another pool in the place of a shared one, which goes with its last clone.
+    pub(super) fn replace_pool(&mut self, step: Step) -> Result<bool> {
+        let Some(old) = self.shared_pool(step) else { return Ok(false) };
+        let made = super::pool(&self.shared.gpu, old.kind());
+        let Some(new) = self.judged(&self.shared.gpu.clone(), old.kind(), made)? else { return Ok(true) };
+        let mut pools = self.shared.pools();
+        let place = usize::from(step.second) % pools.len();
+        let replaced = std::mem::replace(&mut pools[place], new);
+        drop(pools);
+        drop(replaced);
         Ok(true)
     }
 

@@ -6,7 +6,7 @@ use vkgdr::{Error, MemoryKind, RawMemory};
 
 use super::World;
 use super::item::Site;
-use crate::step::{Step, What};
+use support::step::{Step, What};
 
 /// The largest number of raw allocations.
 const MOST: usize = 4;

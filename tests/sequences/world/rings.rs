@@ -10,7 +10,7 @@ use super::World;
 use super::device::Primary;
 use super::item::Site;
 use super::queue::PATIENCE;
-use crate::step::Step;
+use support::step::Step;
 
 /// The largest number of messages.
 const MOST: u8 = 12;

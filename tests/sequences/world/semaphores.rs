@@ -9,7 +9,7 @@ use super::World;
 use super::item::Site;
 use super::queue::PATIENCE;
 use super::vulkan::expect_no_vulkan;
-use crate::step::{Step, What};
+use support::step::{Step, What};
 
 /// The largest number of semaphores.
 const MOST: usize = 3;

@@ -13,7 +13,7 @@ use vkgdr::{Error, MemoryKind, Vkgdr};
 use super::World;
 use super::item::{Bytes, Item, Owner};
 use super::queue::PATIENCE;
-use crate::step::{Step, What};
+use support::step::{Step, What};
 
 /// The largest number of allocators.
 const MOST: usize = 2;

@@ -7,6 +7,7 @@
 //! | [`ledger`], [`state`], [`resources`] | live objects, driver calls, descriptors and mappings: what must not leak |
 //! | [`codes`] | result codes of both drivers |
 //! | [`blocking`], [`ranges`], [`logs`] | whether a call waits, ranges at the edges, captured log lines |
+//! | [`step`] | the steps of random programs |
 //! | [`child`], [`profile`], [`fork`], [`socket`] | tests of several processes |
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
@@ -33,6 +34,7 @@ mod shortage;
 mod skip;
 pub mod socket;
 pub mod state;
+pub mod step;
 
 pub use check::{Result, assert_says, refused};
 pub use memory::{

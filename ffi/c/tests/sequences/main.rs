@@ -9,31 +9,37 @@ use std::thread;
 
 use support::cuda::Context;
 use support::profile::under;
+use support::step::Code;
 use support::{Random, Result, amount, number};
 
+/// The number of steps of a test.
+fn goal() -> usize {
+    number("VKGDR_STEPS").map_or_else(|| amount(30_000, 300_000), |steps| steps as usize)
+}
+
 /// Runs sequences in a context of their own.
-fn sequences(seed: u64, is_alone: bool) {
+fn sequences(goal: usize, seed: u64, is_alone: bool) {
     let _context = Context::create(0);
     let mut random = Random::new(number("VKGDR_SEED").unwrap_or(1) + (seed << 32));
-    let goal = number("VKGDR_STEPS").unwrap_or_else(|| amount(30_000, 300_000));
     let mut steps = 0;
     while steps < goal {
-        let len = 1 + random.below(1500);
-        steps += world::run(&random.bytes(len), is_alone) as u64;
+        let len = 1 + random.below(250);
+        steps += world::run(&random.bytes(len * size_of::<Code>()), is_alone);
     }
 }
 
 #[test]
 fn random_calls_return_what_the_header_says_and_agree_with_a_model() -> Result {
-    sequences(0, true);
+    sequences(goal(), 0, true);
+    // Flushes take their time there.
     under("non-coherent", || {
-        sequences(0, true);
+        sequences(goal() / 8, 0, true);
         Ok(())
     })
 }
 
 #[test]
 fn threads_of_random_calls_disturb_no_other() {
-    thread::scope(|scope| (1..5).for_each(|seed| drop(scope.spawn(move || sequences(seed, false)))));
+    thread::scope(|scope| (1..5).for_each(|seed| drop(scope.spawn(move || sequences(goal(), seed, false)))));
     world::assert_nothing_lives();
 }

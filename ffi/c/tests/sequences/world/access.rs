@@ -2,85 +2,57 @@
 
 use vkgdr_c::*;
 
-use super::{INVALID_ARGUMENT, Item, LARGEST, NOT_SUPPORTED, OUT_OF_RANGE, SUCCESS, World};
+use super::{Bytes, INVALID_ARGUMENT, Item, LARGEST, NOT_SUPPORTED, OUT_OF_RANGE, SUCCESS, World};
 
-impl World<'_> {
-    /// The permitted statuses of a copy of a range.
-    fn expected(item: &Item, offset: usize, size: usize) -> [i32; 2] {
-        match (is_inside(offset, size, item.len), item.kind) {
-            (true, 2) => [NOT_SUPPORTED; 2],
-            (false, 2) => [NOT_SUPPORTED, OUT_OF_RANGE],
-            (true, _) => [SUCCESS; 2],
-            (false, _) => [OUT_OF_RANGE; 2],
-        }
+/// The largest number that is a copy policy; the next one is none.
+const POLICIES: u32 = 3;
+/// Not a policy either: the functions without one.
+const NO_POLICY: u32 = POLICIES + 1;
+
+impl World {
+    /// A policy, an offset and a size of a copy.
+    fn place(&mut self, len: usize) -> (u32, usize, usize) {
+        let policy = self.numbers.below(5) as u32;
+        (policy, self.numbers.edge(len), self.numbers.edge(len).min(2 * LARGEST))
     }
 
-    pub(crate) fn write(&mut self) {
-        let Some(index) = self.ready() else { return };
-        let item = &mut self.items[index];
-        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
-        let source = vec![self.input.byte(); size];
+    pub(crate) fn write(&mut self, index: usize) {
+        let (policy, offset, size) = self.place(self.items[index].len);
+        let (item, source) = (&self.items[index], vec![self.numbers.below(256) as u8; size]);
+        let (handle, bytes) = (item.handle, source.as_ptr().cast());
         // SAFETY: live, and the source has the bytes.
-        let status = unsafe { vkgdr_memory_write(item.handle, offset, source.as_ptr().cast(), size) };
-        assert!(Self::expected(item, offset, size).contains(&status), "{size} at {offset} of {}: {status}", item.len);
-        if status == SUCCESS {
-            item.wrote(offset, &source);
-        }
-    }
-
-    /// Copies to the memory and back with a policy, which may be invalid.
-    pub(crate) fn copy(&mut self) {
-        let Some(index) = self.ready() else { return };
-        let policy = u32::from(self.input.byte() % 4);
-        let item = &mut self.items[index];
-        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
-        let (source, mut target) = (vec![self.input.byte(); size], vec![0; size]);
-        // SAFETY: live, and the source has the bytes.
-        let written = unsafe { vkgdr_copy_write(item.handle, offset, source.as_ptr().cast(), size, policy) };
-        // SAFETY: live, and the target has the bytes.
-        let read = unsafe { vkgdr_copy_read(item.handle, offset, target.as_mut_ptr().cast(), size, policy) };
-        let expected = match (policy, is_inside(offset, size, item.len), item.kind) {
-            (3, ..) => INVALID_ARGUMENT,
-            (_, false, _) => OUT_OF_RANGE,
-            (1, true, 2) => NOT_SUPPORTED,
-            (_, true, _) => SUCCESS,
+        let status = unsafe {
+            match policy {
+                NO_POLICY => vkgdr_memory_write(handle, offset, bytes, size),
+                policy => vkgdr_copy_write(handle, offset, bytes, size, policy),
+            }
         };
-        assert_eq!([written, read], [expected; 2], "{size} at {offset} of {}, policy {policy}", item.len);
-        if expected == SUCCESS {
-            assert!(source == target, "read other bytes than were written");
+        if item.copies(policy, offset, size, status) {
             item.wrote(offset, &source);
         }
     }
 
-    pub(crate) fn choose(&mut self) -> Option<usize> {
-        (!self.items.is_empty()).then(|| self.input.below(self.items.len()))
-    }
-
-    /// An item that the CPU may use.
-    fn ready(&mut self) -> Option<usize> {
-        let index = self.choose()?;
-        self.wait(index);
-        Some(index)
-    }
-
-    pub(crate) fn read(&mut self) {
-        let Some(index) = self.ready() else { return };
-        let item = &self.items[index];
-        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
-        let mut target = vec![0; size];
+    pub(crate) fn read(&mut self, index: usize) {
+        let (policy, offset, size) = self.place(self.items[index].len);
+        let (item, mut target) = (&self.items[index], vec![0_u8; size]);
+        let (handle, bytes) = (item.handle, target.as_mut_ptr().cast());
         // SAFETY: live, and the target has the bytes.
-        let status = unsafe { vkgdr_memory_read(item.handle, offset, target.as_mut_ptr().cast(), size) };
-        assert!(Self::expected(item, offset, size).contains(&status), "{size} at {offset} of {}: {status}", item.len);
-        if let (SUCCESS, Some(bytes), false) = (status, &item.bytes, item.shared) {
-            assert!(bytes[offset..offset + size] == target, "read other bytes than were written");
+        let status = unsafe {
+            match policy {
+                NO_POLICY => vkgdr_memory_read(handle, offset, bytes, size),
+                policy => vkgdr_copy_read(handle, offset, bytes, size, policy),
+            }
+        };
+        if item.copies(policy, offset, size, status) {
+            let same = item.expected(offset, size).is_none_or(|expected| expected == target);
+            assert!(same, "read other bytes than were written, {size} at {offset} of {}", item.len);
         }
     }
 
-    pub(crate) fn fill(&mut self) {
-        let Some(index) = self.ready() else { return };
-        let item = &mut self.items[index];
-        let (offset, size) = (self.input.number(item.len), self.input.number(item.len));
-        let pattern = vec![self.input.byte(); self.input.below(9)];
+    pub(crate) fn fill(&mut self, index: usize) {
+        let item = &self.items[index];
+        let (offset, size) = (self.numbers.edge(item.len), self.numbers.edge(item.len));
+        let pattern = vec![self.numbers.below(256) as u8; self.numbers.below(9)];
         // SAFETY: live, and the pattern has the bytes.
         let status = unsafe { vkgdr_memory_fill(item.handle, offset, size, pattern.as_ptr().cast(), pattern.len()) };
         let fits =
@@ -91,16 +63,16 @@ impl World<'_> {
         }
     }
 
-    pub(crate) fn synchronise(&mut self) {
-        let Some(index) = self.ready() else { return };
+    pub(crate) fn synchronise(&mut self, index: usize) {
         let Item { handle, len, .. } = self.items[index];
-        let (offset, size) = (self.input.number(len), self.input.number(len));
+        let (offset, size) = (self.numbers.edge(len), self.numbers.edge(len));
         // `usize::MAX` bytes are those up to the end.
         let size_to_end = if size == usize::MAX { len.saturating_sub(offset) } else { size };
         let expected = if is_inside(offset, size_to_end, len) { SUCCESS } else { OUT_OF_RANGE };
-        // SAFETY: live.
+        // SAFETY: live. An invalidation may undo writes that were not flushed.
         let status = unsafe {
-            match self.input.byte() % 4 {
+            assert_eq!(vkgdr_memory_flush_checked(handle, 0, len), SUCCESS);
+            match self.numbers.below(4) {
                 0 => vkgdr_memory_flush_checked(handle, offset, size),
                 1 => vkgdr_memory_invalidate_checked(handle, offset, size),
                 2 => {
@@ -118,12 +90,29 @@ impl World<'_> {
 }
 
 impl Item {
-    pub(crate) fn wrote(&mut self, offset: usize, new: &[u8]) {
-        if offset == 0 && new.len() == self.len {
-            self.bytes = Some(new.to_vec());
-        } else if let Some(bytes) = &mut self.bytes {
-            bytes[offset..offset + new.len()].copy_from_slice(new);
-        }
+    /// Whether a copy of a range was made; fails unless the status is a permitted one.
+    fn copies(&self, policy: u32, offset: usize, size: usize, status: i32) -> bool {
+        let permitted = match (policy, is_inside(offset, size, self.len), self.kind) {
+            (POLICIES, ..) => [INVALID_ARGUMENT; 2],
+            (NO_POLICY, false, 2) => [NOT_SUPPORTED, OUT_OF_RANGE],
+            (_, false, _) => [OUT_OF_RANGE; 2],
+            (1 | NO_POLICY, true, 2) => [NOT_SUPPORTED; 2],
+            (_, true, _) => [SUCCESS; 2],
+        };
+        assert!(permitted.contains(&status), "{size} at {offset} of {}, policy {policy}: {status}", self.len);
+        status == SUCCESS
+    }
+
+    /// The expected bytes of a range, if they are known.
+    pub(crate) fn expected(&self, offset: usize, size: usize) -> Option<Vec<u8>> {
+        let bytes = self.bytes.borrow();
+        bytes.known.then(|| bytes.expected[self.start + offset..][..size].to_vec())
+    }
+
+    pub(crate) fn wrote(&self, offset: usize, new: &[u8]) {
+        let Bytes { expected, known } = &mut *self.bytes.borrow_mut();
+        expected[self.start + offset..][..new.len()].copy_from_slice(new);
+        *known |= new.len() == expected.len();
     }
 }
 

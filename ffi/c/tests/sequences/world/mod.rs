@@ -5,15 +5,16 @@
 //! frees no allocation is left in either driver.
 
 mod access;
-mod input;
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
+use std::rc::Rc;
 use std::time::Duration;
 
 use access::is_inside;
-use input::Input;
 use support::cuda::{self, Stream};
+use support::step::{Engine, Numbers, Step, What};
 use vkgdr_c::*;
 
 const SUCCESS: i32 = 0;
@@ -31,33 +32,37 @@ const STREAMS: usize = 3;
 pub(crate) fn run(bytes: &[u8], is_alone: bool) -> usize {
     let streams = [(); STREAMS].map(|()| Stream::create());
     // Whatever the bytes open and close, with the current context.
-    let first = vkgdr_open(0, 0);
+    let gpus = vec![vkgdr_open(0, 0)];
     let mut world =
-        World { input: Input(bytes), streams, is_alone, gpus: vec![first], pools: Vec::new(), items: Vec::new() };
+        World { numbers: Numbers::default(), streams, is_alone, gpus, pools: Vec::new(), items: Vec::new() };
     world.create_pool();
-    let mut steps = 0;
-    while !world.input.0.is_empty() {
-        world.step();
-        steps += 1;
-    }
+    let codes = bytes.as_chunks().0;
+    codes.iter().for_each(|&code| world.apply(Step::decode(Engine::C, code)));
     world.end();
-    steps
+    codes.len()
+}
+
+struct Bytes {
+    expected: Vec<u8>,
+    /// From the first time on that all are written.
+    known: bool,
 }
 
 struct Item {
     handle: vkgdr_memory_t,
     len: usize,
     kind: u32,
-    /// The expected bytes; unknown for regions and for memory with regions.
-    bytes: Option<Vec<u8>>,
-    /// Whether other items share the bytes.
-    shared: bool,
+    /// The expected bytes, which regions share.
+    bytes: Rc<RefCell<Bytes>>,
+    /// The item's offset in the bytes.
+    start: usize,
     /// The stream whose work may use the bytes.
     stream: Option<usize>,
 }
 
-struct World<'a> {
-    input: Input<'a>,
+struct World {
+    /// The step's.
+    numbers: Numbers,
     streams: [Stream; STREAMS],
     is_alone: bool,
     gpus: Vec<vkgdr_t>,
@@ -65,32 +70,61 @@ struct World<'a> {
     items: Vec<Item>,
 }
 
-impl World<'_> {
-    fn step(&mut self) {
-        match self.input.below(32) {
-            0 => self.open(),
-            1 => self.close(),
-            2..5 => self.allocate(),
-            5 => self.create_pool(),
-            6 => self.close_pool(),
-            7..10 => self.allocate_from_pool(),
-            10 => self.use_pool(),
-            11 => self.region(),
-            12..16 => self.free(),
-            16..19 => self.write(),
-            19 | 20 => self.read(),
-            21 => self.fill(),
-            22 => self.synchronise(),
-            23 => self.ask(),
-            24 => self.ask_gpu(),
-            25 => self.copy(),
-            26..29 => self.copy_on_stream(),
-            _ => self.delay(),
+/// One of the handles, or null.
+fn one_of<T>(numbers: &mut Numbers, handles: &[*mut T]) -> *mut T {
+    handles.get(numbers.below(handles.len() + 1)).copied().unwrap_or(null_mut())
+}
+
+fn remove<T>(numbers: &mut Numbers, list: &mut Vec<T>) -> Option<T> {
+    (!list.is_empty()).then(|| list.swap_remove(numbers.below(list.len())))
+}
+
+impl World {
+    fn apply(&mut self, step: Step) {
+        self.numbers = step.numbers;
+        match step.what {
+            What::Allocate | What::PoolAllocate | What::Slice if self.items.len() >= MOST => {}
+            What::Open if self.gpus.len() >= 4 => {}
+            What::NewPool if self.pools.len() >= 3 => {}
+            What::Open => self.open(),
+            // SAFETY: null or live, and not used again, here and below.
+            What::Close => unsafe { vkgdr_close(remove(&mut self.numbers, &mut self.gpus).unwrap_or(null_mut())) },
+            What::Ask => self.ask_gpu(),
+            What::Allocate => self.allocate(),
+            What::NewPool => self.create_pool(),
+            // SAFETY: as above.
+            What::ClosePool => unsafe {
+                vkgdr_pool_close(remove(&mut self.numbers, &mut self.pools).unwrap_or(null_mut()));
+            },
+            What::PoolAllocate => self.allocate_from_pool(),
+            What::PoolTrim | What::PoolFreeHeld | What::PoolStopHolding => self.use_pool(step.what),
+            What::Delay => self.delay(),
+            _ if self.items.is_empty() => {}
+            What::Free => self.free(),
+            What::DeviceCopy => self.copy_on_stream(),
+            what => {
+                let index = self.numbers.below(self.items.len());
+                self.wait(index);
+                self.apply_to_item(what, index);
+            }
+        }
+    }
+
+    /// A step on memory that the CPU may use.
+    fn apply_to_item(&mut self, what: What, index: usize) {
+        match what {
+            What::Slice => self.region(index),
+            What::Bind => self.bind(index),
+            What::Write => self.write(index),
+            What::Read => self.read(index),
+            What::Fill => self.fill(index),
+            What::Sync => self.synchronise(index),
+            what => unreachable!("{what:?} has no weight for C"),
         }
     }
 
     fn delay(&mut self) {
-        let stream = self.streams[self.input.below(STREAMS)].raw();
+        let stream = self.streams[self.numbers.below(STREAMS)].raw();
         // SAFETY: live.
         unsafe { Stream::delay_by(stream, Duration::from_micros(100)) };
     }
@@ -109,7 +143,8 @@ impl World<'_> {
     /// Whether an item's bytes can be used by a stream from now on, to which it is then bound. The CPU's writes come first.
     fn move_to(&mut self, index: usize, stream: usize) -> bool {
         let item = &self.items[index];
-        if item.shared {
+        // Regions are bound as a whole.
+        if Rc::strong_count(&item.bytes) > 1 {
             return false;
         }
         if item.stream != Some(stream) {
@@ -128,13 +163,10 @@ impl World<'_> {
     }
 
     fn copy_on_stream(&mut self) {
-        let (Some(to), Some(from), stream) = (self.choose(), self.choose(), self.input.below(STREAMS)) else { return };
-        let size = self.items[to].len.min(self.items[from].len);
-        let is_known = |index: usize| self.items[index].bytes.is_some();
-        if to == from || !is_known(from) || !(is_known(to) || size == self.items[to].len) {
-            return;
-        }
-        if !self.move_to(to, stream) || !self.move_to(from, stream) {
+        let [to, from] = [(); 2].map(|()| self.numbers.below(self.items.len()));
+        let (stream, size) = (self.numbers.below(STREAMS), self.items[to].len.min(self.items[from].len));
+        let Some(new) = self.items[from].expected(0, size) else { return };
+        if to == from || !self.move_to(to, stream) || !self.move_to(from, stream) {
             return;
         }
         // SAFETY: live, here and below.
@@ -142,31 +174,17 @@ impl World<'_> {
         // SAFETY: as above.
         let source = unsafe { vkgdr_memory_get_device_ptr(self.items[from].handle) };
         cuda::copy_dtod_async(target, source, size, &self.streams[stream]);
-        let new = self.items[from].bytes.as_ref().map_or_else(Vec::new, |bytes| bytes[..size].to_vec());
         self.items[to].wrote(0, &new);
         self.items[to].stream = Some(stream);
         self.items[from].stream = Some(stream);
     }
 
-    fn gpu(&mut self) -> vkgdr_t {
-        let index = self.input.below(self.gpus.len() + 1);
-        self.gpus.get(index).copied().unwrap_or(null_mut())
-    }
-
-    fn pool(&mut self) -> vkgdr_pool_t {
-        let index = self.input.below(self.pools.len() + 1);
-        self.pools.get(index).copied().unwrap_or(null_mut())
-    }
-
     fn open(&mut self) {
-        if self.gpus.len() >= 4 {
-            return;
-        }
         let optional = vkgdr_open_flags::VKGDR_OPEN_MAPPED_OPTIONAL_BIT as u32;
-        let (known, device) = (u32::from(self.input.byte() % 12), i32::from(self.input.byte() % 3) - 1);
-        let flags = if self.input.byte().is_multiple_of(2) { known } else { known | optional };
+        let (known, device) = (self.numbers.below(12) as u32, self.numbers.below(3) as i32 - 1);
+        let flags = if self.numbers.below(2) == 0 { known } else { known | optional };
         let mut gpu = null_mut();
-        if self.input.byte().is_multiple_of(2) {
+        if self.numbers.below(2) == 0 {
             gpu = vkgdr_open(device, flags);
         } else {
             // SAFETY: a valid output.
@@ -182,21 +200,9 @@ impl World<'_> {
         }
     }
 
-    fn close(&mut self) {
-        if self.gpus.is_empty() {
-            return;
-        }
-        let index = self.input.below(self.gpus.len());
-        // SAFETY: live, and not used again.
-        unsafe { vkgdr_close(self.gpus.swap_remove(index)) };
-    }
-
     fn allocate(&mut self) {
-        if self.items.len() >= MOST {
-            return;
-        }
-        let gpu = self.gpu();
-        let (len, kind) = (self.input.number(LARGEST), u32::from(self.input.byte() % 5));
+        let gpu = one_of(&mut self.numbers, &self.gpus);
+        let (len, kind) = (self.numbers.edge(LARGEST), self.numbers.below(5) as u32);
         // Sizes that may succeed are bounded by the machine's memory.
         let len = if (LARGEST..1 << 60).contains(&len) { LARGEST } else { len };
         // SAFETY: null or live.
@@ -213,33 +219,32 @@ impl World<'_> {
         if handle.is_null() {
             return;
         }
-        let (mut bytes, value) = (None, self.input.byte());
+        let bytes = Rc::new(RefCell::new(Bytes { expected: vec![0; len], known: false }));
+        let item = Item { handle, len, kind, bytes, start: 0, stream };
+        let value = self.numbers.below(256) as u8;
         if stream.is_none() && kind != 2 {
             // SAFETY: live.
             assert_eq!(unsafe { vkgdr_memory_fill(handle, 0, len, (&raw const value).cast(), 1) }, SUCCESS);
-            bytes = Some(vec![value; len]);
+            item.wrote(0, &vec![value; len]);
         }
-        self.items.push(Item { handle, len, kind, bytes, shared: false, stream });
+        self.items.push(item);
     }
 
     fn create_pool(&mut self) {
-        if self.pools.len() >= 3 {
-            return;
-        }
-        let gpu = self.gpu();
+        let gpu = one_of(&mut self.numbers, &self.gpus);
         let options = vkgdr_pool_options {
-            size: match self.input.byte() % 4 {
-                0 => self.input.below(2 * size_of::<vkgdr_pool_options>()).min(size_of::<vkgdr_pool_options>()),
+            size: match self.numbers.below(4) {
+                0 => self.numbers.below(2 * size_of::<vkgdr_pool_options>()).min(size_of::<vkgdr_pool_options>()),
                 _ => size_of::<vkgdr_pool_options>(),
             },
-            block_len: [0, 64 << 10, 256 << 10, 1, usize::MAX][self.input.below(5)],
-            largest_chunk: [0, 256, 32 << 10, 1, usize::MAX][self.input.below(5)],
-            alignment: [0, 64, 4096, 3, usize::MAX][self.input.below(5)],
-            kind: u32::from(self.input.byte() % 4),
-            classes_per_doubling: u32::from(self.input.byte() % 8),
+            block_len: [0, 64 << 10, 256 << 10, 1, usize::MAX][self.numbers.below(5)],
+            largest_chunk: [0, 256, 32 << 10, 1, usize::MAX][self.numbers.below(5)],
+            alignment: [0, 64, 4096, 3, usize::MAX][self.numbers.below(5)],
+            kind: self.numbers.below(4) as u32,
+            classes_per_doubling: self.numbers.below(8) as u32,
         };
         let mut pool = null_mut();
-        let pointer = if self.input.byte().is_multiple_of(4) { null() } else { &raw const options };
+        let pointer = if self.numbers.below(4) == 0 { null() } else { &raw const options };
         // SAFETY: the options have their stated size, and the output is valid.
         let status = unsafe { vkgdr_pool_create(gpu, pointer, &raw mut pool) };
         assert_eq!(status == SUCCESS, !pool.is_null());
@@ -249,21 +254,9 @@ impl World<'_> {
         }
     }
 
-    fn close_pool(&mut self) {
-        if self.pools.is_empty() {
-            return;
-        }
-        let index = self.input.below(self.pools.len());
-        // SAFETY: live, and not used again.
-        unsafe { vkgdr_pool_close(self.pools.swap_remove(index)) };
-    }
-
     fn allocate_from_pool(&mut self) {
-        if self.items.len() >= MOST {
-            return;
-        }
-        let (pool, len) = (self.pool(), self.input.word() % LARGEST);
-        let stream = Some(self.input.below(4 * STREAMS)).filter(|stream| *stream < STREAMS);
+        let (pool, len) = (one_of(&mut self.numbers, &self.pools), self.numbers.below(LARGEST));
+        let stream = Some(self.numbers.below(4 * STREAMS)).filter(|stream| *stream < STREAMS);
         let handle = match stream {
             // SAFETY: null or live, and the world's streams outlive the memory.
             Some(stream) => unsafe { vkgdr_pool_alloc_on(pool, len, self.streams[stream].raw().cast()) },
@@ -278,50 +271,43 @@ impl World<'_> {
         self.keep(handle, len, kind, stream);
     }
 
-    fn use_pool(&mut self) {
-        let (pool, mut freed, mut stats) =
-            (self.pool(), 0, vkgdr_pool_stats { free_chunks: 0, used_chunks: 0, managed_bytes: 0, active_bytes: 0 });
-        let keep = self.input.number(1 << 20);
+    fn use_pool(&mut self, what: What) {
+        let (pool, mut freed) = (one_of(&mut self.numbers, &self.pools), 0);
+        let mut stats = vkgdr_pool_stats { free_chunks: 0, used_chunks: 0, managed_bytes: 0, active_bytes: 0 };
+        let keep = self.numbers.edge(1 << 20);
         // SAFETY: null or live, and valid outputs.
-        let status = unsafe {
-            match self.input.byte() % 4 {
-                0 => vkgdr_pool_trim(pool, keep, &raw mut freed),
-                1 => vkgdr_pool_free_held(pool),
-                2 => vkgdr_pool_stop_holding(pool),
-                _ => vkgdr_pool_get_stats(pool, &raw mut stats),
-            }
+        let statuses = unsafe {
+            let used = match what {
+                What::PoolTrim => vkgdr_pool_trim(pool, keep, &raw mut freed),
+                What::PoolFreeHeld => vkgdr_pool_free_held(pool),
+                _ => vkgdr_pool_stop_holding(pool),
+            };
+            [used, vkgdr_pool_get_stats(pool, &raw mut stats)]
         };
-        assert_eq!(status, if pool.is_null() { INVALID_ARGUMENT } else { SUCCESS });
+        assert_eq!(statuses, [if pool.is_null() { INVALID_ARGUMENT } else { SUCCESS }; 2]);
         assert!(stats.managed_bytes >= stats.active_bytes && stats.used_chunks <= MOST);
     }
 
-    fn region(&mut self) {
-        if self.items.is_empty() || self.items.len() >= MOST {
-            return;
-        }
-        let index = self.input.below(self.items.len());
-        self.wait(index);
-        let (len, kind) = (self.items[index].len, self.items[index].kind);
-        let (offset, size) = (self.input.number(len), self.input.number(len));
-        let mut handle = null_mut();
+    fn region(&mut self, index: usize) {
+        let Item { handle: whole, len, kind, start, .. } = self.items[index];
+        let (offset, size, mut handle) = (self.numbers.edge(len), self.numbers.edge(len), null_mut());
         // SAFETY: live, and a valid output.
-        let status = unsafe { vkgdr_memory_create_region(self.items[index].handle, offset, size, &raw mut handle) };
-        assert_eq!(status == SUCCESS, is_inside(offset, size, len), "{size} at {offset} of {len}: {status}");
+        let status = unsafe { vkgdr_memory_create_region(whole, offset, size, &raw mut handle) };
+        let expected = if is_inside(offset, size, len) { SUCCESS } else { OUT_OF_RANGE };
+        assert_eq!((status, handle.is_null()), (expected, expected != SUCCESS), "{size} at {offset} of {len}");
         if status != SUCCESS {
-            assert_eq!((status, handle.is_null()), (OUT_OF_RANGE, true));
             return;
         }
-        self.items[index].shared = true;
-        self.items.push(Item { handle, len: size, kind, bytes: None, shared: true, stream: None });
+        // SAFETY: live, both of them.
+        let [first, part] = [whole, handle].map(|handle| unsafe { vkgdr_memory_get_device_ptr(handle) });
+        assert_eq!(part, first + offset as u64);
+        let bytes = Rc::clone(&self.items[index].bytes);
+        self.items.push(Item { handle, len: size, kind, bytes, start: start + offset, stream: None });
     }
 
     fn free(&mut self) {
-        if self.items.is_empty() {
-            return;
-        }
-        let index = self.input.below(self.items.len());
-        let item = self.items.swap_remove(index);
-        match self.input.byte() % 3 {
+        let item = self.items.swap_remove(self.numbers.below(self.items.len()));
+        match self.numbers.below(3) {
             // SAFETY: live, not used again, and bound to the stream that may use it.
             0 => unsafe { vkgdr_memory_free(item.handle) },
             // SAFETY: as above.
@@ -339,9 +325,8 @@ impl World<'_> {
         }
     }
 
-    fn ask(&mut self) {
-        let Some(index) = self.choose() else { return };
-        self.wait(index);
+    /// Binds memory to the default stream, and asks what it is.
+    fn bind(&mut self, index: usize) {
         let Item { handle, len, kind, .. } = self.items[index];
         // SAFETY: live, in all of these.
         unsafe {
@@ -356,10 +341,10 @@ impl World<'_> {
     }
 
     fn ask_gpu(&mut self) {
-        let gpu = self.gpu();
+        let gpu = one_of(&mut self.numbers, &self.gpus);
         let expected = if gpu.is_null() { INVALID_ARGUMENT } else { SUCCESS };
         let (mut name, mut uuid, mut number, mut yes, mut count) = ([1; 16], [0; 16], 0, false, 0);
-        let (kind, capacity) = (u32::from(self.input.byte() % 3), self.input.below(17));
+        let (kind, capacity) = (self.numbers.below(3) as u32, self.numbers.below(17));
         let mut info = vkgdr_memory_info { total: 0, available: 0, from_budget: false };
         // SAFETY: null or live, and valid outputs, in all of these.
         unsafe {
