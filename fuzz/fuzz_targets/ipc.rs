@@ -75,7 +75,7 @@ impl World {
         let mut bytes = self.message.clone();
         for _ in 0..input.below(6) {
             let place = input.below(LEN);
-            bytes[place] = input.below(256) as u8;
+            bytes[place] = u8::try_from(input.below(256)).expect("a byte");
         }
         let len = if input.below(4) == 0 { input.below(LEN + 2) } else { LEN };
         bytes.resize(len, 0);

@@ -181,6 +181,11 @@ impl Numbers {
         usize::try_from(number).unwrap_or(0)
     }
 
+    /// A number of one byte.
+    pub fn byte(&mut self) -> u8 {
+        u8::try_from(self.below(256)).unwrap_or(0)
+    }
+
     /// An offset or a size: an edge case, or any.
     pub fn edge(&mut self, len: usize) -> usize {
         match self.below(8) {

@@ -12,13 +12,13 @@ const NO_POLICY: u32 = POLICIES + 1;
 impl World {
     /// A policy, an offset and a size of a copy.
     fn place(&mut self, len: usize) -> (u32, usize, usize) {
-        let policy = self.numbers.below(5) as u32;
+        let policy = u32::from(self.numbers.byte() % 5);
         (policy, self.numbers.edge(len), self.numbers.edge(len).min(2 * LARGEST))
     }
 
     pub(crate) fn write(&mut self, index: usize) {
         let (policy, offset, size) = self.place(self.items[index].len);
-        let (item, source) = (&self.items[index], vec![self.numbers.below(256) as u8; size]);
+        let (item, source) = (&self.items[index], vec![self.numbers.byte(); size]);
         let (handle, bytes) = (item.handle, source.as_ptr().cast());
         // SAFETY: live, and the source has the bytes.
         let status = unsafe {
@@ -52,7 +52,7 @@ impl World {
     pub(crate) fn fill(&mut self, index: usize) {
         let item = &self.items[index];
         let (offset, size) = (self.numbers.edge(item.len), self.numbers.edge(item.len));
-        let pattern = vec![self.numbers.below(256) as u8; self.numbers.below(9)];
+        let pattern = vec![self.numbers.byte(); self.numbers.below(9)];
         // SAFETY: live, and the pattern has the bytes.
         let status = unsafe { vkgdr_memory_fill(item.handle, offset, size, pattern.as_ptr().cast(), pattern.len()) };
         let fits =

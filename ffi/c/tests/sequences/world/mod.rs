@@ -181,7 +181,7 @@ impl World {
 
     fn open(&mut self) {
         let optional = vkgdr_open_flags::VKGDR_OPEN_MAPPED_OPTIONAL_BIT as u32;
-        let (known, device) = (self.numbers.below(12) as u32, self.numbers.below(3) as i32 - 1);
+        let (known, device) = (u32::from(self.numbers.byte() % 12), i32::from(self.numbers.byte() % 3) - 1);
         let flags = if self.numbers.below(2) == 0 { known } else { known | optional };
         let mut gpu = null_mut();
         if self.numbers.below(2) == 0 {
@@ -202,7 +202,7 @@ impl World {
 
     fn allocate(&mut self) {
         let gpu = one_of(&mut self.numbers, &self.gpus);
-        let (len, kind) = (self.numbers.edge(LARGEST), self.numbers.below(5) as u32);
+        let (len, kind) = (self.numbers.edge(LARGEST), u32::from(self.numbers.byte() % 5));
         // Sizes that may succeed are bounded by the machine's memory.
         let len = if (LARGEST..1 << 60).contains(&len) { LARGEST } else { len };
         // SAFETY: null or live.
@@ -221,7 +221,7 @@ impl World {
         }
         let bytes = Rc::new(RefCell::new(Bytes { expected: vec![0; len], known: false }));
         let item = Item { handle, len, kind, bytes, start: 0, stream };
-        let value = self.numbers.below(256) as u8;
+        let value = self.numbers.byte();
         if stream.is_none() && kind != 2 {
             // SAFETY: live.
             assert_eq!(unsafe { vkgdr_memory_fill(handle, 0, len, (&raw const value).cast(), 1) }, SUCCESS);
@@ -240,8 +240,8 @@ impl World {
             block_len: [0, 64 << 10, 256 << 10, 1, usize::MAX][self.numbers.below(5)],
             largest_chunk: [0, 256, 32 << 10, 1, usize::MAX][self.numbers.below(5)],
             alignment: [0, 64, 4096, 3, usize::MAX][self.numbers.below(5)],
-            kind: self.numbers.below(4) as u32,
-            classes_per_doubling: self.numbers.below(8) as u32,
+            kind: u32::from(self.numbers.byte() % 4),
+            classes_per_doubling: u32::from(self.numbers.byte() % 8),
         };
         let mut pool = null_mut();
         let pointer = if self.numbers.below(4) == 0 { null() } else { &raw const options };
@@ -344,7 +344,7 @@ impl World {
         let gpu = one_of(&mut self.numbers, &self.gpus);
         let expected = if gpu.is_null() { INVALID_ARGUMENT } else { SUCCESS };
         let (mut name, mut uuid, mut number, mut yes, mut count) = ([1; 16], [0; 16], 0, false, 0);
-        let (kind, capacity) = (self.numbers.below(3) as u32, self.numbers.below(17));
+        let (kind, capacity) = (u32::from(self.numbers.byte() % 3), self.numbers.below(17));
         let mut info = vkgdr_memory_info { total: 0, available: 0, from_budget: false };
         // SAFETY: null or live, and valid outputs, in all of these.
         unsafe {
