@@ -224,7 +224,7 @@ def received() -> int:
 
 def lines_of(part: Part, environment: dict[str, str]) -> Iterator[str]:
     """Run a part, and yield the lines that it prints. A failure or the limit is a `CalledProcessError` at the end."""
-    command = ["bash", "-euo", "pipefail", "-c", part.command]
+    command = ["timeout", "--signal=KILL", str(part.limit), "bash", "-euo", "pipefail", "-c", part.command]
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -234,19 +234,14 @@ def lines_of(part: Part, environment: dict[str, str]) -> Iterator[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
     ) as process:
-        signal.signal(signal.SIGALRM, lambda *_: os.killpg(process.pid, signal.SIGKILL))
-        signal.alarm(part.limit)
         try:
             assert process.stdout
             yield from process.stdout
-            process.wait()
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            # timeout passes it on to all that the part has started.
+            process.terminate()
             raise
-        finally:
-            signal.alarm(0)
     if process.returncode:
         late = f", at its limit of {part.limit} s" if process.returncode == -signal.SIGKILL else ""
         yield f"ended with {process.returncode}{late}\n"
