@@ -3,7 +3,7 @@
 //!
 //! `VKGDR_STEPS` sets the number of steps; `VKGDR_SEED` repeats a run. The sequences run unchanged on every device
 //! profile (`VKGDR_TEST_PROFILE`): a kind of memory that the GPU lacks or has no room for must be refused. A run prints
-//! what it did in a line that begins with `reliability:`.
+//! what it did. The steps are those of `support::step`.
 
 mod soak;
 mod world;
@@ -76,8 +76,8 @@ impl Tally {
 }
 
 /// Draws a sequence.
-fn codes() -> impl Strategy<Value = Vec<Code>> {
-    prop::collection::vec(any::<Code>(), 1..LONGEST)
+fn steps(engine: Engine) -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(any::<Code>().prop_map(move |code| Step::decode(engine, code)), 1..LONGEST)
 }
 
 /// Whether an allocation may exceed the device's memory. Without a device profile it cannot.
@@ -106,20 +106,19 @@ fn runner(seed: u64, cases: u32) -> TestRunner {
 }
 
 /// One sequence in a world of its own.
-fn run(shared: &Arc<Shared>, engine: Engine, codes: Vec<Code>) -> Result<Tally> {
+fn run(shared: &Arc<Shared>, steps: Vec<Step>) -> Result<Tally> {
     let mut world = World::new(shared)?;
-    for (number, code) in codes.into_iter().enumerate() {
-        let step = Step::decode(engine, code);
+    for (number, step) in steps.into_iter().enumerate() {
         world.apply(step).map_err(|error| format!("step {number}, {step:?}: {error}"))?;
     }
     world.end()
 }
 
 /// Runs one sequence and checks that it leaves no driver object behind.
-fn run_alone(codes: Vec<Code>) -> Result<Tally> {
+fn run_alone(steps: Vec<Step>) -> Result<Tally> {
     let before = Live::now();
     let shared = Arc::new(Shared::open()?);
-    let tally = run(&shared, Engine::Crate, codes)?;
+    let tally = run(&shared, steps)?;
     shared.clear();
     drop(shared);
     // The sequence may have closed its handles while streams used what it had freed.
@@ -149,8 +148,8 @@ fn random_sequences_agree_with_the_model() -> Result {
     let mut before = None;
     while all.total() < goal {
         let tally = std::cell::RefCell::new(Tally::default());
-        let result = runner(seed + batches, batch).run(&codes(), |codes| {
-            let done = run_alone(codes).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let result = runner(seed + batches, batch).run(&steps(Engine::Crate), |steps| {
+            let done = run_alone(steps).map_err(|error| TestCaseError::fail(error.to_string()))?;
             tally.borrow_mut().add(&done);
             Ok(())
         });
@@ -173,8 +172,8 @@ fn work(shared: &Arc<Shared>, engine: Engine, seed: u64, goal: u64) -> Result<(T
     let mut runner = runner(seed, 1);
     let (mut tally, mut sequences) = (Tally::default(), 0);
     while tally.total() < goal {
-        let tree = codes().new_tree(&mut runner).map_err(|reason| reason.to_string())?;
-        tally.add(&run(shared, engine, tree.current())?);
+        let tree = steps(engine).new_tree(&mut runner).map_err(|reason| reason.to_string())?;
+        tally.add(&run(shared, tree.current())?);
         sequences += 1;
     }
     Ok((tally, sequences))

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use support::step::Step;
 use support::{Result, pattern};
 use vkgdr::ash::{self, vk};
 
 use super::World;
 use super::item::Owner;
 use super::queue::{Queue, Signals};
-use support::step::Step;
 
 /// The most bytes of `vkCmdUpdateBuffer`.
 const MOST_UPDATED: usize = 65536;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use support::cuda::{self, Stream};
+use support::step::{Step, What};
 use support::{Result, device_read, pattern};
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream};
@@ -14,7 +15,6 @@ use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use super::World;
 use super::item::{Bytes, Item, Site, lock};
-use support::step::{Step, What};
 
 const ECHO: &str = include_str!("../../../examples/ring_echo.ptx");
 

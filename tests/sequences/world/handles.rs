@@ -1,10 +1,10 @@
 //! Opening, closing and querying handles.
 
 use support::Result;
+use support::step::{Step, What};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use super::World;
-use support::step::{Step, What};
 
 /// The largest number of open handles.
 const MOST: usize = 6;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use support::step::Step;
 use support::{Result, pattern};
 use vkgdr::{CopyPolicy, Error, MapMode, Memory};
 
 use super::World;
-use support::step::Step;
 
 const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];
 

@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "imports exported memory, binds the world's streams, frees idle memory")]
 
 use support::Result;
+use support::step::{Step, What};
 use vkgdr::{DropPolicy, Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
 
 use super::item::{Item, Owner, Site, lock};
 use super::{KEPT, World};
-use support::step::{Step, What};
 
 /// The largest number of items.
 const MOST: usize = 20;

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use support::Result;
 use support::cuda::{Context, PrimaryContext};
+use support::step::{Step, What};
 use vkgdr::vulkan::Allocator;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
@@ -30,7 +31,6 @@ use pools::PoolSlot;
 use queue::Queue;
 use raw::RawItem;
 use semaphores::SemaphoreSlot;
-use support::step::{Step, What};
 use vulkan::AllocatorSlot;
 
 thread_local! {

@@ -4,11 +4,11 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use support::Result;
+use support::step::{Step, What};
 use vkgdr::{MemoryKind, Pool, PoolOptions};
 
 use super::World;
 use super::item::{Bytes, Item, Owner, Site};
-use support::step::{Step, What};
 
 /// The largest number of pools.
 const MOST: usize = 3;

@@ -1,12 +1,12 @@
 //! `RawMemory`, which is freed by hand.
 #![expect(unsafe_code, reason = "writes through a pointer and frees by hand")]
 
+use support::step::{Step, What};
 use support::{Result, device_read, pattern};
 use vkgdr::{Error, MemoryKind, RawMemory};
 
 use super::World;
 use super::item::Site;
-use support::step::{Step, What};
 
 /// The largest number of raw allocations.
 const MOST: usize = 4;

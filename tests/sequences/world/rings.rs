@@ -1,6 +1,7 @@
 //! Rings: each lives for one step, with a kernel that echoes its messages.
 #![expect(unsafe_code, reason = "launches a kernel, and binds a stream that the world keeps alive")]
 
+use support::step::Step;
 use support::{Result, pattern};
 use vkgdr::cudarc::driver::{LaunchConfig, PushKernelArg};
 use vkgdr::ring::Ring;
@@ -10,7 +11,6 @@ use super::World;
 use super::device::Primary;
 use super::item::Site;
 use super::queue::PATIENCE;
-use support::step::Step;
 
 /// The largest number of messages.
 const MOST: u8 = 12;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "signals values that only grow")]
 
 use support::Result;
+use support::step::{Step, What};
 use vkgdr::vulkan::Semaphore;
 use vkgdr::{Error, StreamRef};
 
@@ -9,7 +10,6 @@ use super::World;
 use super::item::Site;
 use super::queue::PATIENCE;
 use super::vulkan::expect_no_vulkan;
-use support::step::{Step, What};
 
 /// The largest number of semaphores.
 const MOST: usize = 3;

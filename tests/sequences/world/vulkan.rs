@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use support::driver::is_real;
+use support::step::{Step, What};
 use support::{Result, codes};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation};
@@ -13,7 +14,6 @@ use vkgdr::{Error, MemoryKind, Vkgdr};
 use super::World;
 use super::item::{Bytes, Item, Owner};
 use super::queue::PATIENCE;
-use support::step::{Step, What};
 
 /// The largest number of allocators.
 const MOST: usize = 2;
