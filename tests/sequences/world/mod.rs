@@ -2,9 +2,7 @@
 //!
 //! A world belongs to one thread. It may share handles, pools and memory with others through [`Shared`].
 
-mod commands;
 mod device;
-mod handles;
 mod host;
 mod item;
 mod life;
