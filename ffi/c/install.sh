@@ -13,8 +13,7 @@ done
 [[ ${GDRAPI:-0} == [01] ]] || die "GDRAPI must be 0 or 1, unlike '$GDRAPI'"
 prefix=$(realpath -sm "${PREFIX:-/usr/local}") libdir=$(realpath -sm "${LIBDIR:-${PREFIX:-/usr/local}/lib}")
 include=$(realpath -sm "${INCLUDEDIR:-${PREFIX:-/usr/local}/include}") bin=${prefix%/}/bin share=${prefix%/}/share
-target=${CARGO_TARGET_DIR:-target}
-built=$target/${CARGO_BUILD_TARGET:-.}/release texts=$target/vkgdr-texts
+target=${CARGO_TARGET_DIR:-target} built=$target/${CARGO_BUILD_TARGET:-.}/release
 value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$2" | head -n 1; }
 version=$(value version Cargo.toml) so=$(value library-version ffi/c/Cargo.toml) gdrapi=$(value gdrapi-version ffi/c/Cargo.toml)
 
@@ -27,10 +26,10 @@ each() { # COMMAND: runs it with the mode, the source and the place of each file
     all "$1" "$libdir/pkgconfig" "$made/vkgdr.pc"
     all "$1" "$libdir/cmake/vkgdr" "$made"/vkgdrConfig{,Version}.cmake
     all "$1" "$include" ffi/c/include/vkgdr*.h* src/ring/vkgdr_ring.cuh
-    all "$1" "$share/man/man1" "$texts"/man/vkgdr{,-bench{,-alloc,-bw,-latency,-pingpong},-completions,-doctor,-info,-sim}.1
-    all "$1" "$share/bash-completion/completions" "$texts/completions/vkgdr"
-    all "$1" "$share/zsh/site-functions" "$texts/completions/_vkgdr"
-    all "$1" "$share/fish/vendor_completions.d" "$texts/completions/vkgdr.fish"
+    all "$1" "$share/man/man1" "$built/texts"/man/vkgdr{,-bench{,-alloc,-bw,-latency,-pingpong},-completions,-doctor,-info,-sim}.1
+    all "$1" "$share/bash-completion/completions" "$built/texts/completions/vkgdr"
+    all "$1" "$share/zsh/site-functions" "$built/texts/completions/_vkgdr"
+    all "$1" "$share/fish/vendor_completions.d" "$built/texts/completions/vkgdr.fish"
     [ "${GDRAPI:-0}" = 1 ] || return 0
     "$1" 755 "$built/libgdrapi.so.2" "$libdir/libgdrapi.so.$gdrapi"
     "$1" link "libgdrapi.so.$gdrapi" "$libdir/libgdrapi.so.2"
@@ -65,7 +64,7 @@ else
     cargo build --locked --release --package vkgdr-c --lib --package vkgdr-cli --bins
     # This machine writes the manual, also of a command for another one.
     env -u CARGO_BUILD_TARGET cargo build --locked --release --package vkgdr-cli --example manual
-    rm -rf "$texts" && "$target/release/examples/manual" "$texts"
+    rm -rf "$built/texts" && "$target/release/examples/manual" "$built/texts"
     # Without a symbol of its own: the dynamic linker finds those of the library that it needs, which is beside it.
     ${CC:-cc} -shared -nostdlib -Wl,--no-as-needed,-soname,libgdrapi.so.2,-rpath,\$ORIGIN \
         -o "$built/libgdrapi.so.2" "$built/libvkgdr_c.so"
@@ -87,4 +86,5 @@ update
     export PATH='$bin':"\$PATH"
     export LD_LIBRARY_PATH='$libdir'"\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
     export PKG_CONFIG_PATH='$libdir/pkgconfig'"\${PKG_CONFIG_PATH:+:\$PKG_CONFIG_PATH}"
+    export vkgdr_DIR='$libdir/cmake/vkgdr'
 TEXT
