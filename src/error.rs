@@ -286,7 +286,9 @@ pub enum Error {
     #[error("the ring is closed")]
     RingClosed,
     /// The kernel at the other end of a ring left no room, or sent nothing, in the time that was given.
-    #[error("{operation} timed out: the kernel at the other end of the ring is slow, does not run, or got another address")]
+    #[error(
+        "{operation} timed out: the kernel at the other end of the ring is slow, does not run, or got another address"
+    )]
     RingTimeout {
         /// The operation.
         operation: &'static str,
