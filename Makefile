@@ -50,11 +50,13 @@ demo: ## run a kernel on memory that the CPU writes
 test: ## run the tests that each commit must pass (PARTS=names)
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) c python
+	@$(if $(PARTS),$(simulator))
 	@scripts/checks.py test $(PARTS)
 
 nightly: export VKGDR_CUDA_DRIVER = sim
 nightly: ## run all that can be checked without a GPU: hours, goes on where it stopped (PARTS=names)
 	@scripts/setup.sh rust vulkan lavapipe validation c c-all python aarch64
+	@$(if $(PARTS),$(simulator))
 	@scripts/checks.py nightly $(PARTS)
 
 bench: ## run the benchmarks: table and JSON (QUICK=1)
