@@ -18,6 +18,7 @@ pointer address the same bytes.
 
 from __future__ import annotations
 
+from vkgdr._access import Map
 from vkgdr._device import OpenFlags, Vkgdr
 from vkgdr._errors import (
     AllocationError,
@@ -27,7 +28,7 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import Map, Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
+from vkgdr._memory import Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
 from vkgdr._vkgdr import HostView, __version__
 
 TYPE_CHECKING = False

@@ -1,4 +1,4 @@
-"""``Memory``, ``RawMemory`` and their base class, the scopes of `Map`, and the way from an address to its memory."""
+"""``Memory``, ``RawMemory`` and their base class, and the way from an address to its memory."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import functools
 import numbers
 import operator
 
-from vkgdr import _copies, _vkgdr
-from vkgdr._copies import device_view_of, found_of
+from vkgdr import _access, _vkgdr
+from vkgdr._access import Map
 from vkgdr._device import Vkgdr, default_owner
-from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import (
+from vkgdr._errors import FreedError, InvalidArgumentError, in_bytes
+from vkgdr._interfaces import (
     ADDRESSES,
+    DLPACK_CPU,
+    Interface,
     check_order,
-    described,
+    device_view_of,
     fitted,
+    found_of,
     laid_out,
-    read_interface,
     whole,
 )
-from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pickle
-    from collections.abc import Callable, Iterable
-    from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, overload
+    from collections.abc import Callable
+    from typing import Any, NoReturn, Self, SupportsIndex, TypeVar
 
-    import numpy as np
     import numpy.typing as npt
     from typing_extensions import Buffer
 
     from vkgdr.stream import Event
-    from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory, Waitable
+    from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory
 
     _Init = TypeVar("_Init", bound=Callable[..., None])
-    _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 # dpctl's names of the kinds.
 _USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
@@ -235,6 +234,13 @@ class MemoryObject(_vkgdr.Base):
         """Check a range and return its size in bytes; by default to the end of the memory."""
         return self._view.part(offset, size, False, False).nbytes
 
+    def _fitting(self, source: _vkgdr.HostBuffer | MemoryView, offset: int) -> int:
+        """Check that a source fits behind an offset, and return its size in bytes."""
+        room = self._size_from(offset)
+        if source.nbytes > room:
+            raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
+        return source.nbytes
+
     def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
         """Copy the bytes from `offset` to the end to the host, wait, and return `obj`.
 
@@ -263,8 +269,12 @@ class MemoryObject(_vkgdr.Base):
         target = _vkgdr.HostBuffer(obj, True)
         if target.nbytes < size:
             raise InvalidArgumentError(self._TOO_SMALL.format(in_bytes(size), in_bytes(target.nbytes)))
-        if size:
-            _copies.to_host(self, offset, target, size, stream)
+        if size and self.host_ptr is not None:
+            _access.settle(self, stream)
+            self.invalidate(offset, size)
+            self._view.read(offset, size, target)
+        elif size:
+            _vkgdr.copy(target, (0, 0, 0), self._view, (offset, 0, 0), (size, 1, 1), (stream, (), (), True))
         return obj
 
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
@@ -278,11 +288,18 @@ class MemoryObject(_vkgdr.Base):
             `obj` is too large or not contiguous, or the memory is read-only.
         """
         source = _vkgdr.HostBuffer(obj, False)
-        room = self._size_from(offset)
-        if source.nbytes > room:
-            raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
-        if source.nbytes:
-            _copies.from_host(self, offset, source, stream)
+        size = self._fitting(source, offset)
+        if size and self.host_ptr is not None:
+            _access.settle(self, stream)
+            if not self.is_coherent:
+                if _vkgdr.find_host(source.address, size) is not None:
+                    # They lie in memory of this package, where an invalidate may change them.
+                    source = _vkgdr.HostBuffer(memoryview(obj).tobytes(), False)
+                _access.invalidate_edges(self, offset, size)
+            self._view.write(offset, source)
+            self.flush(offset, size)
+        elif size:
+            _vkgdr.copy(self._view, (offset, 0, 0), source, (0, 0, 0), (size, 1, 1), (stream, (), (), True))
 
     def copy_from_device(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
         """Copy bytes from device memory, wait and invalidate: CPU and GPU see them.
@@ -304,12 +321,9 @@ class MemoryObject(_vkgdr.Base):
         TypeError
             Its array interface is malformed.
         """
-        source, ready = device_view_of(obj, self._view, _copies.stream_of(self._view, stream))
-        room = self._size_from(offset)
-        if source.nbytes > room:
-            raise InvalidArgumentError(self._TOO_LARGE.format(in_bytes(source.nbytes), room))
-        if source.nbytes:
-            _copies.between(self, offset, source, stream, ready)
+        source, ready = device_view_of(obj, self._view, _access.stream_of(self._view, stream))
+        if self._fitting(source, offset):
+            _access.between(self, offset, source, stream, ready)
 
     def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
         """Set a range, by default to the end of the memory, to a byte value, wait and flush."""
@@ -318,7 +332,7 @@ class MemoryObject(_vkgdr.Base):
             raise InvalidArgumentError(f"{value} is not a byte value from 0 to 255")
         size = self._size_from(offset, nbytes)
         if size:
-            _copies.fill(self, offset, size, bytes([value]), None)
+            _access.fill(self, offset, size, bytes([value]), None)
 
     def tobytes(self) -> bytes:
         """Copy the bytes to the host and wait."""
@@ -333,18 +347,6 @@ class MemoryObject(_vkgdr.Base):
     def buf(self) -> memoryview:
         """The host view as a memoryview; `NoHostViewError` if the kind of memory has none."""
         return memoryview(self)
-
-    if TYPE_CHECKING:
-
-        @overload
-        def get_host_array(
-            self, shape: Shape | None, dtype: type[_Scalar] | np.dtype[_Scalar], order: Order = "C", offset: int = 0
-        ) -> npt.NDArray[_Scalar]: ...
-
-        @overload
-        def get_host_array(
-            self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
-        ) -> npt.NDArray[Any]: ...
 
     def get_host_array(
         self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
@@ -376,10 +378,9 @@ class MemoryObject(_vkgdr.Base):
         check_order(order)
         # A Python int: sums of NumPy integers may overflow.
         offset = operator.index(offset)
-        extents, kind, size = fitted(shape, dtype, self._size_from(offset))
+        extents, element = fitted(shape, dtype, self._size_from(offset))
         # Through a memoryview, which counts as a view while the array lives.
-        flat = np.asarray(memoryview(self))[offset : offset + size]
-        return flat.view(kind).reshape(extents, order=order)
+        return np.ndarray(extents, element, np.asarray(memoryview(self)), offset, order=order)
 
     def map(
         self,
@@ -388,6 +389,7 @@ class MemoryObject(_vkgdr.Base):
         shape: Shape | None = None,
         dtype: npt.DTypeLike = "u1",
         order: Order = "C",
+        strides: Shape | None = None,
         offset: int = 0,
         size: int | None = None,
         stream: StreamLike | None = None,
@@ -405,6 +407,8 @@ class MemoryObject(_vkgdr.Base):
             The CPU's access. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
         shape, dtype, order : optional
             As for `get_host_array`.
+        strides : tuple of int, optional
+            In bytes, not negative, in place of `order`.
         offset, size : int, optional
             The range; by default to the end of the memory.
         stream : object, optional
@@ -419,8 +423,9 @@ class MemoryObject(_vkgdr.Base):
         NoHostViewError
             The kind of memory has no host view.
         """
-        layout: dict[str, Any] = {"shape": shape, "dtype": dtype, "order": order, "offset": offset, "size": size}
-        return Map(self, mode, **layout, stream=stream, blocking=blocking)
+        room = self._part(offset, size)
+        layout = laid_out(*fitted(shape, dtype, room.nbytes), order, strides)
+        return Map(self, room, layout, mode, stream, blocking=blocking)
 
     def map_ro(self, **arguments: Any) -> Map:
         """Call `map` with mode "r" and these keywords: the array is read-only, and nothing is flushed."""
@@ -463,7 +468,7 @@ class MemoryObject(_vkgdr.Base):
         """
         if stream is None:
             raise TypeError("None is not a stream: unbind_stream ends a binding")
-        self._view.bind_stream(_copies.queue_of(self._view, stream))
+        self._view.bind_stream(_access.queue_of(self._view, stream))
 
     def unbind_stream(self) -> None:
         """Wait for the bound stream and remove the binding."""
@@ -600,7 +605,7 @@ class MemoryObject(_vkgdr.Base):
         # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
         if self.kind != "host":
             return self._rebuild(pickle.PickleBuffer(self.copy_to_host(bytearray(len(self)))))
-        _copies.settle(self, None)
+        _access.settle(self, None)
         self.invalidate()
         return self._rebuild(pickle.PickleBuffer(self.host))
 
@@ -841,162 +846,7 @@ class Mapping(MemoryObject):
         return self._view.is_current()
 
 
-_MODES = ("r", "w", "rw", "discard")
-_RELEASED = "the mapping was released"
-
-
-class Map:
-    """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
-
-    Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
-    The array's base is this object, which keeps the memory alive even after the end.
-    """
-
-    _open = False
-    _waited = False
-    _used = False
-    # Class defaults: an object whose `__init__` did not run counts as released.
-    _event: Event | None = None
-    _mode: MapMode = "r"
-    _size = 0
-
-    def __init__(
-        self,
-        memory: MemoryObject,
-        mode: MapMode = "rw",
-        *,
-        shape: Shape | None = None,
-        dtype: npt.DTypeLike = "u1",
-        order: Order = "C",
-        strides: Shape | None = None,
-        offset: int = 0,
-        size: int | None = None,
-        stream: StreamLike | None = None,
-        blocking: bool = True,
-    ) -> None:
-        if mode not in _MODES:
-            raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
-        if memory.readonly and mode != "r":
-            raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
-        room = memory._part(offset, size)
-        extents, kind, _ = fitted(shape, dtype, room.nbytes)
-        strides, used = laid_out(extents, kind.itemsize, order, strides)
-        # A use of its own: keeps the memory alive even when `memory` is freed.
-        self._region = room._over(room._view.part(0, used, False, False))
-        self._mode = mode
-        self._size = used
-        self._memory = memory
-        self._dtype = kind
-        self._interface: dict[str, object] = {
-            "shape": extents,
-            "typestr": kind.str,
-            "data": (self._region._visible_address(), mode == "r"),
-            "strides": strides,
-            "version": 3,
-        }
-        if kind.fields is not None:
-            self._interface["descr"] = described(kind)
-        view = self._region._view
-        if blocking:
-            _copies.settle(self._region, stream)
-            self._event = _vkgdr.complete()
-            self._invalidate()
-        else:
-            self._event = _vkgdr.record(view, _copies.queue_of(view, stream))
-        self._open = True
-        # In one step each, without a lock: the garbage collector ends mappings at any moment.
-        vars(memory).setdefault("_maps", set()).add(id(self))
-
-    @property
-    def event(self) -> Event:
-        """An event that is complete once the device's earlier work is done."""
-        if self._event is None:
-            raise FreedError(_RELEASED)
-        return self._event
-
-    @property
-    def released(self) -> bool:
-        """Whether the scope has ended."""
-        return not self._open
-
-    @property
-    def __array_interface__(self) -> dict[str, object]:
-        if not self._open:
-            raise FreedError(_RELEASED)
-        self._used = True
-        # Raises if the memory was freed with force=True.
-        self._region._visible_address()
-        # A copy: the one here was checked against the memory.
-        return self._interface.copy()
-
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The memory as an array; `FreedError` if the scope has ended."""
-        import numpy as np
-
-        array = np.asarray(self)
-        # Padding is a field in the interface, and fields that overlap are none.
-        return array if array.dtype == self._dtype else array.view(self._dtype)
-
-    def _invalidate(self) -> None:
-        self._waited = True
-        if self._mode != "discard":
-            self._region.invalidate()
-        else:
-            _copies.invalidate_edges(self._region, 0, len(self._region))
-
-    def wait(self) -> None:
-        """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""
-        if not self._waited:
-            self.event.synchronize()
-            self._invalidate()
-
-    def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
-        """Wait for events, end the scope, and flush if the CPU may have written; return a complete event.
-
-        A second call does nothing. `stream` is pyopencl's, and not used: later work on any stream sees the writes.
-        """
-        if stream is not None:
-            handle_of(stream)
-        _copies.wait_for_all(wait_for)
-        self._end()
-        return _vkgdr.complete()
-
-    def _end(self) -> None:
-        if not self._open:
-            return
-        self._open = False
-        vars(self._memory)["_maps"].discard(id(self))
-        # Without a wait nothing was invalidated: a flush would write old bytes over the device's.
-        if self._mode != "r" and (self._waited or self._used):
-            self._region.flush()
-
-    def __enter__(self) -> np.ndarray[Any, Any]:
-        self.wait()
-        return self.array
-
-    def __exit__(self, *_exception: object) -> None:
-        self._end()
-
-    def __del__(self) -> None:
-        try:
-            self._end()
-        except VkgdrError as error:
-            # A destructor cannot raise.
-            import logging
-
-            logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a mapping cannot be copied or pickled")
-
-    def __repr__(self) -> str:
-        state = "mapped" if self._open else "released"
-        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
-
-
 _PROTOCOLS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
-_DLPACK_CPU = 1
 
 
 def memory_of(obj: Any) -> Memory:
@@ -1047,9 +897,9 @@ def memory_of(obj: Any) -> Memory:
         return Memory._over(found)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        array = read_interface(interface)
+        array = Interface(interface)
         (first, size), found = array.span, found_of(array)
-    elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
+    elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
         found, _ = device_view_of(obj)
         first, size = found.key[1], found.nbytes
         if found.is_foreign:
@@ -1081,7 +931,7 @@ def _on_host(obj: Any) -> tuple[int, int, bool]:
             text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
             raise InvalidArgumentError(text) from error
     if interface is not None:
-        array = read_interface(interface, "__array_interface__")
+        array = Interface(interface, "__array_interface__")
         return *array.span, array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
     return buffer.address, buffer.nbytes, buffer.readonly
@@ -1109,5 +959,5 @@ def _unpickle(contents: Buffer, kind: Kind) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Map.__module__ = Mapping.__module__ = "vkgdr"
+MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"

@@ -10,50 +10,42 @@ such an array or of a contiguous part of it; on memory that is not coherent, cal
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import operator
 import types
+from collections.abc import Iterator
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.array_utils import byte_bounds
-from numpy.lib.stride_tricks import as_strided
 
-from vkgdr import _copies, _vkgdr
-from vkgdr._copies import bytes_of, device_view_of
-from vkgdr._device import default_owner, owner_of_device
+from vkgdr import _access, _vkgdr
+from vkgdr._device import Vkgdr, default_owner, owner_of_device
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._memory import Mapping, Memory, device_view
-from vkgdr._shapes import (
-    allocatable,
-    c_strides,
+from vkgdr._interfaces import (
+    Interface,
+    bytes_of,
     check_order,
-    described,
-    element_alignment,
+    device_view_of,
     element_of,
     laid_out,
-    read_interface,
+    layout_of,
     shaped,
+    span_of,
     wholes,
 )
+from vkgdr._memory import Mapping, Memory, MemoryObject, device_view
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
-from vkgdr.typing import DmaBuf
+from vkgdr.stream import call, current_context
+from vkgdr.typing import DmaBuf, Kind, Kinds, Order, Shape, StreamLike
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, Literal, Self, SupportsIndex, TypeAlias
-
-    import numpy.typing as npt
     from typing_extensions import CapsuleType
 
-    from vkgdr._device import Vkgdr
-    from vkgdr._memory import MemoryObject
-    from vkgdr._shapes import Interface
+    from vkgdr._interfaces import Layout
     from vkgdr._vkgdr import MemoryView
-    from vkgdr.typing import Kind, Kinds, Order, Shape, StreamLike
-
-    Visible = Literal["mapped", "host"]
-    # An array of NumPy's at an address without memory, by which shapes and strides are computed.
-    Layout: TypeAlias = np.ndarray[Any, Any]
 
 __all__ = [
     "Array",
@@ -147,34 +139,22 @@ def host_array(
     return _array("host", shape, dtype, order, alignment, stream, owner)
 
 
-def mapped_array_like(
-    array: npt.ArrayLike,
-    *,
-    alignment: int | None = None,
-    stream: StreamLike | None = None,
-    owner: Vkgdr | None = None,
-) -> np.ndarray[Any, Any]:
+def mapped_array_like(array: npt.ArrayLike, **options: Any) -> np.ndarray[Any, Any]:
     """Allocate a `mapped_array` with the shape, data type and order of another array.
 
-    The array is contiguous, in C or Fortran order; its contents are not copied. The other parameters and the errors are
-    those of `mapped_array`.
+    The array is contiguous, in C or Fortran order; its contents are not copied. The options are the keywords of
+    `mapped_array`, and so are the errors.
     """
-    return _array("mapped", *_like(array), alignment, stream, owner)
+    return mapped_array(*_like(array), **options)
 
 
-def host_array_like(
-    array: npt.ArrayLike,
-    *,
-    alignment: int | None = None,
-    stream: StreamLike | None = None,
-    owner: Vkgdr | None = None,
-) -> np.ndarray[Any, Any]:
+def host_array_like(array: npt.ArrayLike, **options: Any) -> np.ndarray[Any, Any]:
     """Allocate a `host_array` with the shape, data type and order of another array, as `mapped_array_like` does."""
-    return _array("host", *_like(array), alignment, stream, owner)
+    return host_array(*_like(array), **options)
 
 
 def _array(
-    kind: Visible,
+    kind: Kind,
     shape: Shape,
     dtype: npt.DTypeLike,
     order: Order,
@@ -185,17 +165,21 @@ def _array(
     extents, element, size = shaped(shape, dtype)
     check_order(order)
     if alignment is None:
-        alignment = element_alignment(element)
-    if owner is None:
-        owner = default_owner()
-    memory = Memory(owner, allocatable(size), kind=kind, alignment=alignment, stream=stream)
+        alignment = _alignment(element)
+    # An array may be empty, an allocation may not.
+    memory = Memory(owner or default_owner(), size or 1, kind=kind, alignment=alignment, stream=stream)
     return memory.get_host_array(extents, element, order)
+
+
+def _alignment(element: np.dtype[Any]) -> int:
+    """Return the alignment of an array's first element in bytes, at most that of CUDA's own allocations: 256."""
+    return min(1 << (element.itemsize - 1).bit_length(), 256)
 
 
 def _like(array: npt.ArrayLike) -> tuple[tuple[int, ...], np.dtype[Any], Order]:
     """Return the shape, the data type and the order of a contiguous array."""
     like = np.asarray(array)
-    if not _is_dense(like):
+    if not like.flags.forc:
         raise InvalidArgumentError(f"the array is not contiguous: shape {like.shape}, strides {like.strides}")
     return like.shape, like.dtype, "C" if like.flags.c_contiguous else "F"
 
@@ -242,16 +226,13 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     if interface is None:
         view, _ = device_view_of(obj)
         return _memory_on_host(obj, view, owner).get_host_array() if view.nbytes else np.empty(0, "u1")
-    array, element = read_interface(interface), _element(obj, interface)
+    array = Interface(interface)
+    # That of an array of our own is more than its interface tells.
+    element = obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
     if 0 in array.extents:
         return np.empty(array.extents, element)
     data = memoryview(_memory_on_host(obj, bytes_of(array, obj), owner))
     return np.ndarray(array.extents, element, data, array.address - array.span[0], array.strides)
-
-
-def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
-    """Return the data type of an array: that of one of our own is more than its interface tells."""
-    return obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
 
 
 def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryObject:
@@ -275,26 +256,18 @@ _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _LONG_DOUBLES = ("g", "G")
 
 
-def _layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype[Any]) -> Layout:
-    """Return a layout; without strides, in C order."""
-    if strides is None:
-        strides = c_strides(shape, dtype.itemsize)
-    return as_strided(np.empty((), dtype), shape, strides)
-
-
 def _start(layout: Layout) -> int:
     """Return the offset of the first element from the lowest byte."""
     return int(layout.__array_interface__["data"][0]) - byte_bounds(layout)[0] if layout.size else 0
 
 
-def _is_dense(layout: Layout) -> bool:
-    """Return whether the elements are contiguous, in C or Fortran order."""
-    return layout.flags.c_contiguous or layout.flags.f_contiguous
+def _keys_of(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
 
 
 def _part(layout: Layout, key: Any) -> Layout:
     """Return the layout of ``array[key]``, a view also of one element."""
-    keys = key if isinstance(key, tuple) else (key,)
+    keys = _keys_of(key)
     # A bool is an int, but NumPy's index by one copies.
     plain = (item is None or item is ... or isinstance(item, slice | int | np.integer) for item in keys)
     if not all(plain) or any(isinstance(item, bool) for item in keys):
@@ -310,7 +283,7 @@ def _reshaped(layout: Layout, extents: tuple[int, ...], order: Order) -> Layout:
     if min(extents, default=0) < -1:
         raise ValueError(f"negative extents other than -1 in the shape {extents}")
     # Raises if the sizes differ: in C order no copy is needed.
-    shape = _layout_of(layout.shape, None, layout.dtype).reshape(extents).shape
+    shape = layout_of(layout.shape, layout.dtype).reshape(extents).shape
     try:
         return np.reshape(layout, shape, order=order, copy=False)
     except ValueError:
@@ -329,8 +302,7 @@ def _dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bytes of a contiguous array, in C or Fortran order."""
-    rows = array if array.flags.c_contiguous else array.T
-    return rows.reshape(-1).view(np.uint8)
+    return array.reshape(-1, order="A").view(np.uint8)
 
 
 def _check_alike(one: Layout, other: Layout) -> None:
@@ -484,18 +456,11 @@ class Array:
         stream = view.bound_stream
         if self.stream:
             # The consumer waits for the stream that is named, and so for the work on both.
-            stream = handle_of(_copies.queue_of(view, self.stream) if self.size else self.stream)
+            stream = handle_of(_access.queue_of(view, self.stream) if self.size else self.stream)
         if stream is not None:
             stream = stream or LEGACY_STREAM
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "descr": described(self.dtype),
-            "data": (self._memory.device_ptr + _start(self._layout) if self.size else 0, self._memory.readonly),
-            "strides": None if self.is_c_contiguous() else self.strides,
-            "stream": stream,
-            "version": 3,
-        }
+        address = self._memory.device_ptr + _start(self._layout) if self.size else 0
+        return {**self._layout.__array_interface__, "data": (address, self._memory.readonly), "stream": stream}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -563,7 +528,7 @@ class Array:
             _check_alike(self._layout, ary)
         if not self.size:
             return np.empty(self.shape, self.dtype) if ary is None else ary
-        if ary is not None and _is_dense(ary) and _is_dense(self._layout):
+        if ary is not None and ary.flags.forc and self._layout.flags.forc:
             self._memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
             return ary
         array = self._on_host(self._memory.copy_to_host(stream=self._queue(stream)))
@@ -577,7 +542,7 @@ class Array:
 
         This array is contiguous. The other has the same shape and data type, and on the device the same strides.
         """
-        if not _is_dense(self._layout):
+        if not self._layout.flags.forc:
             raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
         if _is_on_device(ary):
             source = _as_array(ary)
@@ -586,7 +551,7 @@ class Array:
                 # Of the same strides, and dense: its bytes are in the same order.
                 view = source._memory._view
                 ready = [(view, source.stream)] if source.stream else []
-                _copies.between(self._memory, 0, view, self._queue(stream), ready)
+                _access.between(self._memory, 0, view, self._queue(stream), ready)
             return
         host = np.asarray(ary)
         host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
@@ -659,8 +624,7 @@ class Array:
         A record's fields cannot be assigned, since it is a copy: assign the whole element, or use `host`.
         """
         view = self._like(_part(self._layout, item))
-        keys = item if isinstance(item, tuple) else (item,)
-        if view.shape or any(key is None or key is ... for key in keys):
+        if view.shape or any(key is None or key is ... for key in _keys_of(item)):
             return view
         copied = view.copy_to_host(stream=self._queue(stream))
         # A record is a view of the copy: an assignment to its fields would be lost.
@@ -701,7 +665,7 @@ class Array:
 
 def _rebuilt(memory: MemoryObject, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the array of a pickle."""
-    return Array._over(_layout_of(shape, strides, dtype), memory._part(0, None))
+    return Array._over(layout_of(shape, dtype, strides), memory._part(0, None))
 
 
 def _as_array(obj: Any) -> Array:
@@ -721,8 +685,8 @@ def _as_array(obj: Any) -> Array:
 def _described_by(obj: Any) -> tuple[Interface, Layout]:
     """Return the CUDA Array Interface of an object, and its layout."""
     interface = obj.__cuda_array_interface__
-    array = read_interface(interface)
-    return array, _layout_of(array.extents, array.strides, element_of(interface, obj))
+    array = Interface(interface)
+    return array, layout_of(array.extents, element_of(interface, obj), array.strides)
 
 
 def device_array(
@@ -755,13 +719,13 @@ def device_array(
         The GPU, as for `mapped_array`.
     """
     extents, element, _ = shaped(shape, dtype)
-    strides, size = laid_out(extents, element.itemsize, order, strides)
+    layout = laid_out(extents, element, order, strides)
     owner = owner or default_owner()
-    if size:
-        memory = Memory(owner, allocatable(size), kind=kind, alignment=element_alignment(element))._part(0, size)
+    if layout.size:
+        memory = Memory(owner, span_of(layout), kind=kind, alignment=_alignment(element))
     else:
         memory = Memory._over(_vkgdr.MemoryView.empty(owner, "mapped"))
-    return Array._over(_layout_of(extents, strides, element), memory, stream)
+    return Array._over(layout, memory, stream)
 
 
 def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
@@ -776,12 +740,9 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
     else:
         layout = np.asarray(ary)
     _, element, _ = shaped(layout.shape, layout.dtype)
-    axes = sorted(range(layout.ndim), key=lambda axis: (-abs(layout.strides[axis]), axis))
-    strides, stride = [0] * layout.ndim, element.itemsize
-    for axis in reversed(axes):
-        strides[axis] = stride
-        stride *= max(layout.shape[axis], 1)
-    return device_array(layout.shape, element, tuple(strides), stream=stream, kind=kind, owner=owner)
+    axes = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides[axis]))
+    dense = layout_of(tuple(layout.shape[axis] for axis in axes), element).transpose(np.argsort(axes))
+    return device_array(dense.shape, element, dense.strides, stream=stream, kind=kind, owner=owner)
 
 
 def to_device(
@@ -818,7 +779,7 @@ def to_device(
     if _is_on_device(obj):
         return as_cuda_array(obj)
     host = np.asarray(obj)
-    if not _is_dense(host):
+    if not host.flags.forc:
         raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
     array = device_array_like(host, stream, kind=kind, owner=owner)
     if copy:
@@ -868,10 +829,6 @@ def pinned(*arylist: Any) -> Iterator[None]:
 
     If pages are page-locked already, it raises ``CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED``, and locks no array.
     """
-    import ctypes
-
-    from vkgdr.stream import call, current_context
-
     buffers = [buffer for buffer in (_vkgdr.HostBuffer(ary, True, True) for ary in arylist) if buffer.nbytes]
     with current_context(), contextlib.ExitStack() as stack:
         for buffer in buffers:

@@ -13,8 +13,8 @@ import weakref
 from vkgdr import _vkgdr, ipc
 from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError, VkgdrError, missing
+from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
-from vkgdr._shapes import shaped
 from vkgdr.pool import Source
 
 try:

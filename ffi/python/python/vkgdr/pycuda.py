@@ -9,8 +9,8 @@ import numpy as np
 
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError, missing
+from vkgdr._interfaces import shaped
 from vkgdr._memory import RawMemory
-from vkgdr._shapes import allocatable, shaped
 
 try:
     import pycuda.driver
@@ -164,7 +164,8 @@ class MappedArray:
         `shape`, `dtype` and `order` are those of `vkgdr.arrays.mapped_array`; the kind is ``"mapped"`` or ``"host"``.
         """
         extents, element, size = shaped(shape, dtype)
-        memory = Memory(owner, allocatable(size), kind=kind)
+        # An array may be empty, an allocation may not.
+        memory = Memory(owner, size or 1, kind=kind)
         host = memory.get_host_array(extents, element, order)
         device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
         return cls(host, device, memory)

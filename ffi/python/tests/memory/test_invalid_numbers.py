@@ -95,9 +95,9 @@ def test_a_map_checks_shape_and_strides_in_whole_numbers(gpu, number):
     for shape, strides in ((3, (stride,)), ((2, 3), (1, stride)), ((number(100), number(100)), None)):
         strides = None if strides is None else tuple(map(number, strides))
         with pytest.raises(vkgdr.InvalidArgumentError, match=r"are out of range|there are 256"):
-            vkgdr.Map(memory[:256], shape=shape, strides=strides)
+            memory[:256].map(shape=shape, strides=strides)
     assert memory.map_count == 0
-    assert vkgdr.Map(memory, shape=(3,), strides=(number(200),)).array.strides == (200,)
+    assert memory.map(shape=(3,), strides=(number(200),)).array.strides == (200,)
 
 
 @pytest.mark.parametrize("number", [np.uint8, np.int32, Zero])

@@ -83,7 +83,7 @@ def check_protocols(memory, gpu):
         "dlpack": lambda m: m.__dlpack__(),
         "dlpack device": lambda m: m.__dlpack_device__(),
         "reduce": lambda m: m.__reduce__(),
-        "map": vkgdr.Map,
+        "map": lambda m: m.map(),
         "source": lambda m: vkgdr.Memory(gpu, SIZE).copy_from_device(m),
         "ops source": lambda m: pyopencl.copy(vkgdr.Memory(gpu, SIZE), m),
         "ops target": lambda m: pyopencl.copy(m, vkgdr.Memory(gpu, SIZE)),

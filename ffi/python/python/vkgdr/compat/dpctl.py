@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import numbers
 
-from vkgdr._copies import device_view_of
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
+from vkgdr._interfaces import device_view_of
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._vkgdr import MemoryView, find_id, record
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from vkgdr._copies import Ready
+    from vkgdr._interfaces import Ready
     from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]

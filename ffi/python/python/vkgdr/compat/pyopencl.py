@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import operator
 
-from vkgdr import _copies, _vkgdr
-from vkgdr._copies import device_view_of
+from vkgdr import _access, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
-from vkgdr._memory import Map, Memory, MemoryObject
+from vkgdr._interfaces import DLPACK_CUDA, device_view_of
+from vkgdr._memory import Memory, MemoryObject
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from vkgdr._interfaces import Ready
     from vkgdr._vkgdr import HostBuffer
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["copy", "fill", "map", "migrate"]
 
-_DLPACK_CUDA = 2
 _NAMES = ("byte", "row", "slice")
 
 
@@ -144,15 +144,13 @@ def copy(
 def _copy_by_cpu(to: _Side, source: _Side, plan: Plan, wait_for: Iterable[Waitable] | None) -> bool:
     """Copy by the CPU if possible; return whether it was."""
     (dst_offset, _, _), (src_offset, _, _), (size, _, _) = plan
-    if size == 0:
-        return False
-    if source.memory is None and to.memory is not None and to.memory.host_ptr is not None:
-        part = source.part(src_offset, size, writable=False)
-        _copies.from_host(to.memory, dst_offset, part, to.settled(wait_for))
+    if size and source.memory is None and to.memory is not None and to.memory.host_ptr is not None:
+        part = source.part(src_offset, size)
+        to.memory.copy_from_host(part, offset=dst_offset, stream=to.settled(wait_for))
         return True
-    if to.memory is None and source.memory is not None and source.memory.host_ptr is not None:
-        part = to.part(dst_offset, size, writable=True)
-        _copies.to_host(source.memory, src_offset, part, size, source.settled(wait_for))
+    if size and to.memory is None and source.memory is not None and source.memory.host_ptr is not None:
+        part = to.part(dst_offset, size)
+        source.memory._part(src_offset, size).copy_to_host(part, stream=source.settled(wait_for))
         return True
     return False
 
@@ -209,11 +207,11 @@ def fill(
     to.flush_host_view()
     value = _fill_value(unit, memory.device_ptr + start)
     if value is None and stream is None and is_blocking and memory.host_ptr is not None:
-        _copies.fill(memory, start, count, unit, to.settled(wait_for))
+        _access.fill(memory, start, count, unit, to.settled(wait_for))
         return _vkgdr.complete()
     order = (stream, to.ready, _on_device(wait_for), is_blocking)
     if value is None:
-        event = _copies.repeat(memory._view, start, count, unit, order)
+        event = _access.repeat(memory._view, start, count, unit, order)
     else:
         event = _vkgdr.fill(memory._view, start, value, count // len(value), order)
     if is_blocking:
@@ -252,23 +250,14 @@ def map(  # noqa: A001 - pyopencl's name
     """
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
-    handle = _copies.queue_of(mem._view, stream)
+    handle = _access.queue_of(mem._view, stream)
     if is_blocking:
-        _copies.wait_for_all(wait_for)
+        _access.wait_for_all(wait_for)
     else:
         for event in _on_device(wait_for):
             _vkgdr.stream_wait(mem._view, handle, event)
-    mapping = Map(
-        mem,
-        mode,
-        shape=shape,
-        dtype=dtype,
-        order=order,
-        strides=strides,
-        offset=offset,
-        stream=handle,
-        blocking=is_blocking,
-    )
+    layout: dict[str, Any] = {"shape": shape, "dtype": dtype, "order": order, "strides": strides, "offset": offset}
+    mapping = mem.map(mode, **layout, stream=handle, blocking=is_blocking)
     return mapping.array, mapping.event
 
 
@@ -291,7 +280,7 @@ def migrate(
             raise TypeError(f"only memory of vkgdr can be migrated, not {type(mem).__name__}")
     if stream is not None:
         handle_of(stream)
-    _copies.wait_for_all(wait_for)
+    _access.wait_for_all(wait_for)
     new = [Memory(mem._require_owner(), len(mem), kind=kind, name=mem.name) for mem in old]
     if not discard:
         for to, mem in zip(new, old, strict=True):
@@ -311,7 +300,7 @@ class _Side:
     memory: Memory | None = None
     buffer: HostBuffer | None = None
     # The streams on which device bytes are ready, beside the bound one.
-    ready: _copies.Ready = ()
+    ready: Ready = ()
 
     def __init__(self, what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> None:
         self.obj = obj
@@ -346,27 +335,26 @@ class _Side:
 
     def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
         """Wait until the CPU may use device bytes, but for the work of the stream that is returned."""
-        _copies.wait_for_all(wait_for)
+        _access.wait_for_all(wait_for)
         for view, stream in self.ready:
             # By an event, which does not wait for later work of the stream.
             _vkgdr.record(view, stream).synchronize()
-        return _copies.stream_of(self.native, None)
+        return _access.stream_of(self.native, None)
 
-    def part(self, offset: int, size: int, *, writable: bool) -> HostBuffer:
+    def part(self, offset: int, size: int) -> Any:
         """Return a range of host bytes."""
-        assert self.buffer is not None
         if offset == 0 and size == self.nbytes:
-            return self.buffer
+            return self.obj
         import numpy as np
 
-        return _vkgdr.HostBuffer(np.frombuffer(self.obj, np.uint8, size, offset).data, writable)
+        return np.frombuffer(self.obj, np.uint8, size, offset)
 
 
 def _is_on_device(obj: Any) -> bool:
     if isinstance(obj, MemoryObject) or getattr(obj, "__cuda_array_interface__", None) is not None:
         return True
     ask = getattr(obj, "__dlpack_device__", None)
-    return ask is not None and int(ask()[0]) == _DLPACK_CUDA
+    return ask is not None and int(ask()[0]) == DLPACK_CUDA
 
 
 def _on_device(events: Iterable[Waitable] | None) -> list[Event]:
@@ -376,7 +364,7 @@ def _on_device(events: Iterable[Waitable] | None) -> list[Event]:
         if isinstance(event, _vkgdr.Event):
             ours.append(event)
         else:
-            _copies.wait_for_all([event])
+            _access.wait_for_all([event])
     return ours
 
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import operator
 
-from vkgdr import _copies, _vkgdr
+from vkgdr import _vkgdr
 from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
+from vkgdr._interfaces import Interface
 from vkgdr._memory import Memory, MemoryObject
-from vkgdr._shapes import read_interface
 from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
@@ -146,8 +146,7 @@ class Buffer(MemoryObject):
     def _copy_from_address(self, address: int, size: int) -> None:
         import ctypes
 
-        view = (ctypes.c_char * size).from_address(address)
-        _copies.from_host(self, 0, _vkgdr.HostBuffer(view, False), None)
+        super().copy_from_host((ctypes.c_char * size).from_address(address))
 
     @classmethod
     def to_device(
@@ -247,7 +246,7 @@ class Buffer(MemoryObject):
             after.bind_stream(bound)
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
-            _copies.between(Memory._over(after), 0, before, None)
+            Memory._over(after).copy_from_device(Memory._over(before))
         self._view, self._capacity = after, capacity
         if size < capacity:
             self._show(size)
@@ -280,7 +279,7 @@ class Buffer(MemoryObject):
         """Copy a one-dimensional array from device memory, like `MemoryObject.copy_from_device`."""
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is not None:
-            extents = read_interface(interface, "__cuda_array_interface__").extents
+            extents = Interface(interface).extents
             if len(extents) > 1:
                 raise InvalidArgumentError(f"Only 1-D contiguous arrays are supported, got one of shape {extents}")
         super().copy_from_device(cuda_ary, offset=offset, stream=stream)

@@ -1,0 +1,253 @@
+"""The order in which the CPU and the device access memory: waits, copies, fills, and `Map`, the CPU's turn.
+
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from vkgdr import _vkgdr
+from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._interfaces import span_of
+from vkgdr._stream_handle import NULL_STREAM, handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, NoReturn, SupportsIndex
+
+    import numpy as np
+
+    from vkgdr._interfaces import Layout, Ready
+    from vkgdr._memory import Memory, MemoryObject
+    from vkgdr._vkgdr import Event, MemoryView
+    from vkgdr.typing import MapMode, StreamLike, Waitable
+
+# The bytes of a repeated pattern that the host writes; device copies double them from there on.
+_CHUNK = 64 << 10
+
+
+def stream_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
+    """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
+    if stream is not None:
+        return stream
+    bound = view.bound_stream
+    return NULL_STREAM if bound is None else bound
+
+
+def queue_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
+    """Return the stream to use, as `stream_of`, after the work of the bound stream."""
+    queue, bound = stream_of(view, stream), view.bound_stream
+    if bound is not None and bound is not queue:
+        _vkgdr.stream_wait(view, queue, _vkgdr.record(view, bound))
+    return queue
+
+
+def wait_for_all(events: Iterable[Waitable] | None) -> None:
+    """Wait for events of any library."""
+    for event in events or ():
+        if not hasattr(event, "synchronize"):
+            raise TypeError(f"{event!r} is not an event: it has no method synchronize")
+        event.synchronize()
+
+
+def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
+    """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
+    if stream is not None:
+        _vkgdr.stream_synchronize(memory._view, stream)
+    memory._view.wait_for_stream()
+
+
+def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> None:
+    """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
+
+    The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
+    """
+    # A Python int: sums of NumPy integers may overflow.
+    first = operator.index(offset)
+    atom, start = memory.non_coherent_atom_size, memory._view.offset + first
+    if size and start % atom:
+        memory.invalidate(first, 1)
+    if size and (start + size) % atom:
+        memory.invalidate(first + size - 1, 1)
+
+
+def between(
+    memory: MemoryObject, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()
+) -> None:
+    """Copy all of `source` to `offset` on the device, after the streams on which it is `ready`, wait and invalidate."""
+    # Not on the stream that only the source is bound to.
+    extent, order = (source.nbytes, 1, 1), (stream_of(memory._view, stream), ready, (), True)
+    _vkgdr.copy(memory._view, (offset, 0, 0), source, (0, 0, 0), extent, order)
+    memory.invalidate(offset, source.nbytes)
+
+
+def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
+    """Fill a range with a repeated pattern, of 1, 2 or 4 bytes where there is no host view, and wait."""
+    view = memory._view
+    if memory.host_ptr is None:
+        _vkgdr.fill(view, offset, pattern, size // len(pattern), (stream, (), (), True))
+        return
+    settle(memory, stream)
+    invalidate_edges(memory, offset, size)
+    view.fill(offset, size, pattern)
+    memory.flush(offset, size)
+
+
+def repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr._Order) -> Event:
+    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the event of the last one."""
+    stream, ready, after, wait = order
+    # The same one for all.
+    stream = stream_of(view, stream)
+    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
+    done = chunk.nbytes
+    event = _vkgdr.copy(
+        view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), (stream, ready, after, wait and done == count)
+    )
+    while done < count:
+        first, more = start + done, min(done, count - done)
+        done += more
+        # The later work of all these streams comes after the last copy.
+        last = stream, ready, (), wait and done == count
+        event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), last)
+    return event
+
+
+_MODES = ("r", "w", "rw", "discard")
+_RELEASED = "the mapping was released"
+
+
+class Map:
+    """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
+
+    Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
+    The array's base is this object, which keeps the memory alive even after the end.
+    """
+
+    _open = False
+    _waited = False
+    _used = False
+    # Class defaults: an object whose `__init__` did not run counts as released.
+    _event: Event | None = None
+    _mode: MapMode = "r"
+    _size = 0
+    _layout: Layout
+    _region: Memory
+
+    def __init__(
+        self,
+        memory: MemoryObject,
+        room: Memory,
+        layout: Layout,
+        mode: MapMode,
+        stream: StreamLike | None,
+        *,
+        blocking: bool,
+    ) -> None:
+        if mode not in _MODES:
+            raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+        if memory.readonly and mode != "r":
+            raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
+        self._memory, self._mode, self._layout, self._size = memory, mode, layout, span_of(layout)
+        # A use of its own: keeps the memory alive even when `memory` is freed.
+        self._region = room._over(room._view.part(0, self._size, False, False))
+        self._region._visible_address()
+        if blocking:
+            settle(self._region, stream)
+            self._event = _vkgdr.complete()
+            self._invalidate()
+        else:
+            self._event = _vkgdr.record(self._region._view, queue_of(self._region._view, stream))
+        self._open = True
+        # In one step each, without a lock: the garbage collector ends mappings at any moment.
+        vars(memory).setdefault("_maps", set()).add(id(self))
+
+    @property
+    def event(self) -> Event:
+        """An event that is complete once the device's earlier work is done."""
+        if self._event is None:
+            raise FreedError(_RELEASED)
+        return self._event
+
+    @property
+    def released(self) -> bool:
+        """Whether the scope has ended."""
+        return not self._open
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        if not self._open:
+            raise FreedError(_RELEASED)
+        self._used = True
+        # The address raises if the memory was freed with force=True.
+        return {**self._layout.__array_interface__, "data": (self._region._visible_address(), self._mode == "r")}
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The memory as an array; `FreedError` if the scope has ended."""
+        import numpy as np
+
+        array = np.asarray(self)
+        # Padding is a field in the interface, and fields that overlap are none.
+        return array if array.dtype == self._layout.dtype else array.view(self._layout.dtype)
+
+    def _invalidate(self) -> None:
+        self._waited = True
+        if self._mode != "discard":
+            self._region.invalidate()
+        else:
+            invalidate_edges(self._region, 0, self._size)
+
+    def wait(self) -> None:
+        """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""
+        if not self._waited:
+            self.event.synchronize()
+            self._invalidate()
+
+    def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
+        """Wait for events, end the scope, and flush if the CPU may have written; return a complete event.
+
+        A second call does nothing. `stream` is pyopencl's, and not used: later work on any stream sees the writes.
+        """
+        if stream is not None:
+            handle_of(stream)
+        wait_for_all(wait_for)
+        self._end()
+        return _vkgdr.complete()
+
+    def _end(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        vars(self._memory)["_maps"].discard(id(self))
+        # Without a wait nothing was invalidated: a flush would write old bytes over the device's.
+        if self._mode != "r" and (self._waited or self._used):
+            self._region.flush()
+
+    def __enter__(self) -> np.ndarray[Any, Any]:
+        self.wait()
+        return self.array
+
+    def __exit__(self, *_exception: object) -> None:
+        self._end()
+
+    def __del__(self) -> None:
+        try:
+            self._end()
+        except VkgdrError as error:
+            # A destructor cannot raise.
+            import logging
+
+            logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a mapping cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        state = "mapped" if self._open else "released"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
+
+
+# Messages show the public name, not that of the private module.
+Map.__module__ = "vkgdr"

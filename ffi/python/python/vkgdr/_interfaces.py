@@ -1,0 +1,292 @@
+"""Checks of shapes, data types, strides and array interfaces, and the device bytes of other libraries' objects."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._stream_handle import LEGACY_STREAM, PER_THREAD_STREAM, handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, SupportsIndex, TypeAlias
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from vkgdr._vkgdr import MemoryView
+    from vkgdr.typing import Order, Shape, StreamLike
+
+    # An array of NumPy's at an address without memory, by which shapes and strides are computed.
+    Layout: TypeAlias = np.ndarray[Any, Any]
+    # Streams on which the bytes of a view are ready.
+    Ready: TypeAlias = Sequence[tuple[MemoryView, StreamLike]]
+
+# Addresses, sizes and handles are 64-bit integers.
+ADDRESSES = 1 << 64
+DLPACK_CPU = 1
+DLPACK_CUDA = 2
+
+
+def whole(number: SupportsIndex) -> int:
+    """Return an integer as a Python int: arithmetic of NumPy integers wraps, and that of subclasses may be any."""
+    return int(operator.index(number))
+
+
+def wholes(numbers: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Return one integer, or those of a sequence, as Python ints."""
+    # A scalar of NumPy is iterable by its class, and so is an array without axes.
+    if hasattr(numbers, "__iter__") and getattr(numbers, "ndim", None) != 0:
+        return tuple(map(whole, numbers))  # type: ignore[arg-type]
+    return (whole(numbers),)  # type: ignore[arg-type]
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Check and normalize a shape and a data type; return them with the array's size in bytes."""
+    import numpy as np
+
+    element = np.dtype(dtype)
+    if element.hasobject:
+        raise InvalidArgumentError(f"dtype {element} has Python objects, which the device cannot use")
+    if element.itemsize == 0:
+        raise InvalidArgumentError(f"dtype {element} has size 0")
+    extents = wholes(shape)
+    if element.subdtype is not None:
+        # As for NumPy: the element's own axes come last.
+        element, inner = element.subdtype
+        extents += inner
+    if min(extents, default=0) < 0:
+        raise InvalidArgumentError(f"shape {extents} has a negative extent")
+    # NumPy has no larger arrays, not even empty ones.
+    if element.itemsize * math.prod(max(extent, 1) for extent in extents) >= ADDRESSES // 2:
+        raise InvalidArgumentError(f"shape {extents} of {element} exceeds the address space")
+    return extents, element, element.itemsize * math.prod(extents)
+
+
+def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Check a shape and a data type of an array in `room` bytes; by default one dimension of all of them."""
+    if shape is None:
+        inner, element, size = shaped((), dtype)
+        if room % size:
+            raise InvalidArgumentError(
+                f"the size, {in_bytes(room)}, is not a multiple of the {size} of dtype {element}"
+            )
+        return (room // size, *inner), element
+    extents, element, size = shaped(shape, dtype)
+    if size > room:
+        text = f"shape {extents} of {element} needs {in_bytes(size)}, there are {room}"
+        raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
+    return extents, element
+
+
+def check_order(order: Order) -> None:
+    """Check that the order is "C" or "F"."""
+    if order not in ("C", "F"):
+        raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
+
+
+def layout_of(extents: tuple[int, ...], element: np.dtype[Any], strides: tuple[int, ...] | None = None) -> Layout:
+    """Return a layout; without strides, in C order."""
+    import numpy as np
+    from numpy.lib.stride_tricks import as_strided
+
+    return as_strided(np.empty((), element), extents, strides)
+
+
+def laid_out(extents: tuple[int, ...], element: np.dtype[Any], order: Order, strides: Shape | None) -> Layout:
+    """Check an array's order or strides; return its layout."""
+    check_order(order)
+    if strides is None:
+        return layout_of(extents, element) if order == "C" else layout_of(extents[::-1], element).T
+    given = wholes(strides)
+    if len(given) != len(extents):
+        raise InvalidArgumentError(f"{len(given)} strides for {len(extents)} dimensions")
+    if min(given, default=0) < 0:
+        raise InvalidArgumentError(f"strides must not be negative, got {given}")
+    return layout_of(extents, element, given)
+
+
+def span_of(layout: Layout) -> int:
+    """Return the size from the lowest to the highest byte of a layout."""
+    from numpy.lib.array_utils import byte_bounds
+
+    first, end = byte_bounds(layout)
+    return int(end - first)
+
+
+# ---- array interfaces -----------------------------------------------------------------------------------------------
+
+
+class Interface:
+    """NumPy's or CUDA's array interface, checked but for the fields of its elements: see `element_of`.
+
+    `span` is the lowest address of the array, and the size to its highest byte.
+    """
+
+    def __init__(self, interface: Any, name: str = "__cuda_array_interface__") -> None:
+        if not isinstance(interface, dict):
+            raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
+        if interface.get("mask") is not None:
+            raise NotImplementedError("masked arrays are not supported")
+        try:
+            address, readonly = interface["data"]
+            strides, stream = interface.get("strides"), interface.get("stream")
+            self.address, self.readonly = whole(address), bool(readonly)
+            self.extents, self.itemsize = tuple(map(whole, interface["shape"])), _item_size(interface["typestr"])
+            self.dense = _c_strides(self.extents, self.itemsize)
+            self.strides = self.dense if strides is None else tuple(map(whole, strides))
+            self.stream = None if stream is None else whole(stream)
+        except KeyError as error:
+            raise InvalidArgumentError(f"{name} has no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
+        if len(self.strides) != len(self.extents):
+            raise InvalidArgumentError(f"{name} has {len(self.strides)} strides for {len(self.extents)} dimensions")
+        if self.itemsize == 0 or min(self.extents, default=0) < 0:
+            raise InvalidArgumentError(f"{name} is malformed: shape {self.extents} of {interface['typestr']}")
+        # NumPy has no larger arrays, not even empty ones.
+        elements = math.prod(max(extent, 1) for extent in self.extents)
+        if max(self.itemsize * elements, *map(abs, self.strides), 0) >= ADDRESSES // 2:
+            raise InvalidArgumentError(f"{name} exceeds the address space: {interface}")
+        reaches = [stride * (extent - 1) for extent, stride in zip(self.extents, self.strides, strict=True)]
+        first, size = self.address + sum(min(reach, 0) for reach in reaches), self.itemsize + sum(map(abs, reaches))
+        self.span = (self.address, 0) if 0 in self.extents else (first, size)
+        if not (0 <= self.address < ADDRESSES and self.span[0] >= 0 and self.span[1] < ADDRESSES):
+            raise InvalidArgumentError(f"{name} is malformed: {in_bytes(self.span[1])} at address {self.span[0]}")
+        if self.stream is not None and not 0 < self.stream < ADDRESSES:
+            raise InvalidArgumentError(f"{name}['stream'] must not be {self.stream}")
+
+
+def _c_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of an array in C order, in bytes. Without NumPy, which a user of an interface may not have."""
+    strides = []
+    for extent in reversed(extents):
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _item_size(typestr: Any) -> int:
+    """Return the bytes of an element of an array interface.
+
+    The number is that of characters of 4 bytes for "U", and has a unit behind it for "m" and "M" (NumPy's manual, "The
+    array interface protocol").
+    """
+    if not isinstance(typestr, str):
+        raise TypeError(f"typestr must be a str, not {type(typestr).__name__}")
+    if typestr[1:2] == "O":
+        raise ValueError(f"typestr {typestr!r} has Python objects, which the device cannot use")
+    number = typestr[2:].partition("[")[0]
+    if not number.isdecimal():
+        raise ValueError(f"typestr {typestr!r} has no size")
+    return 4 * int(number) if typestr[1:2] == "U" else int(number)
+
+
+def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]:
+    """Return the data type of an array interface, which is that of an array.
+
+    Where the interface says no more than the size of an element, the array's own data type counts: numba's interface
+    has no fields.
+    """
+    import numpy as np
+    from numpy.lib.format import descr_to_dtype
+
+    typestr, fields = interface["typestr"], interface.get("descr")
+    text = f"typestr {typestr!r}, descr {fields!r}"
+    try:
+        size = _item_size(typestr)
+        has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
+        description: Any = fields if has_fields else typestr
+        # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
+        element: np.dtype[Any] = descr_to_dtype(description)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError, SyntaxError) as error:
+        # NumPy's errors for what is no description are of many classes.
+        raise InvalidArgumentError(f"an array interface is malformed ({error}): {text}") from None
+    if element.hasobject or element.itemsize != size:
+        raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
+    own = getattr(array, "dtype", None)
+    is_opaque = element.kind == "V" and element.names is None
+    if is_opaque and isinstance(own, np.dtype) and own.itemsize == element.itemsize and not own.hasobject:
+        return own
+    return element
+
+
+# ---- device bytes ---------------------------------------------------------------------------------------------------
+
+
+def device_view_of(
+    obj: Any, within: MemoryView | None = None, consumer: StreamLike | None = None
+) -> tuple[MemoryView, Ready]:
+    """Return the device bytes of an object, and the streams on which they are ready, beside the bound one.
+
+    The object is a memory object, or in C order. Bytes in memory of this package give a view of that memory, with its
+    host view. Other addresses are looked up in the context of `within`, or in the current context. `consumer` is the
+    stream that uses the bytes, if it is known.
+    """
+    if isinstance(obj, _vkgdr.Base):
+        # Freed memory has no stream, which is an error.
+        _ = obj._view.bound_stream
+        return obj._view, ()
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        array = Interface(interface)
+        # Strides of axes of extent 1 count for nothing.
+        axes = zip(array.extents, array.strides, array.dense, strict=True)
+        if any(extent > 1 and stride != dense for extent, stride, dense in axes):
+            shape, strides = array.extents, array.strides
+            raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
+        found = bytes_of(array, obj, within)
+        return found, () if array.stream is None else [(found, array.stream)]
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        return _from_dlpack(obj, consumer)
+    raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
+
+
+def found_of(array: Interface, owner: object = None) -> MemoryView | None:
+    """Return the bytes of an array interface in this package's memory; None if they lie elsewhere.
+
+    The view keeps `owner`, the array: its library may reuse the bytes once that is gone. Memory objects need no such
+    care.
+    """
+    found = _vkgdr.find_device(*array.span)
+    if found is None:
+        return None
+    if array.readonly:
+        found = found.part(0, None, True, False)
+    return found if owner is None or isinstance(owner, _vkgdr.Base) else found.keeping(owner)
+
+
+def bytes_of(array: Interface, owner: object, within: MemoryView | None = None) -> MemoryView:
+    """Return the bytes of an array interface, which `owner` keeps alive where they are not in this package's memory."""
+    return found_of(array, owner) or _vkgdr.foreign(*array.span, array.readonly, owner, within)
+
+
+def _from_dlpack(obj: Any, consumer: StreamLike | None) -> tuple[MemoryView, Ready]:
+    kind, device = obj.__dlpack_device__()
+    if kind != DLPACK_CUDA:
+        raise InvalidArgumentError(
+            f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
+        )
+    # The exporter makes this stream wait for its work. A default stream may be that of another context.
+    handle = LEGACY_STREAM if consumer is None else handle_of(consumer)
+    is_default = handle <= PER_THREAD_STREAM
+    stream = LEGACY_STREAM if is_default else handle
+    try:
+        try:
+            capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
+        except TypeError:
+            # An exporter from before DLPack 1.0 has no max_version.
+            capsule = obj.__dlpack__(stream=stream)
+        view = _vkgdr.dlpack_import(capsule)
+    except BufferError as error:
+        # `NoHostViewError` and its like are this package's already.
+        if isinstance(error, VkgdrError):
+            raise
+        raise InvalidArgumentError(f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}") from error
+    return view, [(view, LEGACY_STREAM)] if is_default else ()
