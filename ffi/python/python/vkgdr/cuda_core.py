@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from typing import Any
 
 from vkgdr import ipc
 from vkgdr._errors import InvalidArgumentError, missing
 from vkgdr._memory import memory_of
 from vkgdr.pool import Source
+from vkgdr.typing import Kinds, StreamLike
 
 try:
     from cuda.core import Buffer, Device, MemoryResource
 except ImportError as error:
     raise missing("vkgdr.cuda_core", "cuda-core", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from vkgdr.typing import Kinds, StreamLike
 
 __all__ = ["MappedMemoryResource"]
 

@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from vkgdr._errors import missing
 from vkgdr.pool import Source
+from vkgdr.typing import Kinds
 
 try:
     from cupy.cuda import PythonFunctionAllocator, get_current_stream
 except ImportError as error:
     raise missing("vkgdr.cupy", "cupy", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from vkgdr.typing import Kinds
 
 __all__ = ["allocator"]
 

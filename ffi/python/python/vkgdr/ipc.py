@@ -19,6 +19,8 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
@@ -26,12 +28,7 @@ from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._memory import Memory, RawMemory
 from vkgdr._vkgdr import MemoryView
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeVar
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 __all__ = ["recv", "send"]
 

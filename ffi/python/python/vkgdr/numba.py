@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from vkgdr import _vkgdr, ipc
 from vkgdr._device import Vkgdr
@@ -16,6 +18,7 @@ from vkgdr._errors import AllocationError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
 from vkgdr.pool import Source
+from vkgdr.typing import Kinds
 
 try:
     # Without it `numba.cuda` is numba's own, which lacks what is used here.
@@ -24,13 +27,6 @@ try:
     from numba.cuda.cudadrv import driver
 except ImportError as error:
     raise missing("vkgdr.numba", "numba-cuda", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from vkgdr.typing import Kinds
 
 __all__ = ["IpcHandle", "VkgdrNumbaManager", "manager", "open_ipc_array"]
 

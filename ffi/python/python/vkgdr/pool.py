@@ -16,17 +16,13 @@ Adaptors of other libraries allocate by address, from a `Source`.
 from __future__ import annotations
 
 import operator
+from typing import SupportsIndex
 
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import SupportsIndex
-
-    from vkgdr.typing import Kind, MemoryInfo, StreamLike
+from vkgdr.typing import Kind, MemoryInfo, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
 

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pickle
+from collections.abc import Callable
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import RawMemory
+from vkgdr.pool import Pool
+from vkgdr.typing import Kind, Order, Shape, StreamLike
 
 try:
     import pycuda.driver
     import pycuda.gpuarray
 except ImportError as error:
     raise missing("vkgdr.pycuda", "pycuda", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import pickle
-    from collections.abc import Callable
-    from typing import Any, Self, SupportsIndex
-
-    import numpy.typing as npt
-    from typing_extensions import Buffer
-
-    from vkgdr.pool import Pool
-    from vkgdr.typing import Kind, Order, Shape, StreamLike
 
 __all__ = ["MappedArray", "Memory", "allocator"]
 
@@ -122,7 +116,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         self.__dict__.pop("_view", None)
 
 
-def _unpickle(contents: Buffer, kind: Kind) -> Memory:
+def _unpickle(contents: Any, kind: Kind) -> Memory:
     """Allocate memory in the current context with these contents, for pickle."""
     memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
     memory.copy_from_host(contents)

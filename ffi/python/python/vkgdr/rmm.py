@@ -6,19 +6,16 @@ else: memory of this package with the shape of RMM's `DeviceBuffer`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from vkgdr._errors import missing
 from vkgdr.pool import Source
+from vkgdr.typing import Kinds, StreamLike
 
 try:
     from rmm.mr import CallbackMemoryResource
 except ImportError as error:
     raise missing("vkgdr.rmm", "rmm", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from vkgdr.typing import Kinds, StreamLike
 
 __all__ = ["memory_resource"]
 

@@ -14,21 +14,19 @@ import contextlib
 import ctypes
 import functools
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 from vkgdr import _vkgdr
-from vkgdr._device import default_owner
+from vkgdr._device import Vkgdr, owner_of_device
 from vkgdr._errors import VkgdrError
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 from vkgdr._vkgdr import Event
+from vkgdr.typing import StreamLike
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
-    from typing import Any, Self
-
-    from vkgdr._device import Vkgdr
-    from vkgdr.typing import StreamLike
 
 __all__ = [
     "Event",
@@ -50,9 +48,8 @@ def __dir__() -> list[str]:
 
 # ---- the driver's functions that the extension module lacks ---------------------------------------------------------
 
-_NOT_READY = 600
+_NOT_INITIALIZED, _NOT_READY = 3, 600
 _REMEDIES = {
-    3: "CUDA is not initialised",
     201: "no CUDA context is current",
     712: "the pages are page-locked already",
 }
@@ -60,26 +57,9 @@ _REMEDIES = {
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise VkgdrError(f"the CUDA driver cannot be loaded: {error}") from None
-    _check(library, "cuInit", library.cuInit(0))
-    # Loads the driver in the extension module too, which notices forks from then on.
+    # Loads the driver in the extension module too, which notices forks from then on; its error names the remedy.
     _vkgdr.driver_version()
-    return library
-
-
-def _check(library: ctypes.CDLL, function: str, code: int) -> None:
-    if code == 0:
-        return
-    name = ctypes.c_char_p()
-    library.cuGetErrorName(code, ctypes.byref(name))
-    operation = function.removesuffix("_v2")
-    remedy = f": {_REMEDIES[code]}" if code in _REMEDIES else ""
-    error = VkgdrError(f"{operation}: {(name.value or b'error').decode()} ({code}){remedy}")
-    error.operation, error.cu_result = operation, code
-    raise error
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def call(function: str, *arguments: object, allowed: int = 0) -> int:
@@ -87,30 +67,33 @@ def call(function: str, *arguments: object, allowed: int = 0) -> int:
     _vkgdr.check_process()
     library = _library()
     code: int = getattr(library, function)(*arguments)
-    if code != allowed:
-        _check(library, function, code)
+    if code not in (0, allowed):
+        name = ctypes.c_char_p()
+        library.cuGetErrorName(code, ctypes.byref(name))
+        operation = function.removesuffix("_v2")
+        remedy = f": {_REMEDIES[code]}" if code in _REMEDIES else ""
+        error = VkgdrError(f"{operation}: {(name.value or b'error').decode()} ({code}){remedy}")
+        error.operation, error.cu_result = operation, code
+        raise error
     return code
 
 
 @contextlib.contextmanager
-def current_context(device: int | None = None) -> Iterator[Vkgdr | None]:
-    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is.
+def current_context(owner: Vkgdr | None = None) -> Iterator[Vkgdr | None]:
+    """Make the primary context of a handle, by default that of device 0, current within the block, unless a context is.
 
-    Gives the default owner where it is used: it keeps the context alive for what is made in the block.
+    Gives the handle where it is used, which keeps the context alive for what is made in the block.
     """
     context = ctypes.c_void_p()
-    call("cuCtxGetCurrent", ctypes.byref(context))
+    call("cuCtxGetCurrent", ctypes.byref(context), allowed=_NOT_INITIALIZED)
     if context.value:
         yield None
         return
-    owner = default_owner() if device is None else None
-    number = device if owner is None else owner.device
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
-    try:
-        with _pushed(context):
-            yield owner
-    finally:
-        call("cuDevicePrimaryCtxRelease_v2", number)
+    owner = owner or owner_of_device(0)
+    assert owner._handle.key is not None
+    _, _, own = owner._handle.key
+    with _pushed(ctypes.c_void_p(own)):
+        yield owner
 
 
 @contextlib.contextmanager
@@ -125,13 +108,10 @@ def _pushed(context: ctypes.c_void_p) -> Iterator[None]:
 @contextlib.contextmanager
 def _stream_context(stream: int) -> Iterator[None]:
     """Make the context of a stream current within the block; for the default streams as `current_context`."""
-    if stream <= PER_THREAD_STREAM:
-        with current_context():
-            yield
-        return
     context = ctypes.c_void_p()
-    call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
-    with _pushed(context):
+    if stream > PER_THREAD_STREAM:
+        call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
+    with _pushed(context) if context.value else current_context():
         yield
 
 
@@ -172,11 +152,7 @@ class Stream(_vkgdr.CudaHandle):
         """
         if not callable(callback):
             raise TypeError(f"the callback must be callable, not {type(callback).__name__}")
-
-        def then(error: VkgdrError | None) -> None:
-            callback(self, 0 if error is None else error.cu_result or -1, arg)
-
-        self._call_when_done(then)
+        self._call_when_done(lambda error: callback(self, 0 if error is None else error.cu_result or -1, arg))
 
     def _call_when_done(self, then: Callable[[VkgdrError | None], object]) -> None:
         """Call a function with the error of the stream's work, if any, on another thread once that is done."""
@@ -205,25 +181,13 @@ class Stream(_vkgdr.CudaHandle):
         Its result is the stream, or the error of its work.
         """
         import asyncio
+        from concurrent.futures import Future
 
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Self] = loop.create_future()
-
-        def resolve(error: VkgdrError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(self)
-            else:
-                future.set_exception(error)
-
-        def tell(error: VkgdrError | None) -> None:
-            # The loop may have been closed meanwhile.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(resolve, error)
-
-        self._call_when_done(tell)
-        return future
+        loop, done = asyncio.get_running_loop(), Future[Any]()
+        # Cancelling the awaitable does not cancel the stream's work.
+        done.set_running_or_notify_cancel()
+        self._call_when_done(lambda error: done.set_exception(error) if error else done.set_result(self))
+        return asyncio.wrap_future(done, loop=loop)
 
     def __reduce__(self) -> tuple[type[Stream], tuple[int]]:
         if self._handle > PER_THREAD_STREAM:

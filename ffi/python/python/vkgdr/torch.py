@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, missing
+from vkgdr.typing import Kind
 
 try:
     import torch
 except ImportError as error:
     raise missing("vkgdr.torch", "torch", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from vkgdr.typing import Kind
 
 __all__ = ["allocator", "mapped", "mem_pool"]
 

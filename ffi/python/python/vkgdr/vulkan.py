@@ -7,16 +7,12 @@ the CPU between them, or share a `Semaphore`.
 
 from __future__ import annotations
 
+from typing import Self
+
 from vkgdr import _vkgdr
+from vkgdr._device import Vkgdr
 from vkgdr.stream import current_context
-from vkgdr.typing import Handles, VulkanMemory
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Self
-
-    from vkgdr._device import Vkgdr
-    from vkgdr.typing import StreamLike
+from vkgdr.typing import Handles, StreamLike, VulkanMemory
 
 __all__ = ["Handles", "Semaphore", "VulkanMemory"]
 
@@ -59,7 +55,7 @@ class Semaphore:
 
     def __init__(self, owner: Vkgdr, value: int = 0) -> None:
         self._native = _vkgdr.Semaphore(owner, value)
-        self._device = owner.device
+        self._owner = owner
 
     @property
     def handle(self) -> int:
@@ -81,12 +77,12 @@ class Semaphore:
 
     def signal_on(self, stream: StreamLike, value: int) -> None:
         """Raise the value after the earlier work of a stream, to more than any value that it has by then."""
-        with current_context(self._device):
+        with current_context(self._owner):
             self._native.signal_on(stream, value)
 
     def wait_on(self, stream: StreamLike, value: int) -> None:
         """Let the later work of a stream wait for a value or more. Every value that is waited for must be signalled."""
-        with current_context(self._device):
+        with current_context(self._owner):
             self._native.wait_on(stream, value)
 
     def close(self) -> None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from vkgdr._errors import missing
 from vkgdr.pool import Source
+from vkgdr.typing import Kinds
 
 try:
     from warp import MemoryKind
 except ImportError as error:
     raise missing("vkgdr.warp", "warp-lang", error) from error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from vkgdr.typing import Kinds
 
 __all__ = ["Allocator"]
 

@@ -18,22 +18,19 @@ from dpctl's classes in these points:
 from __future__ import annotations
 
 import numbers
+import pickle
+from typing import Any, ClassVar
 
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._interfaces import device_view_of
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._vkgdr import MemoryView, find_id, record
+from vkgdr.typing import Kind, StreamLike
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import pickle
-    from typing import Any, ClassVar
-
-    from typing_extensions import Buffer
-
     from vkgdr._interfaces import Ready
-    from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
 
@@ -220,7 +217,7 @@ def _from_protocol(protocol: Any) -> MemoryView:
     return whole.part(offset, size, False, False)
 
 
-def _to_memory(contents: Buffer, kind: str) -> _Memory:
+def _to_memory(contents: Any, kind: str) -> _Memory:
     """Allocate memory of the default handle with these contents, for pickle."""
     cls = _CLASSES.get({"shared": "mapped"}.get(kind, kind))
     if cls is None:

@@ -23,25 +23,23 @@ The functions differ from pyopencl's in these points:
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex
 
 from vkgdr import _access, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._interfaces import DLPACK_CUDA, device_view_of
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._stream_handle import handle_of
+from vkgdr._vkgdr import Event, HostBuffer
+from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any, SupportsIndex
-
     import numpy as np
     import numpy.typing as npt
 
     from vkgdr._interfaces import Ready
-    from vkgdr._vkgdr import HostBuffer
-    from vkgdr.stream import Event
-    from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
     # Offset, row pitch and slice pitch of a side, in bytes.
     Layout = tuple[int, int, int]

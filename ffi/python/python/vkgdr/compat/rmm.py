@@ -22,23 +22,17 @@ It differs from RMM in these points:
 from __future__ import annotations
 
 import operator
+import pickle
+from typing import Any, Self, SupportsIndex
 
 from vkgdr import _vkgdr
-from vkgdr._device import default_owner
+from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._interfaces import Interface
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._stream_handle import handle_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import pickle
-    from typing import Any, Self, SupportsIndex
-
-    from vkgdr._device import Vkgdr
-    from vkgdr._vkgdr import MemoryView
-    from vkgdr.stream import Event
-    from vkgdr.typing import Kind, StreamLike
+from vkgdr._vkgdr import Event, MemoryView
+from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Buffer"]
 
