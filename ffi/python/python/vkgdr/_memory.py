@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import operator
 
@@ -25,54 +24,26 @@ from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import pickle
-    from collections.abc import Callable
-    from typing import Any, NoReturn, Self, SupportsIndex, TypeVar
+    from typing import Any, NoReturn, Self, SupportsIndex
 
     import numpy.typing as npt
-    from typing_extensions import Buffer
 
     from vkgdr.stream import Event
     from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory
 
-    _Init = TypeVar("_Init", bound=Callable[..., None])
 
 # dpctl's names of the kinds.
-_USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
+_USM_TYPES: dict[Kind, str] = {"mapped": "shared", "host": "host", "device": "device"}
 
-_INFO = (
-    "kind",
-    "flags",
-    "size",
-    "map_count",
-    "reference_count",
-    "context",
-    "parent",
-    "offset",
-    "memory_type_index",
-    "property_flags",
-    "heap_index",
-)
+_INFO = "kind flags size map_count reference_count context parent offset memory_type_index property_flags heap_index"
 
 
-def _explained(init: _Init) -> _Init:
-    """Say what to write instead, where Python would only count arguments."""
-
-    @functools.wraps(init)
-    def checked(self: Any, *given: Any, **options: Any) -> None:
-        try:
-            init(self, *given, **options)
-        except TypeError as error:
-            if given and not isinstance(given[0], Vkgdr):
-                name = type(given[0]).__name__
-                text = f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one"
-            elif len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
-                text = "Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array"
-            else:
-                raise
-            raise TypeError(text) from error
-
-    return checked  # type: ignore[return-value]
+def kind_of(usm_type: str) -> Kind:
+    """Return the kind by dpctl's name, which a pickle has."""
+    for kind, name in _USM_TYPES.items():
+        if name == usm_type:
+            return kind
+    raise InvalidArgumentError(f"invalid kind {usm_type!r}: expected 'shared', 'host' or 'device'")
 
 
 class MemoryObject(_vkgdr.Base):
@@ -193,8 +164,8 @@ class MemoryObject(_vkgdr.Base):
 
     def get_info(self, name: str) -> object:
         """Return an attribute by name, as in pyopencl; the error for an unknown one lists the names."""
-        if name not in _INFO:
-            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO)}")
+        if name not in _INFO.split():
+            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO.split())}")
         value: object = getattr(self, name)
         return value
 
@@ -589,12 +560,18 @@ class MemoryObject(_vkgdr.Base):
     def __sizeof__(self) -> int:
         return self._view.nbytes
 
-    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
-        """Return the function and the arguments that make memory with these contents, for pickle."""
-        return _unpickle, (contents, self.kind)
+    @classmethod
+    def _restored(cls, contents: Any, usm_type: str) -> MemoryObject:
+        """Allocate memory of the default handle with these contents, for pickle."""
+        kind, owner, size = kind_of(usm_type), default_owner(), memoryview(contents).nbytes
+        if size == 0:
+            return Memory._over(MemoryView.empty(owner, kind))
+        memory = Memory(owner, size, kind=kind)
+        memory.copy_from_host(contents)
+        return memory
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._rebuild(self.tobytes())
+        return self._restored, (self.tobytes(), self.get_mem_type())
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         # A subclass may have a `__reduce__` of its own.
@@ -603,11 +580,10 @@ class MemoryObject(_vkgdr.Base):
         import pickle
 
         # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
-        if self.kind != "host":
-            return self._rebuild(pickle.PickleBuffer(self.copy_to_host(bytearray(len(self)))))
+        contents: Any = self.host if self.kind == "host" else self.copy_to_host(bytearray(len(self)))
         _access.settle(self, None)
         self.invalidate()
-        return self._rebuild(pickle.PickleBuffer(self.host))
+        return self._restored, (pickle.PickleBuffer(contents), self.get_mem_type())
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"
@@ -681,7 +657,6 @@ class Memory(MemoryObject):
     >>> memory.flush()
     """
 
-    @_explained
     def __init__(
         self,
         owner: Vkgdr,
@@ -946,16 +921,6 @@ def device_view(array: Any) -> Memory:
     """
     buffer = _vkgdr.HostBuffer(array, False, True)
     return _found_on_host(buffer.address, buffer.nbytes, readonly=buffer.readonly)
-
-
-def _unpickle(contents: Buffer, kind: Kind) -> Memory:
-    """Allocate memory of the default handle with these contents, for pickle."""
-    owner, size = default_owner(), memoryview(contents).nbytes
-    if size == 0:
-        return Memory._over(MemoryView.empty(owner, kind))
-    memory = Memory(owner, size, kind=kind)
-    memory.copy_from_host(contents)
-    return memory
 
 
 # Messages show the public name, not that of the private module.

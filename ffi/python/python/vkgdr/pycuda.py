@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pickle
 from collections.abc import Callable
 from typing import Any, Self, SupportsIndex
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError, missing
 from vkgdr._interfaces import shaped
-from vkgdr._memory import RawMemory
+from vkgdr._memory import RawMemory, kind_of
 from vkgdr.pool import Pool
 from vkgdr.typing import Kind, Order, Shape, StreamLike
 
@@ -106,21 +105,18 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         """The memory itself; pycuda reads this attribute of kernel arguments."""
         return self
 
-    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
-        return _unpickle, (contents, self.kind)
+    @classmethod
+    def _restored(cls, contents: Any, usm_type: str) -> Memory:
+        """Allocate memory in the current context with these contents, for pickle."""
+        memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind_of(usm_type))
+        memory.copy_from_host(contents)
+        return memory
 
     # Overrides that of pycuda's base class, which raises.
     __reduce__ = RawMemory.__reduce__
 
     def __del__(self) -> None:
         self.__dict__.pop("_view", None)
-
-
-def _unpickle(contents: Any, kind: Kind) -> Memory:
-    """Allocate memory in the current context with these contents, for pickle."""
-    memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
-    memory.copy_from_host(contents)
-    return memory
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -18,13 +18,12 @@ from dpctl's classes in these points:
 from __future__ import annotations
 
 import numbers
-import pickle
 from typing import Any, ClassVar
 
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._interfaces import device_view_of
-from vkgdr._memory import Memory, MemoryObject
+from vkgdr._memory import Memory, MemoryObject, kind_of
 from vkgdr._vkgdr import MemoryView, find_id, record
 from vkgdr.typing import Kind, StreamLike
 
@@ -116,8 +115,11 @@ class _Memory(MemoryObject):
         super().free(force=force)
         self._reference = None
 
-    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
-        return _to_memory, (contents, self.get_mem_type())
+    @classmethod
+    def _restored(cls, contents: Any, usm_type: str) -> MemoryObject:
+        memory = _CLASSES[kind_of(usm_type)](memoryview(contents).nbytes)
+        memory.copy_from_host(contents)
+        return memory
 
 
 class MemoryShared(_Memory):
@@ -215,13 +217,3 @@ def _from_protocol(protocol: Any) -> MemoryView:
         text = f"the range of {in_bytes(size)} at {offset} exceeds the memory's {in_bytes(whole.nbytes)}"
         raise OutOfRangeError(text)
     return whole.part(offset, size, False, False)
-
-
-def _to_memory(contents: Any, kind: str) -> _Memory:
-    """Allocate memory of the default handle with these contents, for pickle."""
-    cls = _CLASSES.get({"shared": "mapped"}.get(kind, kind))
-    if cls is None:
-        raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'shared', 'host' or 'device'")
-    memory = cls(memoryview(contents).nbytes)
-    memory.copy_from_host(contents)
-    return memory

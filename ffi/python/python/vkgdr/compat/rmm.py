@@ -22,14 +22,13 @@ It differs from RMM in these points:
 from __future__ import annotations
 
 import operator
-import pickle
 from typing import Any, Self, SupportsIndex
 
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._interfaces import Interface
-from vkgdr._memory import Memory, MemoryObject
+from vkgdr._memory import Memory, MemoryObject, kind_of
 from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import Event, MemoryView
 from vkgdr.typing import Kind, StreamLike
@@ -314,13 +313,9 @@ class Buffer(MemoryObject):
         self.free()
         return _vkgdr.complete()
 
-    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
-        return _restore, (type(self), contents, self._kind)
-
-
-def _restore(cls: type[Buffer], contents: Any, kind: Kind) -> Buffer:
-    """Create a buffer of the default handle with these contents, for pickle."""
-    return cls.to_device(contents, kind=kind)
+    @classmethod
+    def _restored(cls, contents: Any, usm_type: str) -> Self:
+        return cls.to_device(contents, kind=kind_of(usm_type))
 
 
 def _count(value: SupportsIndex) -> int:
