@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 class OpenFlags(enum.IntFlag):
     """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
 
-    Attributes
-    ----------
-    CURRENT_CONTEXT_BIT
-        Ignore the device number and use the device of the CUDA context that is current on this thread.
-    FORCE_NON_COHERENT_BIT
-        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
-    REQUIRE_COHERENT_BIT
-        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
-        coherent type and treat it as non-coherent.
+    * ``CURRENT_CONTEXT_BIT`` ignores the device number, for the device of the CUDA context that is current on this
+    thread. * ``FORCE_NON_COHERENT_BIT`` treats coherent memory as non-coherent, to test a program's calls of flush and
+    invalidate. * ``REQUIRE_COHERENT_BIT`` uses coherent memory types only; opening fails if there is none. With
+      ``FORCE_NON_COHERENT_BIT`` too, a coherent type is chosen and treated as non-coherent.
     """
 
     CURRENT_CONTEXT_BIT = 1
@@ -130,8 +125,8 @@ class Vkgdr:
         """Return whether memory of this kind can be allocated.
 
         The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that
-        they list. It does that in the handle's primary context, in the current context, or else in the device's primary
-        context, and may wait for a running kernel. Running out of memory does not count as a no.
+        they list: in the handle's primary context, in the current context, or else in the device's primary context. It
+        may wait for a running kernel. Running out of memory does not count as a no.
         """
         return self._handle.supports(kind)
 

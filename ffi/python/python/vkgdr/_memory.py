@@ -215,22 +215,10 @@ class MemoryObject(_vkgdr.Base):
     def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
         """Copy the bytes from `offset` to the end to the host, wait, and return `obj`.
 
-        The GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of
-        device memory. Others are the CPU's.
-
-        Parameters
-        ----------
-        obj : object, optional
-            A contiguous, writable object with the buffer protocol and enough room; by default a new array of ``uint8``.
-        offset : int, optional
-            The first byte to copy.
-        stream : object, optional
-            A stream to wait for, beside the bound stream.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `obj` is too small, not contiguous or read-only.
+        `obj` is a contiguous, writable object with the buffer protocol and enough room, by default a new array of
+        ``uint8``; anything else is an `InvalidArgumentError`. `stream` is one to wait for, beside the bound stream. The
+        GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of device
+        memory. Others are the CPU's.
         """
         size = self._size_from(offset)
         if obj is None:
@@ -251,12 +239,8 @@ class MemoryObject(_vkgdr.Base):
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
         """Copy all bytes of a contiguous object with the buffer protocol to `offset`, wait and flush.
 
-        `stream` is one to wait for first, beside the bound stream.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `obj` is too large or not contiguous, or the memory is read-only.
+        `stream` is one to wait for first, beside the bound stream. `InvalidArgumentError` if `obj` is too large or not
+        contiguous, or the memory is read-only.
         """
         source = _vkgdr.HostBuffer(obj, False)
         size = self._fitting(source, offset)
@@ -273,24 +257,12 @@ class MemoryObject(_vkgdr.Base):
             _vkgdr.copy(self._view, (offset, 0, 0), source, (0, 0, 0), (size, 1, 1), (stream, (), (), True))
 
     def copy_from_device(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
-        """Copy bytes from device memory, wait and invalidate: CPU and GPU see them.
+        """Copy bytes from device memory to `offset`, wait and invalidate: CPU and GPU see them.
 
-        Parameters
-        ----------
-        obj : object
-            A memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device. The
-            copy is ordered after the work of the interface's stream.
-        offset : int, optional
-            The destination of the first byte.
-        stream : object, optional
-            The stream that copies, after the work of the bound stream; by default the bound stream itself.
-
-        Raises
-        ------
-        InvalidArgumentError
-            `obj` has none of these protocols, is too large, is not in C order, or overlaps the destination.
-        TypeError
-            Its array interface is malformed.
+        `obj` is a memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device.
+        The copy is ordered after the work of the interface's stream and of the bound stream. `stream` is the one that
+        copies, by default the bound stream itself. `InvalidArgumentError` if `obj` has none of these protocols, is too
+        large, is not in C order, or overlaps the destination; `TypeError` if its array interface is malformed.
         """
         source, ready = device_view_of(obj, self._view, _access.stream_of(self._view, stream))
         if self._fitting(source, offset):
@@ -322,7 +294,7 @@ class MemoryObject(_vkgdr.Base):
     def get_host_array(
         self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
     ) -> npt.NDArray[Any]:
-        """Return the host view as an array, without a copy.
+        """Return the host view from `offset` on as an array, without a copy.
 
         Neither waits nor invalidates: see `map`. The array keeps the memory alive.
 
@@ -334,8 +306,6 @@ class MemoryObject(_vkgdr.Base):
             Any data type without Python objects, structured types included.
         order : {"C", "F"}, optional
             The memory layout: C (last index fastest) or Fortran (first index fastest).
-        offset : int, optional
-            The array's first byte.
 
         Raises
         ------
@@ -377,7 +347,7 @@ class MemoryObject(_vkgdr.Base):
         mode : {"rw", "r", "w", "discard"}, optional
             The CPU's access. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
         shape, dtype, order : optional
-            As for `get_host_array`.
+            As for `get_host_array`, and so are the errors.
         strides : tuple of int, optional
             In bytes, not negative, in place of `order`.
         offset, size : int, optional
@@ -386,13 +356,6 @@ class MemoryObject(_vkgdr.Base):
             A stream to wait for, beside the bound stream. Without either, synchronize before the call.
         blocking : bool, optional
             False returns at once; ``with`` or `Map.wait` then waits.
-
-        Raises
-        ------
-        OutOfRangeError, InvalidArgumentError
-            The range or the array exceeds the memory, or the mode is invalid.
-        NoHostViewError
-            The kind of memory has no host view.
         """
         room = self._part(offset, size)
         layout = laid_out(*fitted(shape, dtype, room.nbytes), order, strides)
@@ -430,12 +393,8 @@ class MemoryObject(_vkgdr.Base):
         earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
         While it is bound, the memory keeps the stream object alive. A stream given as a number is kept by the caller,
         until the memory was freed and its views were dropped, or it was bound to another stream, and until calls on
-        other threads that began before have returned.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The stream belongs to another context, or is the per-thread default stream.
+        other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another context,
+        or is the per-thread default stream.
         """
         if stream is None:
             raise TypeError("None is not a stream: unbind_stream ends a binding")
@@ -709,14 +668,8 @@ class Memory(MemoryObject):
     def from_capsule(cls, capsule: object) -> Self:
         """Take the tensor of a DLPack capsule as device memory, without a copy.
 
-        It has a host view if the bytes lie in memory of this package.
-
-        Raises
-        ------
-        TypeError
-            `capsule` is not a DLPack capsule, or was consumed.
-        BufferError
-            The tensor is not on a CUDA device, or not in C order.
+        It has a host view if the bytes lie in memory of this package. `TypeError` if `capsule` is not a DLPack capsule,
+        or was consumed; `BufferError` if the tensor is not on a CUDA device, or not in C order.
         """
         return cls._over(_vkgdr.dlpack_import(capsule))
 
@@ -738,14 +691,8 @@ class Memory(MemoryObject):
 class RawMemory(MemoryObject):
     """Memory that leaks unless it is freed by hand.
 
-    Use `Memory`, or `vkgdr.pycuda.Memory`, for memory that frees itself.
-
-    Parameters
-    ----------
-    flags : int, optional
-        Must be 0.
-    owner, size, kind, alignment, name
-        As for `Memory`, with one kind; and so are the errors.
+    Use `Memory`, or `vkgdr.pycuda.Memory`, for memory that frees itself. `flags` must be 0. The other parameters and
+    the errors are those of `Memory`, with one kind.
     """
 
     _by_hand = True
@@ -781,23 +728,10 @@ class RawMemory(MemoryObject):
 class Mapping(MemoryObject):
     """CUDA memory of another library, mapped for the CPU; a memory object, and unmapped with its last view.
 
-    Where `Vkgdr.supports_existing` is true. The other library must not free the memory before.
-
-    Parameters
-    ----------
-    owner : Vkgdr
-        The GPU.
-    device_ptr, size : int
-        The device address, and the number of bytes.
-    keep : object, optional
-        An object that keeps the memory alive, and is kept until it is unmapped.
-    readonly : bool, optional
-        As for `Memory`.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The memory cannot be mapped; the message names the reason.
+    Where `Vkgdr.supports_existing` is true. The other library must not free the memory before. `device_ptr` and `size`
+    are the device address and the number of bytes, `owner` is the GPU. `keep` is an object that keeps the memory alive,
+    and is kept until it is unmapped; `readonly` is as for `Memory`. `InvalidArgumentError` if the memory cannot be
+    mapped; the message names the reason.
     """
 
     def __init__(
@@ -838,10 +772,9 @@ def memory_of(obj: Any) -> Memory:
     -------
     Memory
         From the array's first byte to its last, with those between that it skips; for an address, from there to the end
-        of its allocation. It has `flush`, `invalidate`, `map`, ``host`` and ``device_ptr``, and keeps the memory alive,
-        even when the library that allocated it frees it. ``offset`` is the place in the allocation. It is read-only if
-        the array or the memory is; an address carries no mark of its own, so that of a read-only array over writable
-        memory gives a writable slice.
+        of its allocation. It keeps the memory alive, even when the library that allocated it frees it. ``offset`` is
+        the place in the allocation. It is read-only if the array or the memory is; an address carries no mark of its
+        own.
 
     Raises
     ------

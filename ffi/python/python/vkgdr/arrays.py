@@ -85,7 +85,7 @@ def mapped_array(
 ) -> np.ndarray[Any, Any]:
     """Allocate an array in GPU memory mapped for the CPU through the PCIe BAR.
 
-    CPU writes to such memory are fast, CPU reads are slow.
+    CPU writes to such memory are fast, CPU reads are slow. The contents are undefined.
 
     Parameters
     ----------
@@ -101,11 +101,6 @@ def mapped_array(
         The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
     owner : Vkgdr, optional
         The GPU. By default that of the current context, or device 0 in its primary context if no context is current.
-
-    Returns
-    -------
-    numpy.ndarray
-        Its contents are undefined.
 
     Raises
     ------
@@ -701,22 +696,9 @@ def device_array(
 ) -> Array:
     """Allocate an array whose contents are undefined.
 
-    Parameters
-    ----------
-    shape : int or tuple of int
-        The extents, possibly 0.
-    dtype : optional
-        Any data type without Python objects, structured types included.
-    strides : tuple of int, optional
-        The strides in bytes, not negative; by default those of `order`.
-    order : {"C", "F"}, optional
-        The memory layout.
-    stream : object, optional
-        The array's stream; 0 is none.
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`, but ``"device"`` by default: the array then has no host view.
-    owner : Vkgdr, optional
-        The GPU, as for `mapped_array`.
+    `shape`, `dtype`, `order` and `owner` are those of `mapped_array`, and so are the errors. `strides`, in bytes and
+    not negative, take the place of `order`. `stream` is the array's own, 0 for none; the memory is not bound to it. The
+    kind of memory is that of `vkgdr.Memory`, but ``"device"`` by default: the array then has no host view.
     """
     extents, element, _ = shaped(shape, dtype)
     layout = laid_out(extents, element, order, strides)
@@ -756,18 +738,10 @@ def to_device(
 ) -> Array:
     """Copy a host array to the device, and return the device array.
 
-    Parameters
-    ----------
-    obj : array_like
-        A contiguous array; with `to`, also a device array. A device array is returned as it is.
-    stream : object, optional
-        The stream to come after, and that of a new array.
-    copy : bool, optional
-        False leaves the contents undefined.
-    to : Array, optional
-        The array to copy to, instead of a new one.
-    kind, owner : optional
-        As for `device_array`, but the kind is ``"mapped"`` by default, which the CPU writes itself.
+    `obj` is contiguous; a device array is returned as it is. With `to`, an array of the same shape and data type, `obj`
+    is copied there instead, also from the device. `stream` is the one to come after, and that of a new array. With a
+    false `copy` the contents are undefined. `kind` and `owner` are those of `device_array`, but the kind is
+    ``"mapped"`` by default, which the CPU writes itself.
     """
     if to is not None:
         if copy:

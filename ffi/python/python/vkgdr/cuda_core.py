@@ -29,16 +29,10 @@ def __dir__() -> list[str]:
 
 
 class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
-    """Allocates cuda.core's buffers on a device, in its primary context.
+    """Allocates cuda.core's buffers on a device, by default the current one, in its primary context.
 
-    Parameters
-    ----------
-    device : cuda.core.Device or int, optional
-        The device, by default the current one.
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`.
-    pool : bool, optional
-        Lend small buffers from a pool. They cannot be shared with other processes.
+    `kind` is as for `vkgdr.Memory`. With `pool`, small buffers are lent by a pool, and cannot be shared with other
+    processes. Neither allocations nor frees are possible on a stream that builds a graph: `vkgdr.InvalidArgumentError`.
     """
 
     def __init__(self, device: Any = None, *, kind: Kinds = "mapped", pool: bool = False) -> None:
@@ -49,12 +43,7 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     def allocate(self, size: int, *, stream: StreamLike) -> Any:
         """Allocate a buffer. Its memory is released after the work of the stream with which it is closed.
 
-        Raises
-        ------
-        vkgdr.AllocationError
-            Memory is exhausted.
-        vkgdr.InvalidArgumentError
-            The stream builds a graph: allocate before.
+        `vkgdr.AllocationError` if memory is exhausted.
         """
         _refuse_graph(stream)
         address = self._source.allocate(size, self._device, stream)
@@ -69,10 +58,7 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     def deallocate(self, ptr: Any, size: int, *, stream: StreamLike) -> None:  # noqa: ARG002 - cuda.core's signature
         """Free a buffer's memory after the earlier work of a stream; called by ``Buffer.close``.
 
-        Raises
-        ------
-        vkgdr.InvalidArgumentError
-            The stream builds a graph. The memory then stays until the resource is dropped.
+        After an error the memory stays until the resource is dropped.
         """
         _refuse_graph(stream)
         self._source.free(int(ptr), stream)

@@ -27,13 +27,9 @@ def __dir__() -> list[str]:
 def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], Any]:
     """Return an allocator for ``cupy.cuda.set_allocator`` and ``cupy.cuda.using_allocator``.
 
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`.
-    pool : bool, optional
-        Lend small memory from a pool, in the order of the stream that is current when an array is allocated, as CuPy's
-        own pool does. Without it a free waits for the context, as ``cudaFree`` does.
+    `kind` is as for `vkgdr.Memory`. With `pool`, small memory is lent by a pool, in the order of the stream that is
+    current when an array is allocated, as CuPy's own pool does. Without it a free waits for the context, as
+    ``cudaFree`` does.
     """
     return PythonFunctionAllocator(*_functions(kind, pool=pool)).malloc  # type: ignore[no-any-return]
 

@@ -44,7 +44,8 @@ _turn = threading.RLock()
 def send(connection: socket.socket, memory: Memory) -> None:
     """Send memory to the process at the other end of a Unix socket.
 
-    It orders nothing: flush, and wait for the device's work, before.
+    It orders nothing: flush, and wait for the device's work, before. The memory may be freed here afterwards: the
+    receiver keeps the pages alive.
 
     Parameters
     ----------
@@ -52,8 +53,7 @@ def send(connection: socket.socket, memory: Memory) -> None:
         A connected socket of family ``AF_UNIX`` and type ``SOCK_STREAM`` or ``SOCK_SEQPACKET``; its timeout counts. For
         ``multiprocessing``, create a pair with ``socket.socketpair()``.
     memory : Memory
-        Whole memory, neither a slice nor `Memory.from_capsule` of one. It may be freed here afterwards: the receiver
-        keeps the pages alive.
+        Whole memory, neither a slice nor `Memory.from_capsule` of one.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     Parameters
     ----------
     connection : socket.socket
-        As for `send`.
+        As for `send`, and so are the socket's errors; `EOFError` if the other end closed it.
     owner : Vkgdr
         The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
     any_user : bool, optional
@@ -91,10 +91,6 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     VkgdrError
         The message does not fit, or the drivers cannot import the memory. Close the connection then: it may be in the
         midst of a message.
-    EOFError
-        The other end closed the connection.
-    OSError
-        As for `send`.
     """
     _check(connection)
     if not isinstance(owner, Vkgdr):

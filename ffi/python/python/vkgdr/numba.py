@@ -43,12 +43,8 @@ _opened: dict[int, Memory] = {}
 class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     """Allocates numba's device arrays, and its mapped host arrays, in memory of this package.
 
-    Attributes
-    ----------
-    kind : {"mapped", "host", "device"} or sequence of these
-        The memory of device arrays, as for `vkgdr.Memory`.
-    pool : bool
-        Whether small arrays are lent by a pool. They cannot be shared with other processes.
+    `kind` is the memory of device arrays, as for `vkgdr.Memory`. With `pool`, small arrays are lent by a pool, and
+    cannot be shared with other processes.
     """
 
     kind: Kinds = "mapped"

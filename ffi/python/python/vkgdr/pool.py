@@ -37,17 +37,8 @@ _MIB = 1 << 20
 class Allocator:
     """Allocates memory of one kind: called with a size, returns `vkgdr.Memory`, or None for a size of 0.
 
-    Parameters
-    ----------
-    owner : vkgdr.Vkgdr
-        The GPU. Unless it was opened with `vkgdr.Vkgdr.open_primary_context`, a CUDA context of it must be current at
-        each call.
-    kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
-    alignment : int, optional
-        As for `vkgdr.Memory`.
-    stream : object, optional
-        The stream to bind memory to, see `vkgdr.MemoryObject.bind_to_stream`.
+    The parameters are those of `vkgdr.Memory`. Unless `owner` was opened with `vkgdr.Vkgdr.open_primary_context`, a
+    CUDA context of it must be current at each call.
     """
 
     def __init__(

@@ -47,23 +47,9 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     The host view is ``memoryview(memory)``. The device address is ``int(memory)``, as in ``int(memory) + offset``:
     ``np.intp(memory)`` is an array of the bytes, since NumPy asks for an array first.
 
-    Parameters
-    ----------
-    owner : vkgdr.Vkgdr
-        The GPU of the current context.
-    size : int
-        The number of bytes, more than 0.
-    flags : int, optional
-        Must be 0.
-    kind, alignment, name : optional
-        As for `vkgdr.RawMemory`.
-    stream : object, optional
-        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
-
-    Raises
-    ------
-    vkgdr.VkgdrError
-        No context is current; also as for `vkgdr.RawMemory`.
+    The parameters and the errors are those of `vkgdr.RawMemory`, beside `stream`, the stream to bind to (see
+    `vkgdr.MemoryObject.bind_to_stream`). `owner` is the GPU of the current context; without one the error is a
+    `VkgdrError`.
     """
 
     _by_hand = False
@@ -121,16 +107,9 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MappedArray:
-    """An array on both sides: `host` and `device` are views of the same bytes.
+    """An array on both sides: `host`, of NumPy, and `device`, of pycuda, are views of the bytes of `memory`.
 
-    Attributes
-    ----------
-    host : numpy.ndarray
-        The host view.
-    device : pycuda.gpuarray.GPUArray
-        The device view.
-    memory : Memory
-        The memory of both views. Each view keeps it alive.
+    Each view keeps the memory alive.
     """
 
     host: np.ndarray[Any, Any]

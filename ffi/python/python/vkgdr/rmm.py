@@ -25,22 +25,12 @@ def __dir__() -> list[str]:
 
 
 def memory_resource(kind: Kinds = "mapped", *, pool: bool = False, device: int | None = None) -> Any:
-    """Return a memory resource for RMM, or the upstream of its adaptors.
+    """Return an ``rmm.mr.CallbackMemoryResource``, a memory resource for RMM, or the upstream of its adaptors.
 
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`.
-    pool : bool, optional
-        Lend small memory from a pool. RMM's own ``PoolMemoryResource`` works too.
-    device : int, optional
-        The device's number, by default that of the current context at each allocation.
-
-    Returns
-    -------
-    rmm.mr.CallbackMemoryResource
-        Its allocations raise `vkgdr.AllocationError`, a ``MemoryError``, when memory is exhausted. What was deallocated
-        is released after the work of the stream passed to RMM.
+    `kind` is as for `vkgdr.Memory`. With `pool`, small memory is lent by a pool; RMM's own ``PoolMemoryResource`` works
+    too. The device is by default that of the current context at each allocation. Allocations raise
+    `vkgdr.AllocationError`, a ``MemoryError``, when memory is exhausted. What was deallocated is released after the
+    work of the stream passed to RMM.
     """
     source = Source(kind, pool=pool)
 

@@ -2,7 +2,7 @@
 
 ``with vkgdr.torch.mapped():`` switches it on for the tensors that this thread allocates in the block. `vkgdr.host_view`
 is the CPU's view of a tensor, or of a slice of one. PyTorch allocates segments of 2 MiB or more, and cuts tensors from
-them.
+them. The kind of memory, ``"mapped"``, ``"host"`` or ``"device"``, is as for `vkgdr.Memory`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ def allocator(kind: Kind = "mapped") -> Any:
     For ``torch.cuda.MemPool`` (`mem_pool`), or for ``torch.cuda.memory.change_current_allocator`` before PyTorch uses
     the GPU. With the latter every tensor is an allocation of its own, and PyTorch does not notice when memory is
     exhausted: the tensor then has address 0.
-
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
     """
     if kind not in ("mapped", "host", "device"):
         raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")
@@ -62,15 +57,8 @@ def mem_pool(kind: Kind = "mapped", *, device: Any = None) -> Any:
     """Return a ``torch.cuda.MemPool`` of one kind of memory and one device, for ``torch.cuda.use_mem_pool``.
 
     Allocations raise ``torch.OutOfMemoryError`` when memory is exhausted. The segments are given back when neither the
-    pool nor a tensor from it is left.
-
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
-    device : torch.device or int, optional
-        The device, by default the current one. Tensors of other devices that are allocated with the pool lie in
-        PyTorch's own memory.
+    pool nor a tensor from it is left. The device is the current one by default. Tensors of other devices that are
+    allocated with the pool lie in PyTorch's own memory.
     """
     # PyTorch registers the allocator for the device that is current when the pool is made.
     with torch.cuda.device(device):

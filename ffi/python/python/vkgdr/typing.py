@@ -65,16 +65,10 @@ class Waitable(Protocol):
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Free and total memory of a kind, from `vkgdr.Vkgdr.memory_info`.
+    """Free and total memory of a kind in bytes, from `vkgdr.Vkgdr.memory_info`.
 
-    Attributes
-    ----------
-    free
-        The estimated number of bytes that this process can still allocate.
-    total
-        The size of the heap, in bytes.
-    source
-        The source of ``free``.
+    `free` is an estimate of what this process can still allocate, `total` the size of the heap, `source` that of
+    `free`.
     """
 
     free: int
@@ -84,16 +78,9 @@ class MemoryInfo:
 
 @dataclass(frozen=True)
 class MemoryType:
-    """A Vulkan memory type, or that of memory that does not come from Vulkan.
+    """A Vulkan memory type, or that of memory that does not come from Vulkan, whose `index` and `heap` are None.
 
-    Attributes
-    ----------
-    index, heap
-        None outside Vulkan.
-    heap_size
-        In bytes.
-    flags
-        The names of its property flags, without ``VK_MEMORY_PROPERTY_`` and ``_BIT``.
+    `heap_size` is in bytes; `flags` are the names of the property flags, without ``VK_MEMORY_PROPERTY_`` and ``_BIT``.
     """
 
     index: int | None

@@ -26,21 +26,10 @@ class Semaphore:
 
     It belongs to the primary context of a handle that retains one, otherwise to the context that is current when it is
     made. The streams that it orders are of that context: it must be current in `wait_on` and `signal_on`, or, for a
-    primary context, no context.
+    primary context, no context. ``with`` closes it at the end; so does dropping it.
 
-    ``with`` closes it at the end; so does dropping it.
-
-    Parameters
-    ----------
-    owner : vkgdr.Vkgdr
-        The GPU. The Vulkan device must share semaphores, see `vkgdr.Vkgdr.supports_semaphores`.
-    value : int, optional
-        The first value.
-
-    Raises
-    ------
-    vkgdr.VkgdrError
-        The Vulkan device does not share semaphores, no context is current, or a driver fails.
+    `owner` is the GPU, whose Vulkan device must share semaphores (`vkgdr.Vkgdr.supports_semaphores`), and `value` the
+    first value. `vkgdr.VkgdrError` if it does not share them, no context is current, or a driver fails.
 
     Examples
     --------

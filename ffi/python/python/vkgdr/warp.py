@@ -25,12 +25,7 @@ def __dir__() -> list[str]:
 class Allocator:
     """Allocates on the device whose context Warp makes current. Warp names no stream: a free waits for the context.
 
-    Parameters
-    ----------
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        As for `vkgdr.Memory`.
-    pool : bool, optional
-        Lend small memory from a pool, where a free does not wait.
+    `kind` is as for `vkgdr.Memory`. With `pool`, small memory is lent by a pool, where a free does not wait.
     """
 
     # Not of Warp's memory pool, nor managed by CUDA.

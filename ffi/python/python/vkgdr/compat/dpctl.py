@@ -133,7 +133,7 @@ class MemoryShared(_Memory):
         ``__cuda_array_interface__`` or DLPack on a CUDA device. The object is kept alive. Waits for the work of the
         stream in its interface.
     alignment : int, optional
-        The alignment of both addresses of an allocation, a power of two. 0 or less for the drivers' alignment.
+        As for `vkgdr.Memory`; 0 or less for the drivers' alignment.
     queue : object, optional
         The stream to bind to, see `bind_to_stream`. Memory of another library cannot be bound.
     copy : bool, optional

@@ -76,7 +76,8 @@ def copy(
 
     The CPU makes a blocking copy of a range between the host and memory with a host view, and flushes it, unless a
     stream is passed. CUDA makes all other copies, on the stream. Memory of another CUDA context can be copied, but not
-    as a rectangle.
+    as a rectangle. The copy is ordered after the streams that both sides are bound to, or that their array interfaces
+    name.
 
     Parameters
     ----------
@@ -93,9 +94,6 @@ def copy(
     src_pitches, dst_pitches : tuple of int, optional
         Row pitch and slice pitch of each side in bytes. 0, or a missing one, means no gaps. A slice pitch must be a
         multiple of the row pitch.
-    stream, wait_for : optional
-        See the module. The copy is also ordered after the streams that both sides are bound to, or that their array
-        interfaces name.
     is_blocking : bool, optional
         False returns before the copy is done, though CUDA itself may wait for pageable host memory.
 
@@ -165,6 +163,8 @@ def fill(
 ) -> Event:
     """Fill device memory with a repeated pattern.
 
+    The fill is ordered after the stream that the memory is bound to, or that its array interface names.
+
     Parameters
     ----------
     dest : object
@@ -176,9 +176,6 @@ def fill(
         The number of bytes, a multiple of the pattern's size; by default to the end of the memory.
     offset : int, optional
         The first byte, a multiple of the pattern's size.
-    stream, wait_for : optional
-        See the module. The fill is also ordered after the stream that the memory is bound to, or that its array
-        interface names.
     is_blocking : bool, optional
         True returns when the fill is done, and an event that is complete.
 
@@ -229,22 +226,11 @@ def map(  # noqa: A001 - pyopencl's name
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = True,  # noqa: FBT001, FBT002 - pyopencl's signature
 ) -> tuple[np.ndarray[Any, Any], Event]:
-    """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the other parameters and the errors.
+    """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the parameters and the errors, after `wait_for`.
 
-    Parameters
-    ----------
-    strides : tuple of int, optional
-        In bytes, in place of `order`.
-    stream, wait_for : optional
-        See the module. The mapping waits for them.
-    is_blocking : bool, optional
-        False returns at once: wait with ``array.base.wait()``, or use ``with array.base``.
-
-    Returns
-    -------
-    array, event
-        The array, whose ``base`` is a `vkgdr.Map`: the end of ``with array.base:``, ``array.base.release()`` or its
-        deletion ends the mapping. The event is complete when earlier work is done.
+    Returns the array, and an event that is complete when earlier work is done. The array's ``base`` is a `vkgdr.Map`:
+    the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. A false `is_blocking`
+    returns at once: wait with ``array.base.wait()``, or use ``with array.base``.
     """
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")

@@ -68,14 +68,12 @@ class Buffer(MemoryObject):
     stream : object, optional
         The stream to bind to, now and after a reallocation; see `bind_to_stream`.
     kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
+        As for `vkgdr.Memory`, and so are the errors. Allocation is not deferred: exhausted memory raises here.
 
     Raises
     ------
     InvalidArgumentError
         `hostbuf` is smaller than `size` or given together with `ptr`, or `kind` is invalid.
-    VkgdrError
-        As for `vkgdr.Memory`. Allocation is not deferred: exhausted memory raises here.
     """
 
     # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
@@ -147,14 +145,8 @@ class Buffer(MemoryObject):
     ) -> Self:
         """Create a buffer with a copy of host bytes, of a contiguous object with the buffer protocol, possibly empty.
 
-        The other parameters are those of the class.
-
-        Raises
-        ------
-        TypeError
-            `b` has no buffer protocol.
-        InvalidArgumentError
-            `b` is not contiguous.
+        The other parameters are those of the class. `TypeError` if `b` has no buffer protocol, `InvalidArgumentError`
+        if it is not contiguous.
         """
         if b is None:
             raise TypeError("a bytes-like object is required, not None")
@@ -181,21 +173,10 @@ class Buffer(MemoryObject):
     # Size
 
     def reserve(self, new_capacity: SupportsIndex, stream: StreamLike | None = None) -> None:
-        """Grow the capacity to at least this, and keep size and contents; the addresses may change.
+        """Grow the capacity to at least this many bytes, and keep size and contents; the addresses may change.
 
-        Parameters
-        ----------
-        new_capacity : int
-            In bytes.
-        stream : object, optional
-            The stream to bind to first, as by `bind_to_stream`; it then copies the contents.
-
-        Raises
-        ------
-        BufferError
-            Views exist.
-        VkgdrError
-            As for `vkgdr.Memory`. The buffer is unchanged then.
+        `stream` is the one to bind to first, as by `bind_to_stream`; it then copies the contents. `BufferError` while
+        views exist; else the errors are those of `vkgdr.Memory`, and the buffer is unchanged then.
         """
         wanted, size = _count(new_capacity), len(self)
         if wanted > self._capacity:
