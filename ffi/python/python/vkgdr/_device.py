@@ -266,34 +266,25 @@ OpenFlags.__module__ = Vkgdr.__module__ = "vkgdr"
 
 _CUDA_ERROR_INVALID_CONTEXT = 201
 
+# Kept: releasing the last handle of a primary context destroys the context.
 _primary: dict[int, Vkgdr] = {}
 
 
-def default_owner() -> Vkgdr:
-    """Return a handle of the current context or, if there is none, of device 0's primary context."""
-    return _current_owner() or _primary_owner(0)
+def default_owner(device: int | None = None) -> Vkgdr:
+    """Return a handle of the current context, if there is one of this device, else of the device's primary context.
 
-
-def owner_of_device(device: int) -> Vkgdr:
-    """Return a handle of the current context if it is of this device, else of the device's primary context."""
-    current = _current_owner()
-    return current if current is not None and current.device == device else _primary_owner(device)
-
-
-def _current_owner() -> Vkgdr | None:
+    By default the current context may be of any device, and the primary context is that of device 0.
+    """
     try:
-        return Vkgdr.open_current_context()
+        current = Vkgdr.open_current_context()
+        if device in (None, current.device):
+            return current
     except VkgdrError as error:
         if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
             raise
-    return None
-
-
-def _primary_owner(device: int) -> Vkgdr:
-    # Cached: releasing the last handle of a primary context destroys the context.
-    # Memory hands its owner out, and a program may close that.
-    owner = _primary.get(device)
-    # A reset destroys the context, too.
+    number = device or 0
+    owner = _primary.get(number)
+    # Memory hands its owner out, and a program may close that. A reset destroys the context, too.
     if owner is None or owner.closed or owner._handle.context_is_destroyed():
-        owner = _primary[device] = Vkgdr.open_primary_context(device)
+        owner = _primary[number] = Vkgdr.open_primary_context(number)
     return owner

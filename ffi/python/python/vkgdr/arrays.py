@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import byte_bounds
 
 from vkgdr import _access, _vkgdr
-from vkgdr._device import Vkgdr, default_owner, owner_of_device
+from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._interfaces import (
     Interface,
@@ -65,10 +65,7 @@ __all__ = [
     "pinned",
     "to_device",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 # ---- NumPy's arrays -------------------------------------------------------------------------------------------------
@@ -235,8 +232,7 @@ def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryOb
     memory = Memory._over(view)
     if not view.is_foreign:
         return memory
-    if owner is None:
-        owner = owner_of_device(memory.device)
+    owner = owner or default_owner(memory.device)
     try:
         return Mapping(owner, memory.device_ptr, len(memory), keep=obj, readonly=memory.readonly)
     except InvalidArgumentError as error:

@@ -22,10 +22,7 @@ except ImportError as error:
     raise missing("vkgdr.cuda_core", "cuda-core", error) from error
 
 __all__ = ["MappedMemoryResource"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
@@ -34,6 +31,11 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     `kind` is as for `vkgdr.Memory`. With `pool`, small buffers are lent by a pool, and cannot be shared with other
     processes. Neither allocations nor frees are possible on a stream that builds a graph: `vkgdr.InvalidArgumentError`.
     """
+
+    # The CPU has an address of its own, see `vkgdr.host_view`, and must not use the device's.
+    is_device_accessible, is_host_accessible = True, False
+    # cuda.core cannot send buffers to other processes, `export_handle` does.
+    is_managed = is_ipc_enabled = False
 
     def __init__(self, device: Any = None, *, kind: Kinds = "mapped", pool: bool = False) -> None:
         device = Device() if device is None else device
@@ -84,26 +86,6 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     def device_id(self) -> int:
         """The device's number."""
         return self._device
-
-    @property
-    def is_device_accessible(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_host_accessible(self) -> bool:
-        """False: the CPU has an address of its own, see `vkgdr.host_view`, and must not use the device's."""
-        return False
-
-    @property
-    def is_managed(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def is_ipc_enabled(self) -> bool:
-        """False: cuda.core cannot send buffers to other processes, `export_handle` does."""
-        return False
 
 
 def _refuse_graph(stream: object) -> None:

@@ -18,10 +18,7 @@ except ImportError as error:
     raise missing("vkgdr.cupy", "cupy", error) from error
 
 __all__ = ["allocator"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], Any]:

@@ -31,10 +31,7 @@ from vkgdr._vkgdr import MemoryView
 T = TypeVar("T")
 
 __all__ = ["recv", "send"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 # Held while a message is sent or received. A logger that does so meanwhile is on the same thread.
@@ -242,23 +239,19 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _attend(connection: socket.socket) -> None:
-    with connection:
-        try:
-            _answer(connection)
-        except (OSError, VkgdrError) as error:
-            _report(error)
+    try:
+        with connection:
+            connection.settimeout(_TIMEOUT)
+            _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if user != os.geteuid():
+                raise PermissionError(f"user {user} asked for memory of user {os.geteuid()}")
+            request = connection.recv(8, socket.MSG_WAITALL)
+            view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
+            if view is not None:
+                view.send(connection)
+    except (OSError, VkgdrError) as error:
+        _report(error)
 
 
 def _report(error: Exception) -> None:
     logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)
-
-
-def _answer(connection: socket.socket) -> None:
-    connection.settimeout(_TIMEOUT)
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if user != os.geteuid():
-        raise PermissionError(f"user {user} asked for memory of user {os.geteuid()}")
-    request = connection.recv(8, socket.MSG_WAITALL)
-    view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
-    if view is not None:
-        view.send(connection)

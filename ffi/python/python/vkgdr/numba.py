@@ -29,10 +29,7 @@ except ImportError as error:
     raise missing("vkgdr.numba", "numba-cuda", error) from error
 
 __all__ = ["IpcHandle", "VkgdrNumbaManager", "manager", "open_ipc_array"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 _RESULTS = driver.binding.CUresult
@@ -47,6 +44,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     cannot be shared with other processes.
     """
 
+    # Of numba's interface.
+    interface_version = 1
     kind: Kinds = "mapped"
     pool = False
 
@@ -129,22 +128,17 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
         They must be of the same user and in the same network namespace.
         """
-        found = _find(int(memory.device_pointer))
+        found = _vkgdr.find_address(int(memory.device_pointer))
         if found is None:
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
         identity = self.context.device.get_device_identity()
-        return IpcHandle(memory, _Offer(ipc.offer(found.handle)), memory.size, identity, found.offset)
+        return IpcHandle(memory, _Offer(ipc.offer(found.key[0])), memory.size, identity, found.offset)
 
     def reset(self) -> None:
         """Free all memory of the context."""
         super().reset()
         for source in (self._source, *self._host_sources.values()):
             source.close()
-
-    @property
-    def interface_version(self) -> int:
-        """The version of numba's interface."""
-        return 1
 
 
 def manager(kind: Kinds = "mapped", *, pool: bool = False) -> type[VkgdrNumbaManager]:
@@ -204,11 +198,6 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
         opened.close()
 
 
-def _find(address: int) -> Memory | None:
-    view = _vkgdr.find_address(address)
-    return None if view is None else Memory._over(view)
-
-
 def _hook(context: Any) -> None:
     """Make numba open and close handles of this package, and know the size of memory from a pool."""
     open_other, close_other, extents = context.open_ipc_handle, driver.driver.cuIpcCloseMemHandle, driver.device_extents
@@ -228,11 +217,11 @@ def _hook(context: Any) -> None:
         return close_other(pointer) if memory is None else memory.free()
 
     def device_extents(memory: Any) -> tuple[int, int]:
-        found = _find(driver.device_pointer(memory))
+        found = _vkgdr.find_address(driver.device_pointer(memory))
         if found is None:
             first, end = extents(memory)
             return first, end
-        return found.device_ptr - found.offset, found.device_ptr + len(found)
+        return found.key[1] - found.offset, found.key[1] + found.nbytes
 
     open_ipc_handle._is_ours = True  # type: ignore[attr-defined]
     context.open_ipc_handle = open_ipc_handle

@@ -25,10 +25,7 @@ from vkgdr._memory import Memory, MemoryObject
 from vkgdr.typing import Kind, MemoryInfo, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 _MIB = 1 << 20

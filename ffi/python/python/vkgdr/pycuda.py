@@ -24,10 +24,7 @@ except ImportError as error:
     raise missing("vkgdr.pycuda", "pycuda", error) from error
 
 __all__ = ["MappedArray", "Memory", "allocator"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 def _current_context() -> Any:

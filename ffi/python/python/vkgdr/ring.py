@@ -23,7 +23,4 @@ from vkgdr._vkgdr import RING_HEADER as CUDA_HEADER
 from vkgdr._vkgdr import Ring
 
 __all__ = ["CUDA_HEADER", "Ring"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

@@ -18,10 +18,7 @@ except ImportError as error:
     raise missing("vkgdr.rmm", "rmm", error) from error
 
 __all__ = ["memory_resource"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 def memory_resource(kind: Kinds = "mapped", *, pool: bool = False, device: int | None = None) -> Any:

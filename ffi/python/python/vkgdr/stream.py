@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr, owner_of_device
+from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 from vkgdr._vkgdr import Event
@@ -40,10 +40,7 @@ __all__ = [
     "per_thread_default_stream",
     "stream",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 # ---- the driver's functions that the extension module lacks ---------------------------------------------------------
@@ -89,7 +86,7 @@ def current_context(owner: Vkgdr | None = None) -> Iterator[Vkgdr | None]:
     if context.value:
         yield None
         return
-    owner = owner or owner_of_device(0)
+    owner = owner or default_owner()
     assert owner._handle.key is not None
     _, _, own = owner._handle.key
     with _pushed(ctypes.c_void_p(own)):
@@ -220,36 +217,32 @@ class TimedEvent(_vkgdr.CudaHandle):
         """The ``CUevent``."""
         return self._handle
 
-    @property
-    def _argument(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.handle)
-
     def record(self, stream: StreamLike = 0) -> None:
         """Record the event on a stream, after its work so far; by default on the default stream."""
         handle = handle_of(stream)
         with _stream_context(handle):
-            call("cuEventRecord", self._argument, ctypes.c_void_p(handle))
+            call("cuEventRecord", ctypes.c_void_p(self._handle), ctypes.c_void_p(handle))
 
     def query(self) -> bool:
         """Return whether the work before the event is done; True if it was never recorded."""
-        return call("cuEventQuery", self._argument, allowed=_NOT_READY) != _NOT_READY
+        return call("cuEventQuery", ctypes.c_void_p(self._handle), allowed=_NOT_READY) != _NOT_READY
 
     def synchronize(self) -> None:
         """Wait on this thread for the work before the event."""
-        call("cuEventSynchronize", self._argument)
+        call("cuEventSynchronize", ctypes.c_void_p(self._handle))
 
     def wait(self, stream: StreamLike = 0) -> None:
         """Make a stream's later work wait for the event."""
         handle = handle_of(stream)
         with _stream_context(handle):
-            call("cuStreamWaitEvent", ctypes.c_void_p(handle), self._argument, 0)
+            call("cuStreamWaitEvent", ctypes.c_void_p(handle), ctypes.c_void_p(self._handle), 0)
 
     def elapsed_time(self, end: TimedEvent) -> float:
         """Return the milliseconds from this event to a later one; both must be complete."""
         if not isinstance(end, TimedEvent):
             raise TypeError(f"end must be a vkgdr.stream.TimedEvent, not {type(end).__name__}")
-        milliseconds = ctypes.c_float()
-        call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
+        milliseconds, events = ctypes.c_float(), (ctypes.c_void_p(self._handle), ctypes.c_void_p(end._handle))
+        call("cuEventElapsedTime", ctypes.byref(milliseconds), *events)
         return milliseconds.value
 
     def __repr__(self) -> str:

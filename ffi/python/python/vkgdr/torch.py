@@ -22,10 +22,7 @@ except ImportError as error:
     raise missing("vkgdr.torch", "torch", error) from error
 
 __all__ = ["allocator", "mapped", "mem_pool"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 def allocator(kind: Kind = "mapped") -> Any:

@@ -27,10 +27,7 @@ __all__ = [
     "VulkanMemory",
     "Waitable",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 class HasCudaStream(Protocol):

@@ -15,10 +15,7 @@ from vkgdr.stream import current_context
 from vkgdr.typing import Handles, StreamLike, VulkanMemory
 
 __all__ = ["Handles", "Semaphore", "VulkanMemory"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 class Semaphore:

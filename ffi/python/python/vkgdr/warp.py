@@ -16,10 +16,7 @@ except ImportError as error:
     raise missing("vkgdr.warp", "warp-lang", error) from error
 
 __all__ = ["Allocator"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 class Allocator:

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from vkgdr.compat import rmm as rmm
 
 __all__ = ["dpctl", "pyopencl", "rmm"]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> object:
@@ -15,7 +16,3 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return import_module(f"vkgdr.compat.{name}")
     raise AttributeError(f"module 'vkgdr.compat' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -21,10 +21,10 @@ import numbers
 from typing import Any, ClassVar
 
 from vkgdr._device import Vkgdr, default_owner
-from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
+from vkgdr._errors import AllocationError, InvalidArgumentError
 from vkgdr._interfaces import device_view_of
-from vkgdr._memory import Memory, MemoryObject, kind_of
-from vkgdr._vkgdr import MemoryView, find_id, record
+from vkgdr._memory import Memory, MemoryObject, RawMemory, kind_of
+from vkgdr._vkgdr import MemoryView, record
 from vkgdr.typing import Kind, StreamLike
 
 TYPE_CHECKING = False
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from vkgdr._interfaces import Ready
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 _ENUM = {"device": 1, "shared": 2, "host": 3}
@@ -203,17 +200,11 @@ def _bytes_of(obj: Any) -> tuple[MemoryView, Ready]:
 
 
 def _from_protocol(protocol: Any) -> MemoryView:
-    import operator
-
     try:
-        handle, offset, size = map(operator.index, protocol)
-    except (TypeError, ValueError):
+        handle, offset, size = protocol
+        return RawMemory.from_handle(handle)._view.part(offset, size, False, False)
+    except InvalidArgumentError:
+        raise
+    except (TypeError, ValueError, OverflowError):
         text = f"__vkgdr_memory__ must be a handle, an offset and a size, not {protocol!r}"
         raise InvalidArgumentError(text) from None
-    whole = find_id(handle) if 0 <= handle < 1 << 64 else None
-    if whole is None:
-        raise InvalidArgumentError(f"no live memory has the handle {handle}")
-    if offset < 0 or size < 0 or offset + size > whole.nbytes:
-        text = f"the range of {in_bytes(size)} at {offset} exceeds the memory's {in_bytes(whole.nbytes)}"
-        raise OutOfRangeError(text)
-    return whole.part(offset, size, False, False)

@@ -48,12 +48,9 @@ if TYPE_CHECKING:
     Plan = tuple[Layout, Layout, Extent]
 
 __all__ = ["copy", "fill", "map", "migrate"]
+__dir__ = __all__.copy
 
 _NAMES = ("byte", "row", "slice")
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 def copy(

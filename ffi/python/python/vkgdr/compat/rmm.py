@@ -34,10 +34,7 @@ from vkgdr._vkgdr import Event, MemoryView
 from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Buffer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy
 
 
 class Buffer(MemoryObject):
