@@ -120,16 +120,24 @@ def span_of(layout: Layout) -> int:
     return int(end - first)
 
 
+def start_of(layout: Layout) -> int:
+    """Return the offset of the first element from the lowest byte of a layout."""
+    from numpy.lib.array_utils import byte_bounds
+
+    address: int = layout.__array_interface__["data"][0]
+    return address - int(byte_bounds(layout)[0]) if layout.size else 0
+
+
 # ---- array interfaces -----------------------------------------------------------------------------------------------
 
 
 class Interface:
-    """NumPy's or CUDA's array interface, checked but for the fields of its elements: see `element_of`.
+    """NumPy's or CUDA's array interface, checked, of an array.
 
-    `span` is the lowest address of the array, and the size to its highest byte.
+    `layout` is that of the array, and `span` the lowest address and the size to the highest byte.
     """
 
-    def __init__(self, interface: Any, name: str = "__cuda_array_interface__") -> None:
+    def __init__(self, interface: Any, array: object = None, name: str = "__cuda_array_interface__") -> None:
         if not isinstance(interface, dict):
             raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
         if interface.get("mask") is not None:
@@ -138,57 +146,26 @@ class Interface:
             address, readonly = interface["data"]
             strides, stream = interface.get("strides"), interface.get("stream")
             self.address, self.readonly = whole(address), bool(readonly)
-            self.extents, self.itemsize = tuple(map(whole, interface["shape"])), _item_size(interface["typestr"])
-            self.dense = _c_strides(self.extents, self.itemsize)
-            self.strides = self.dense if strides is None else tuple(map(whole, strides))
             self.stream = None if stream is None else whole(stream)
+            extents, element = tuple(map(whole, interface["shape"])), _element_of(interface, array)
+            self.layout = layout_of(extents, element, None if strides is None else tuple(map(whole, strides)))
         except KeyError as error:
             raise InvalidArgumentError(f"{name} has no {error}") from None
-        except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
-        if len(self.strides) != len(self.extents):
-            raise InvalidArgumentError(f"{name} has {len(self.strides)} strides for {len(self.extents)} dimensions")
-        if self.itemsize == 0 or min(self.extents, default=0) < 0:
-            raise InvalidArgumentError(f"{name} is malformed: shape {self.extents} of {interface['typestr']}")
-        # NumPy has no larger arrays, not even empty ones.
-        elements = math.prod(max(extent, 1) for extent in self.extents)
-        if max(self.itemsize * elements, *map(abs, self.strides), 0) >= ADDRESSES // 2:
-            raise InvalidArgumentError(f"{name} exceeds the address space: {interface}")
-        reaches = [stride * (extent - 1) for extent, stride in zip(self.extents, self.strides, strict=True)]
-        first, size = self.address + sum(min(reach, 0) for reach in reaches), self.itemsize + sum(map(abs, reaches))
-        self.span = (self.address, 0) if 0 in self.extents else (first, size)
-        if not (0 <= self.address < ADDRESSES and self.span[0] >= 0 and self.span[1] < ADDRESSES):
-            raise InvalidArgumentError(f"{name} is malformed: {in_bytes(self.span[1])} at address {self.span[0]}")
+        except (TypeError, ValueError, LookupError, AttributeError, OverflowError, SyntaxError) as error:
+            # NumPy's errors for what is no description are of many classes.
+            text = f"{name} is malformed, or exceeds the address space ({error}): {interface}"
+            raise InvalidArgumentError(text) from None
+        if element.hasobject or element.itemsize == 0:
+            raise InvalidArgumentError(f"{name} has Python objects, or elements without bytes: {interface}")
+        self.span = self.address - start_of(self.layout), span_of(self.layout)
+        first, size = self.span
+        if not (0 <= self.address < ADDRESSES and first >= 0 and size < ADDRESSES):
+            raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
         if self.stream is not None and not 0 < self.stream < ADDRESSES:
             raise InvalidArgumentError(f"{name}['stream'] must not be {self.stream}")
 
 
-def _c_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in C order, in bytes. Without NumPy, which a user of an interface may not have."""
-    strides = []
-    for extent in reversed(extents):
-        strides.append(itemsize)
-        itemsize *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def _item_size(typestr: Any) -> int:
-    """Return the bytes of an element of an array interface.
-
-    The number is that of characters of 4 bytes for "U", and has a unit behind it for "m" and "M" (NumPy's manual, "The
-    array interface protocol").
-    """
-    if not isinstance(typestr, str):
-        raise TypeError(f"typestr must be a str, not {type(typestr).__name__}")
-    if typestr[1:2] == "O":
-        raise ValueError(f"typestr {typestr!r} has Python objects, which the device cannot use")
-    number = typestr[2:].partition("[")[0]
-    if not number.isdecimal():
-        raise ValueError(f"typestr {typestr!r} has no size")
-    return 4 * int(number) if typestr[1:2] == "U" else int(number)
-
-
-def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]:
+def _element_of(interface: dict[str, Any], array: object) -> np.dtype[Any]:
     """Return the data type of an array interface, which is that of an array.
 
     Where the interface says no more than the size of an element, the array's own data type counts: numba's interface
@@ -198,23 +175,19 @@ def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
-    text = f"typestr {typestr!r}, descr {fields!r}"
-    try:
-        size = _item_size(typestr)
-        has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
-        description: Any = fields if has_fields else typestr
+    plain: np.dtype[Any] = np.dtype(typestr)
+    if plain.kind != "V":
+        return plain
+    if fields and fields != [("", typestr)]:
         # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
-        element: np.dtype[Any] = descr_to_dtype(description)
-    except (TypeError, ValueError, LookupError, AttributeError, OverflowError, SyntaxError) as error:
-        # NumPy's errors for what is no description are of many classes.
-        raise InvalidArgumentError(f"an array interface is malformed ({error}): {text}") from None
-    if element.hasobject or element.itemsize != size:
-        raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
+        element: np.dtype[Any] = descr_to_dtype(fields)
+        if element.itemsize != plain.itemsize:
+            raise ValueError(f"elements of {in_bytes(plain.itemsize)} and of {element.itemsize}")
+        return element
     own = getattr(array, "dtype", None)
-    is_opaque = element.kind == "V" and element.names is None
-    if is_opaque and isinstance(own, np.dtype) and own.itemsize == element.itemsize and not own.hasobject:
+    if isinstance(own, np.dtype) and own.itemsize == plain.itemsize and not own.hasobject:
         return own
-    return element
+    return plain
 
 
 # ---- device bytes ---------------------------------------------------------------------------------------------------
@@ -235,11 +208,9 @@ def device_view_of(
         return obj._view, ()
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        array = Interface(interface)
-        # Strides of axes of extent 1 count for nothing.
-        axes = zip(array.extents, array.strides, array.dense, strict=True)
-        if any(extent > 1 and stride != dense for extent, stride, dense in axes):
-            shape, strides = array.extents, array.strides
+        array = Interface(interface, obj)
+        if not array.layout.flags.c_contiguous:
+            shape, strides = array.layout.shape, array.layout.strides
             raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
         found = bytes_of(array, obj, within)
         return found, () if array.stream is None else [(found, array.stream)]

@@ -805,7 +805,7 @@ def memory_of(obj: Any) -> Memory:
         return Memory._over(found)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        array = Interface(interface)
+        array = Interface(interface, obj)
         (first, size), found = array.span, found_of(array)
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
         found, _ = device_view_of(obj)
@@ -839,7 +839,7 @@ def _on_host(obj: Any) -> tuple[int, int, bool]:
             text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
             raise InvalidArgumentError(text) from error
     if interface is not None:
-        array = Interface(interface, "__array_interface__")
+        array = Interface(interface, obj, "__array_interface__")
         return *array.span, array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
     return buffer.address, buffer.nbytes, buffer.readonly

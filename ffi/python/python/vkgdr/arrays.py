@@ -28,11 +28,11 @@ from vkgdr._interfaces import (
     bytes_of,
     check_order,
     device_view_of,
-    element_of,
     laid_out,
     layout_of,
     shaped,
     span_of,
+    start_of,
     wholes,
 )
 from vkgdr._memory import Mapping, Memory, MemoryObject, device_view
@@ -115,20 +115,15 @@ def mapped_array(
     >>> device = vkgdr.device_view(samples)
     >>> device.flush()
     """
-    return _array("mapped", shape, dtype, order, alignment, stream, owner)
+    return _array("mapped", shape, dtype, order, alignment=alignment, stream=stream, owner=owner)
 
 
-def host_array(
-    shape: Shape,
-    dtype: npt.DTypeLike = "f8",
-    order: Order = "C",
-    *,
-    alignment: int | None = None,
-    stream: StreamLike | None = None,
-    owner: Vkgdr | None = None,
-) -> np.ndarray[Any, Any]:
-    """Allocate an array, as `mapped_array` does, in cached system memory mapped for the GPU: fast for the CPU."""
-    return _array("host", shape, dtype, order, alignment, stream, owner)
+def host_array(shape: Shape, dtype: npt.DTypeLike = "f8", order: Order = "C", **options: Any) -> np.ndarray[Any, Any]:
+    """Allocate an array in cached system memory mapped for the GPU, fast for the CPU; as `mapped_array` does.
+
+    The options are the keywords of `mapped_array`.
+    """
+    return _array("host", shape, dtype, order, **options)
 
 
 def mapped_array_like(array: npt.ArrayLike, **options: Any) -> np.ndarray[Any, Any]:
@@ -150,9 +145,10 @@ def _array(
     shape: Shape,
     dtype: npt.DTypeLike,
     order: Order,
-    alignment: int | None,
-    stream: StreamLike | None,
-    owner: Vkgdr | None,
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
     extents, element, size = shaped(shape, dtype)
     check_order(order)
@@ -218,13 +214,13 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     if interface is None:
         view, _ = device_view_of(obj)
         return _memory_on_host(obj, view, owner).get_host_array() if view.nbytes else np.empty(0, "u1")
-    array = Interface(interface)
+    array = Interface(interface, obj)
     # That of an array of our own is more than its interface tells.
-    element = obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
-    if 0 in array.extents:
-        return np.empty(array.extents, element)
+    layout = obj._layout if isinstance(obj, Array) else array.layout
+    if not layout.size:
+        return np.empty(layout.shape, layout.dtype)
     data = memoryview(_memory_on_host(obj, bytes_of(array, obj), owner))
-    return np.ndarray(array.extents, element, data, array.address - array.span[0], array.strides)
+    return np.ndarray(layout.shape, layout.dtype, data, start_of(layout), layout.strides)
 
 
 def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryObject:
@@ -245,11 +241,6 @@ def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryOb
 _DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 # The types without a code: x86's long double has 80 bits, and only NumPy pads them to 128.
 _LONG_DOUBLES = ("g", "G")
-
-
-def _start(layout: Layout) -> int:
-    """Return the offset of the first element from the lowest byte."""
-    return int(layout.__array_interface__["data"][0]) - byte_bounds(layout)[0] if layout.size else 0
 
 
 def _keys_of(key: Any) -> tuple[Any, ...]:
@@ -429,7 +420,7 @@ class Array:
 
     def _on_host(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the array over the host's bytes of its memory."""
-        return np.ndarray(self.shape, self.dtype, data.data, _start(self._layout), self.strides)
+        return np.ndarray(self.shape, self.dtype, data.data, start_of(self._layout), self.strides)
 
     def is_c_contiguous(self) -> bool:
         """Return whether the elements are contiguous in C order."""
@@ -450,7 +441,7 @@ class Array:
             stream = handle_of(_access.queue_of(view, self.stream) if self.size else self.stream)
         if stream is not None:
             stream = stream or LEGACY_STREAM
-        address = self._memory.device_ptr + _start(self._layout) if self.size else 0
+        address = self._memory.device_ptr + start_of(self._layout) if self.size else 0
         return {**self._layout.__array_interface__, "data": (address, self._memory.readonly), "stream": stream}
 
     @property
@@ -496,7 +487,7 @@ class Array:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
                 ready = _vkgdr.record(view, self.stream)
                 _vkgdr.stream_wait(view, LEGACY_STREAM if stream is None else stream, ready)
-        layout = element, self.shape, strides, _start(self._layout)
+        layout = element, self.shape, strides, start_of(self._layout)
         return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
 
     # Copies
@@ -664,20 +655,13 @@ def _as_array(obj: Any) -> Array:
     if isinstance(obj, Array):
         # The interface does not have every data type.
         return obj.bind(obj.stream)
-    array, layout = _described_by(obj)
+    array = Interface(obj.__cuda_array_interface__, obj)
     memory = Memory._over(bytes_of(array, obj))
     stream, bound = array.stream or 0, memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
         # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.
         stream = 0
-    return Array._over(layout, memory, stream)
-
-
-def _described_by(obj: Any) -> tuple[Interface, Layout]:
-    """Return the CUDA Array Interface of an object, and its layout."""
-    interface = obj.__cuda_array_interface__
-    array = Interface(interface)
-    return array, layout_of(array.extents, element_of(interface, obj), array.strides)
+    return Array._over(array.layout, memory, stream)
 
 
 def device_array(
@@ -711,12 +695,7 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
 
     It has the other array's order of axes, and is contiguous. Its kind of memory is ``"device"`` by default.
     """
-    if isinstance(ary, Array):
-        layout = ary._layout
-    elif _is_on_device(ary):
-        _, layout = _described_by(ary)
-    else:
-        layout = np.asarray(ary)
+    layout = _as_array(ary)._layout if _is_on_device(ary) else np.asarray(ary)
     _, element, _ = shaped(layout.shape, layout.dtype)
     axes = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides[axis]))
     dense = layout_of(tuple(layout.shape[axis] for axis in axes), element).transpose(np.argsort(axes))

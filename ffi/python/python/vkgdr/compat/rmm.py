@@ -250,7 +250,7 @@ class Buffer(MemoryObject):
         """Copy a one-dimensional array from device memory, like `MemoryObject.copy_from_device`."""
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is not None:
-            extents = Interface(interface).extents
+            extents = Interface(interface).layout.shape
             if len(extents) > 1:
                 raise InvalidArgumentError(f"Only 1-D contiguous arrays are supported, got one of shape {extents}")
         super().copy_from_device(cuda_ary, offset=offset, stream=stream)
