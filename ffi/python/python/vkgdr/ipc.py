@@ -105,14 +105,8 @@ def _check(connection: object) -> None:
         raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
     if connection.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         raise OSError(f"connection must be of type SOCK_STREAM or SOCK_SEQPACKET, not {connection.type.name}")
-    _number_of(connection)
-
-
-def _number_of(connection: socket.socket) -> int:
-    number = connection.fileno()
-    if number < 0:
+    if connection.fileno() < 0:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    return number
 
 
 def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) -> T:
@@ -138,9 +132,10 @@ def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) ->
 
 def _is_ready(connection: socket.socket, event: int, deadline: float | None) -> bool:
     """Wait until the socket is ready, and return whether it is; a deadline in the past does not wait."""
-    poll = select.poll()
     # Another thread may have closed it since the check.
-    poll.register(_number_of(connection), event)
+    _check(connection)
+    poll = select.poll()
+    poll.register(connection.fileno(), event)
     left = None if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
     return bool(poll.poll(left))
 

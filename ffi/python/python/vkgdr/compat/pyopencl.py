@@ -123,14 +123,15 @@ def copy(
             raise TypeError("a rectangle has a region and origins, not byte_count, src_offset or dst_offset")
         plan = _rectangle(region, (dst_origin, dst_pitches), (src_origin, src_pitches))
     for side in (to, source):
-        side.flush_host_view()
+        if side.array_in is not None:
+            side.array_in.flush()
     if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, wait_for):
         return _vkgdr.complete()
     order = (stream, [*to.ready, *source.ready], _on_device(wait_for), is_blocking)
     to_layout, from_layout, extent = plan
     event = _vkgdr.copy(to.native, to_layout, source.native, from_layout, extent, order)
-    if is_blocking:
-        to.invalidate_host_view()
+    if is_blocking and to.array_in is not None:
+        to.array_in.invalidate()
     return event
 
 
@@ -196,7 +197,8 @@ def fill(
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
-    to.flush_host_view()
+    if to.array_in is not None:
+        to.array_in.flush()
     value = _fill_value(unit, memory.device_ptr + start)
     if value is None and stream is None and is_blocking and memory.host_ptr is not None:
         _access.fill(memory, start, count, unit, to.settled(wait_for))
@@ -206,8 +208,8 @@ def fill(
         event = _access.repeat(memory._view, start, count, unit, order)
     else:
         event = _vkgdr.fill(memory._view, start, value, count // len(value), order)
-    if is_blocking:
-        to.invalidate_host_view()
+    if is_blocking and to.array_in is not None:
+        to.array_in.invalidate()
     return event
 
 
@@ -276,10 +278,12 @@ def migrate(
 
 
 class _Side:
-    """Device bytes or host bytes, whichever is not None; or both, for a host array over this package's memory."""
+    """Device bytes or host bytes, whichever is not None."""
 
     memory: Memory | None = None
     buffer: HostBuffer | None = None
+    # `memory`, for a host array over it: it is flushed first, and invalidated after the device wrote to it.
+    array_in: Memory | None = None
     # The streams on which device bytes are ready, beside the bound one.
     ready: Ready = ()
 
@@ -297,22 +301,13 @@ class _Side:
         self.nbytes = buffer.nbytes
         # A host array over this package's memory: CUDA must get its device address.
         found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
-        self.memory = None if found is None else Memory._over(found)
+        if found is not None:
+            self.memory = self.array_in = Memory._over(found)
 
     @property
     def native(self) -> Any:
         """The argument for the native copy."""
         return self.buffer if self.memory is None else self.memory._view
-
-    def flush_host_view(self) -> None:
-        """Flush if a host array was passed: the operation uses the CPU's version of its bytes."""
-        if self.memory is not None and self.buffer is not None:
-            self.memory.flush()
-
-    def invalidate_host_view(self) -> None:
-        """Invalidate if a host array was passed, so that it shows the device's writes."""
-        if self.memory is not None and self.buffer is not None:
-            self.memory.invalidate()
 
     def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
         """Wait until the CPU may use device bytes, but for the work of the stream that is returned."""

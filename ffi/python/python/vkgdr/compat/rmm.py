@@ -21,6 +21,7 @@ It differs from RMM in these points:
 
 from __future__ import annotations
 
+import ctypes
 import operator
 from typing import Any, Self, SupportsIndex
 
@@ -109,16 +110,16 @@ class Buffer(MemoryObject):
         if stream is not None:
             self.bind_to_stream(stream)
         if count and source is not None:
-            self._copy_from_address(source.address, count)
+            super().copy_from_host(_bytes_at(source.address, count))
         elif count and address:
-            self._copy_from_anywhere(address, count)
+            self._copy_from_address(address, count)
 
     def _allocate(self, owner: Vkgdr, size: int) -> MemoryView:
         if size == 0:
             return _vkgdr.MemoryView.empty(owner, self._kind)
         return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False, False)
 
-    def _copy_from_anywhere(self, address: int, size: int) -> None:
+    def _copy_from_address(self, address: int, size: int) -> None:
         view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
         # Queried in the buffer's context: none needs to be current.
         if view is host is None and _vkgdr.pointer_device(address, self._view) is not None:
@@ -129,12 +130,7 @@ class Buffer(MemoryObject):
         if host is not None:
             host.wait_for_stream()
             Memory._over(host).invalidate()
-        self._copy_from_address(address, size)
-
-    def _copy_from_address(self, address: int, size: int) -> None:
-        import ctypes
-
-        super().copy_from_host((ctypes.c_char * size).from_address(address))
+        super().copy_from_host(_bytes_at(address, size))
 
     @classmethod
     def to_device(
@@ -294,6 +290,10 @@ class Buffer(MemoryObject):
     @classmethod
     def _restored(cls, contents: Any, usm_type: str) -> Self:
         return cls.to_device(contents, kind=kind_of(usm_type))
+
+
+def _bytes_at(address: int, size: int) -> Any:
+    return (ctypes.c_char * size).from_address(address)
 
 
 def _count(value: SupportsIndex) -> int:
