@@ -152,7 +152,8 @@ class Map:
         self._memory, self._mode, self._layout, self._size = memory, mode, layout, span_of(layout)
         # A use of its own: keeps the memory alive even when `memory` is freed.
         self._region = room._over(room._view.part(0, self._size, False, False))
-        self._region._visible_address()
+        # Raises if there is no host view.
+        _ = self._region.__array_interface__
         if blocking:
             settle(self._region, stream)
             self._event = _vkgdr.complete()
@@ -180,8 +181,9 @@ class Map:
         if not self._open:
             raise FreedError(_RELEASED)
         self._used = True
-        # The address raises if the memory was freed with force=True.
-        return {**self._layout.__array_interface__, "data": (self._region._visible_address(), self._mode == "r")}
+        # Raises if the memory was freed with force=True.
+        address, _ = self._region.__array_interface__["data"]
+        return {**self._layout.__array_interface__, "data": (address, self._mode == "r")}
 
     @property
     def array(self) -> np.ndarray[Any, Any]:

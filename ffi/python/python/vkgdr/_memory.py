@@ -194,11 +194,6 @@ class MemoryObject(_vkgdr.Base):
         self._view = view
         return self
 
-    def _visible_address(self) -> int:
-        """Return the host address; raise if the memory has no host view."""
-        address: int = self.__array_interface__["data"][0]
-        return address
-
     # Copies
 
     def _size_from(self, offset: int, size: int | None = None) -> int:

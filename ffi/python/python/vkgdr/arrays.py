@@ -453,11 +453,7 @@ class Array:
             raise AttributeError(str(error)) from None
         return interface
 
-    def __array__(
-        self,
-        dtype: npt.DTypeLike | None = None,
-        copy: bool | None = None,  # noqa: FBT001 - NumPy's signature
-    ) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         has_view = not self.size or self._memory.host_ptr is not None
         if not has_view and copy is False:
             raise ValueError("memory without a host view cannot be an array of NumPy without a copy")
@@ -705,7 +701,7 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
 def to_device(
     obj: Any,
     stream: StreamLike = 0,
-    copy: bool = True,  # noqa: FBT001, FBT002 - numba's signature
+    copy: bool = True,
     to: Any = None,
     *,
     kind: Kinds = "mapped",
@@ -736,7 +732,7 @@ def to_device(
     return array
 
 
-def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002 - numba's signature
+def as_cuda_array(obj: Any, sync: bool = True) -> Array:
     """Return an array over the device memory of any object with ``__cuda_array_interface__``, without a copy.
 
     It keeps the object alive, waits for the interface's stream if `sync` says so, and has a host view if the memory is
@@ -753,11 +749,7 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002
     return array
 
 
-def from_cuda_array_interface(
-    desc: dict[str, Any],
-    owner: Any = None,
-    sync: bool = True,  # noqa: FBT001, FBT002 - numba's signature
-) -> Array:
+def from_cuda_array_interface(desc: dict[str, Any], owner: Any = None, sync: bool = True) -> Array:
     """Return an array by a dictionary of the CUDA Array Interface; `owner` is kept alive."""
     return as_cuda_array(types.SimpleNamespace(__cuda_array_interface__=desc, owner=owner), sync)
 

@@ -65,13 +65,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         """Allocate device memory; raises numba's ``CudaAPIError`` if memory is exhausted."""
         return self._lend(driver.AutoFreePointer, self._source, size)
 
-    def memhostalloc(
-        self,
-        size: int,
-        mapped: bool = False,  # noqa: FBT001, FBT002 - numba's signature
-        portable: bool = False,  # noqa: FBT001, FBT002
-        wc: bool = False,  # noqa: FBT001, FBT002
-    ) -> Any:
+    def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False, wc: bool = False) -> Any:
         """Allocate host memory: mapped memory of this package, of kind "mapped" with `wc` and "host" without.
 
         CUDA's fills of it do not wait, unlike those of page-locked memory: synchronise before the CPU reads.

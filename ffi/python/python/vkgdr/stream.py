@@ -282,6 +282,6 @@ def external_stream(ptr: int) -> Stream:
     return Stream(handle_of(ptr))
 
 
-def event(timing: bool = True) -> TimedEvent:  # noqa: FBT001, FBT002 - numba's signature
+def event(timing: bool = True) -> TimedEvent:
     """Create an event in the current context, as `stream`; without `timing` it is cheaper, and has no times."""
     return TimedEvent(timing=timing)

@@ -8,6 +8,7 @@ them. The kind of memory, ``"mapped"``, ``"host"`` or ``"device"``, is as for `v
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,8 @@ __all__ = ["allocator", "mapped", "mem_pool"]
 __dir__ = __all__.copy
 
 
+# Kept: in older releases of PyTorch a pool has only a raw pointer to what is within.
+@functools.cache
 def allocator(kind: Kind = "mapped") -> Any:
     """Return a ``torch.cuda.memory.CUDAPluggableAllocator`` of one kind of memory.
 
@@ -34,17 +37,9 @@ def allocator(kind: Kind = "mapped") -> Any:
     """
     if kind not in ("mapped", "host", "device"):
         raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")
-    return _allocator(kind)
-
-
-# Kept: in older releases of PyTorch a pool has only a raw pointer to what is within.
-@functools.cache
-def _allocator(kind: Kind) -> Any:
     found = torch.cuda.memory.CUDAPluggableAllocator(_vkgdr.__file__, f"vkgdr_torch_alloc_{kind}", "vkgdr_torch_free")
     native = found.allocator()
     if hasattr(native, "set_record_stream_fn"):
-        import ctypes
-
         function = ctypes.CDLL(_vkgdr.__file__).vkgdr_torch_record_stream
         native.set_record_stream_fn(ctypes.cast(function, ctypes.c_void_p).value)
     return found

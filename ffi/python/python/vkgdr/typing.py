@@ -1,8 +1,4 @@
-"""The types in this package's signatures and results, for annotations.
-
-A ``stream`` is an object with ``__cuda_stream__``, a stream of pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a
-number, see `vkgdr.stream`.
-"""
+"""The types in this package's signatures and results, for annotations. `vkgdr.stream` says what a stream is."""
 
 from __future__ import annotations
 

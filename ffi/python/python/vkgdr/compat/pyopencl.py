@@ -223,7 +223,7 @@ def map(  # noqa: A001 - pyopencl's name
     strides: tuple[int, ...] | None = None,
     stream: StreamLike | None = None,
     wait_for: Iterable[Waitable] | None = None,
-    is_blocking: bool = True,  # noqa: FBT001, FBT002 - pyopencl's signature
+    is_blocking: bool = True,
 ) -> tuple[np.ndarray[Any, Any], Event]:
     """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the parameters and the errors, after `wait_for`.
 
