@@ -804,7 +804,7 @@ def memory_of(obj: Any) -> Memory:
         (first, size), found = array.span, found_of(array)
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
         found, _ = device_view_of(obj)
-        first, size = found.key[1], found.nbytes
+        first, size = Memory._over(found).device_ptr, found.nbytes
         if found.is_foreign:
             found = None
     else:

@@ -211,11 +211,12 @@ def _hook(context: Any) -> None:
         return close_other(pointer) if memory is None else memory.free()
 
     def device_extents(memory: Any) -> tuple[int, int]:
-        found = _vkgdr.find_address(driver.device_pointer(memory))
+        address = driver.device_pointer(memory)
+        found = _vkgdr.find_address(address)
         if found is None:
             first, end = extents(memory)
             return first, end
-        return found.key[1] - found.offset, found.key[1] + found.nbytes
+        return address - found.offset, address + found.nbytes
 
     open_ipc_handle._is_ours = True  # type: ignore[attr-defined]
     context.open_ipc_handle = open_ipc_handle
