@@ -117,7 +117,7 @@ def span_of(layout: Layout) -> int:
     from numpy.lib.array_utils import byte_bounds
 
     first, end = byte_bounds(layout)
-    return int(end - first)
+    return int(end - first) if layout.size else 0
 
 
 def start_of(layout: Layout) -> int:

@@ -26,8 +26,6 @@ __all__ = ["allocator", "mapped", "mem_pool"]
 __dir__ = __all__.copy
 
 
-# Kept: in older releases of PyTorch a pool has only a raw pointer to what is within.
-@functools.cache
 def allocator(kind: Kind = "mapped") -> Any:
     """Return a ``torch.cuda.memory.CUDAPluggableAllocator`` of one kind of memory.
 
@@ -37,6 +35,12 @@ def allocator(kind: Kind = "mapped") -> Any:
     """
     if kind not in ("mapped", "host", "device"):
         raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")
+    return _allocator(kind)
+
+
+# Kept: in older releases of PyTorch a pool has only a raw pointer to what is within.
+@functools.cache
+def _allocator(kind: Kind) -> Any:
     found = torch.cuda.memory.CUDAPluggableAllocator(_vkgdr.__file__, f"vkgdr_torch_alloc_{kind}", "vkgdr_torch_free")
     native = found.allocator()
     if hasattr(native, "set_record_stream_fn"):
