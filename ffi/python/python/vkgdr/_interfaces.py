@@ -116,16 +116,20 @@ def span_of(layout: Layout) -> int:
     """Return the size from the lowest to the highest byte of a layout."""
     from numpy.lib.array_utils import byte_bounds
 
+    if layout.flags.forc:
+        return layout.nbytes
     first, end = byte_bounds(layout)
-    return int(end - first) if layout.size else 0
+    return int(end - first)
 
 
 def start_of(layout: Layout) -> int:
     """Return the offset of the first element from the lowest byte of a layout."""
     from numpy.lib.array_utils import byte_bounds
 
+    if layout.flags.forc:
+        return 0
     address: int = layout.__array_interface__["data"][0]
-    return address - int(byte_bounds(layout)[0]) if layout.size else 0
+    return address - int(byte_bounds(layout)[0])
 
 
 # ---- array interfaces -----------------------------------------------------------------------------------------------

@@ -234,8 +234,8 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _attend(connection: socket.socket) -> None:
-    try:
-        with connection:
+    with connection:
+        try:
             connection.settimeout(_TIMEOUT)
             _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user != os.geteuid():
@@ -244,8 +244,8 @@ def _attend(connection: socket.socket) -> None:
             view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
             if view is not None:
                 view.send(connection)
-    except (OSError, VkgdrError) as error:
-        _report(error)
+        except (OSError, VkgdrError) as error:
+            _report(error)
 
 
 def _report(error: Exception) -> None:
