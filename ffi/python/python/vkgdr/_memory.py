@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 import operator
 
@@ -24,18 +25,22 @@ from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Self, SupportsIndex
+    from collections.abc import Callable
+    from typing import Any, NoReturn, Self, SupportsIndex, TypeVar, overload
 
+    import numpy as np
     import numpy.typing as npt
 
     from vkgdr.stream import Event
     from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory
 
+    _Init = TypeVar("_Init", bound=Callable[..., None])
+    _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 # dpctl's names of the kinds.
 _USM_TYPES: dict[Kind, str] = {"mapped": "shared", "host": "host", "device": "device"}
 
-_INFO = "kind flags size map_count reference_count context parent offset memory_type_index property_flags heap_index"
+_INFO = "kind flags size map_count reference_count context parent offset memory_type_index property_flags heap_index".split()
 
 
 def kind_of(usm_type: str) -> Kind:
@@ -44,6 +49,26 @@ def kind_of(usm_type: str) -> Kind:
         if name == usm_type:
             return kind
     raise InvalidArgumentError(f"invalid kind {usm_type!r}: expected 'shared', 'host' or 'device'")
+
+
+def _explained(init: _Init) -> _Init:
+    """Say what to write instead, where Python would only count arguments."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *given: Any, **options: Any) -> None:
+        try:
+            init(self, *given, **options)
+        except TypeError as error:
+            if given and not isinstance(given[0], Vkgdr):
+                name = type(given[0]).__name__
+                text = f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one"
+            elif len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
+                text = "Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array"
+            else:
+                raise
+            raise TypeError(text) from error
+
+    return checked  # type: ignore[return-value]
 
 
 class MemoryObject(_vkgdr.Base):
@@ -164,8 +189,8 @@ class MemoryObject(_vkgdr.Base):
 
     def get_info(self, name: str) -> object:
         """Return an attribute by name, as in pyopencl; the error for an unknown one lists the names."""
-        if name not in _INFO.split():
-            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO.split())}")
+        if name not in _INFO:
+            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO)}")
         value: object = getattr(self, name)
         return value
 
@@ -285,6 +310,18 @@ class MemoryObject(_vkgdr.Base):
     def buf(self) -> memoryview:
         """The host view as a memoryview; `NoHostViewError` if the kind of memory has none."""
         return memoryview(self)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def get_host_array(
+            self, shape: Shape | None, dtype: type[_Scalar] | np.dtype[_Scalar], order: Order = "C", offset: int = 0
+        ) -> npt.NDArray[_Scalar]: ...
+
+        @overload
+        def get_host_array(
+            self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
+        ) -> npt.NDArray[Any]: ...
 
     def get_host_array(
         self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
@@ -611,6 +648,7 @@ class Memory(MemoryObject):
     >>> memory.flush()
     """
 
+    @_explained
     def __init__(
         self,
         owner: Vkgdr,

@@ -61,7 +61,12 @@ def test_owners_sizes_and_kinds_that_there_are_not_are_refused(gpu, make):
 
 
 FIRST_ERRORS = {
-    "owner must be a vkgdr.Vkgdr, not int": [lambda _: vkgdr.Memory(0, 4096)],
+    "Memory takes a size in bytes; vkgdr.arrays.mapped_array": [
+        lambda gpu: vkgdr.Memory(gpu, (10, 10)),
+        lambda gpu: vkgdr.Memory(gpu, 10, np.float32),
+        lambda gpu: vkgdr.Memory(gpu, 10, dtype=np.float32),
+    ],
+    "owner must be a vkgdr.Vkgdr, not int: vkgdr.Vkgdr.open_primary_context": [lambda _: vkgdr.Memory(4096)],
     "device must be an integer, CUDA's number of the GPU, such as 0, not 'cuda:0'": [
         lambda _: vkgdr.Vkgdr("cuda:0"),
         lambda _: vkgdr.Vkgdr.open_primary_context("cuda:0"),
