@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 class OpenFlags(enum.IntFlag):
     """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
 
-    * ``CURRENT_CONTEXT_BIT`` ignores the device number, for the device of the CUDA context that is current on this
-    thread. * ``FORCE_NON_COHERENT_BIT`` treats coherent memory as non-coherent, to test a program's calls of flush and
-    invalidate. * ``REQUIRE_COHERENT_BIT`` uses coherent memory types only; opening fails if there is none. With
-      ``FORCE_NON_COHERENT_BIT`` too, a coherent type is chosen and treated as non-coherent.
+    Attributes
+    ----------
+    CURRENT_CONTEXT_BIT
+        Ignore the device number and use the device of the CUDA context that is current on this thread.
+    FORCE_NON_COHERENT_BIT
+        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
+    REQUIRE_COHERENT_BIT
+        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
+        coherent type and treat it as non-coherent.
     """
 
     CURRENT_CONTEXT_BIT = 1

@@ -40,7 +40,19 @@ if TYPE_CHECKING:
 # dpctl's names of the kinds.
 _USM_TYPES: dict[Kind, str] = {"mapped": "shared", "host": "host", "device": "device"}
 
-_INFO = "kind flags size map_count reference_count context parent offset memory_type_index property_flags heap_index".split()
+_INFO = (
+    "kind",
+    "flags",
+    "size",
+    "map_count",
+    "reference_count",
+    "context",
+    "parent",
+    "offset",
+    "memory_type_index",
+    "property_flags",
+    "heap_index",
+)
 
 
 def kind_of(usm_type: str) -> Kind:

@@ -118,26 +118,43 @@ def mapped_array(
     return _array("mapped", shape, dtype, order, alignment=alignment, stream=stream, owner=owner)
 
 
-def host_array(shape: Shape, dtype: npt.DTypeLike = "f8", order: Order = "C", **options: Any) -> np.ndarray[Any, Any]:
-    """Allocate an array in cached system memory mapped for the GPU, fast for the CPU; as `mapped_array` does.
+def host_array(
+    shape: Shape,
+    dtype: npt.DTypeLike = "f8",
+    order: Order = "C",
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
+    """Allocate an array, as `mapped_array` does, in cached system memory mapped for the GPU: fast for the CPU."""
+    return _array("host", shape, dtype, order, alignment=alignment, stream=stream, owner=owner)
 
-    The options are the keywords of `mapped_array`.
-    """
-    return _array("host", shape, dtype, order, **options)
 
-
-def mapped_array_like(array: npt.ArrayLike, **options: Any) -> np.ndarray[Any, Any]:
+def mapped_array_like(
+    array: npt.ArrayLike,
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
     """Allocate a `mapped_array` with the shape, data type and order of another array.
 
-    The array is contiguous, in C or Fortran order; its contents are not copied. The options are the keywords of
-    `mapped_array`, and so are the errors.
+    The array is contiguous, in C or Fortran order; its contents are not copied. The other parameters and the errors are
+    those of `mapped_array`.
     """
-    return mapped_array(*_like(array), **options)
+    return mapped_array(*_like(array), alignment=alignment, stream=stream, owner=owner)
 
 
-def host_array_like(array: npt.ArrayLike, **options: Any) -> np.ndarray[Any, Any]:
+def host_array_like(
+    array: npt.ArrayLike,
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
     """Allocate a `host_array` with the shape, data type and order of another array, as `mapped_array_like` does."""
-    return host_array(*_like(array), **options)
+    return host_array(*_like(array), alignment=alignment, stream=stream, owner=owner)
 
 
 def _array(

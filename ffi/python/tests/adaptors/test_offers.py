@@ -156,10 +156,11 @@ name, handle = sys.stdin.readline().split()
 with socket.socket(socket.AF_UNIX) as asking:
     asking.settimeout(60)
     asking.connect(chr(0) + name)
-    asking.sendall(struct.pack("<Q", int(handle)))
     try:
+        asking.sendall(struct.pack("<Q", int(handle)))
         print(len(socket.recv_fds(asking, 200, 4)[1]))
-    except ConnectionResetError:
+    except ConnectionError:
+        # Refused, perhaps before the question was sent.
         print(0)
 """
 
