@@ -99,7 +99,7 @@ pub(crate) struct CopyEngines {
 impl CopyEngines {
     /// Starts a copy on the context's engine, in that context, and returns when the device has finished with its bytes, even after
     /// a failure. That may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
-    /// copy is the inner one. With the outer one the CPU can make the copy.
+    /// copy is the inner one. An outer error means that the CPU may copy instead.
     pub(crate) fn copy(&self, context: Context, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<Result<()>> {
         let copied = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
@@ -190,7 +190,7 @@ fn ends_copies(error: &Error) -> bool {
     error.ends_all_work() || error.cuda_code().is_none_or(|code| code == CudaCode::INVALID_HANDLE)
 }
 
-/// Whether both ends of private memory are page-locked. If memory between them is not, the driver refuses the copy.
+/// Whether both ends of ordinary host memory are page-locked. If memory between them is not, the driver refuses the copy.
 pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
     // For this crate's own memory the answer is known; what the driver answers for mappings of Vulkan's is not.
     let is_locked = |byte: &u8| match (addresses::is_registered(byte), cuda()) {

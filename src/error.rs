@@ -543,7 +543,7 @@ impl CudaCode {
     const OF_CAPTURE: RangeInclusive<i32> = Self::STREAM_CAPTURE_UNSUPPORTED..=908;
 
     /// Whether the driver may start at another attempt: a device that was busy, or too many open files.
-    pub(crate) fn may_pass(self) -> bool {
+    pub(crate) fn is_transient(self) -> bool {
         [Self::BUSY, Self::OPERATING_SYSTEM].contains(&self.value())
     }
 

@@ -23,7 +23,7 @@ use crate::{Event, Result};
 /// ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
 pub(crate) const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause between questions whether the device has passed a fence.
+/// The delay between polls of a fence.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Work of the device, after which something can be released.
@@ -44,7 +44,7 @@ impl Fence {
     }
 
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
-    /// the wait fails for a reason that may pass.
+    /// the wait fails by a transient error.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
         match (self, deadline) {
             (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.releases()),
@@ -63,7 +63,7 @@ impl Fence {
     }
 }
 
-/// Waits for contexts. Returns false where that fails for a reason that may pass.
+/// Waits for contexts. Returns false where that fails by a transient error.
 fn finish(contexts: &[Context]) -> bool {
     contexts.iter().all(|context| {
         let finished = context.finish();

@@ -81,9 +81,9 @@ pub(crate) struct ResourceBlock {
     pub(crate) flags: vk::MemoryAllocateFlags,
 }
 
-/// What the memory is.
+/// Whether to allocate plain memory, to import memory, or to back a buffer or image.
 #[derive(Clone, Copy)]
-enum Of<'a> {
+enum Purpose<'a> {
     Memory,
     Exported(&'a Exported),
     Resources(&'a ResourceBlock),
@@ -98,7 +98,7 @@ struct Request<'a> {
     size: u64,
     kind: MemoryKind,
     memory_type: MemoryType,
-    of: Of<'a>,
+    purpose: Purpose<'a>,
 }
 
 impl Allocation {
@@ -108,7 +108,7 @@ impl Allocation {
     /// and tries once more. Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
-        let made = Self::make(owner, len, kind, memory_type, Of::Memory);
+        let made = Self::make(owner, len, kind, memory_type, Purpose::Memory);
         match made {
             Err(error @ Error::Allocation { .. })
                 if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
@@ -133,7 +133,7 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Self::make(owner, len, kind, memory_type, Of::Memory)
+        Self::make(owner, len, kind, memory_type, Purpose::Memory)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -142,22 +142,28 @@ impl Allocation {
             MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Self::make(owner, len, kind, memory_type, Of::Exported(exported))
+        Self::make(owner, len, kind, memory_type, Purpose::Exported(exported))
     }
 
     /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
     pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
         let len = usize::try_from(block.size).expect("usize has 64 bits");
-        Self::make(owner, len, block.kind, block.memory_type, Of::Resources(block))
+        Self::make(owner, len, block.kind, block.memory_type, Purpose::Resources(block))
     }
 
     #[inline]
-    fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType, of: Of<'_>) -> Result<Self> {
-        let size = match of {
-            Of::Resources(block) => within_heap(Some(block.size), len, kind, memory_type),
-            Of::Memory | Of::Exported(_) => padded_size(len, kind, memory_type),
+    fn make(
+        owner: &Vkgdr,
+        len: usize,
+        kind: MemoryKind,
+        memory_type: MemoryType,
+        purpose: Purpose<'_>,
+    ) -> Result<Self> {
+        let size = match purpose {
+            Purpose::Resources(block) => within_heap(Some(block.size), len, kind, memory_type),
+            Purpose::Memory | Purpose::Exported(_) => padded_size(len, kind, memory_type),
         }?;
-        let request = Request { owner, len, size, kind, memory_type, of };
+        let request = Request { owner, len, size, kind, memory_type, purpose };
         let retired = owner.gpu().retired();
         match request.acquire() {
             Err(error) if error.is_exhaustion() && retired.drain(Some(owner.shortage_deadline())) => {
@@ -349,7 +355,7 @@ impl Request<'_> {
     /// The file of registered pages, and their bytes: the size in whole pages.
     fn memory_file(&self) -> Result<(OwnedFd, usize)> {
         let len = self.bytes().next_multiple_of(os::page_size());
-        let Of::Exported(exported) = self.of else { return Ok((os::memory_file(len)?, len)) };
+        let Purpose::Exported(exported) = self.purpose else { return Ok((os::memory_file(len)?, len)) };
         // The file's size is sealed: every page of the mapping exists.
         let FileType::Regular(size) = os::file_type(&exported.fd)? else { unreachable!("a memory file is regular") };
         let size = usize::try_from(size).expect("usize has 64 bits");
@@ -374,7 +380,7 @@ impl Request<'_> {
         // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
         let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.is_cached();
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
-        if matches!(self.of, Of::Memory)
+        if matches!(self.purpose, Purpose::Memory)
             && is_bar
             && !os::descriptors_are_short()
             && let Error::Allocation { asked, free, others, .. } = &mut shortage

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ash::vk;
 
-use super::{Of, Request};
-use crate::device::gpu::VulkanRef;
+use super::{Purpose, Request};
+use crate::device::gpu::VulkanGpu;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
 use crate::{Error, Result};
@@ -40,27 +40,30 @@ pub(super) struct VulkanMemory {
     size: u64,
     /// The descriptor of imported memory, which the driver does not export again.
     imported: Option<OwnedFd>,
-    gpu: VulkanRef,
+    gpu: Arc<VulkanGpu>,
     _counted: Arc<()>,
 }
 
 impl VulkanMemory {
     /// Allocates or imports the memory that is asked for, maps it where the CPU has a view, and shares it with CUDA. Returns it,
     /// CUDA's side, and the first byte of the view.
-    pub(super) fn share(gpu: &VulkanRef, request: &Request<'_>) -> Result<(Self, CudaMemory, Option<NonNull<u8>>)> {
+    pub(super) fn share(
+        gpu: &Arc<VulkanGpu>,
+        request: &Request<'_>,
+    ) -> Result<(Self, CudaMemory, Option<NonNull<u8>>)> {
         let Request { len, kind, memory_type, size, .. } = *request;
         let (device, index) = (gpu.device(), memory_type.info.index);
         let counted = gpu.count_allocation().ok_or_else(|| {
             Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
         })?;
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let (to, flags) = match request.of {
-            Of::Resources(block) => (block.dedicated_to, block.flags),
-            Of::Memory | Of::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
+        let (to, flags) = match request.purpose {
+            Purpose::Resources(block) => (block.dedicated_to, block.flags),
+            Purpose::Memory | Purpose::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
         };
-        let imported = match request.of {
-            Of::Exported(exported) => Some(os::duplicate(&exported.fd)?),
-            Of::Memory | Of::Resources(_) => None,
+        let imported = match request.purpose {
+            Purpose::Exported(exported) => Some(os::duplicate(&exported.fd)?),
+            Purpose::Memory | Purpose::Resources(_) => None,
         };
         // SAFETY: the type is this GPU's, `Request` has a checked size, the allocation is counted, and a buffer or image
         // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits

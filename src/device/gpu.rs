@@ -28,7 +28,7 @@ pub(crate) struct Gpu {
     /// What CUDA calls it.
     pub(super) name: String,
     /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
-    vulkan: Lock<Option<Result<VulkanRef>>>,
+    vulkan: Lock<Option<Result<Arc<VulkanGpu>>>>,
     /// The trial allocations that succeeded, by kind and by source and index of the memory type.
     trials: Lock<Vec<Trial>>,
     retired: RetireQueue,
@@ -37,7 +37,7 @@ pub(crate) struct Gpu {
 
 type Trial = (MemoryKind, Source, u32);
 
-/// A GPU's Vulkan device and its memory types.
+/// A GPU's Vulkan device and its memory types. Handles of the GPU share one that is never freed, or a program's.
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
@@ -48,9 +48,6 @@ pub(crate) struct VulkanGpu {
     /// Held by the part of the program that uses the device's queue. All values of a device share it.
     pub(crate) queue: Arc<Mutex<()>>,
 }
-
-/// A reference that keeps a GPU's Vulkan device alive: one that handles of the GPU share and that is never freed, or a program's.
-pub(crate) type VulkanRef = Arc<VulkanGpu>;
 
 impl VulkanGpu {
     /// Finds the Vulkan device of a CUDA device, by the loader, otherwise by NVIDIA's headless driver without the loader, and
@@ -160,8 +157,8 @@ impl Gpu {
     ///
     /// The first call for a GPU creates its Vulkan device, while others for that GPU wait. That Vulkan lacks the GPU is
     /// remembered: each search loads graphics libraries, and leaves some of them loaded. Other failures, of creating the
-    /// device, are not. One that may pass, such as a shortage of memory, is this call's error.
-    pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<VulkanRef>)> {
+    /// device, are not. A transient one, such as a shortage of memory, is this call's error.
+    pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<Arc<VulkanGpu>>)> {
         let gpu = Self::without_vulkan(device, uuid)?;
         let mut known = gpu.vulkan.lock();
         if let Some(known) = &*known {

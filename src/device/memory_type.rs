@@ -64,7 +64,7 @@ impl MemoryType {
         self.info.flags.contains(Property::HOST_CACHED)
     }
 
-    /// Whether this is the system's memory, not a GPU's. As an import, CUDA takes it for the GPU's, and the GPU caches it: the
+    /// Whether this is the system's memory, not a GPU's. If it is imported, CUDA treats it as GPU memory, which the GPU caches: the
     /// device does not see what the CPU stores later (an H100 with driver 580). Registered pages are coherent.
     pub(crate) const fn is_system_memory(&self) -> bool {
         !self.info.flags.contains(Property::DEVICE_LOCAL)

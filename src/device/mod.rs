@@ -24,7 +24,7 @@ use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses, flags};
-use gpu::{Gpu, VulkanRef};
+use gpu::{Gpu, VulkanGpu};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{LINE, MemoryType, Source};
 
@@ -56,7 +56,7 @@ struct HandleState {
     gpu: &'static Gpu,
     device: CUdevice,
     /// The Vulkan device, or the error of finding it.
-    vulkan: Result<VulkanRef>,
+    vulkan: Result<Arc<VulkanGpu>>,
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
     /// The type of host memory that is registered pages.
     registered: MemoryType,
@@ -128,7 +128,7 @@ impl Vkgdr {
     pub(crate) fn with_vulkan(
         gpu: &'static Gpu,
         device: CUdevice,
-        vulkan: Result<VulkanRef>,
+        vulkan: Result<Arc<VulkanGpu>>,
         flags: OpenFlags,
         primary: Option<PrimaryContext>,
     ) -> Result<Self> {
@@ -283,7 +283,7 @@ impl Vkgdr {
 
     /// The Vulkan device; an error that says what is missing if the handle was opened without one.
     #[inline]
-    pub(crate) fn vulkan(&self) -> Result<&VulkanRef> {
+    pub(crate) fn vulkan(&self) -> Result<&Arc<VulkanGpu>> {
         self.handle.vulkan.as_ref().map_err(Error::clone)
     }
 
@@ -439,7 +439,7 @@ impl fmt::Debug for Vkgdr {
 }
 
 /// The GPU of a CUDA device, or of that of the current context if the flags say so, with its number and its Vulkan device.
-fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, Result<VulkanRef>)> {
+fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, Result<Arc<VulkanGpu>>)> {
     let flags = flags::checked(flags)?;
     let cuda = started()?;
     let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
@@ -449,7 +449,7 @@ fn find(device: CUdevice, flags: OpenFlags) -> Result<(&'static Gpu, CUdevice, R
 
 /// The error for a kind of memory that a handle does not have.
 #[cold]
-fn no_memory_type(vulkan: &Result<VulkanRef>, kind: MemoryKind, flags: OpenFlags) -> Error {
+fn no_memory_type(vulkan: &Result<Arc<VulkanGpu>>, kind: MemoryKind, flags: OpenFlags) -> Error {
     match vulkan {
         Ok(vulkan) => vulkan.no_memory_type(kind, flags),
         Err(error) => error.clone(),

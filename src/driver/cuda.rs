@@ -260,7 +260,7 @@ impl Cuda {
         match &started {
             Ok(()) if !STARTED.swap(true, Ordering::Relaxed) => return started,
             Err(Error::Cuda { code, .. }) if !STARTED.load(Ordering::Relaxed) => {
-                if !code.may_pass() {
+                if !code.is_transient() {
                     // Of two threads, the first is remembered.
                     let _ = FAILED.set(*code);
                 }

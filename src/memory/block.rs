@@ -110,16 +110,12 @@ impl Inner {
             let _ = ManuallyDrop::new((block, self.home.take()));
             return Ok(());
         }
-        // The device keeps memory of others: only the host's view ends.
-        let is_used = *self.exposed.get_mut() && block.allocation().existing().is_none();
         let mut uses = std::mem::take(self.uses.get_mut());
-        if !is_used {
+        let Some(home) = self.home.take() else { return block.release_after(uses) };
+        if !*self.exposed.get_mut() {
             uses.set_policy(DropPolicy::Immediate);
         }
-        match self.home.take() {
-            Some(home) => home.take_back(self, block, uses),
-            None => block.release_after(uses),
-        }
+        home.take_back(self, block, uses)
     }
 }
 
@@ -210,6 +206,10 @@ impl Block {
 
     /// [`release`](Self::release) once the device has finished with memory that was used so.
     pub(crate) fn release_after(self: Arc<Self>, uses: Uses) -> Result<()> {
+        if self.allocation().existing().is_some() {
+            // The device keeps memory of others: only the host's view ends.
+            return self.release();
+        }
         let (owner, context) = (self.allocation().owner().clone(), self.context);
         uses.release_after(&owner, context, move || self.release())
     }

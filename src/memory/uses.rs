@@ -108,7 +108,7 @@ pub(crate) struct Uses {
     others: Vec<UsedStream>,
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
-    for_context: bool,
+    wait_for_context: bool,
     immediate: bool,
     /// Whether work of an earlier holder may still use the memory, on the bound stream. An immediate release, requested before or
     /// after, does not cover that.
@@ -119,14 +119,14 @@ impl Uses {
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
             Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
-            Self { bound: Some(_), for_context: false, .. } => DropPolicy::WaitForStream,
+            Self { bound: Some(_), wait_for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
     }
 
     pub(crate) fn set_policy(&mut self, policy: DropPolicy) {
         self.immediate = policy == DropPolicy::Immediate;
-        self.for_context |= policy == DropPolicy::WaitForContext;
+        self.wait_for_context |= policy == DropPolicy::WaitForContext;
     }
 
     pub(crate) fn record_earlier_work(&mut self) {
@@ -145,7 +145,7 @@ impl Uses {
     /// Binds to a stream. Returns the one before, to be dropped without the lock.
     #[must_use]
     pub(crate) fn bind(&mut self, stream: UsedStream) -> Option<UsedStream> {
-        self.for_context |= self.bound.as_ref().is_some_and(|bound| *bound != stream);
+        self.wait_for_context |= self.bound.as_ref().is_some_and(|bound| *bound != stream);
         self.bound.replace(stream)
     }
 
@@ -159,7 +159,7 @@ impl Uses {
     /// Records that a stream uses the memory.
     pub(crate) fn record(&mut self, other: UsedStream) {
         // The thread that records the events may be another one.
-        self.for_context |= other.is_per_thread();
+        self.wait_for_context |= other.is_per_thread();
         if !self.bound.iter().chain(&self.others).any(|known| *known == other) {
             self.others.push(other);
         }
@@ -168,7 +168,7 @@ impl Uses {
     /// Records that a view is for a stream of the memory's context. Without a bound stream, the release waits for all of that.
     pub(crate) fn record_view(&mut self, stream: UsedStream) {
         match self.bound {
-            None => self.for_context = true,
+            None => self.wait_for_context = true,
             Some(_) => self.record(stream),
         }
     }
@@ -179,7 +179,7 @@ impl Uses {
     }
 
     /// Whether streams of other contexts than `own` use the memory.
-    pub(crate) fn is_of_other_contexts(&self, own: Context) -> bool {
+    pub(crate) fn used_by_other_contexts(&self, own: Context) -> bool {
         self.of_other_contexts(own).next().is_some()
     }
 

@@ -69,8 +69,8 @@ pub(super) struct Arena {
     /// Free slots behind events, oldest first.
     pub(super) fenced: VecDeque<Fenced>,
     /// Free slots that wait for the whole context, and their bytes.
-    for_context: Vec<Slot>,
-    pub(super) for_context_bytes: usize,
+    awaiting_context: Vec<Slot>,
+    pub(super) awaiting_context_bytes: usize,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
@@ -97,7 +97,7 @@ impl Arena {
 
     /// The number of free slots that the device may still use.
     pub(super) fn pending_slots(&self) -> usize {
-        self.fenced.len() + self.for_context.len()
+        self.fenced.len() + self.awaiting_context.len()
     }
 
     fn span(&mut self, slot: Slot) -> &mut Span {
@@ -224,8 +224,8 @@ impl Arena {
     pub(super) fn keep_for_context(&mut self, slots: impl IntoIterator<Item = Slot>) {
         for slot in slots {
             let class = self.span(slot).class;
-            self.for_context_bytes += self.classes.size(class);
-            self.for_context.push(slot);
+            self.awaiting_context_bytes += self.classes.size(class);
+            self.awaiting_context.push(slot);
         }
     }
 
@@ -241,8 +241,8 @@ impl Arena {
 
     /// Takes all free slots that wait for the context.
     pub(super) fn take_for_context(&mut self) -> Vec<Slot> {
-        self.for_context_bytes = 0;
-        std::mem::take(&mut self.for_context)
+        self.awaiting_context_bytes = 0;
+        std::mem::take(&mut self.awaiting_context)
     }
 
     /// Gives the room of every span back whose slots are all free.

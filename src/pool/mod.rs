@@ -335,7 +335,7 @@ impl PoolInner {
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll(usize::MAX);
-            if self.arena().for_context_bytes >= self.block_len / 4 {
+            if self.arena().awaiting_context_bytes >= self.block_len / 4 {
                 self.wait_for_context(deadline);
             }
             self.take(class, len)
@@ -369,8 +369,8 @@ impl PoolInner {
 
     /// Whether freeing memory may help: not beyond Vulkan's heap, unless CUDA can allocate mapped memory, too.
     fn may_need_room(&self, error: &Error) -> bool {
-        let is_of_two = || self.kind == MemoryKind::Mapped && self.owner.supports_existing().unwrap_or(false);
-        error.is_exhaustion() && (!error.exceeds_the_heap() || is_of_two())
+        let has_cuda_fallback = || self.kind == MemoryKind::Mapped && self.owner.supports_existing().unwrap_or(false);
+        error.is_exhaustion() && (!error.exceeds_the_heap() || has_cuda_fallback())
     }
 
     fn make_block(&self, len: usize) -> Result<Block> {
@@ -545,7 +545,7 @@ impl Home for PoolInner {
         }
         let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
-        if !caching || uses.is_of_other_contexts(self.context) {
+        if !caching || uses.used_by_other_contexts(self.context) {
             drop(arena);
             let inner = self.clone();
             return uses.release_after(&self.owner, self.context, move || inner.put([slot]));

@@ -12,7 +12,7 @@ use super::Handles;
 use super::resources::{Buffer, Image, Resource};
 use super::suballocator::{BlockRequest, Place, Suballocator, key_of, no_report};
 use crate::allocation::{Allocation, LINE, ResourceBlock};
-use crate::device::gpu::VulkanRef;
+use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
@@ -252,7 +252,7 @@ impl fmt::Debug for Allocator {
 /// The state that an allocator's clones and memory share.
 pub(super) struct AllocatorInner {
     owner: Vkgdr,
-    gpu: VulkanRef,
+    gpu: Arc<VulkanGpu>,
     context: Context,
     /// One bit for each memory type that CUDA and the CPU can share.
     types: u32,

@@ -11,7 +11,7 @@ use cudarc::driver::{CudaStream, CudaViewMut, DeviceRepr};
 use gpu_allocator::vulkan::AllocationScheme;
 
 use super::allocator::AllocatorInner;
-use crate::device::gpu::VulkanRef;
+use crate::device::gpu::VulkanGpu;
 use crate::driver::fork;
 use crate::driver::vulkan::{DedicatedTo, Requirements};
 use crate::{Error, Memory, Result};
@@ -23,14 +23,14 @@ pub(super) struct Resource {
     pub(super) is_linear: bool,
     /// Whether only dedicated memory of it can be shared.
     pub(super) dedicated_only: bool,
-    gpu: VulkanRef,
+    gpu: Arc<VulkanGpu>,
 }
 
 impl Resource {
     /// # Safety
     ///
     /// The contract of [`Allocator::buffer`](super::Allocator::buffer).
-    pub(super) unsafe fn buffer(gpu: &VulkanRef, info: &vk::BufferCreateInfo<'_>) -> Result<Self> {
+    pub(super) unsafe fn buffer(gpu: &Arc<VulkanGpu>, info: &vk::BufferCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let handle = DedicatedTo::Buffer(unsafe { gpu.device().create_exported_buffer(info) }?);
         Ok(Self { handle, is_linear: true, dedicated_only: false, gpu: gpu.clone() })
@@ -39,7 +39,7 @@ impl Resource {
     /// # Safety
     ///
     /// The contract of [`Allocator::image`](super::Allocator::image).
-    pub(super) unsafe fn image(gpu: &VulkanRef, info: &vk::ImageCreateInfo<'_>) -> Result<Self> {
+    pub(super) unsafe fn image(gpu: &Arc<VulkanGpu>, info: &vk::ImageCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let dedicated_only = unsafe { gpu.device().image_is_dedicated_only(info) }?;
         // SAFETY: as above, and the memory of such images can be shared.

@@ -2,12 +2,13 @@
 #![expect(unsafe_code, reason = "hands its live handles to the drivers")]
 
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ash::vk;
 use cudarc::driver::sys::CUexternalSemaphore;
 
-use crate::device::gpu::VulkanRef;
+use crate::device::gpu::VulkanGpu;
 use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::{Cuda, cuda};
@@ -52,7 +53,7 @@ pub struct Semaphore {
 #[derive(Debug)]
 struct Timeline {
     handle: vk::Semaphore,
-    gpu: VulkanRef,
+    gpu: Arc<VulkanGpu>,
 }
 
 impl Drop for Timeline {

@@ -88,8 +88,8 @@ impl Device {
     }
 
     /// Allocates memory, dedicated to a buffer or image if one is given. With `import`, an opaque file descriptor that stays the
-    /// caller's, it is another memory object of the memory behind that. Otherwise it can be exported as such a descriptor. Imports
-    /// that ask for that, too, are new memory on NVIDIA's driver 580, with other bytes.
+    /// caller's, it is another memory object of the memory behind that. Otherwise it can be exported as such a descriptor. On
+    /// NVIDIA's driver 580, an import that also requests export is new memory, with other bytes.
     ///
     /// # Safety
     ///
