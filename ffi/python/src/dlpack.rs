@@ -130,8 +130,6 @@ type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<
 /// The bytes of a tensor to be made.
 struct Contents {
     address: usize,
-    len: usize,
-    device: Device,
     is_copy: bool,
     owner: Box<dyn Send>,
 }
@@ -199,16 +197,17 @@ pub(crate) fn dlpack_export<'py>(
         return Err(Failure::Invalid(format!("no tensor has the shape {shape:?} and the strides {strides:?}")));
     }
     let here = view.get().with(|bytes| Ok(bytes.device))?;
-    let contents = match dl_device.unwrap_or((CUDA, here)) {
-        (CUDA, id) if id == here => on_device(view, stream, copy == Some(true), [CUDA, id])?,
+    let (kind, id) = dl_device.unwrap_or((CUDA, here));
+    let Contents { address, is_copy, owner } = match (kind, id) {
+        (CUDA, id) if id == here => on_device(view, stream, copy == Some(true))?,
         (CPU, 0) => on_host(view, copy)?,
-        (kind, id) => {
+        _ => {
             let text =
                 format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
             return Err(Failure::Buffer(text));
         }
     };
-    let flags = match contents.is_copy {
+    let flags = match is_copy {
         true => IS_COPIED,
         false if view.get().readonly => READ_ONLY,
         false => 0,
@@ -218,12 +217,11 @@ pub(crate) fn dlpack_export<'py>(
         let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
         return Err(Failure::Buffer(text.into()));
     }
-    let Contents { address, len, device, owner, .. } = contents;
     let Layout((code, bits), mut shape, mut strides, first) = layout;
     let tensor = Tensor {
         // DLPack requires a null pointer for an empty tensor.
-        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
-        device,
+        data: if view.get().len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
+        device: [kind, id],
         ndim: c_int::try_from(shape.len()).unwrap_or(c_int::MAX),
         dtype: DataType { code, bits, lanes: 1 },
         shape: shape.as_mut_ptr(),
@@ -245,7 +243,7 @@ pub(crate) fn dlpack_export<'py>(
 }
 
 /// The device view, ordered before later work on the consumer's stream.
-fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool, device: Device) -> Result<Contents> {
+fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> Result<Contents> {
     let (py, view) = (side.py(), side.get());
     let consumer = match stream {
         Some(-1) => None,
@@ -256,7 +254,7 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool, devi
         }
     };
     if copy && view.len > 0 {
-        return copy_on_device(side, consumer.unwrap_or(LEGACY_STREAM), device);
+        return copy_on_device(side, consumer.unwrap_or(LEGACY_STREAM));
     }
     let allocation = view.live()?;
     if let Some(consumer) = consumer {
@@ -266,11 +264,11 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool, devi
     // A device address: provenance does not matter.
     let address = as_address(view.device_address()?);
     // Nothing shares the bytes of an empty copy.
-    Ok(Contents { address, len: view.len, device, is_copy: copy, owner })
+    Ok(Contents { address, is_copy: copy, owner })
 }
 
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
-fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64, device: Device) -> Result<Contents> {
+fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64) -> Result<Contents> {
     let (py, view, len) = (side.py(), side.get(), side.get().len);
     let memory = view.live()?.run(py, |bytes| {
         let original = bytes.memory().ok_or_else(|| {
@@ -288,14 +286,13 @@ fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64, device: Device) -> 
         consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
     })?;
     let address = as_address(copy.get().device_address()?);
-    Ok(Contents { address, len, device, is_copy: true, owner: Box::new(allocation) })
+    Ok(Contents { address, is_copy: true, owner: Box::new(allocation) })
 }
 
 /// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
 /// to wait for.
 fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
     let (py, view) = (side.py(), side.get());
-    let device = [CPU, 0];
     let (len, used) = (view.len, view.share()?);
     let visible = view.host_address()?;
     if visible.is_none() && copy == Some(false) {
@@ -305,7 +302,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
     view.wait_for_stream(py)?;
     if let Some(address) = visible.filter(|_| copy != Some(true)) {
         view.synchronize(py, (0, None), Memory::invalidate)?;
-        return Ok(Contents { address, len, device, is_copy: false, owner: Box::new(used) });
+        return Ok(Contents { address, is_copy: false, owner: Box::new(used) });
     }
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
@@ -313,7 +310,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
         copy_all(py, Side::Host(copy.clone()), Side::Device(side.clone()), len, None)?;
     }
     let address = copy.get().address().expose_provenance();
-    Ok(Contents { address, len, device, is_copy: true, owner: Box::new(copy.unbind()) })
+    Ok(Contents { address, is_copy: true, owner: Box::new(copy.unbind()) })
 }
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
