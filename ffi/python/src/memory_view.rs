@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::prelude::*;
@@ -203,12 +202,11 @@ impl MemoryView {
         if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
     }
 
-    /// The host address of a range of the allocation, if host bytes overlap it.
-    fn shared_with(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<Option<usize>> {
+    /// Whether host bytes overlap a range of the allocation: then a copy saves them first.
+    fn overlaps(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<bool> {
         let (first, len) = (bytes.address().addr(), bytes.nbytes);
         let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
-        let shares = |&start: &usize| first < start + range.end && start + range.start < first + len;
-        Ok(start.filter(shares).map(|start| start + range.start))
+        Ok(start.is_some_and(|start| first < start + range.end && start + range.start < first + len))
     }
 
     pub(crate) fn writable(&self) -> Result<()> {
@@ -549,22 +547,24 @@ impl MemoryView {
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
-        let own = self.shared_with(&range, source)?;
-        self.live()?.run(py, |memory| match own {
-            Some(own) => move_bytes(own, source.address().expose_provenance(), range.len()),
-            None => Ok(memory.ours()?.write(range.start, source.bytes())?),
-        })
+        let saved = self.overlaps(&range, source)?.then(|| source.bytes().to_vec());
+        let source = saved.as_deref().unwrap_or_else(|| source.bytes());
+        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source)?))
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
-        let own = self.shared_with(&range, target)?;
+        let overlaps = self.overlaps(&range, target)?;
         target.with_bytes_mut(size.0, |bytes| {
-            self.live()?.run(py, |memory| match own {
-                Some(own) => move_bytes(bytes.as_mut_ptr().expose_provenance(), own, range.len()),
-                None => Ok(memory.ours()?.read(range.start, bytes)?),
-            })
+            let read = |into: &mut [u8]| self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?));
+            if !overlaps {
+                return read(bytes);
+            }
+            let mut saved = vec![0; size.0];
+            read(&mut saved)?;
+            bytes.copy_from_slice(&saved);
+            Ok(())
         })
     }
 
@@ -574,15 +574,6 @@ impl MemoryView {
         let range = self.range(offset.0, Some(size.0))?;
         self.live()?.run(py, |bytes| Ok(bytes.ours()?.fill_pattern(range, pattern)?))
     }
-}
-
-/// Copies host bytes of this package's memory that overlap, as if they were saved first.
-#[expect(clippy::unnecessary_wraps, reason = "the result of work on an allocation")]
-fn move_bytes(to: usize, from: usize, len: usize) -> Result<()> {
-    let (from, to): (*const u8, *mut u8) = (with_exposed_provenance(from), with_exposed_provenance_mut(to));
-    // SAFETY: both ranges were checked; their owners keep them meanwhile.
-    unsafe { to.copy_from(from, len) };
-    Ok(())
 }
 
 /// A duplicate of the descriptor with this number. To be called attached to the interpreter: detached, another thread may close
