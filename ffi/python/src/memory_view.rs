@@ -39,14 +39,12 @@ pub(crate) struct MemoryView {
     #[pyo3(get, name = "nbytes")]
     pub(crate) len: usize,
     pub(crate) readonly: bool,
-    /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
-    by_hand: bool,
 }
 
 impl MemoryView {
     fn ranged(held: Held, offset: usize, len: usize, readonly: bool) -> Self {
         let (id, allocation) = (held.allocation.id, Arc::downgrade(&held.allocation));
-        Self { id, allocation, held: Mutex::new(Some(held)), offset, len, readonly, by_hand: false }
+        Self { id, allocation, held: Mutex::new(Some(held)), offset, len, readonly }
     }
 
     /// All of an allocation.
@@ -254,29 +252,18 @@ attributes! { MemoryView by bytes_of:
     };
 }
 
-impl Drop for MemoryView {
-    fn drop(&mut self) {
-        if self.by_hand
-            && let Some(allocation) = self.leave()
-        {
-            let _leaked = std::mem::ManuallyDrop::new(allocation);
-        }
-    }
-}
-
 #[pymethods]
 impl MemoryView {
     /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
     /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
-    #[pyo3(signature = (owner, size, kinds, alignment, readonly, by_hand, dma_buf = false))]
+    #[pyo3(signature = (owner, size, kinds, alignment, readonly, dma_buf = false))]
     fn allocate(
         owner: &Bound<'_, PyAny>,
         size: Size,
         kinds: &Bound<'_, PyAny>,
         alignment: Size,
         readonly: bool,
-        by_hand: bool,
         dma_buf: bool,
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
@@ -296,14 +283,13 @@ impl MemoryView {
             Err(_) if kinds.len() > 1 => allocate(first.fallback(others()))?,
             other => other?,
         };
-        let mut view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
+        let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.host_address()?.unwrap_or(0));
         if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
             )));
         }
-        view.by_hand = by_hand;
         Ok(view)
     }
 
@@ -311,7 +297,7 @@ impl MemoryView {
     #[staticmethod]
     fn never() -> Self {
         let (allocation, held) = (Weak::new(), Mutex::new(None));
-        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false, by_hand: false }
+        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false }
     }
 
     /// An empty view; allocates nothing.
@@ -393,11 +379,11 @@ impl MemoryView {
         Ok(Self::of(memory, owner.clone().unbind()))
     }
 
-    /// A view of a range of this one. `by_hand` as for `allocate`.
-    fn part(&self, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+    /// A view of a range of this one.
+    fn part(&self, offset: Size, size: Option<Size>, readonly: bool) -> Result<Self> {
         let range = self.range(offset.0, size.map(|size| size.0))?;
         let mut part = self.range_of(range.start, range.len())?;
-        (part.readonly, part.by_hand) = (self.readonly || readonly, by_hand);
+        part.readonly |= readonly;
         Ok(part)
     }
 
@@ -461,10 +447,7 @@ impl MemoryView {
     }
 
     fn __clear__(&self) {
-        // Memory that must be freed by hand is not freed by the collector either: see `Drop`.
-        if !self.by_hand {
-            self.leave();
-        }
+        self.leave();
     }
 
     /// The number of other users of the allocation: arrays, regions, tensors.
@@ -535,6 +518,12 @@ impl MemoryView {
     /// Waits for the bound stream, if there is one.
     pub(crate) fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
         self.live()?.run(py, |bytes| bytes.memory().map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
+    }
+
+    /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.
+    fn leak(slf: Py<Self>) -> Result<()> {
+        slf.get().live()?.kept.leak(slf.into_any());
+        Ok(())
     }
 
     /// Keeps an object alive until the memory is freed.

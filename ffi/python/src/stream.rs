@@ -99,6 +99,8 @@ pub(crate) struct Objects {
     /// The Python object `Vkgdr` that the memory was allocated from, if known.
     gpu: Option<Py<PyAny>>,
     owners: Vec<Py<PyAny>>,
+    /// Views of memory that must be freed by hand. The collector does not see them, so that it does not free it either.
+    leaked: Vec<Py<PyAny>>,
     /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
     bound: Vec<Stream>,
     operations: usize,
@@ -126,6 +128,11 @@ impl Kept {
         if !kept.owners.iter().any(|owner| owner.is(&object)) {
             kept.owners.push(object);
         }
+    }
+
+    /// Keeps a view of the memory until the memory is freed.
+    pub(crate) fn leak(&self, view: Py<PyAny>) {
+        lock(&self.0).leaked.push(view);
     }
 
     /// Keeps a stream that the memory is about to be bound to.

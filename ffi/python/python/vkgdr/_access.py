@@ -151,7 +151,7 @@ class Map:
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
         self._memory, self._mode, self._layout, self._size = memory, mode, layout, span_of(layout)
         # A use of its own: keeps the memory alive even when `memory` is freed.
-        self._region = room._over(room._view.part(0, self._size, False, False))
+        self._region = room._over(room._view.part(0, self._size, False))
         # Raises if there is no host view.
         _ = self._region.__array_interface__
         if blocking:

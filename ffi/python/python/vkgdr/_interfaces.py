@@ -233,7 +233,7 @@ def found_of(array: Interface, owner: object = None) -> MemoryView | None:
     if found is None:
         return None
     if array.readonly:
-        found = found.part(0, None, True, False)
+        found = found.part(0, None, True)
     return found if owner is None or isinstance(owner, _vkgdr.Base) else found.keeping(owner)
 
 

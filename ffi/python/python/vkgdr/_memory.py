@@ -235,7 +235,7 @@ class MemoryObject(_vkgdr.Base):
 
     def _size_from(self, offset: int, size: int | None = None) -> int:
         """Check a range and return its size in bytes; by default to the end of the memory."""
-        return self._view.part(offset, size, False, False).nbytes
+        return self._view.part(offset, size, False).nbytes
 
     def _fitting(self, source: _vkgdr.HostBuffer | MemoryView, offset: int) -> int:
         """Check that a source fits behind an offset, and return its size in bytes."""
@@ -498,7 +498,7 @@ class MemoryObject(_vkgdr.Base):
 
     def _part(self, offset: SupportsIndex, size: SupportsIndex | None) -> Memory:
         """Return a slice, possibly empty."""
-        part = Memory._over(self._view.part(offset, size, False, False))
+        part = Memory._over(self._view.part(offset, size, False))
         part._parent = self
         return part
 
@@ -673,7 +673,7 @@ class Memory(MemoryObject):
         name: str | None = None,
         dma_buf: bool = False,
     ) -> None:
-        self._view = MemoryView.allocate(owner, size, kind, alignment, readonly, False, dma_buf)
+        self._view = MemoryView.allocate(owner, size, kind, alignment, readonly, dma_buf)
         self.name = name
         if stream is not None:
             self.bind_to_stream(stream)
@@ -703,7 +703,8 @@ class Memory(MemoryObject):
 
     def release_raw(self) -> RawMemory:
         """Transfer the memory to a `RawMemory`, which leaks unless it is freed by hand."""
-        raw = RawMemory._over(self._view.part(0, None, False, True))
+        raw = RawMemory._over(self._view.part(0, None, False))
+        raw._view.leak()
         raw.name = self.name
         self._given = True
         self.free()
@@ -754,7 +755,9 @@ class RawMemory(MemoryObject):
     ) -> None:
         if bits := operator.index(flags):
             raise InvalidArgumentError(f"unknown flag bits {bits:#x}: flags must be 0")
-        self._view = MemoryView.allocate(owner, size, kind, alignment, False, self._by_hand)
+        self._view = MemoryView.allocate(owner, size, kind, alignment, False)
+        if self._by_hand:
+            self._view.leak()
         if name is not None:
             self.name = name
 
@@ -838,7 +841,7 @@ def memory_of(obj: Any) -> Memory:
     >>> vkgdr.memory_of(samples).flush()
     """
     if isinstance(obj, MemoryObject):
-        return Memory._over(obj._view.part(0, None, False, False))
+        return Memory._over(obj._view.part(0, None, False))
     # NumPy's integers have an array interface too, but are not the arrays that are meant.
     is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
     found: MemoryView | None = None
@@ -869,7 +872,7 @@ def _found_on_host(first: int, size: int, *, readonly: bool) -> Memory:
     found = _vkgdr.find_host(first, size)
     if found is None:
         raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at host address {first:#x}")
-    return Memory._over(found.part(0, None, readonly, False))
+    return Memory._over(found.part(0, None, readonly))
 
 
 def _on_host(obj: Any) -> tuple[int, int, bool]:

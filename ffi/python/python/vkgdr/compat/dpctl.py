@@ -67,7 +67,7 @@ class _Memory(MemoryObject):
                 for side, stream in ready:
                     record(side, stream).synchronize()
         if found is not None and found.kind == self._kind:
-            self._view = found._view.part(0, None, False, False)
+            self._view = found._view.part(0, None, False)
             self._reference = None if isinstance(nbytes_or_obj, MemoryObject) else nbytes_or_obj
         elif found is not None and not copy:
             raise InvalidArgumentError(
@@ -77,7 +77,7 @@ class _Memory(MemoryObject):
         else:
             if owner is None:
                 owner = default_owner() if found is None or found.owner is None else found.owner
-            self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False, False)
+            self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False)
             if found is not None:
                 self.copy_from_device(found)
         if queue is not None:
@@ -202,7 +202,7 @@ def _bytes_of(obj: Any) -> tuple[MemoryView, Ready]:
 def _from_protocol(protocol: Any) -> MemoryView:
     try:
         handle, offset, size = protocol
-        return RawMemory.from_handle(handle)._view.part(offset, size, False, False)
+        return RawMemory.from_handle(handle)._view.part(offset, size, False)
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError, OverflowError):

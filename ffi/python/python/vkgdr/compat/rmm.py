@@ -117,7 +117,7 @@ class Buffer(MemoryObject):
     def _allocate(self, owner: Vkgdr, size: int) -> MemoryView:
         if size == 0:
             return _vkgdr.MemoryView.empty(owner, self._kind)
-        return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False, False)
+        return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False)
 
     def _copy_from_address(self, address: int, size: int) -> None:
         view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
