@@ -55,20 +55,16 @@ impl Side<'_> {
     fn place(&self, layout: Layout, extent: Sizes) -> Result<Place> {
         // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
         let (offset, row_pitch, slice_pitch) = layout;
-        let (is_host, size) = match self {
-            Self::Device(view) => (false, view.get().len),
-            Self::Host(buffer) => (true, buffer.get().nbytes),
+        let (is_host, address, size) = match self {
+            Self::Device(view) => (false, view.get().device_address()?, view.get().len),
+            Self::Host(buffer) => (true, buffer.get().address().expose_provenance() as u64, buffer.get().nbytes),
         };
-        let place = Place { is_host, address: 0, row_pitch, slice_pitch };
+        let place = Place { is_host, address, row_pitch, slice_pitch };
         let len = place.span(extent).unwrap_or(usize::MAX);
         if offset > size || len > size - offset {
             return Err(vkgdr::Error::OutOfRange { offset, len, size }.into());
         }
-        let start = match self {
-            Self::Device(view) => view.get().device_address()?,
-            Self::Host(buffer) => buffer.get().address().expose_provenance() as u64,
-        };
-        Ok(Place { address: start + offset as u64, ..place })
+        Ok(Place { address: address + offset as u64, ..place })
     }
 }
 
