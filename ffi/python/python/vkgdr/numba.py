@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from vkgdr import _vkgdr, ipc
@@ -76,11 +77,17 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def _lend(self, kind: Any, source: Source, size: int) -> Any:
         """Allocate memory, and return it as numba's class `kind`."""
-        address = self._allocate(source, size)
-        pointer, finalizer = driver.binding.CUdeviceptr(address), self._finalizer(source, address, size)
-        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalizer)
+        address, allocations, deallocations = self._allocate(source, size), self.allocations, self.deallocations
+
+        def finalize() -> None:
+            allocations.pop(("vkgdr", address), None)
+            # The garbage collector runs while streams are captured, too, which a wait for the context would end.
+            deallocations.add_item(source.retire, address, size)
+
+        pointer = driver.binding.CUdeviceptr(address)
+        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalize)
         # `own` returns a weak proxy.
-        self.allocations["vkgdr", address] = memory
+        allocations["vkgdr", address] = memory
         return memory.own()
 
     def _allocate(self, source: Source, size: int) -> int:
@@ -102,16 +109,6 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
             address = allocate()
         return address
 
-    def _finalizer(self, source: Source, address: int, size: int) -> Callable[[], None]:
-        allocations, deallocations = self.allocations, self.deallocations
-
-        def finalize() -> None:
-            allocations.pop(("vkgdr", address), None)
-            # The garbage collector runs while streams are captured, too, which a wait for the context would end.
-            deallocations.add_item(source.retire, address, size)
-
-        return finalize
-
     def get_memory_info(self) -> Any:
         """Return the free and the total memory of the kind of device arrays."""
         info = self._source.memory_info()
@@ -126,7 +123,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         if found is None:
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
         identity = self.context.device.get_device_identity()
-        return IpcHandle(memory, _Offer(ipc.offer(found.key[0])), memory.size, identity, found.offset)
+        handle = SimpleNamespace(reserved=ipc.offer(found.key[0]))
+        return IpcHandle(memory, handle, memory.size, identity, found.offset)
 
     def reset(self) -> None:
         """Free all memory of the context."""
@@ -158,19 +156,14 @@ class _MappedMemory(driver.AutoFreePointer):  # type: ignore[misc]
         return driver.MappedOwnedPointer(weakref.proxy(self))
 
 
-class _Offer:
-    """Stands in for ``CUipcMemHandle``, whose bytes some versions of cuda-bindings do not show."""
-
-    def __init__(self, reserved: bytes) -> None:
-        self.reserved = bytes(reserved)
-
-
 class IpcHandle(driver.IpcHandle):  # type: ignore[misc]
     """A handle of memory of this package, which opens with any memory manager of the other process."""
 
+    # Its `handle` is no ``CUipcMemHandle``, whose bytes some versions of cuda-bindings do not show.
+
     @classmethod
     def _rebuild(cls, handle: bytes, size: int, source_info: Any, offset: int) -> IpcHandle:
-        return cls(None, _Offer(handle), size, source_info, offset)
+        return cls(None, SimpleNamespace(reserved=handle), size, source_info, offset)
 
     def open_direct(self, context: Any) -> Any:
         """Open the memory in a context of the same GPU."""
@@ -185,7 +178,7 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
     numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
     """
     extents, element, size = shaped(shape, dtype)
-    opened = IpcHandle(None, _Offer(handle), size, offset=offset)
+    opened = IpcHandle(None, SimpleNamespace(reserved=bytes(handle)), size, offset=offset)
     try:
         yield opened.open_array(cuda.current_context(), shape=extents, strides=strides, dtype=element)
     finally:
