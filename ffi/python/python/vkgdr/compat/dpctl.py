@@ -56,8 +56,7 @@ class _Memory(MemoryObject):
         if isinstance(nbytes_or_obj, numbers.Integral):
             size = int(nbytes_or_obj)
             if size <= 0:
-                text = f"Number of bytes of request allocation must be positive. It was {size}"
-                raise InvalidArgumentError(text)
+                raise InvalidArgumentError(f"Number of bytes of request allocation must be positive. It was {size}")
         else:
             view, ready = _bytes_of(nbytes_or_obj)
             found, size = Memory._over(view), view.nbytes

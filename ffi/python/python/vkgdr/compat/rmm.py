@@ -191,17 +191,12 @@ class Buffer(MemoryObject):
             return
         if stream is not None:
             self.bind_to_stream(stream)
-        self._show(wanted)
+        self._view = self._view.first(wanted)
 
     def _check_no_views(self, wanted: int) -> None:
         views = self.pending_views
         if views:
-            text = f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views"
-            raise BufferError(text)
-
-    def _show(self, size: int) -> None:
-        """Let the buffer cover the first `size` bytes of its allocation."""
-        self._view = self._view.first(size)
+            raise BufferError(f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views")
 
     def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
         if stream is not None:
@@ -214,9 +209,8 @@ class Buffer(MemoryObject):
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
             Memory._over(after).copy_from_device(Memory._over(before))
-        self._view, self._capacity = after, capacity
-        if size < capacity:
-            self._show(size)
+        self._view = after.first(size) if size < capacity else after
+        self._capacity = capacity
         before.free(False)
 
     def copy(self) -> Self:
@@ -226,8 +220,7 @@ class Buffer(MemoryObject):
             new.copy_from_device(self)
         return new
 
-    def __copy__(self) -> Self:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, _memo: dict[int, object]) -> Self:
         return self.copy()
