@@ -626,8 +626,7 @@ class Array:
         copied.flags.writeable = False
         return copied[()]
 
-    def __getitem__(self, item: Any) -> Any:
-        return self.getitem(item)
+    __getitem__ = getitem
 
     def setitem(self, key: Any, value: Any, stream: StreamLike | None = None) -> None:
         """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side."""
@@ -649,9 +648,7 @@ class Array:
         to._on_host(data)[...] = source
         memory.copy_from_host(data, stream=queue)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.setitem(key, value)
-
+    __setitem__ = setitem
     __iter__ = None
 
     def __repr__(self) -> str:

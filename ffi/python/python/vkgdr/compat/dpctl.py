@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
 __dir__ = __all__.copy
 
-
 _ENUM = {"device": 1, "shared": 2, "host": 3}
 
 
