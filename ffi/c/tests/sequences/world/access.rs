@@ -4,9 +4,9 @@ use vkgdr_c::*;
 
 use super::{Bytes, INVALID_ARGUMENT, Item, LARGEST, NOT_SUPPORTED, OUT_OF_RANGE, SUCCESS, World};
 
-/// The largest number that is a copy policy; the next one is none.
+/// The number of copy policies, which is itself no policy: the C functions must refuse it.
 const POLICIES: u32 = 3;
-/// Not a policy either: the functions without one.
+/// Selects the C functions that take no policy.
 const NO_POLICY: u32 = POLICIES + 1;
 
 impl World {
