@@ -308,7 +308,7 @@ impl Allocation {
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
     fn atoms(&self, offset: usize, len: usize) -> (u64, u64) {
-        let atom = self.memory_type.atom() as u64;
+        let atom = self.memory_type.atom as u64;
         let (start, end) = (offset as u64, (offset + len) as u64);
         let start = start - start % atom;
         (start, end.next_multiple_of(atom) - start)
@@ -397,14 +397,12 @@ impl Request<'_> {
     }
 }
 
-/// The bytes that are requested for `len`: whole atoms, so that a flush that is rounded outwards stays within the
-/// memory, and whole lines. Both are powers of two.
+/// The bytes that are requested for `len`: whole units, so that a flush that is rounded outwards stays within the memory.
 pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let unit = memory_type.granularity.max(LINE) as u64;
-    within_heap((len as u64).checked_next_multiple_of(unit), len, kind, memory_type)
+    within_heap((len as u64).checked_next_multiple_of(memory_type.unit as u64), len, kind, memory_type)
 }
 
 /// Fails for a size beyond the heap, which Vulkan does not define (VUID-vkAllocateMemory-pAllocateInfo-01713), and beyond
@@ -517,11 +515,7 @@ mod tests {
     fn sizes_are_padded_to_whole_atoms_and_lines() {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        let of = |len, granularity| {
-            let source = Source::Vulkan;
-            let memory_type = MemoryType { source, info, coherent: true, granularity };
-            padded_size(len, MemoryKind::Mapped, memory_type)
-        };
+        let of = |len, atom| padded_size(len, MemoryKind::Mapped, MemoryType::new(Source::Vulkan, info, atom, true));
         for (len, atom, size) in [
             (1, 1, 64),
             (1, 64, 64),

@@ -46,9 +46,11 @@ pub(crate) struct MemoryType {
     pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
-    /// The granularity of sizes in bytes: an atom, also where memory is coherent, so that an importer knows the size of
-    /// memory without knowing the flags of the exporter's handle.
-    pub(crate) granularity: usize,
+    /// The granularity of flushes in bytes: Vulkan's atom, and 1 where memory is coherent.
+    pub(crate) atom: usize,
+    /// The granularity of sizes in bytes: whole atoms, also where memory is coherent, so that an importer knows the size of memory
+    /// without knowing the flags of the exporter's handle; and whole lines.
+    pub(crate) unit: usize,
 }
 
 /// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
@@ -70,11 +72,6 @@ impl MemoryType {
         !self.info.flags.contains(Property::DEVICE_LOCAL)
     }
 
-    /// The granularity of flushes in bytes.
-    pub(crate) const fn atom(&self) -> usize {
-        if self.coherent { 1 } else { self.granularity }
-    }
-
     /// The type of host memory: pages of the system's `size` bytes of memory. The CPU caches them, and the
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
@@ -85,12 +82,14 @@ impl MemoryType {
     /// A type of the system's or the device's `heap_size` bytes of memory, which both sides see coherently.
     pub(super) fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
         let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
-        Self {
-            source,
-            info: MemoryTypeInfo { index, heap, heap_size, flags: properties },
-            coherent: !flags.contains(OpenFlags::FORCE_NON_COHERENT),
-            granularity: LINE,
-        }
+        let info = MemoryTypeInfo { index, heap, heap_size, flags: properties };
+        Self::new(source, info, LINE, !flags.contains(OpenFlags::FORCE_NON_COHERENT))
+    }
+
+    /// Memory with atoms of `atom` bytes, a power of two as [`LINE`] is.
+    pub(crate) const fn new(source: Source, info: MemoryTypeInfo, atom: usize, coherent: bool) -> Self {
+        let unit = if atom > LINE { atom } else { LINE };
+        Self { source, info, coherent, atom: if coherent { 1 } else { atom }, unit }
     }
 }
 
@@ -176,8 +175,7 @@ fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags)
         MemoryKind::Device => true,
         _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };
-    let granularity = usize::try_from(atom).expect("usize has 64 bits");
-    MemoryType { source: Source::Vulkan, info, coherent, granularity }
+    MemoryType::new(Source::Vulkan, info, usize::try_from(atom).expect("usize has 64 bits"), coherent)
 }
 
 #[cfg(test)]

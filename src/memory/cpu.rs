@@ -365,19 +365,11 @@ impl Memory {
         (offset, len): (usize, usize),
         copy: impl FnOnce(&OwnedStream, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
-        let (engines, context, has_view) =
-            (self.owner().copy_engines(), self.inner.context(), self.kind().has_host_view());
+        let has_view = self.kind().has_host_view();
         let takes_engine = match policy {
             CopyPolicy::Cpu => false,
             CopyPolicy::Dma => true,
-            CopyPolicy::Auto if !has_view => true,
-            // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of
-            // the engine's write. Whether that can happen must not depend on the length. And not before the engine is made on
-            // purpose: that may wait for a kernel that waits for this copy.
-            CopyPolicy::Auto => {
-                let memory_type = self.block().allocation().memory_type();
-                memory_type.coherent && !memory_type.is_cached() && engines.is_prepared(context) && is_long()
-            }
+            CopyPolicy::Auto => !has_view || (self.may_use_engine() && is_long()),
         };
         if !takes_engine {
             return Ok(false);
@@ -388,7 +380,7 @@ impl Memory {
         // This thread's earlier writes come first.
         self.flush(offset..offset + len)?;
         let address = self.device_ptr + offset as u64;
-        match engines.copy(context, |engine| copy(engine, address)) {
+        match self.owner().copy_engines().copy(self.inner.context(), |engine| copy(engine, address)) {
             Ok(copied) => copied.map(|()| true),
             Err(error) if policy == CopyPolicy::Auto && has_view => {
                 report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
@@ -396,5 +388,15 @@ impl Memory {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether [`CopyPolicy::Auto`] leaves long copies of memory with a host view to the engine. Not where the CPU caches the memory.
+    /// Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of the engine's write,
+    /// and whether that can happen must not depend on the length. Not before the engine is made on purpose: that may wait for a
+    /// kernel that waits for this copy.
+    fn may_use_engine(&self) -> bool {
+        let memory_type = self.block().allocation().memory_type();
+        let is_prepared = || self.owner().copy_engines().is_prepared(self.inner.context());
+        memory_type.coherent && !memory_type.is_cached() && is_prepared()
     }
 }

@@ -344,7 +344,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.block().allocation().memory_type().atom()
+        self.block().allocation().memory_type().atom
     }
 
     /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.

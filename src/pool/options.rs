@@ -79,8 +79,8 @@ impl PoolOptions {
         self
     }
 
-    /// The size classes and the length of a block, for memory with atoms of `granularity` bytes.
-    pub(super) fn plan(&self, granularity: usize) -> Result<(Classes, usize)> {
+    /// The size classes and the length of a block, for memory whose sizes are multiples of `unit`.
+    pub(super) fn plan(&self, unit: usize) -> Result<(Classes, usize)> {
         let refuse = |option, value, allowed| Err(Error::PoolOption { option, value, allowed });
         let Self { block_len, largest_chunk, classes_per_doubling, alignment, .. } = *self;
         if !classes_per_doubling.is_power_of_two() || classes_per_doubling > 1 << SMALLEST {
@@ -91,7 +91,7 @@ impl PoolOptions {
             return refuse("alignment", alignment, "a power of two from 64 to 4096");
         }
         // So that no flush leaves its chunk. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
-        let alignment = alignment.max(granularity);
+        let alignment = alignment.max(unit);
         if !BLOCKS.contains(&block_len) {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");
         }
