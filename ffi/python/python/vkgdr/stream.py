@@ -76,40 +76,28 @@ def call(function: str, *arguments: object, allowed: int = 0) -> int:
 
 
 @contextlib.contextmanager
-def current_context(owner: Vkgdr | None = None) -> Iterator[Vkgdr | None]:
-    """Make the primary context of a handle, by default that of device 0, current within the block, unless a context is.
+def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> Iterator[Vkgdr | None]:
+    """Make the context of a stream current within the block. For a default stream, that is the current context.
 
-    Gives the handle where it is used, which keeps the context alive for what is made in the block.
+    Without one it is the primary context of a handle, by default that of device 0. Gives this handle where it is used,
+    which keeps the context alive for what is made in the block.
     """
-    context = ctypes.c_void_p()
-    call("cuCtxGetCurrent", ctypes.byref(context), allowed=_NOT_INITIALIZED)
-    if context.value:
-        yield None
-        return
-    owner = owner or default_owner()
-    assert owner._handle.key is not None
-    _, _, own = owner._handle.key
-    with _pushed(ctypes.c_void_p(own)):
-        yield owner
-
-
-@contextlib.contextmanager
-def _pushed(context: ctypes.c_void_p) -> Iterator[None]:
-    call("cuCtxPushCurrent_v2", context)
-    try:
-        yield
-    finally:
-        call("cuCtxPopCurrent_v2", ctypes.byref(context))
-
-
-@contextlib.contextmanager
-def _stream_context(stream: int) -> Iterator[None]:
-    """Make the context of a stream current within the block; for the default streams as `current_context`."""
-    context = ctypes.c_void_p()
+    context, current = ctypes.c_void_p(), ctypes.c_void_p()
     if stream > PER_THREAD_STREAM:
         call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
-    with _pushed(context) if context.value else current_context():
-        yield
+    if not context.value:
+        call("cuCtxGetCurrent", ctypes.byref(current), allowed=_NOT_INITIALIZED)
+        if current.value:
+            yield None
+            return
+        owner = owner or default_owner()
+        assert owner._handle.key is not None
+        context.value = owner._handle.key[2]
+    call("cuCtxPushCurrent_v2", context)
+    try:
+        yield owner
+    finally:
+        call("cuCtxPopCurrent_v2", ctypes.byref(context))
 
 
 # ---- streams and events ---------------------------------------------------------------------------------------------
@@ -130,7 +118,7 @@ class Stream(_vkgdr.CudaHandle):
 
     def synchronize(self) -> None:
         """Wait for the stream's work."""
-        with _stream_context(self._handle):
+        with current_context(stream=self._handle):
             call("cuStreamSynchronize", ctypes.c_void_p(self._handle))
 
     @contextlib.contextmanager
@@ -154,11 +142,7 @@ class Stream(_vkgdr.CudaHandle):
     def _call_when_done(self, then: Callable[[VkgdrError | None], object]) -> None:
         """Call a function with the error of the stream's work, if any, on another thread once that is done."""
         # Emptied before the callback, which may be what the context waits for before it is destroyed.
-        done = []
-        is_default = self._handle <= PER_THREAD_STREAM
-        # Without a current context, an event for a default stream keeps the one that it is made in alive.
-        with contextlib.nullcontext() if is_default else _stream_context(self._handle):
-            done.append(event(timing=False))
+        done = [TimedEvent(timing=False, stream=self._handle)]
         done[0].record(self)
 
         def wait() -> None:
@@ -203,12 +187,12 @@ class TimedEvent(_vkgdr.CudaHandle):
     It is destroyed with its last reference.
     """
 
-    def __new__(cls, *, timing: bool = True) -> Self:
-        """Create the event."""
+    def __new__(cls, *, timing: bool = True, stream: StreamLike = NULL_STREAM) -> Self:
+        """Create the event, in the context of a stream."""
         handle = ctypes.c_void_p()
         # CU_EVENT_DISABLE_TIMING
         flags = 0 if timing else 2
-        with current_context() as owner:
+        with current_context(stream=handle_of(stream)) as owner:
             call("cuEventCreate", ctypes.byref(handle), flags)
             return super().__new__(cls, handle.value or 0, True, owner, True)
 
@@ -220,7 +204,7 @@ class TimedEvent(_vkgdr.CudaHandle):
     def record(self, stream: StreamLike = 0) -> None:
         """Record the event on a stream, after its work so far; by default on the default stream."""
         handle = handle_of(stream)
-        with _stream_context(handle):
+        with current_context(stream=handle):
             call("cuEventRecord", ctypes.c_void_p(self._handle), ctypes.c_void_p(handle))
 
     def query(self) -> bool:
@@ -234,7 +218,7 @@ class TimedEvent(_vkgdr.CudaHandle):
     def wait(self, stream: StreamLike = 0) -> None:
         """Make a stream's later work wait for the event."""
         handle = handle_of(stream)
-        with _stream_context(handle):
+        with current_context(stream=handle):
             call("cuStreamWaitEvent", ctypes.c_void_p(handle), ctypes.c_void_p(self._handle), 0)
 
     def elapsed_time(self, end: TimedEvent) -> float:
