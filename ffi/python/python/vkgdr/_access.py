@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from vkgdr._vkgdr import Event, MemoryView
     from vkgdr.typing import MapMode, StreamLike, Waitable
 
-# The bytes of a repeated pattern that the host writes; device copies double them from there on.
-_CHUNK = 64 << 10
-
 
 def stream_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
     """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
@@ -95,25 +92,6 @@ def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: S
     memory.flush(offset, size)
 
 
-def repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr._Order) -> Event:
-    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the event of the last one."""
-    stream, ready, after, wait = order
-    # The same one for all.
-    stream = stream_of(view, stream)
-    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
-    done = chunk.nbytes
-    event = _vkgdr.copy(
-        view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), (stream, ready, after, wait and done == count)
-    )
-    while done < count:
-        first, more = start + done, min(done, count - done)
-        done += more
-        # The later work of all these streams comes after the last copy.
-        last = stream, ready, (), wait and done == count
-        event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), last)
-    return event
-
-
 _MODES = ("r", "w", "rw", "discard")
 _RELEASED = "the mapping was released"
 
@@ -149,7 +127,7 @@ class Map:
             raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
-        self._memory, self._mode, self._layout, self._size = memory, mode, layout, span_of(layout)
+        self._memory, self._mode, self._layout, self._size = memory, mode, layout, span_of(layout)[1]
         # A use of its own: keeps the memory alive even when `memory` is freed.
         self._region = room._over(room._view.part(0, self._size, False))
         # Raises if there is no host view.

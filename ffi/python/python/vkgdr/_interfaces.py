@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vkgdr.typing import Order, Shape, StreamLike
 
     # An array of NumPy's at an address without memory, by which shapes and strides are computed.
-    Layout: TypeAlias = np.ndarray[Any, Any]
+    Layout: TypeAlias = npt.NDArray[Any]
     # Streams on which the bytes of a view are ready.
     Ready: TypeAlias = Sequence[tuple[MemoryView, StreamLike]]
 
@@ -112,24 +112,14 @@ def laid_out(extents: tuple[int, ...], element: np.dtype[Any], order: Order, str
     return layout_of(extents, element, given)
 
 
-def span_of(layout: Layout) -> int:
-    """Return the size from the lowest to the highest byte of a layout."""
+def span_of(layout: Layout) -> tuple[int, int]:
+    """Return the offset of a layout's first element from its lowest byte, and the size to its highest byte."""
     from numpy.lib.array_utils import byte_bounds
 
     if layout.flags.forc:
-        return layout.nbytes
+        return 0, layout.nbytes
     first, end = byte_bounds(layout)
-    return int(end - first)
-
-
-def start_of(layout: Layout) -> int:
-    """Return the offset of the first element from the lowest byte of a layout."""
-    from numpy.lib.array_utils import byte_bounds
-
-    if layout.flags.forc:
-        return 0
-    address: int = layout.__array_interface__["data"][0]
-    return address - int(byte_bounds(layout)[0])
+    return layout.__array_interface__["data"][0] - int(first), int(end - first)
 
 
 # ---- array interfaces -----------------------------------------------------------------------------------------------
@@ -161,8 +151,9 @@ class Interface:
             raise InvalidArgumentError(text) from None
         if element.hasobject or element.itemsize == 0:
             raise InvalidArgumentError(f"{name} has Python objects, or elements without bytes: {interface}")
-        self.span = self.address - start_of(self.layout), span_of(self.layout)
-        first, size = self.span
+        before, size = span_of(self.layout)
+        first = self.address - before
+        self.span = first, size
         if not (0 <= self.address < ADDRESSES and first >= 0 and size < ADDRESSES):
             raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
         if self.stream is not None and not 0 < self.stream < ADDRESSES:

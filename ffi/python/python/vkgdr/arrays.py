@@ -23,20 +23,10 @@ from numpy.lib.array_utils import byte_bounds
 from vkgdr import _access, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._interfaces import (
-    Interface,
-    bytes_of,
-    check_order,
-    device_view_of,
-    laid_out,
-    layout_of,
-    shaped,
-    span_of,
-    start_of,
-    wholes,
-)
+from vkgdr._interfaces import Interface, bytes_of, device_view_of, laid_out, layout_of, shaped, span_of, wholes
 from vkgdr._memory import Mapping, Memory, MemoryObject, device_view
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
+from vkgdr._vkgdr import MemoryView
 from vkgdr.stream import call, current_context
 from vkgdr.typing import DmaBuf, Kind, Kinds, Order, Shape, StreamLike
 
@@ -45,7 +35,6 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType
 
     from vkgdr._interfaces import Layout
-    from vkgdr._vkgdr import MemoryView
 
 __all__ = [
     "Array",
@@ -115,7 +104,7 @@ def mapped_array(
     >>> device = vkgdr.device_view(samples)
     >>> device.flush()
     """
-    return _array("mapped", shape, dtype, order, alignment=alignment, stream=stream, owner=owner)
+    return _array("mapped", shape, dtype, order, alignment, stream, owner)
 
 
 def host_array(
@@ -128,7 +117,7 @@ def host_array(
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
     """Allocate an array, as `mapped_array` does, in cached system memory mapped for the GPU: fast for the CPU."""
-    return _array("host", shape, dtype, order, alignment=alignment, stream=stream, owner=owner)
+    return _array("host", shape, dtype, order, alignment, stream, owner)
 
 
 def mapped_array_like(
@@ -158,17 +147,9 @@ def host_array_like(
 
 
 def _array(
-    kind: Kind,
-    shape: Shape,
-    dtype: npt.DTypeLike,
-    order: Order,
-    *,
-    alignment: int | None = None,
-    stream: StreamLike | None = None,
-    owner: Vkgdr | None = None,
+    kind: Kind, shape: Shape, dtype: Any, order: Order, alignment: int | None, stream: Any, owner: Vkgdr | None
 ) -> np.ndarray[Any, Any]:
     extents, element, size = shaped(shape, dtype)
-    check_order(order)
     if alignment is None:
         alignment = _alignment(element)
     # An array may be empty, an allocation may not.
@@ -237,7 +218,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     if not layout.size:
         return np.empty(layout.shape, layout.dtype)
     data = memoryview(_memory_on_host(obj, bytes_of(array, obj), owner))
-    return np.ndarray(layout.shape, layout.dtype, data, start_of(layout), layout.strides)
+    return np.ndarray(layout.shape, layout.dtype, data, span_of(layout)[0], layout.strides)
 
 
 def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryObject:
@@ -271,22 +252,7 @@ def _part(layout: Layout, key: Any) -> Layout:
     plain = (item is None or item is ... or isinstance(item, slice | int | np.integer) for item in keys)
     if not all(plain) or any(isinstance(item, bool) for item in keys):
         raise TypeError("an array is indexed with integers, slices, ... and None; NumPy's `host` takes other arrays")
-    view: Layout = layout[*keys, ...] if ... not in keys else layout[keys]
-    return view
-
-
-def _reshaped(layout: Layout, extents: tuple[int, ...], order: Order) -> Layout:
-    """Return the layout of a view with another shape, in which -1 stands for one missing extent."""
-    if order not in ("C", "F", "A"):
-        raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
-    if min(extents, default=0) < -1:
-        raise ValueError(f"negative extents other than -1 in the shape {extents}")
-    # Raises if the sizes differ: in C order no copy is needed.
-    shape = layout_of(layout.shape, layout.dtype).reshape(extents).shape
-    try:
-        return np.reshape(layout, shape, order=order, copy=False)
-    except ValueError:
-        raise NotImplementedError("operation requires copying") from None
+    return layout[keys] if ... in keys else layout[*keys, ...]
 
 
 def _dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
@@ -372,8 +338,7 @@ class Array:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents."""
-        shape: tuple[int, ...] = self._layout.shape
-        return shape
+        return self._layout.shape
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -383,8 +348,7 @@ class Array:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type."""
-        dtype: np.dtype[Any] = self._layout.dtype
-        return dtype
+        return self._layout.dtype
 
     @property
     def memory(self) -> Memory | None:
@@ -414,8 +378,7 @@ class Array:
     @property
     def flags(self) -> dict[str, bool]:
         """``C_CONTIGUOUS`` and ``F_CONTIGUOUS``."""
-        flags = self._layout.flags
-        return {"C_CONTIGUOUS": flags.c_contiguous, "F_CONTIGUOUS": flags.f_contiguous}
+        return {"C_CONTIGUOUS": self.is_c_contiguous(), "F_CONTIGUOUS": self.is_f_contiguous()}
 
     @property
     def T(self) -> Array:  # noqa: N802 - NumPy's name
@@ -437,7 +400,7 @@ class Array:
 
     def _on_host(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the array over the host's bytes of its memory."""
-        return np.ndarray(self.shape, self.dtype, data.data, start_of(self._layout), self.strides)
+        return np.ndarray(self.shape, self.dtype, data.data, span_of(self._layout)[0], self.strides)
 
     def is_c_contiguous(self) -> bool:
         """Return whether the elements are contiguous in C order."""
@@ -458,17 +421,16 @@ class Array:
             stream = handle_of(_access.queue_of(view, self.stream) if self.size else self.stream)
         if stream is not None:
             stream = stream or LEGACY_STREAM
-        address = self._memory.device_ptr + start_of(self._layout) if self.size else 0
+        address = self._memory.device_ptr + span_of(self._layout)[0] if self.size else 0
         return {**self._layout.__array_interface__, "data": (address, self._memory.readonly), "stream": stream}
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         try:
-            interface: dict[str, Any] = self.host.__array_interface__
+            return self.host.__array_interface__
         except NoHostViewError as error:
             # NumPy then calls `__array__`, which copies.
             raise AttributeError(str(error)) from None
-        return interface
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         has_view = not self.size or self._memory.host_ptr is not None
@@ -500,7 +462,7 @@ class Array:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
                 ready = _vkgdr.record(view, self.stream)
                 _vkgdr.stream_wait(view, LEGACY_STREAM if stream is None else stream, ready)
-        layout = element, self.shape, strides, start_of(self._layout)
+        layout = element, self.shape, strides, span_of(self._layout)[0]
         return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
 
     # Copies
@@ -562,8 +524,18 @@ class Array:
 
     def reshape(self, *newshape: Any, order: Order = "C") -> Array:
         """Return a view with another shape of the same size; `NotImplementedError` if it needs a copy."""
+        if order not in ("C", "F", "A"):
+            raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
         shape = wholes(newshape[0] if len(newshape) == 1 else newshape)
-        return self._like(_reshaped(self._layout, shape, order))
+        if min(shape, default=0) < -1:
+            raise ValueError(f"negative extents other than -1 in the shape {shape}")
+        # Raises if the sizes differ: in C order no copy is needed.
+        shape = layout_of(self.shape, self.dtype).reshape(shape).shape
+        try:
+            view = np.reshape(self._layout, shape, order=order, copy=False)
+        except ValueError:
+            raise NotImplementedError("operation requires copying") from None
+        return self._like(view)
 
     def ravel(self, order: Order = "C", stream: StreamLike | None = None) -> Array:
         """Return a one-dimensional view; `NotImplementedError` if it needs a copy."""
@@ -694,7 +666,7 @@ def device_array(
     layout = laid_out(extents, element, order, strides)
     owner = owner or default_owner()
     if layout.size:
-        memory = Memory(owner, span_of(layout), kind=kind, alignment=_alignment(element))
+        memory = Memory(owner, span_of(layout)[1], kind=kind, alignment=_alignment(element))
     else:
         memory = Memory._over(_vkgdr.MemoryView.empty(owner, "mapped"))
     return Array._over(layout, memory, stream)
@@ -731,8 +703,7 @@ def to_device(
     if to is not None:
         if copy:
             to.copy_to_device(obj, stream=stream)
-        array: Array = to
-        return array
+        return to  # type: ignore[no-any-return]
     if isinstance(obj, Array):
         return obj
     if _is_on_device(obj):

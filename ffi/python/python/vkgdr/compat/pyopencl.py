@@ -31,7 +31,7 @@ from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._interfaces import DLPACK_CUDA, device_view_of
 from vkgdr._memory import Memory, MemoryObject
 from vkgdr._stream_handle import handle_of
-from vkgdr._vkgdr import Event, HostBuffer
+from vkgdr._vkgdr import Event, HostBuffer, MemoryView
 from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
 TYPE_CHECKING = False
@@ -43,14 +43,15 @@ if TYPE_CHECKING:
 
     # Offset, row pitch and slice pitch of a side, in bytes.
     Layout = tuple[int, int, int]
-    # Bytes per row, rows per slice, number of slices.
-    Extent = tuple[int, int, int]
-    Plan = tuple[Layout, Layout, Extent]
+    # That of both sides, and the extent: bytes per row, rows per slice, number of slices.
+    Plan = tuple[Layout, Layout, tuple[int, int, int]]
 
 __all__ = ["copy", "fill", "map", "migrate"]
 __dir__ = __all__.copy
 
 _NAMES = ("byte", "row", "slice")
+# The bytes of a repeated pattern that the host writes; device copies double them from there on.
+_CHUNK = 64 << 10
 
 
 def copy(
@@ -121,7 +122,12 @@ def copy(
     else:
         if byte_count is not None or src_offset != 0 or dst_offset != 0:
             raise TypeError("a rectangle has a region and origins, not byte_count, src_offset or dst_offset")
-        plan = _rectangle(region, (dst_origin, dst_pitches), (src_origin, src_pitches))
+        width, height, depth = counts = _numbers("region", region, 1)
+        if 0 in counts:
+            raise InvalidArgumentError(f"region {tuple(region)} has 0 {_NAMES[counts.index(0)]}s")
+        sides = _layout("dst", dst_origin, dst_pitches, counts), _layout("src", src_origin, src_pitches, counts)
+        # Bounds are checked by the native copy.
+        plan = *sides, (width, height, depth)
     for side in (to, source):
         if side.array_in is not None:
             side.array_in.flush()
@@ -205,7 +211,7 @@ def fill(
         return _vkgdr.complete()
     order = (stream, to.ready, _on_device(wait_for), is_blocking)
     if value is None:
-        event = _access.repeat(memory._view, start, count, unit, order)
+        event = _repeat(memory._view, start, count, unit, order)
     else:
         event = _vkgdr.fill(memory._view, start, value, count // len(value), order)
     if is_blocking and to.array_in is not None:
@@ -234,11 +240,8 @@ def map(  # noqa: A001 - pyopencl's name
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
     handle = _access.queue_of(mem._view, stream)
-    if is_blocking:
-        _access.wait_for_all(wait_for)
-    else:
-        for event in _on_device(wait_for):
-            _vkgdr.stream_wait(mem._view, handle, event)
+    for event in _on_device(wait_for):
+        _vkgdr.stream_wait(mem._view, handle, event)
     layout: dict[str, Any] = {"shape": shape, "dtype": dtype, "order": order, "strides": strides, "offset": offset}
     mapping = mem.map(mode, **layout, stream=handle, blocking=is_blocking)
     return mapping.array, mapping.event
@@ -278,10 +281,11 @@ def migrate(
 
 
 class _Side:
-    """Device bytes or host bytes, whichever is not None."""
+    """Device bytes, or host bytes, for which `memory` is None."""
 
     memory: Memory | None = None
-    buffer: HostBuffer | None = None
+    # The argument for the native copy.
+    native: Any
     # `memory`, for a host array over it: it is flushed first, and invalidated after the device wrote to it.
     array_in: Memory | None = None
     # The streams on which device bytes are ready, beside the bound one.
@@ -291,10 +295,10 @@ class _Side:
         self.obj = obj
         if _is_on_device(obj):
             view, self.ready = device_view_of(obj, None, stream)
-            self.memory, self.nbytes = Memory._over(view), view.nbytes
+            self.memory, self.native, self.nbytes = Memory._over(view), view, view.nbytes
             return
         try:
-            buffer = self.buffer = _vkgdr.HostBuffer(obj, writable)
+            buffer = self.native = HostBuffer(obj, writable)
         except TypeError:
             text = f"the {what} must be device memory or a bytes-like object, not {type(obj).__name__}"
             raise TypeError(text) from None
@@ -303,11 +307,7 @@ class _Side:
         found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
         if found is not None:
             self.memory = self.array_in = Memory._over(found)
-
-    @property
-    def native(self) -> Any:
-        """The argument for the native copy."""
-        return self.buffer if self.memory is None else self.memory._view
+            self.native = found
 
     def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
         """Wait until the CPU may use device bytes, but for the work of the stream that is returned."""
@@ -335,13 +335,9 @@ def _is_on_device(obj: Any) -> bool:
 
 def _on_device(events: Iterable[Waitable] | None) -> list[Event]:
     """Return this package's events, for which a stream can wait; wait for others on the calling thread."""
-    ours: list[Event] = []
-    for event in events or ():
-        if isinstance(event, _vkgdr.Event):
-            ours.append(event)
-        else:
-            _access.wait_for_all([event])
-    return ours
+    given = list(events or ())
+    _access.wait_for_all(event for event in given if not isinstance(event, Event))
+    return [event for event in given if isinstance(event, Event)]
 
 
 def _natural(what: str, value: SupportsIndex) -> int:
@@ -372,22 +368,11 @@ def _check_range(what: str, offset: int, size: int, room: int) -> None:
         raise OutOfRangeError(f"{in_bytes(size)} at {offset} {do} not lie within the {in_bytes(room)} of the {what}")
 
 
-def _rectangle(
-    region: Sequence[SupportsIndex],
-    to: tuple[Sequence[SupportsIndex] | None, Sequence[SupportsIndex] | None],
-    source: tuple[Sequence[SupportsIndex] | None, Sequence[SupportsIndex] | None],
-) -> Plan:
-    """Plan the copy of a rectangle. Its bounds are checked by the native copy."""
-    width, height, depth = _numbers("region", region, _NAMES, 1)
-    for name, value in zip(("bytes", "rows", "slices"), (width, height, depth), strict=True):
-        if value == 0:
-            raise InvalidArgumentError(f"region {tuple(region)} has 0 {name}")
-    extent = (width, height, depth)
-    return _layout("dst", *to, extent), _layout("src", *source, extent), extent
-
-
-def _numbers(name: str, values: Sequence[SupportsIndex], units: Sequence[str], missing: int) -> list[int]:
+def _numbers(
+    name: str, values: Sequence[SupportsIndex] | None, missing: int, units: Sequence[str] = _NAMES
+) -> list[int]:
     """Check a number for each unit, of which the last ones may be missing."""
+    values = () if values is None else values
     if len(values) > len(units) or (missing and not len(values)):
         raise InvalidArgumentError(f"{name} has {len(values)} components: expected at most {', '.join(units)}")
     numbers = [_natural(f"{name}'s {unit} component", value) for unit, value in zip(units, values, strict=False)]
@@ -395,10 +380,10 @@ def _numbers(name: str, values: Sequence[SupportsIndex], units: Sequence[str], m
 
 
 def _layout(
-    side: str, origin: Sequence[SupportsIndex] | None, pitches: Sequence[SupportsIndex] | None, extent: Extent
+    side: str, origin: Sequence[SupportsIndex] | None, pitches: Sequence[SupportsIndex] | None, region: Sequence[int]
 ) -> Layout:
-    width, height, _ = extent
-    row_pitch, slice_pitch = _numbers(f"{side}_pitches", () if pitches is None else pitches, _NAMES[1:], 0)
+    width, height, _ = region
+    row_pitch, slice_pitch = _numbers(f"{side}_pitches", pitches, 0, _NAMES[1:])
     row_pitch = row_pitch or width
     if row_pitch < width:
         raise InvalidArgumentError(f"{side}_pitches: rows of {in_bytes(width)} do not fit the row pitch {row_pitch}")
@@ -409,7 +394,7 @@ def _layout(
     if slice_pitch % row_pitch:
         text = f"the slice pitch {slice_pitch} is not a multiple of the row pitch {row_pitch}"
         raise InvalidArgumentError(f"{side}_pitches: {text}")
-    x, y, z = _numbers(f"{side}_origin", () if origin is None else origin, _NAMES, 0)
+    x, y, z = _numbers(f"{side}_origin", origin, 0)
     start = _natural(f"{side}_origin in bytes", x + y * row_pitch + z * slice_pitch)
     return start, row_pitch, _natural(f"{side}_pitches in bytes", slice_pitch)
 
@@ -427,6 +412,22 @@ def _pattern_bytes(pattern: Any) -> bytes:
     if not unit:
         raise InvalidArgumentError("the pattern has 0 bytes")
     return unit
+
+
+def _repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr._Order) -> Event:
+    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the event of the last one."""
+    stream, ready, after, wait = order
+    chunk = HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
+    # The same stream for all copies. Its later work, and that of the others, comes after the last one.
+    order, done = (_access.stream_of(view, stream), ready, after, False), chunk.nbytes
+    event = _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), order)
+    while done < count:
+        more = min(done, count - done)
+        event = _vkgdr.copy(view, (start + done, 0, 0), view, (start, 0, 0), (more, 1, 1), order)
+        done += more
+    if wait:
+        event.synchronize()
+    return event
 
 
 def _fill_value(pattern: bytes, address: int) -> bytes | None:
