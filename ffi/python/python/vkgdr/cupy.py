@@ -28,11 +28,6 @@ def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], 
     current when an array is allocated, as CuPy's own pool does. Without it a free waits for the context, as
     ``cudaFree`` does.
     """
-    return PythonFunctionAllocator(*_functions(kind, pool=pool)).malloc  # type: ignore[no-any-return]
-
-
-def _functions(kind: Kinds, *, pool: bool) -> tuple[Callable[[int, int], int], Callable[[int, int], None]]:
-    """Return the functions that allocate and free on a device."""
     source = Source(kind, pool=pool)
     # CuPy names no stream when it frees. The objects keep the streams alive.
     streams: dict[int, Any] = {}
@@ -48,4 +43,4 @@ def _functions(kind: Kinds, *, pool: bool) -> tuple[Callable[[int, int], int], C
         # Removed first: another thread may get the address as soon as it is free.
         source.free(address, streams.pop(address, None))
 
-    return allocate, free
+    return PythonFunctionAllocator(allocate, free).malloc  # type: ignore[no-any-return]

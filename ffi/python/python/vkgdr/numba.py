@@ -77,20 +77,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def _lend(self, kind: Any, source: Source, size: int) -> Any:
         """Allocate memory, and return it as numba's class `kind`."""
-        address, allocations, deallocations = self._allocate(source, size), self.allocations, self.deallocations
+        allocations, deallocations = self.allocations, self.deallocations
 
-        def finalize() -> None:
-            allocations.pop(("vkgdr", address), None)
-            # The garbage collector runs while streams are captured, too, which a wait for the context would end.
-            deallocations.add_item(source.retire, address, size)
-
-        pointer = driver.binding.CUdeviceptr(address)
-        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalize)
-        # `own` returns a weak proxy.
-        allocations["vkgdr", address] = memory
-        return memory.own()
-
-    def _allocate(self, source: Source, size: int) -> int:
         def allocate() -> int:
             try:
                 # On the current context's device: this one's.
@@ -102,12 +90,22 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         if size <= 0:
             raise driver.CudaAPIError(_RESULTS.CUDA_ERROR_INVALID_VALUE, f"an allocation of {size} bytes")
         try:
-            address: int = self._attempt_allocation(allocate)
+            address = self._attempt_allocation(allocate)
         except VkgdrError:
             # Such as a shortage of descriptors, which pending memory holds, too.
-            self.deallocations.clear()
+            deallocations.clear()
             address = allocate()
-        return address
+
+        def finalize() -> None:
+            allocations.pop(("vkgdr", address), None)
+            # The garbage collector runs while streams are captured, too, which a wait for the context would end.
+            deallocations.add_item(source.retire, address, size)
+
+        pointer = driver.binding.CUdeviceptr(address)
+        memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalize)
+        # `own` returns a weak proxy.
+        allocations["vkgdr", address] = memory
+        return memory.own()
 
     def get_memory_info(self) -> Any:
         """Return the free and the total memory of the kind of device arrays."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from vkgdr._errors import missing
 from vkgdr.pool import Source
-from vkgdr.typing import Kinds, StreamLike
+from vkgdr.typing import Kinds
 
 try:
     from rmm.mr import CallbackMemoryResource
@@ -30,11 +30,7 @@ def memory_resource(kind: Kinds = "mapped", *, pool: bool = False, device: int |
     work of the stream passed to RMM.
     """
     source = Source(kind, pool=pool)
-
-    def allocate(size: int, stream: StreamLike) -> int:
-        return source.allocate(size, device, stream)
-
-    def deallocate(address: int, _size: int, stream: StreamLike) -> None:
-        source.free(address, stream)
-
-    return CallbackMemoryResource(allocate, deallocate)
+    return CallbackMemoryResource(
+        lambda size, stream: source.allocate(size, device, stream),
+        lambda address, _size, stream: source.free(address, stream),
+    )
