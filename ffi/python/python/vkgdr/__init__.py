@@ -91,9 +91,7 @@ if not TYPE_CHECKING:
         if name in _SUBMODULES:
             return import_module(f"vkgdr.{name}")
         if name in _LAZY:
-            value: object = getattr(import_module(_LAZY[name]), name)
-            globals()[name] = value
-            return value
+            return getattr(import_module(_LAZY[name]), name)
         raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
 
 

@@ -255,16 +255,6 @@ def _part(layout: Layout, key: Any) -> Layout:
     return layout[keys] if ... in keys else layout[*keys, ...]
 
 
-def _dlpack_type(layout: Layout) -> tuple[tuple[int, int], list[int]]:
-    """Return DLPack's code and bits of the data type, and the strides in elements."""
-    code, size = _DLPACK_CODES.get(layout.dtype.kind), layout.itemsize
-    if code is None or layout.dtype.char in _LONG_DOUBLES or not layout.dtype.isnative:
-        raise BufferError(f"DLPack has no data type {layout.dtype}")
-    if any(stride % size for stride in layout.strides):
-        raise BufferError(f"DLPack counts strides in elements, got {layout.strides} bytes for {layout.dtype}")
-    return (code, 8 * size), [stride // size for stride in layout.strides]
-
-
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bytes of a contiguous array, in C or Fortran order."""
     return array.reshape(-1, order="A").view(np.uint8)
@@ -452,8 +442,11 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        element, strides = _dlpack_type(self._layout)
-        view = self._memory._view
+        code, size, view = _DLPACK_CODES.get(self.dtype.kind), self.dtype.itemsize, self._memory._view
+        if code is None or self.dtype.char in _LONG_DOUBLES or not self.dtype.isnative:
+            raise BufferError(f"DLPack has no data type {self.dtype}")
+        if any(stride % size for stride in self.strides):
+            raise BufferError(f"DLPack counts strides in elements, got {self.strides} bytes for {self.dtype}")
         stream = None if stream is None else operator.index(stream)
         if self.stream and self.size:
             if dl_device == (1, 0):
@@ -462,7 +455,8 @@ class Array:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
                 ready = _vkgdr.record(view, self.stream)
                 _vkgdr.stream_wait(view, LEGACY_STREAM if stream is None else stream, ready)
-        layout = element, self.shape, strides, span_of(self._layout)[0]
+        strides = [stride // size for stride in self.strides]
+        layout = (code, 8 * size), self.shape, strides, span_of(self._layout)[0]
         return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
 
     # Copies
@@ -510,8 +504,7 @@ class Array:
                 ready = [(view, source.stream)] if source.stream else []
                 _access.between(self._memory, 0, view, self._queue(stream), ready)
             return
-        host = np.asarray(ary)
-        host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
+        host = np.asarray(ary, order="C" if self.is_c_contiguous() else "F")
         _check_alike(self._layout, host)
         if self.size:
             self._memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))

@@ -20,16 +20,12 @@ from __future__ import annotations
 import numbers
 from typing import Any, ClassVar
 
+from vkgdr import _interfaces
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError
-from vkgdr._interfaces import device_view_of
 from vkgdr._memory import Memory, MemoryObject, RawMemory, kind_of
 from vkgdr._vkgdr import MemoryView, record
 from vkgdr.typing import Kind, StreamLike
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from vkgdr._interfaces import Ready
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
 __dir__ = __all__.copy
@@ -168,11 +164,8 @@ class MemoryDevice(_Memory):
     _kind = "device"
 
 
-_CLASSES: dict[str, type[MemoryShared | MemoryHost | MemoryDevice]] = {
-    "mapped": MemoryShared,
-    "host": MemoryHost,
-    "device": MemoryDevice,
-}
+_CLASSES: dict[str, type[MemoryShared | MemoryHost | MemoryDevice]]
+_CLASSES = {"mapped": MemoryShared, "host": MemoryHost, "device": MemoryDevice}
 
 
 def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
@@ -185,22 +178,17 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
     return _CLASSES[Memory._over(view).kind](obj)
 
 
-def _bytes_of(obj: Any) -> tuple[MemoryView, Ready]:
+def _bytes_of(obj: Any) -> tuple[MemoryView, _interfaces.Ready]:
     """Return the device bytes of an object, and the streams on which they are ready, beside the bound one."""
-    if not isinstance(obj, MemoryObject):
-        protocol = getattr(obj, "__vkgdr_memory__", None)
-        if protocol is not None:
-            return _from_protocol(protocol), ()
-    try:
-        return device_view_of(obj)
-    except TypeError as error:
-        raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
-
-
-def _from_protocol(protocol: Any) -> MemoryView:
+    protocol = None if isinstance(obj, MemoryObject) else getattr(obj, "__vkgdr_memory__", None)
+    if protocol is None:
+        try:
+            return _interfaces.device_view_of(obj)
+        except TypeError as error:
+            raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
     try:
         handle, offset, size = protocol
-        return RawMemory.from_handle(handle)._view.part(offset, size, False)
+        return RawMemory.from_handle(handle)._view.part(offset, size, False), ()
     except InvalidArgumentError:
         raise
     except (TypeError, ValueError, OverflowError):

@@ -128,9 +128,6 @@ def copy(
         sides = _layout("dst", dst_origin, dst_pitches, counts), _layout("src", src_origin, src_pitches, counts)
         # Bounds are checked by the native copy.
         plan = *sides, (width, height, depth)
-    for side in (to, source):
-        if side.array_in is not None:
-            side.array_in.flush()
     if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, wait_for):
         return _vkgdr.complete()
     order = (stream, [*to.ready, *source.ready], _on_device(wait_for), is_blocking)
@@ -203,8 +200,6 @@ def fill(
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
-    if to.array_in is not None:
-        to.array_in.flush()
     value = _fill_value(unit, memory.device_ptr + start)
     if value is None and stream is None and is_blocking and memory.host_ptr is not None:
         _access.fill(memory, start, count, unit, to.settled(wait_for))
@@ -286,7 +281,7 @@ class _Side:
     memory: Memory | None = None
     # The argument for the native copy.
     native: Any
-    # `memory`, for a host array over it: it is flushed first, and invalidated after the device wrote to it.
+    # `memory`, for a host array over it, which was flushed. It is invalidated after the device wrote to it.
     array_in: Memory | None = None
     # The streams on which device bytes are ready, beside the bound one.
     ready: Ready = ()
@@ -307,6 +302,7 @@ class _Side:
         found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
         if found is not None:
             self.memory = self.array_in = Memory._over(found)
+            self.memory.flush()
             self.native = found
 
     def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
