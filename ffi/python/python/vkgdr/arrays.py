@@ -255,11 +255,6 @@ def _part(layout: Layout, key: Any) -> Layout:
     return layout[keys] if ... in keys else layout[*keys, ...]
 
 
-def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the bytes of a contiguous array, in C or Fortran order."""
-    return array.reshape(-1, order="A").view(np.uint8)
-
-
 def _check_alike(one: Layout, other: Layout) -> None:
     """Check that two arrays have the same data type, shape and strides, apart from axes of extent 1."""
     if one.dtype != other.dtype:
@@ -269,17 +264,6 @@ def _check_alike(one: Layout, other: Layout) -> None:
         raise ValueError(f"incompatible shape: {one.shape} vs. {other.shape}")
     if one.size and ours.strides != others.strides:
         raise ValueError(f"incompatible strides: {one.strides} vs. {other.strides}")
-
-
-def _check_assignable(value: np.ndarray[Any, Any], shape: tuple[int, ...]) -> None:
-    """Check that a value can be broadcast to a shape."""
-    if value.ndim > len(shape):
-        raise ValueError(f"Can't assign {value.ndim}-D array to {len(shape)}-D self")
-    for axis, (there, here) in enumerate(zip(value.shape[::-1], shape[::-1], strict=False)):
-        if there not in (1, here):
-            axis = len(shape) - 1 - axis
-            text = f"Can't copy sequence with size {there} to array axis {axis} with dimension {here}"
-            raise ValueError(text)
 
 
 class Array:
@@ -480,7 +464,7 @@ class Array:
         if not self.size:
             return np.empty(self.shape, self.dtype) if ary is None else ary
         if ary is not None and ary.flags.forc and self._layout.flags.forc:
-            self._memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
+            self._memory.copy_to_host(ary.reshape(-1, order="A").view(np.uint8), stream=self._queue(stream))
             return ary
         array = self._on_host(self._memory.copy_to_host(stream=self._queue(stream)))
         if ary is None:
@@ -507,7 +491,7 @@ class Array:
         host = np.asarray(ary, order="C" if self.is_c_contiguous() else "F")
         _check_alike(self._layout, host)
         if self.size:
-            self._memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))
+            self._memory.copy_from_host(host.reshape(-1, order="A").view(np.uint8), stream=self._queue(stream))
 
     def bind(self, stream: StreamLike = 0) -> Array:
         """Return a view whose stream is another one."""
@@ -599,7 +583,14 @@ class Array:
         if _is_on_device(value):
             value = _as_array(value).copy_to_host()
         source = np.asarray(value, dtype=None if self.dtype.names is None else self.dtype)
-        _check_assignable(source, to.shape)
+        if source.ndim > to.ndim:
+            raise ValueError(f"Can't assign {source.ndim}-D array to {to.ndim}-D self")
+        # From the last axis on, as NumPy broadcasts.
+        for axis in range(-1, -1 - source.ndim, -1):
+            there, here = source.shape[axis], to.shape[axis]
+            if there not in (1, here):
+                at = f"array axis {to.ndim + axis} with dimension {here}"
+                raise ValueError(f"Can't copy sequence with size {there} to {at}")
         memory = to._memory
         if not to.size:
             return
@@ -671,10 +662,9 @@ def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device
     It has the other array's order of axes, and is contiguous. Its kind of memory is ``"device"`` by default.
     """
     layout = _as_array(ary)._layout if _is_on_device(ary) else np.asarray(ary)
-    _, element, _ = shaped(layout.shape, layout.dtype)
     axes = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides[axis]))
-    dense = layout_of(tuple(layout.shape[axis] for axis in axes), element).transpose(np.argsort(axes))
-    return device_array(dense.shape, element, dense.strides, stream=stream, kind=kind, owner=owner)
+    dense = layout_of(tuple(layout.shape[axis] for axis in axes), layout.dtype).transpose(np.argsort(axes))
+    return device_array(dense.shape, dense.dtype, dense.strides, stream=stream, kind=kind, owner=owner)
 
 
 def to_device(

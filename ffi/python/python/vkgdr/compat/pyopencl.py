@@ -1,8 +1,9 @@
 """Copies, fills and mappings, with the arguments of pyopencl's ``enqueue_*``.
 
 ``stream`` replaces pyopencl's queue and takes a stream of any library (see `vkgdr.stream`): by default the stream that
-the memory is bound to, or the legacy default stream. Operations on a stream are done in order. ``wait_for`` is an
-iterable of events, of this package or of any library with ``synchronize``, to wait for first.
+the memory is bound to, or the legacy default stream. Operations on a stream are done in order, and after the streams
+that their memory is bound to, or that array interfaces name. ``wait_for`` is an iterable of events, of this package or
+of any library with ``synchronize``, to wait for first.
 
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
@@ -74,8 +75,7 @@ def copy(
 
     The CPU makes a blocking copy of a range between the host and memory with a host view, and flushes it, unless a
     stream is passed. CUDA makes all other copies, on the stream. Memory of another CUDA context can be copied, but not
-    as a rectangle. The copy is ordered after the streams that both sides are bound to, or that their array interfaces
-    name.
+    as a rectangle.
 
     Parameters
     ----------
@@ -164,8 +164,6 @@ def fill(
 ) -> Event:
     """Fill device memory with a repeated pattern.
 
-    The fill is ordered after the stream that the memory is bound to, or that its array interface names.
-
     Parameters
     ----------
     dest : object
@@ -193,7 +191,16 @@ def fill(
     memory = to.memory
     if memory is None:
         raise TypeError(f"the destination must be device memory, not the host bytes of a {type(dest).__name__}")
-    unit = _pattern_bytes(pattern)
+    try:
+        view = memoryview(pattern)
+    except TypeError:
+        text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
+        raise TypeError(text) from None
+    if "O" in view.format:
+        raise TypeError("the pattern has Python objects, which the device cannot use")
+    unit = view.tobytes()
+    if not unit:
+        raise InvalidArgumentError("the pattern has 0 bytes")
     start = _natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else _natural("size", size)
     _check_range("destination", start, count, to.nbytes)
@@ -393,21 +400,6 @@ def _layout(
     x, y, z = _numbers(f"{side}_origin", origin, 0)
     start = _natural(f"{side}_origin in bytes", x + y * row_pitch + z * slice_pitch)
     return start, row_pitch, _natural(f"{side}_pitches in bytes", slice_pitch)
-
-
-def _pattern_bytes(pattern: Any) -> bytes:
-    """Return the bytes of a fill's pattern; there is at least one."""
-    try:
-        view = memoryview(pattern)
-    except TypeError:
-        text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
-        raise TypeError(text) from None
-    if "O" in view.format:
-        raise TypeError("the pattern has Python objects, which the device cannot use")
-    unit = view.tobytes()
-    if not unit:
-        raise InvalidArgumentError("the pattern has 0 bytes")
-    return unit
 
 
 def _repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr._Order) -> Event:

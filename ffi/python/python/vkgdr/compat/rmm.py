@@ -77,7 +77,6 @@ class Buffer(MemoryObject):
     # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
     _capacity: int = 0
     _bound: StreamLike | None = None
-    _kind: Kind
     _TOO_SMALL = "Argument `ary` is too small. Need space for {}. It has {}"
     _TOO_LARGE = "Argument `ary` is too large. Need space for {}. There are {}"
 
@@ -104,20 +103,18 @@ class Buffer(MemoryObject):
             raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
         if owner is None:
             owner = default_owner()
-        self._kind = kind
-        self._view = self._allocate(owner, count)
+        self._view = self._allocate(owner, count, kind)
         self._capacity = count
         if stream is not None:
             self.bind_to_stream(stream)
         if count and source is not None:
-            super().copy_from_host(_bytes_at(source.address, count))
+            super().copy_from_host((ctypes.c_char * count).from_address(source.address))
         elif count and address:
             self._copy_from_address(address, count)
 
-    def _allocate(self, owner: Vkgdr, size: int) -> MemoryView:
-        if size == 0:
-            return _vkgdr.MemoryView.empty(owner, self._kind)
-        return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False)
+    @staticmethod
+    def _allocate(owner: Vkgdr, size: int, kind: Kind) -> MemoryView:
+        return MemoryView.allocate(owner, size, kind, 0, False) if size else MemoryView.empty(owner, kind)
 
     def _copy_from_address(self, address: int, size: int) -> None:
         view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
@@ -130,7 +127,7 @@ class Buffer(MemoryObject):
         if host is not None:
             host.wait_for_stream()
             Memory._over(host).invalidate()
-        super().copy_from_host(_bytes_at(address, size))
+        super().copy_from_host((ctypes.c_char * size).from_address(address))
 
     @classmethod
     def to_device(
@@ -202,7 +199,7 @@ class Buffer(MemoryObject):
         if stream is not None:
             self.bind_to_stream(stream)
         before = self._view
-        after = self._allocate(self._require_owner(), capacity)
+        after = self._allocate(self._require_owner(), capacity, self.kind)
         bound = self._bound
         if bound is not None:
             after.bind_stream(bound)
@@ -215,7 +212,7 @@ class Buffer(MemoryObject):
 
     def copy(self) -> Self:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
-        new = type(self)(self._require_owner(), size=len(self), stream=self._bound, kind=self._kind)
+        new = type(self)(self._require_owner(), size=len(self), stream=self._bound, kind=self.kind)
         if len(self):
             new.copy_from_device(self)
         return new
@@ -283,10 +280,6 @@ class Buffer(MemoryObject):
     @classmethod
     def _restored(cls, contents: Any, usm_type: str) -> Self:
         return cls.to_device(contents, kind=kind_of(usm_type))
-
-
-def _bytes_at(address: int, size: int) -> Any:
-    return (ctypes.c_char * size).from_address(address)
 
 
 def _count(value: SupportsIndex) -> int:
