@@ -8,6 +8,7 @@ then the CPU's view of a device array.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -60,7 +61,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         """Prepare the manager. Called before each use of the context by a thread."""
         if not self.deallocations.memory_capacity:
             self.deallocations.memory_capacity = self.get_memory_info().total
-            _hook(self.context)
+            _hook()
 
     def memalloc(self, size: int) -> Any:
         """Allocate device memory; raises numba's ``CudaAPIError`` if memory is exhausted."""
@@ -165,7 +166,7 @@ class IpcHandle(driver.IpcHandle):  # type: ignore[misc]
 
     def open_direct(self, context: Any) -> Any:
         """Open the memory in a context of the same GPU."""
-        _hook(context)
+        _hook()
         return super().open_direct(context)
 
 
@@ -183,16 +184,16 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
         opened.close()
 
 
-def _hook(context: Any) -> None:
+@functools.cache
+def _hook() -> None:
     """Make numba open and close handles of this package, and know the size of memory from a pool."""
-    open_other, close_other, extents = context.open_ipc_handle, driver.driver.cuIpcCloseMemHandle, driver.device_extents
-    if getattr(open_other, "_is_ours", False):
-        return
+    open_other, extents = driver.Context.open_ipc_handle, driver.device_extents
+    close_other = driver.driver.cuIpcCloseMemHandle
 
-    def open_ipc_handle(handle: Any, size: int) -> Any:
+    def open_ipc_handle(context: Any, handle: Any, size: int) -> Any:
         data = bytes(getattr(handle, "reserved", b""))
         if not ipc.is_offer(data):
-            return open_other(handle, size)
+            return open_other(context, handle, size)
         memory = ipc.take(data, Vkgdr.open_primary_context(context.device.id))
         _opened[memory.device_ptr] = memory
         return driver.MemoryPointer(weakref.proxy(context), driver.binding.CUdeviceptr(memory.device_ptr), size)
@@ -209,9 +210,6 @@ def _hook(context: Any) -> None:
             return first, end
         return address - found.offset, address + found.nbytes
 
-    open_ipc_handle._is_ours = True  # type: ignore[attr-defined]
-    context.open_ipc_handle = open_ipc_handle
-    if not getattr(driver.device_extents, "_is_ours", False):
-        device_extents._is_ours = True  # type: ignore[attr-defined]
-        driver.device_extents = device_extents
-        driver.driver.cuIpcCloseMemHandle = close_ipc_handle
+    driver.Context.open_ipc_handle = open_ipc_handle
+    driver.device_extents = device_extents
+    driver.driver.cuIpcCloseMemHandle = close_ipc_handle
