@@ -91,7 +91,8 @@ if not TYPE_CHECKING:
         if name in _SUBMODULES:
             return import_module(f"vkgdr.{name}")
         if name in _LAZY:
-            return getattr(import_module(_LAZY[name]), name)
+            value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+            return value
         raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
 
 
