@@ -14,7 +14,7 @@ use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
 use crate::error::{Failure, Result};
 use crate::interpreter::{Detached, attached, detached, is_ending, lock};
-use crate::stream::{Kept, Objects, Stream, bound_handle};
+use crate::stream::{Objects, Stream, bound_handle};
 
 pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 
@@ -35,13 +35,9 @@ impl Bytes {
         Self { device: memory.owner().device(), kind: memory.kind(), memory: Some(memory), address: None }
     }
 
-    /// Device memory that another library allocated.
-    pub(crate) const fn foreign(device: i32, address: u64) -> Self {
-        Self { memory: None, device, kind: MemoryKind::Device, address: Some(address) }
-    }
-
-    pub(crate) const fn empty(device: i32, kind: MemoryKind) -> Self {
-        Self { memory: None, device, kind, address: None }
+    /// Bytes without memory of this package: device memory of another library at an address, or none.
+    pub(crate) const fn without_memory(device: i32, kind: MemoryKind, address: Option<u64>) -> Self {
+        Self { memory: None, device, kind, address }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -93,7 +89,7 @@ pub(crate) struct Allocation {
     pub(crate) readonly: bool,
     /// `None` once freed. An operation clones them before it waits.
     bytes: Mutex<Option<Bytes>>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: Mutex<Objects>,
 }
 
 /// This package's live allocations, by the id of their memory.
@@ -114,7 +110,8 @@ impl Allocation {
     pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<PyAny>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept: Kept::of(owner) })
+        let kept = Mutex::new(Objects { gpu: owner, ..Objects::default() });
+        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept })
     }
 
     /// All of a memory, which is found by its address.
@@ -168,22 +165,24 @@ impl Allocation {
 
     /// The stream that the bytes are bound to, with its objects.
     pub(crate) fn bound(&self, py: Python<'_>) -> Result<Option<Stream>> {
-        self.with(|bytes| Ok(bytes.memory().and_then(|memory| self.kept.bound(py, memory))))
+        // Under the lock under which objects are removed, so that the handle's own is there.
+        self.with(|bytes| Ok(bytes.memory().and_then(|memory| lock(&self.kept).bound(py, memory))))
     }
 
     /// Runs `work`, detached from the interpreter, on the bytes. They are not released meanwhile, and the streams that they are
     /// bound to stay alive, whatever other threads do.
     pub(crate) fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Bytes) -> Result<T> + Send) -> Result<T> {
         let bytes = self.bytes()?;
-        self.kept.begin();
+        lock(&self.kept).operations += 1;
         let result = py.detach(move || {
             // Dropped detached.
             let bytes = bytes;
             work(&bytes)
         });
-        let over = self.with(|bytes| Ok(self.kept.end(bytes.memory())));
+        let over = self.with(|bytes| Ok(lock(&self.kept).end(bytes.memory())));
+        let over = over.unwrap_or_else(|_| lock(&self.kept).end(None));
         // Not under the lock: dropping an object may run Python code.
-        drop(over.unwrap_or_else(|_| self.kept.end(None)));
+        drop(over);
         result
     }
 
@@ -192,8 +191,14 @@ impl Allocation {
     pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = bytes.memory() else { return Ok(()) };
         memory.record_use(stream)?;
-        if bound_handle(memory) != Some(argument.handle) {
-            self.kept.add_used(argument);
+        let is_kept = |kept: &Objects| kept.used.iter().any(|used| used.is_same(argument));
+        let needs_none = argument.object.is_none() || bound_handle(memory) == Some(argument.handle);
+        if needs_none || is_kept(&lock(&self.kept)) {
+            return Ok(());
+        }
+        // At the interpreter's end nothing of it is dropped any more.
+        if let Some(stream) = Python::try_attach(|py| argument.clone_ref(py)) {
+            lock(&self.kept).used.push(stream);
         }
         Ok(())
     }
@@ -225,11 +230,11 @@ impl Allocation {
         if !vkgdr::is_forked() {
             let mut deferred = lock(&DEFERRED);
             if deferred.0 > 0 && memory.drop_policy() != DropPolicy::WaitForStream {
-                deferred.1.push((memory, self.kept.take()));
+                deferred.1.push((memory, take(&mut *lock(&self.kept))));
                 return Ok(());
             }
         }
-        release(memory, self.kept.has_owner())
+        release(memory, !lock(&self.kept).owners.is_empty())
     }
 }
 
@@ -251,7 +256,7 @@ impl Drop for Allocation {
             log::warn!("freeing memory: {failure}");
         }
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
-        attached(|_| drop(self.kept.take()));
+        attached(|_| drop(take(&mut self.kept)));
     }
 }
 
@@ -270,7 +275,7 @@ pub(crate) fn defer_cleanup(begin: bool) {
     let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
-        if let Err(failure) = release(memory, kept.has_owner()) {
+        if let Err(failure) = release(memory, !kept.owners.is_empty()) {
             log::warn!("freeing memory: {failure}");
         }
         drop(kept);

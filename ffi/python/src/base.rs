@@ -1,4 +1,4 @@
-//! `Base`, the native base class of memory objects, and `HostView`: the buffer protocol, the array interfaces and the fast
+//! `HostBytes` and `Base`, the native base classes of memory objects: the buffer protocol, the array interfaces and the fast
 //! accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
@@ -6,43 +6,92 @@ use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 use std::slice;
 
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::{ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
-use crate::error::{Failure, Result, Size, class, in_bytes};
+use crate::error::{Failure, Result, Size, class};
+use crate::handle::{of_vulkan, property_flags};
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
-/// The native base class of every memory object.
+/// The native base class of `HostView` and of memory objects: bytes that the CPU can use.
 ///
 /// The class has no fields, so that it can be combined with another extension class, such as pycuda's, by multiple
-/// inheritance. The instance attribute `_view` holds the memory.
+/// inheritance. The attribute `_view` holds the memory.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+pub(crate) struct HostBytes;
+
+/// The native base class of every memory object.
+#[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
 
 /// The view of a memory object.
 pub(crate) fn view_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, MemoryView>> {
-    let py = object.py();
-    match object.getattr(intern!(py, "_view")) {
-        Ok(view) => Ok(view.cast_into::<MemoryView>().map_err(PyErr::from)?),
-        // Not an AttributeError: NumPy would take the protocol for absent and make an object array.
-        Err(error) if error.is_instance_of::<PyAttributeError>(py) => {
-            Err(Failure::Gone("the memory was never allocated"))
-        }
-        Err(error) => Err(error.into()),
+    Ok(object.getattr(intern!(object.py(), "_view"))?.cast_into::<MemoryView>().map_err(PyErr::from)?)
+}
+
+/// Gives the view of a memory object, and its bytes, under locks.
+fn bytes_of<T>(slf: &Bound<'_, PyAny>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
+    let view = view_of(slf)?;
+    view.get().with(|bytes| read(view.get(), bytes))
+}
+
+/// An array interface, NumPy's or CUDA's, of bytes.
+#[derive(IntoPyObject)]
+struct ArrayInterface {
+    shape: (usize,),
+    typestr: &'static str,
+    data: (u64, bool),
+    version: u8,
+}
+
+impl ArrayInterface {
+    fn new(view: &MemoryView, typestr: &'static str, address: u64) -> Self {
+        Self { shape: (view.len,), typestr, data: (address, view.readonly), version: 3 }
     }
 }
 
-type Slf<'a, 'py> = &'a Bound<'py, Base>;
+attributes! { HostBytes by bytes_of:
+    /// The number of bytes.
+    nbytes: usize = |view, _bytes| view.len;
+}
 
-/// Gives the view of a memory object, and its bytes, under locks.
-fn bytes_of<T>(slf: Slf<'_, '_>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
-    let view = view_of(slf)?;
-    view.get().with(|bytes| read(view.get(), bytes))
+#[pymethods]
+impl HostBytes {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
+        Self
+    }
+
+    fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
+        bytes_of(slf, |view, _| Ok(view.len))
+    }
+
+    /// NumPy's array interface, version 3, of the host view.
+    #[getter]
+    fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
+        let view = view_of(slf)?;
+        Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: the interpreter passes a structure to fill in.
+        unsafe { export(slf, buffer, flags) }
+    }
+
+    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
+        // SAFETY: the interpreter passes a structure that `export` filled in.
+        let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
+        if !kept.is_null() {
+            // SAFETY: allocated by `export`; the interpreter calls this once for each buffer.
+            drop(unsafe { Box::from_raw(kept) });
+        }
+    }
 }
 
 attributes! { Base by bytes_of:
@@ -50,8 +99,6 @@ attributes! { Base by bytes_of:
     device_ptr: u64 = |view, bytes| bytes.device_ptr() + view.offset as u64;
     /// The host address of the first byte; None for memory without a host view.
     host_ptr: Option<usize> = |view, bytes| bytes.host_ptr().map(|start| start + view.offset);
-    /// The number of bytes.
-    nbytes: usize = |view, _bytes| view.len;
     /// The number of bytes.
     size: usize = |view, _bytes| view.len;
     /// The kind of memory: "mapped", "host" or "device".
@@ -64,18 +111,28 @@ attributes! { Base by bytes_of:
     non_coherent_atom_size: usize = |_view, bytes| bytes.memory().map_or(1, Memory::non_coherent_atom_size);
     /// Whether views of the memory are read-only.
     readonly: bool = |view, _bytes| view.readonly;
+    /// The CUDA context as a number; None for memory of another library.
+    context: Option<usize> = |_view, bytes| bytes.context();
+    /// The offset of the first byte in its allocation, in bytes.
+    offset: usize = |view, _bytes| view.offset;
+    /// The allocation's id, unique in the process and never reused; see `from_handle`.
+    handle: u64 = |view, _bytes| view.key().0;
+    /// Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`.
+    __vkgdr_memory__: (u64, usize, usize) = |view, _bytes| view.key();
+    /// The index of the Vulkan memory type; None for memory that does not come from Vulkan.
+    memory_type_index: Option<u32> = |_view, bytes| of_vulkan(bytes.ours()?.memory_type().index);
+    /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
+    heap_index: Option<u32> = |_view, bytes| of_vulkan(bytes.ours()?.memory_type().heap);
+    /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``.
+    property_flags: Vec<String> = |_view, bytes| property_flags(bytes.ours()?.memory_type());
 }
 
 #[pymethods]
 impl Base {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
-        Self
-    }
-
-    fn __len__(slf: Slf<'_, '_>) -> Result<usize> {
-        bytes_of(slf, |view, _| Ok(view.len))
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(HostBytes).add_subclass(Self)
     }
 
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
@@ -84,7 +141,7 @@ impl Base {
     /// rest of these atoms may be lost, unless they were invalidated before the CPU wrote, as `map` and
     /// `copy_from_host` do. On coherent memory, flush only orders the CPU's stores, for a kernel that is running.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
-    fn flush(slf: Slf<'_, '_>, offset: Size, size: Option<Size>) -> Result<()> {
+    fn flush(slf: &Bound<'_, Self>, offset: Size, size: Option<Size>) -> Result<()> {
         view_of(slf)?.get().synchronize(slf.py(), (offset.0, size.map(|size| size.0)), Memory::flush)
     }
 
@@ -93,7 +150,7 @@ impl Base {
     /// The device's work must have finished. The range is rounded outwards to whole atoms; CPU writes to these atoms
     /// that were not flushed may be lost.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
-    fn invalidate(slf: Slf<'_, '_>, offset: Size, size: Option<Size>) -> Result<()> {
+    fn invalidate(slf: &Bound<'_, Self>, offset: Size, size: Option<Size>) -> Result<()> {
         view_of(slf)?.get().synchronize(slf.py(), (offset.0, size.map(|size| size.0)), Memory::invalidate)
     }
 
@@ -113,34 +170,33 @@ impl Base {
     /// VkgdrError
     ///     The first error of the drivers. The remaining steps are still done.
     #[pyo3(signature = (*, force = false), text_signature = "($self, *, force=False)")]
-    fn free(slf: Slf<'_, '_>, force: bool) -> Result<()> {
+    fn free(slf: &Bound<'_, Self>, force: bool) -> Result<()> {
         let (py, view) = (slf.py(), view_of(slf)?);
         view.get().free(force && !slf.getattr(intern!(py, "_given"))?.is_truthy()?)?;
         let parent = intern!(py, "_parent");
         if slf.getattr(parent)?.is_none() { Ok(()) } else { Ok(slf.setattr(parent, py.None())?) }
     }
 
-    /// The host view, for libraries that would take the device view of the memory object itself.
-    ///
-    /// It has the buffer protocol, NumPy's array interface, and DLPack on the CPU: `torch.as_tensor(memory.host)`,
-    /// `jax.numpy.asarray(memory.host)`. It counts as a view, and keeps the memory alive. Raises `NoHostViewError` for
-    /// memory without a host view.
+    /// Whether the memory was freed.
     #[getter]
-    fn host(slf: Slf<'_, '_>) -> Result<HostView> {
-        let view = view_of(slf)?.get().share()?;
-        view.visible()?;
-        Ok(HostView { view: Py::new(slf.py(), view)? })
+    fn freed(slf: &Bound<'_, Self>) -> Result<bool> {
+        Ok(view_of(slf)?.get().with(|_| Ok(())).is_err())
     }
 
-    /// NumPy's array interface, version 3, of the host view.
+    /// The number of other views of the allocation: arrays, tensors, regions.
     #[getter]
-    fn __array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
-        host_interface(slf.py(), view_of(slf)?.get())
+    fn pending_views(slf: &Bound<'_, Self>) -> Result<usize> {
+        Ok(view_of(slf)?.get().others())
+    }
+
+    /// Wait for the bound stream and remove the binding.
+    fn unbind_stream(slf: &Bound<'_, Self>) -> Result<()> {
+        view_of(slf)?.get().live()?.run(slf.py(), |bytes| Ok(bytes.ours()?.unbind_stream()?))
     }
 
     /// The CUDA Array Interface, version 3, of the device view.
     #[getter]
-    fn __cuda_array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
+    fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyDict>> {
         let (py, view) = (slf.py(), view_of(slf)?);
         let view = view.get();
         // The interface forbids 0 as a stream.
@@ -149,87 +205,11 @@ impl Base {
             other => other,
         };
         let address = view.device_address().map(|address| if view.len == 0 { 0 } else { address })?;
-        let interface = array_interface(py, view.len, "|u1", address, view.readonly)?;
+        let interface = ArrayInterface::new(view, "|u1", address).into_pyobject(py)?;
         interface.set_item("strides", py.None())?;
         interface.set_item("stream", stream)?;
         Ok(interface)
     }
-
-    unsafe fn __getbuffer__(slf: Slf<'_, '_>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the interpreter passes a structure to fill in.
-        unsafe { export(slf, view_of(slf), buffer, flags) }
-    }
-
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter calls this once for each buffer.
-        unsafe { release(buffer) };
-    }
-}
-
-/// The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU.
-#[pyclass(frozen, module = "vkgdr")]
-pub(crate) struct HostView {
-    pub(crate) view: Py<MemoryView>,
-}
-
-#[pymethods]
-impl HostView {
-    fn __len__(&self) -> Result<usize> {
-        self.view.get().with(|_| Ok(self.view.get().len))
-    }
-
-    /// The number of bytes.
-    #[getter]
-    fn nbytes(&self) -> Result<usize> {
-        self.__len__()
-    }
-
-    /// NumPy's array interface, version 3.
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        host_interface(py, self.view.get())
-    }
-
-    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the interpreter passes a structure to fill in.
-        unsafe { export(slf, Ok(slf.get().view.bind(slf.py()).clone()), buffer, flags) }
-    }
-
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter calls this once for each buffer.
-        unsafe { release(buffer) };
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        visit.call(&self.view)
-    }
-
-    fn __repr__(&self) -> String {
-        match self.view.get().visible() {
-            Ok(address) => format!("<vkgdr.HostView: {} at {address:#x}>", in_bytes(self.view.get().len)),
-            Err(_) => "<vkgdr.HostView: freed>".to_owned(),
-        }
-    }
-}
-
-fn host_interface<'py>(py: Python<'py>, view: &MemoryView) -> Result<Bound<'py, PyDict>> {
-    array_interface(py, view.len, "|V1", view.visible()? as u64, view.readonly)
-}
-
-/// An array interface, NumPy's or CUDA's, version 3, of bytes.
-fn array_interface<'py>(
-    py: Python<'py>,
-    len: usize,
-    element: &str,
-    address: u64,
-    readonly: bool,
-) -> Result<Bound<'py, PyDict>> {
-    let interface = PyDict::new(py);
-    interface.set_item("shape", (len,))?;
-    interface.set_item("typestr", element)?;
-    interface.set_item("data", (address, readonly))?;
-    interface.set_item("version", 3)?;
-    Ok(interface)
 }
 
 /// Fills in the buffer of a view for its exporter: one dimension of bytes, which it keeps, also after `free()`.
@@ -237,18 +217,13 @@ fn array_interface<'py>(
 /// # Safety
 ///
 /// `buffer` is null or points to a structure that may be written to.
-unsafe fn export<T>(
-    exporter: &Bound<'_, T>,
-    view: Result<Bound<'_, MemoryView>>,
-    buffer: *mut ffi::Py_buffer,
-    flags: c_int,
-) -> PyResult<()> {
+unsafe fn export(exporter: &Bound<'_, PyAny>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
     if buffer.is_null() {
         return Err(PyBufferError::new_err("the Py_buffer to fill is null"));
     }
     // SAFETY: the caller passes a structure to fill in; on an error this field is null.
     unsafe { (*buffer).obj = null_mut() };
-    let view = view?;
+    let view = view_of(exporter)?;
     let view = view.get();
     // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
     let start = with_exposed_provenance_mut(view.visible()?.max(align_of::<u64>()));
@@ -261,20 +236,6 @@ unsafe fn export<T>(
     // SAFETY: filled in above; the field is the exporter's own.
     unsafe { (*buffer).internal = Box::into_raw(kept).cast() };
     Ok(())
-}
-
-/// Releases what [`export`] filled in.
-///
-/// # Safety
-///
-/// Called once for each buffer.
-unsafe fn release(buffer: *mut ffi::Py_buffer) {
-    // SAFETY: the interpreter passes a structure that `export` filled in.
-    let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
-    if !kept.is_null() {
-        // SAFETY: allocated by `export`, and released once.
-        drop(unsafe { Box::from_raw(kept) });
-    }
 }
 
 /// An acquired `Py_buffer`, released on drop.
@@ -320,15 +281,9 @@ impl HostBuffer {
         unsafe { slice::from_raw_parts(self.address(), self.nbytes) }
     }
 
-    /// Runs `work` on the first `len` bytes; an error if there are fewer, or if they are read-only.
-    pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
-        if !self.writable {
-            return Err(Failure::Invalid("the destination is read-only".into()));
-        }
-        if len > self.nbytes {
-            let text = format!("the destination has {}, but the copy needs {len}", in_bytes(self.nbytes));
-            return Err(Failure::Invalid(text));
-        }
+    /// Runs `work` on the first `len` bytes. `copy_to_host` has checked that there are as many, and writable.
+    pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        assert!(self.writable && len <= self.nbytes, "checked by the caller");
         // SAFETY: as for `bytes`; the exporter granted a writable buffer.
         work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
     }

@@ -6,7 +6,6 @@
 #![expect(unsafe_code, reason = "fills, reads and frees C structures")]
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::offset_of;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -17,7 +16,7 @@ use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostBuffer, HostView, view_of};
+use crate::base::{Base, HostBuffer, HostBytes, view_of};
 use crate::error::{Failure, Result, in_bytes};
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
@@ -99,30 +98,20 @@ const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
 // ---- Export ---------------------------------------------------------------------------------------------------------
 
-/// A tensor in both structures, and what they point to.
+/// A tensor in either structure, and what it points to.
 #[repr(C)]
-struct Exported {
-    versioned: ManagedVersioned,
-    legacy: Managed,
+struct Exported<T> {
+    managed: T,
     /// The shape and the strides.
     _dims: [Vec<i64>; 2],
     /// What keeps the bytes. Any thread may drop it, attached to the interpreter or not.
     _owner: Box<dyn Send>,
 }
 
-const LEGACY_AT: usize = offset_of!(Exported, legacy);
-
 /// The data type of a tensor's elements, DLPack's code and the bits, its shape and its strides in elements, and the offset of its first
 /// element in bytes.
 #[derive(FromPyObject)]
 pub(crate) struct Layout((u8, u8), Vec<i64>, Vec<i64>, usize);
-
-impl Layout {
-    /// One dimension of bytes.
-    fn bytes(len: usize) -> Self {
-        Self((UINT, 8), vec![i64::try_from(len).unwrap_or(i64::MAX)], vec![1], 0)
-    }
-}
 
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
 type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
@@ -132,6 +121,30 @@ struct Contents {
     address: usize,
     is_copy: bool,
     owner: Box<dyn Send>,
+}
+
+#[pymethods]
+impl HostBytes {
+    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
+    const fn __dlpack_device__(_slf: &Bound<'_, Self>) -> (c_int, i32) {
+        (CPU, 0)
+    }
+
+    /// The bytes as a DLPack capsule, after the bound stream's work.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyCapsule>> {
+        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
+            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+        export_bytes(slf, (stream, max_version, Some((CPU, 0)), copy))
+    }
 }
 
 #[pymethods]
@@ -152,36 +165,15 @@ impl Base {
         dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyCapsule>> {
-        let view = view_of(slf)?;
-        dlpack_export(&view, Layout::bytes(view.get().len), (stream, max_version, dl_device, copy))
+        export_bytes(slf, (stream, max_version, dl_device, copy))
     }
 }
 
-#[pymethods]
-impl HostView {
-    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
-    #[staticmethod]
-    fn __dlpack_device__() -> (c_int, i32) {
-        (CPU, 0)
-    }
-
-    /// The bytes as a DLPack capsule, after the bound stream's work.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<i64>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(c_int, c_int)>,
-        copy: Option<bool>,
-    ) -> Result<Bound<'py, PyCapsule>> {
-        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
-            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
-            return Err(Failure::Buffer(text));
-        }
-        let view = self.view.bind(py);
-        dlpack_export(view, Layout::bytes(view.get().len), (stream, max_version, Some((CPU, 0)), copy))
-    }
+/// A memory object as the capsule of one dimension of bytes.
+fn export_bytes<'py>(object: &Bound<'py, PyAny>, request: Request) -> Result<Bound<'py, PyCapsule>> {
+    let view = view_of(object)?;
+    let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
+    dlpack_export(&view, Layout((UINT, 8), vec![len], vec![1], 0), request)
 }
 
 /// A view as the capsule of a strided tensor, which must lie within the view.
@@ -228,18 +220,20 @@ pub(crate) fn dlpack_export<'py>(
         strides: strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    let (context, deleter) = (null_mut(), Some(delete::<0> as Deleter));
-    let exported = NonNull::from(Box::leak(Box::new(Exported {
-        versioned: ManagedVersioned { version: VERSION, context, deleter, flags, tensor },
-        legacy: Managed { tensor, context, deleter: Some(delete::<LEGACY_AT>) },
-        _dims: [shape, strides],
-        _owner: owner,
-    })));
-    // SAFETY: the field's place in it.
-    let legacy = unsafe { exported.byte_add(LEGACY_AT) };
-    let (pointer, name) = if is_versioned { (exported, VERSIONED) } else { (legacy, LEGACY) };
+    let (context, kept) = (null_mut(), ([shape, strides], owner));
+    let (pointer, name) = if is_versioned {
+        let deleter = Some(delete::<ManagedVersioned> as Deleter);
+        (lend(ManagedVersioned { version: VERSION, context, deleter, flags, tensor }, kept), VERSIONED)
+    } else {
+        (lend(Managed { tensor, context, deleter: Some(delete::<Managed>) }, kept), LEGACY)
+    };
     // SAFETY: the destructor takes what was allocated above, under this name.
-    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), name, Some(destroy)) }?)
+    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy)) }?)
+}
+
+/// Allocates an exported tensor, for `delete`.
+fn lend<T>(managed: T, (_dims, _owner): ([Vec<i64>; 2], Box<dyn Send>)) -> NonNull<c_void> {
+    NonNull::from(Box::leak(Box::new(Exported { managed, _dims, _owner }))).cast()
 }
 
 /// The device view, ordered before later work on the consumer's stream.
@@ -294,7 +288,7 @@ fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64) -> Result<Contents>
 fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
     let (py, view) = (side.py(), side.get());
     let (len, used) = (view.len, view.share()?);
-    let visible = view.host_address()?;
+    let visible = view.visible().ok();
     if visible.is_none() && copy == Some(false) {
         let kind = view.with(|bytes| Ok(bytes.kind))?;
         return Err(Failure::Buffer(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
@@ -333,13 +327,11 @@ fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u6
     Ok(())
 }
 
-/// The deleter of a structure `AT` bytes into an `Exported`; callable from any thread, attached to the interpreter or not.
-unsafe extern "C" fn delete<const AT: usize>(managed: *mut c_void) {
+/// The deleter of either structure; callable from any thread, attached to the interpreter or not.
+unsafe extern "C" fn delete<T>(managed: *mut c_void) {
     if !managed.is_null() {
-        // SAFETY: that is where `dlpack_export` put it.
-        let exported = unsafe { managed.byte_sub(AT) }.cast::<Exported>();
-        // SAFETY: `dlpack_export` allocated it, and it is deleted once.
-        let mut exported = Some(unsafe { Box::from_raw(exported) });
+        // SAFETY: `lend` allocated it, of which the structure is the first field, and it is deleted once.
+        let mut exported = Some(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
         // What it keeps goes at once if this thread is attached; else PyO3 lets the next attached thread drop Python's objects.
         attached(|_| drop(exported.take()));
     }
@@ -347,7 +339,7 @@ unsafe extern "C" fn delete<const AT: usize>(managed: *mut c_void) {
 
 /// The destructor of a capsule: deletes the tensor unless a consumer took it, and thereby renamed the capsule.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    for (name, delete) in [(LEGACY, delete::<LEGACY_AT> as Deleter), (VERSIONED, delete::<0>)] {
+    for (name, delete) in [(LEGACY, delete::<Managed> as Deleter), (VERSIONED, delete::<ManagedVersioned>)] {
         // SAFETY: the interpreter passes the capsule that is being destroyed.
         if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } != 0 {
             // SAFETY: valid under this name.

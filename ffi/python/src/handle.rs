@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyString, PyTuple, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::allocation::{self, Bytes};
@@ -29,12 +29,8 @@ pub(crate) struct Handle {
 
 /// Parses a memory kind.
 pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
-    match word {
-        "mapped" => Ok(MemoryKind::Mapped),
-        "host" => Ok(MemoryKind::Host),
-        "device" => Ok(MemoryKind::Device),
-        _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
-    }
+    let found = MemoryKind::ALL.into_iter().find(|kind| kind.to_string() == word);
+    found.ok_or_else(|| Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'")))
 }
 
 /// At least one kind, first choice first: a word or a sequence of words.
@@ -91,6 +87,12 @@ attributes! { Handle by gpu:
     pci_bus_id: String = |gpu| gpu.pci_bus_id()?;
     supports_existing: bool = |gpu| gpu.supports_existing()?;
     supports_semaphores: bool = |gpu| gpu.supports_semaphores();
+    deferred_frees: usize = |gpu| gpu.deferred_frees();
+    /// The kinds and the sizes of this package's live allocations on this GPU.
+    live: Vec<(String, usize)> = |gpu| {
+        let here = |bytes: &Bytes| Ok((bytes.device == gpu.device()).then(|| bytes.kind.to_string()));
+        allocation::all().iter().filter_map(|one| Some((one.with(here).ok()??, one.len))).collect()
+    };
     /// The smallest read and the smallest write that the copy engine does, in bytes.
     copy_thresholds: (usize, usize) = |gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
 }
@@ -177,35 +179,23 @@ impl Handle {
         self.gpu()?.set_shortage_timeout(timeout);
         Ok(())
     }
-
-    /// Live allocations of this package on this GPU, and pending releases.
-    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        let gpu = self.gpu()?;
-        let stats = PyDict::new(py);
-        let kind_here = |bytes: &Bytes| Ok((bytes.device == gpu.device()).then_some(bytes.kind));
-        let live = allocation::all();
-        let live = live.iter().filter_map(|one| Some((one.with(kind_here).ok()??, one.len)));
-        let live: Vec<(MemoryKind, usize)> = live.collect();
-        stats.set_item("live_allocations", live.len())?;
-        stats.set_item("live_bytes", live.iter().map(|(_, len)| len).sum::<usize>())?;
-        for kind in MemoryKind::ALL {
-            let bytes = live.iter().filter(|(own, _)| *own == kind).map(|(_, len)| len).sum::<usize>();
-            stats.set_item(format!("{kind}_bytes"), bytes)?;
-        }
-        stats.set_item("deferred_frees", gpu.deferred_frees())?;
-        Ok(stats)
-    }
 }
 
 /// The fields of `vkgdr.MemoryType`, in their order.
-pub(crate) type MemoryType<'py> = (Option<u32>, Option<u32>, u64, Bound<'py, PyTuple>);
+type MemoryType<'py> = (Option<u32>, Option<u32>, u64, Bound<'py, PyTuple>);
 
-pub(crate) fn memory_type(py: Python<'_>, info: vkgdr::MemoryTypeInfo) -> PyResult<MemoryType<'_>> {
-    // ash writes them as "DEVICE_LOCAL | HOST_VISIBLE".
-    let names = format!("{:?}", info.flags);
-    let flags = PyTuple::new(py, names.split(" | ").filter(|name| !name.is_empty()).collect::<Vec<_>>())?;
-    let of_vulkan = |number: u32| (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number);
-    Ok((of_vulkan(info.index), of_vulkan(info.heap), info.heap_size, flags))
+fn memory_type(py: Python<'_>, info: vkgdr::MemoryTypeInfo) -> PyResult<MemoryType<'_>> {
+    Ok((of_vulkan(info.index), of_vulkan(info.heap), info.heap_size, PyTuple::new(py, property_flags(info))?))
+}
+
+/// The names of a memory type's flags. ash writes them as "DEVICE_LOCAL | HOST_VISIBLE".
+pub(crate) fn property_flags(info: vkgdr::MemoryTypeInfo) -> Vec<String> {
+    format!("{:?}", info.flags).split(" | ").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// An index of Vulkan's.
+pub(crate) fn of_vulkan(number: u32) -> Option<u32> {
+    (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number)
 }
 
 /// The version of CUDA that the driver supports, as 1000 × major + 10 × minor.

@@ -10,12 +10,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{AllocateOptions, Memory, StreamRef, ipc};
+use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
 use crate::base::HostBuffer;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
-use crate::handle::{self, Handle, MemoryType};
+use crate::handle::{self, Handle};
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
 
@@ -60,8 +60,9 @@ impl MemoryView {
 
     /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
-        let allocation = Allocation::new(Bytes::foreign(device, address), len, readonly, None);
-        allocation.kept.add(keep);
+        let allocation =
+            Allocation::new(Bytes::without_memory(device, MemoryKind::Device, Some(address)), len, readonly, None);
+        lock(&allocation.kept).owners.push(keep);
         Self::whole(allocation)
     }
 
@@ -105,11 +106,6 @@ impl MemoryView {
 
     pub(crate) fn device_address(&self) -> Result<u64> {
         self.with(|bytes| Ok(bytes.device_ptr() + self.offset as u64))
-    }
-
-    /// The host address; `None` for memory without a host view.
-    pub(crate) fn host_address(&self) -> Result<Option<usize>> {
-        self.with(|bytes| Ok(bytes.host_ptr().map(|start| start + self.offset)))
     }
 
     /// The host address, or an error for memory without a host view.
@@ -211,6 +207,14 @@ impl MemoryView {
         if self.readonly { Err(Failure::Invalid("the memory is read-only".into())) } else { Ok(()) }
     }
 
+    /// The number of other users of the allocation, without this view; 0 once the memory is freed.
+    pub(crate) fn others(&self) -> usize {
+        let Some(allocation) = self.allocation.upgrade().filter(|allocation| !allocation.is_freed()) else { return 0 };
+        // Without the one here.
+        let users = Arc::strong_count(&allocation) - 1;
+        users.saturating_sub(usize::from(lock(&self.held).is_some()))
+    }
+
     /// Ends this view. Returns its use of the allocation, unless it was freed before.
     fn leave(&self) -> Option<Arc<Allocation>> {
         let held = lock(&self.held).take();
@@ -234,12 +238,9 @@ fn bytes_of<T>(slf: &Bound<'_, MemoryView>, read: impl FnOnce(&MemoryView, &Byte
 }
 
 attributes! { MemoryView by bytes_of:
-    offset: usize = |view, _bytes| view.offset;
     /// Whether the CPU caches the bytes.
     is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
     is_foreign: bool = |_view, bytes| bytes.memory().is_none() && !bytes.is_empty();
-    /// The CUDA context as a number; None for memory that another library allocated.
-    context: Option<usize> = |_view, bytes| bytes.context();
     /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
     handle: Option<Handle> = |_view, bytes| bytes.memory().map(|memory| Handle::of(memory.owner().clone()));
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
@@ -284,7 +285,7 @@ impl MemoryView {
             other => other?,
         };
         let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
-        let (device, host) = (view.device_address()?, view.host_address()?.unwrap_or(0));
+        let (device, host) = (view.device_address()?, view.visible().unwrap_or(0));
         if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
@@ -303,7 +304,7 @@ impl MemoryView {
     /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        let empty = Bytes::empty(handle::gpu_of(owner)?.device(), handle::kind(kind)?);
+        let empty = Bytes::without_memory(handle::gpu_of(owner)?.device(), handle::kind(kind)?, None);
         Ok(Self::whole(Allocation::new(empty, 0, false, Some(owner.clone().unbind()))))
     }
 
@@ -330,7 +331,7 @@ impl MemoryView {
         }
         // Not found by its address, which may be that of other memory once this is freed.
         let allocation = Allocation::new(Bytes::of(memory), size.0, readonly, Some(owner.clone().unbind()));
-        keep.into_iter().for_each(|keep| allocation.kept.add(keep));
+        lock(&allocation.kept).owners.extend(keep);
         Ok(Self::whole(allocation))
     }
 
@@ -387,13 +388,9 @@ impl MemoryView {
         Ok(part)
     }
 
-    /// A view of the allocation's first `size` bytes.
+    /// A view of the allocation's first `size` bytes, which it has.
     fn first(&self, size: Size) -> Result<Self> {
-        let (len, whole) = (size.0, self.live()?.len);
-        if len > whole {
-            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
-        }
-        self.range_of(0, len)
+        self.range_of(0, size.0.min(self.live()?.len))
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
@@ -420,20 +417,15 @@ impl MemoryView {
         Event::on(py, &queue, Vec::new())
     }
 
-    #[getter]
-    fn freed(&self) -> bool {
-        self.with(|_| Ok(())).is_err()
-    }
-
     /// Identity of the bytes: allocation id, offset and length.
     #[getter]
-    const fn key(&self) -> (u64, usize, usize) {
+    pub(crate) const fn key(&self) -> (u64, usize, usize) {
         (self.id, self.offset, self.len)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // Objects that other users keep alive as well must not be reported. What is reported once must be reported in the
-        // collector's next pass, too, or it counts as garbage. So this waits for the locks, here and in `Kept`. Their holders
+        // collector's next pass, too, or it counts as garbage. So this waits for the locks, here and of `kept`. Their holders
         // neither wait nor log, and neither run Python code nor create Python objects, which could start a collection on the same
         // thread. In a forked child a thread that does not exist may hold a lock: there nothing is reported, and a cycle stays.
         if vkgdr::is_forked() {
@@ -443,32 +435,17 @@ impl MemoryView {
         if let Some(beside) = beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
             visit.call(&**beside)?;
         }
-        if Arc::strong_count(allocation) == 1 { allocation.kept.traverse(&visit) } else { Ok(()) }
+        if Arc::strong_count(allocation) == 1 { lock(&allocation.kept).traverse(&visit) } else { Ok(()) }
     }
 
     fn __clear__(&self) {
         self.leave();
     }
 
-    /// The number of other users of the allocation: arrays, regions, tensors.
-    #[getter]
-    fn pending_views(&self) -> usize {
-        let Some(allocation) = self.allocation.upgrade().filter(|allocation| !allocation.is_freed()) else { return 0 };
-        // Without the one here.
-        let users = Arc::strong_count(&allocation) - 1;
-        users.saturating_sub(usize::from(lock(&self.held).is_some()))
-    }
-
     /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.live().ok()?.kept.gpu(py)
-    }
-
-    #[getter]
-    fn memory_type<'py>(&self, py: Python<'py>) -> Result<MemoryType<'py>> {
-        let info = self.with(|bytes| Ok(bytes.ours()?.memory_type()))?;
-        Ok(handle::memory_type(py, info)?)
+        lock(&self.live().ok()?.kept).gpu.as_ref().map(|gpu| gpu.clone_ref(py))
     }
 
     /// The bound stream's handle, a Python integer that keeps the stream's object alive.
@@ -477,7 +454,7 @@ impl MemoryView {
         static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
         let Some(Stream { handle, object, .. }) = self.live()?.bound(py)? else { return Ok(None) };
         let Some(object) = object else { return Ok(Some(PyInt::new(py, handle).into_any())) };
-        Ok(Some(CLASS.import(py, "vkgdr._stream_handle", "StreamNumber")?.call1((handle, object))?))
+        Ok(Some(CLASS.import(py, "vkgdr._interfaces", "StreamNumber")?.call1((handle, object))?))
     }
 
     /// Binds the allocation to a stream, and keeps its object while it is bound.
@@ -485,15 +462,11 @@ impl MemoryView {
         let allocation = self.live()?;
         allocation.run(py, |bytes| {
             let (memory, raw) = (bytes.ours()?, stream.raw());
-            allocation.kept.add_bound(stream);
+            lock(&allocation.kept).add_bound(stream);
             // SAFETY: the object that keeps the stream alive was added to those that stay while the memory is bound to it; for a
             // bare handle that is the caller's obligation.
             Ok(unsafe { memory.bind_raw_stream(raw) }?)
         })
-    }
-
-    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
-        self.live()?.run(py, |bytes| Ok(bytes.ours()?.unbind_stream()?))
     }
 
     /// Whether a stream belongs to the memory's context, or to the current one if the memory is another library's.
@@ -522,13 +495,14 @@ impl MemoryView {
 
     /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.
     fn leak(slf: Py<Self>) -> Result<()> {
-        slf.get().live()?.kept.leak(slf.into_any());
+        let allocation = slf.get().live()?;
+        lock(&allocation.kept).leaked.push(slf.into_any());
         Ok(())
     }
 
     /// Keeps an object alive until the memory is freed.
     fn keep(&self, object: Py<PyAny>) -> Result<()> {
-        self.live()?.kept.add(object);
+        lock(&self.live()?.kept).owners.push(object);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use vkgdr::{Error, PoolOptions};
 
 use crate::error::{Failure, Result, Size};
 use crate::handle;
-use crate::interpreter::Detached;
+use crate::interpreter::{Detached, lock};
 use crate::memory_view::MemoryView;
 use crate::stream::Stream;
 
@@ -42,7 +42,7 @@ impl Open {
         };
         let view = MemoryView::of(memory, self.owner.clone_ref(py));
         if let Some(stream) = &self.stream {
-            view.live()?.kept.add_bound(stream.clone_ref(py));
+            lock(&view.live()?.kept).add_bound(stream.clone_ref(py));
         }
         Ok(view)
     }

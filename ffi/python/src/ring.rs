@@ -1,19 +1,20 @@
 //! `Ring`: messages to a running kernel, and answers from it.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyEOFError, PyTimeoutError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
 use crate::base::HostBuffer;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::handle;
-use crate::interpreter::{self, Detached, duration};
-use crate::stream::{Kept, Stream};
+use crate::interpreter::{self, Detached, duration, lock};
+use crate::stream::{Objects, Stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
@@ -23,7 +24,7 @@ use crate::stream::{Kept, Stream};
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.
     ring: Detached<vkgdr::ring::Ring>,
-    streams: Kept,
+    streams: Mutex<Objects>,
     /// The kernel's argument.
     #[pyo3(get)]
     device_ptr: u64,
@@ -75,7 +76,7 @@ impl Ring {
             kind: ring.kind().to_string(),
             max_message: ring.max_message(),
             ring: Detached::in_context(ring, gpu.retains_context()),
-            streams: Kept::default(),
+            streams: Mutex::default(),
         })
     }
 
@@ -85,7 +86,7 @@ impl Ring {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
         py.detach(|| unsafe { self.ring.bind_raw_stream(stream.raw()) })?;
-        self.streams.add_bound(stream);
+        lock(&self.streams).add_bound(stream);
         Ok(())
     }
 
@@ -152,9 +153,7 @@ impl Ring {
             ("returns", stats.returns),
             ("empty", stats.empty),
         ];
-        let result = PyDict::new(py);
-        all.iter().try_for_each(|(name, value)| result.set_item(name, value))?;
-        Ok(result)
+        Ok(all.into_py_dict(py)?)
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -169,7 +168,7 @@ impl Ring {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // As for `MemoryView`.
-        if vkgdr::is_forked() { Ok(()) } else { self.streams.traverse(&visit) }
+        if vkgdr::is_forked() { Ok(()) } else { lock(&self.streams).traverse(&visit) }
     }
 
     fn __repr__(&self) -> String {

@@ -37,9 +37,8 @@ impl Gpu {
     fn pool(&self, kind: MemoryKind) -> vkgdr::Result<&Pool> {
         let made = &self.pools[kind as usize];
         if made.get().is_none() {
-            let pool = Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?;
-            // Another thread's, if that was faster.
-            let _ = made.set(pool);
+            // Another thread's stays, if that was faster.
+            let _ = made.set(Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?);
         }
         Ok(made.get().expect("made above"))
     }
@@ -59,15 +58,6 @@ fn allocate_from(pool: &Pool, len: usize, stream: Option<u64>) -> vkgdr::Result<
 /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a context:
 /// the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
 type Held = BTreeMap<(u64, u64), Arc<Allocation>>;
-
-/// The oldest memory at an address.
-fn oldest(held: &Held, address: u64) -> Result<((u64, u64), &Arc<Allocation>)> {
-    let found = held.range((address, 0)..=(address, u64::MAX)).next();
-    found.map(|(&key, allocation)| (key, allocation)).ok_or_else(|| {
-        let text = "no memory was allocated here with the device address";
-        Failure::Invalid(format!("{text} {address:#x}, or it was freed"))
-    })
-}
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -135,14 +125,7 @@ impl Source {
         }
         let device = device.map_or_else(current_device, Ok)?;
         let gpu = self.gpu(device)?;
-        let is_much = {
-            let retired = lock(&self.retired);
-            let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
-            retired.len() > MAX_RETIRED.0 || bytes > MAX_RETIRED.1
-        };
-        if is_much {
-            self.release_retired();
-        }
+        self.release_retired(MAX_RETIRED);
         let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
@@ -158,7 +141,7 @@ impl Source {
     /// stream, after all work of the context. Views keep the memory; it is then freed with the last one. Does nothing for
     /// address 0, and in a forked child.
     fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
-        let Some(allocation) = self.remove(address)? else { return Ok(()) };
+        let Some(allocation) = self.oldest(address, true)? else { return Ok(()) };
         let Ok(bytes) = allocation.bytes() else { return Ok(()) };
         let (memory, last) = (bytes.ours()?, Arc::into_inner(allocation));
         let stream = stream.filter(|&stream| last.is_some() && stream != PER_THREAD_STREAM);
@@ -175,21 +158,27 @@ impl Source {
         last.map_or(Ok(()), |last| last.free())
     }
 
-    /// Takes the oldest memory at an address. `None` for address 0, and in a forked child.
-    fn remove(&self, address: u64) -> Result<Option<Arc<Allocation>>> {
+    /// The oldest memory at an address, taken out if `take` says so. `None` for address 0, and in a forked child.
+    fn oldest(&self, address: u64, take: bool) -> Result<Option<Arc<Allocation>>> {
         if address == 0 || vkgdr::is_forked() {
             return Ok(None);
         }
         let mut held = lock(&self.held);
-        let (key, _) = oldest(&held, address)?;
-        Ok(held.remove(&key))
+        let Some((&key, found)) = held.range((address, 0)..=(address, u64::MAX)).next() else {
+            let text = "no memory was allocated here with the device address";
+            return Err(Failure::Invalid(format!("{text} {address:#x}, or it was freed")));
+        };
+        Ok(if take { held.remove(&key) } else { Some(found.clone()) })
     }
 
-    /// Releases retired memory.
-    fn release_retired(&self) {
-        let retired = take(&mut *lock(&self.retired));
+    /// Releases retired memory if there is more of it than a number of allocations or of bytes.
+    fn release_retired(&self, (most, most_bytes): (usize, usize)) {
+        let mut retired = lock(&self.retired);
+        let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
+        let released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
         // Not under the lock.
         drop(retired);
+        drop(released);
     }
 }
 
@@ -216,7 +205,7 @@ impl Source {
             // Frees garbage and what finished copies keep, and tries once more.
             Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
-                py.detach(|| self.release_retired());
+                py.detach(|| self.release_retired((0, 0)));
                 py.detach(allocate)
             }
             other => other,
@@ -234,16 +223,13 @@ impl Source {
     /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
     /// no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        lock(&self.retired).extend(self.remove(address)?);
+        lock(&self.retired).extend(self.oldest(address, true)?);
         Ok(())
     }
 
     /// Records that a stream uses the memory at an address: its release waits for that use.
     fn record_stream(&self, address: u64, stream: Stream) -> Result<()> {
-        if address == 0 || vkgdr::is_forked() {
-            return Ok(());
-        }
-        let allocation = oldest(&lock(&self.held), address)?.1.clone();
+        let Some(allocation) = self.oldest(address, false)? else { return Ok(()) };
         let bytes = allocation.bytes()?;
         allocation.record_use(&bytes, stream_of(&bytes, stream.handle)?, &stream)
     }
@@ -259,7 +245,7 @@ impl Source {
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
         py.detach(|| {
-            self.release_retired();
+            self.release_retired((0, 0));
             drop(gpus);
         });
     }

@@ -64,7 +64,7 @@ impl Stream {
         Self { object: self.object.as_ref().map(|object| object.clone_ref(py)), ..*self }
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.handle == other.handle && self.object.as_ref().map(Py::as_ptr) == other.object.as_ref().map(Py::as_ptr)
     }
 }
@@ -79,7 +79,7 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
         if let (true, Ok(handle)) = (is_plain, stream.extract()) {
             return Ok(Self::of(handle));
         }
-        let handle = HANDLE_OF.import(py, "vkgdr._stream_handle", "handle_of")?.call1((stream,))?.extract()?;
+        let handle = HANDLE_OF.import(py, "vkgdr._interfaces", "handle_of")?.call1((stream,))?.extract()?;
         let object = match stream.is_instance_of::<PyInt>() {
             true => stream.getattr_opt(intern!(py, "_keeper"))?,
             false => Some(stream.to_owned()),
@@ -92,115 +92,55 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
 /// Python objects that memory needs: those that live as long as it, such as a context or the owner of foreign memory, and those
 /// that keep the streams alive that it is bound to, or that use it.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<Objects>);
-
-#[derive(Default)]
 pub(crate) struct Objects {
     /// The Python object `Vkgdr` that the memory was allocated from, if known.
-    gpu: Option<Py<PyAny>>,
-    owners: Vec<Py<PyAny>>,
+    pub(crate) gpu: Option<Py<PyAny>>,
+    pub(crate) owners: Vec<Py<PyAny>>,
     /// Views of memory that must be freed by hand. The collector does not see them, so that it does not free it either.
-    leaked: Vec<Py<PyAny>>,
+    pub(crate) leaked: Vec<Py<PyAny>>,
     /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
-    bound: Vec<Stream>,
-    operations: usize,
-    used: Vec<Stream>,
+    pub(crate) bound: Vec<Stream>,
+    /// The operations under way, which may bind the memory, or use the stream that it is bound to.
+    pub(crate) operations: usize,
+    /// Streams that use the memory until it is freed.
+    pub(crate) used: Vec<Stream>,
 }
 
 impl Objects {
-    pub(crate) const fn has_owner(&self) -> bool {
-        !self.owners.is_empty()
-    }
-}
-
-impl Kept {
-    pub(crate) fn of(gpu: Option<Py<PyAny>>) -> Self {
-        Self(Mutex::new(Objects { gpu, ..Objects::default() }))
-    }
-
-    pub(crate) fn gpu(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        lock(&self.0).gpu.as_ref().map(|gpu| gpu.clone_ref(py))
-    }
-
-    /// Keeps an object as long as the memory.
-    pub(crate) fn add(&self, object: Py<PyAny>) {
-        let mut kept = lock(&self.0);
-        if !kept.owners.iter().any(|owner| owner.is(&object)) {
-            kept.owners.push(object);
-        }
-    }
-
-    /// Keeps a view of the memory until the memory is freed.
-    pub(crate) fn leak(&self, view: Py<PyAny>) {
-        lock(&self.0).leaked.push(view);
-    }
-
     /// Keeps a stream that the memory is about to be bound to.
-    pub(crate) fn add_bound(&self, stream: Stream) {
-        let mut kept = lock(&self.0);
-        if !kept.bound.iter().any(|bound| bound.is_same(&stream)) {
-            kept.bound.push(stream);
+    pub(crate) fn add_bound(&mut self, stream: Stream) {
+        if !self.bound.iter().any(|bound| bound.is_same(&stream)) {
+            self.bound.push(stream);
         }
-    }
-
-    /// Keeps a stream that uses the memory until the memory is freed.
-    pub(crate) fn add_used(&self, stream: &Stream) {
-        if stream.object.is_none() || lock(&self.0).used.iter().any(|used| used.is_same(stream)) {
-            return;
-        }
-        // At the interpreter's end nothing of it is dropped any more.
-        if let Some(stream) = Python::try_attach(|py| stream.clone_ref(py)) {
-            lock(&self.0).used.push(stream);
-        }
-    }
-
-    /// Begins an operation, which may bind the memory, or use the stream that it is bound to.
-    pub(crate) fn begin(&self) {
-        lock(&self.0).operations += 1;
     }
 
     /// Ends an operation. The last one takes the streams that the memory is not bound to.
-    pub(crate) fn end(&self, memory: Option<&Memory>) -> Vec<Stream> {
-        let mut kept = lock(&self.0);
-        // None are left where `take` came first.
-        kept.operations = kept.operations.saturating_sub(1);
-        if kept.operations > 0 || kept.bound.is_empty() {
+    pub(crate) fn end(&mut self, memory: Option<&Memory>) -> Vec<Stream> {
+        // None are left where all objects were taken before.
+        self.operations = self.operations.saturating_sub(1);
+        if self.operations > 0 || self.bound.is_empty() {
             return Vec::new();
         }
         let bound = memory.and_then(bound_handle);
-        kept.bound.extract_if(.., |stream| Some(stream.handle) != bound).collect()
+        self.bound.extract_if(.., |stream| Some(stream.handle) != bound).collect()
     }
 
     /// The stream that the memory is bound to, with its object.
     pub(crate) fn bound(&self, py: Python<'_>, memory: &Memory) -> Option<Stream> {
-        // The handle is read under the lock under which objects are removed, so that its own is there.
-        let kept = lock(&self.0);
         let handle = bound_handle(memory)?;
-        let own = kept.bound.iter().rfind(|kept| kept.handle == handle);
+        let own = self.bound.iter().rfind(|kept| kept.handle == handle);
         Some(own.map_or(Stream::of(handle), |own| own.clone_ref(py)))
     }
 
-    /// Whether there is an object that lives as long as the memory.
-    pub(crate) fn has_owner(&self) -> bool {
-        lock(&self.0).has_owner()
-    }
-
-    /// Takes all objects.
-    pub(crate) fn take(&self) -> Objects {
-        take(&mut *lock(&self.0))
-    }
-
-    /// Reports the objects to the garbage collector, except those of other libraries' streams. Not for forked children, where a
-    /// thread that does not exist may hold the lock.
+    /// Reports the objects to the garbage collector, except those of other libraries' streams.
     ///
     /// A stream must outlive the memory that is bound to it, whose release names the stream. The collector runs the finalizers
     /// of all garbage before it drops any of it, and a stream of another library may end in its finalizer, unlike this
     /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        let kept = lock(&self.0);
-        kept.owners.iter().chain(&kept.gpu).try_for_each(|object| visit.call(object))?;
-        let streams = kept.bound.iter().chain(&kept.used);
+        self.owners.iter().chain(&self.gpu).try_for_each(|object| visit.call(object))?;
+        let streams = self.bound.iter().chain(&self.used);
         streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))
     }
 }
@@ -258,17 +198,8 @@ impl Drop for CudaHandle {
 /// An event is complete once all work that was submitted to the stream before it is done. Dropping one does not wait.
 #[pyclass(frozen, module = "vkgdr.stream")]
 pub(crate) struct Event {
-    /// None for work that was done before the event was created.
-    event: Option<Arc<vkgdr::Event>>,
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        if is_ending() {
-            // Its context may be gone.
-            let _left = ManuallyDrop::new(self.event.take());
-        }
-    }
+    /// None for work that was done before the event was created. At the interpreter's end its context may be gone.
+    event: Option<Detached<Arc<vkgdr::Event>>>,
 }
 
 /// Host buffers and memory objects that a stream may still use, until an event.
@@ -295,21 +226,10 @@ pub(crate) fn tidy() {
     drop(done);
 }
 
-/// Keeps what was lent to the device for ever.
-fn leak<T>(lent: T) {
-    log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
-    let _leaked = ManuallyDrop::new(lent);
-}
-
 impl Event {
     /// Makes later work of a stream wait for the event.
     pub(crate) fn precede(&self, stream: &StreamRef) -> Result<()> {
         self.event.as_ref().map_or(Ok(()), |event| Ok(stream.wait(event)?))
-    }
-
-    /// An event that is complete from the start.
-    pub(crate) const fn complete() -> Self {
-        Self { event: None }
     }
 
     /// Records an event on a stream, and keeps `objects` alive until it is complete; for ever if the stream is captured. Where it
@@ -326,11 +246,14 @@ impl Event {
         });
         tidy();
         match &recorded {
-            _ if must_leak => leak(objects),
+            _ if must_leak => {
+                log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
+                let _leaked = ManuallyDrop::new(objects);
+            }
             Ok(event) if lends => lock(&IN_USE).push((event.clone(), objects)),
             _ => {}
         }
-        Ok(Self { event: Some(recorded?) })
+        Ok(Self { event: Some(Detached::in_context(recorded?, false)) })
     }
 }
 
@@ -381,7 +304,7 @@ impl Event {
 /// An event that is complete from the start.
 #[pyfunction]
 pub(crate) fn complete() -> Event {
-    Event::complete()
+    Event { event: None }
 }
 
 /// Records an event on a stream of any context.

@@ -12,7 +12,7 @@ use crate::allocation::{Allocation, Bytes};
 use crate::base::HostBuffer;
 use crate::error::{Failure, Result, in_bytes};
 use crate::memory_view::{MemoryView, stream_of};
-use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address};
+use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, complete};
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
 type Layout = (usize, usize, usize);
@@ -246,7 +246,7 @@ fn submit(
         return Err(failure);
     }
     if wait {
-        return Ok(Event::complete());
+        return Ok(complete());
     }
     let event = Event::on(py, &queue, lent)?;
     let follow = |(side, other): &(&MemoryView, Stream)| event.precede(&side.stream_of_any_context(other.handle)?);

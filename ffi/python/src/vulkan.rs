@@ -36,8 +36,8 @@ fn stream_of(stream: &Stream) -> vkgdr::Result<StreamRef> {
     unsafe { StreamRef::in_current_context(stream.raw()) }
 }
 
-/// The native half of `vkgdr.vulkan.Semaphore`.
-#[pyclass(frozen, module = "vkgdr._vkgdr")]
+/// The native base class of `vkgdr.vulkan.Semaphore`.
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct Semaphore {
     /// None once closed. A call clones it, so that it lives until the call ends. Its drop waits for the context.
     open: Detached<Mutex<Option<Arc<vulkan::Semaphore>>>>,
@@ -69,27 +69,30 @@ impl Semaphore {
         Ok(Self { open: Detached::in_context(open, gpu.retains_context()) })
     }
 
-    /// The `VkSemaphore`.
+    /// The ``VkSemaphore``, for a queue; valid until `close`.
     #[getter]
     fn handle(&self) -> Result<u64> {
         Ok(self.live()?.handle().as_raw())
     }
 
+    /// The present value.
     #[getter]
     fn value(&self, py: Python<'_>) -> Result<u64> {
         self.with(py, vulkan::Semaphore::value)
     }
 
+    /// Raise the value by the CPU, to more than the present one and less than what a queue or stream will signal.
     fn signal(&self, py: Python<'_>, value: u64) -> Result<()> {
         // SAFETY: `vkgdr.vulkan.Semaphore.signal` requires a value that grows.
         self.with(py, |semaphore| unsafe { semaphore.signal(value) })
     }
 
-    /// Waits for a value, at most `seconds`, or without a limit if they are None. Returns whether the value was reached.
-    fn wait(&self, py: Python<'_>, value: u64, seconds: Option<f64>) -> Result<bool> {
+    /// Wait on this thread for a value or more; return False if `timeout`, in seconds, is over.
+    #[pyo3(signature = (value, timeout = None))]
+    fn wait(&self, py: Python<'_>, value: u64, timeout: Option<f64>) -> Result<bool> {
         // Looked up in each slice: a close on another thread ends the wait.
         let wait = |time| -> Result<bool> { Ok(self.live()?.wait(value, time)?) };
-        interpreter::wait(py, duration(seconds)?, wait, |reached| matches!(reached, Ok(false)))?
+        interpreter::wait(py, duration(timeout)?, wait, |reached| matches!(reached, Ok(false)))?
     }
 
     /// Raises the value after the earlier work of a stream of the current context.
@@ -103,7 +106,9 @@ impl Semaphore {
         self.with(py, |semaphore| semaphore.wait_on(&stream_of(&stream)?, value))
     }
 
-    /// Waits for the context's work, and destroys the semaphore. A second call does nothing.
+    /// Wait for all work of the context, and destroy the semaphore. A second call does nothing.
+    ///
+    /// Vulkan's work that uses it must have finished. A stream that still waits for a value makes this wait for ever.
     fn close(&self, py: Python<'_>) {
         let semaphore = lock(&self.open).take();
         py.detach(|| drop(semaphore));

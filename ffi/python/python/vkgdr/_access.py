@@ -9,8 +9,7 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._interfaces import span_of
-from vkgdr._stream_handle import NULL_STREAM, handle_of
+from vkgdr._interfaces import NULL_STREAM, handle_of, span_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> 
     """
     # A Python int: sums of NumPy integers may overflow.
     first = operator.index(offset)
-    atom, start = memory.non_coherent_atom_size, memory._view.offset + first
+    atom, start = memory.non_coherent_atom_size, memory.offset + first
     if size and start % atom:
         memory.invalidate(first, 1)
     if size and (start + size) % atom:

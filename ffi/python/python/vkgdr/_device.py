@@ -172,7 +172,10 @@ class Vkgdr:
         The keys are ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and
         ``device_bytes``; ``deferred_frees``, the freed allocations that wait for a stream.
         """
-        return self._handle.stats()
+        live = self._handle.live
+        stats = {f"{kind}_bytes": sum(n for own, n in live if own == kind) for kind in ("mapped", "host", "device")}
+        total = {"live_allocations": len(live), "live_bytes": sum(stats.values())}
+        return {**total, **stats, "deferred_frees": self._handle.deferred_frees}
 
     @property
     def copy_thresholds(self) -> tuple[int, int]:

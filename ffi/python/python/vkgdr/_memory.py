@@ -83,6 +83,19 @@ def _explained(init: _Init) -> _Init:
     return checked  # type: ignore[return-value]
 
 
+class HostView(_vkgdr.HostBytes):
+    """The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU."""
+
+    def __init__(self, view: MemoryView) -> None:
+        self._view = view
+
+    def __repr__(self) -> str:
+        try:
+            return f"<vkgdr.HostView: {in_bytes(len(self))} at {self.__array_interface__['data'][0]:#x}>"
+        except FreedError:
+            return "<vkgdr.HostView: freed>"
+
+
 class MemoryObject(_vkgdr.Base):
     """Bytes that the CPU and a GPU share; the base class of all memory objects.
 
@@ -126,31 +139,16 @@ class MemoryObject(_vkgdr.Base):
         Memory that an adaptor allocated for another library has a new handle of the same GPU.
         """
         owner = self._view.owner
-        if owner is not None or self._view.freed:
+        if owner is not None or self.freed:
             return owner
         handle = self._view.handle
         return None if handle is None else Vkgdr._of(handle)
-
-    @property
-    def context(self) -> int | None:
-        """The CUDA context as a number; None for memory of another library."""
-        return self._view.context
 
     @property
     def stream(self) -> int | None:
         """The bound stream as a number, which does not keep it alive; None if there is none."""
         bound = self._view.bound_stream
         return None if bound is None else int(bound)
-
-    @property
-    def freed(self) -> bool:
-        """Whether the memory was freed."""
-        return self._view.freed
-
-    @property
-    def pending_views(self) -> int:
-        """The number of other views of the allocation: arrays, tensors, regions."""
-        return self._view.pending_views
 
     @property
     def map_count(self) -> int:
@@ -160,32 +158,12 @@ class MemoryObject(_vkgdr.Base):
     @property
     def reference_count(self) -> int:
         """The number of objects and views that keep the allocation alive, including this one."""
-        return self._view.pending_views + (not self._view.freed)
-
-    @property
-    def offset(self) -> int:
-        """The offset of the first byte in its allocation, in bytes."""
-        return self._view.offset
+        return self.pending_views + (not self.freed)
 
     @property
     def flags(self) -> int:
         """The flags of the allocation: always 0, as in vkgdr 0.1."""
         return 0
-
-    @property
-    def memory_type_index(self) -> int | None:
-        """The index of the Vulkan memory type; None for memory that does not come from Vulkan."""
-        return self._view.memory_type[0]
-
-    @property
-    def property_flags(self) -> list[str]:
-        """The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``."""
-        return list(self._view.memory_type[3])
-
-    @property
-    def heap_index(self) -> int | None:
-        """The index of the Vulkan memory heap; None for memory that does not come from Vulkan."""
-        return self._view.memory_type[1]
 
     @property
     def vulkan_memory(self) -> VulkanMemory | None:
@@ -211,18 +189,6 @@ class MemoryObject(_vkgdr.Base):
         return _USM_TYPES[self.kind]
 
     get_usm_type = get_mem_type
-
-    @property
-    def handle(self) -> int:
-        """The allocation's id, unique in the process and never reused; see `from_handle`."""
-        if self._view.freed:
-            raise FreedError("the memory was freed")
-        return self._view.key[0]
-
-    @property
-    def __vkgdr_memory__(self) -> tuple[int, int, int]:
-        """Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`."""
-        return self.handle, self.offset, self.nbytes
 
     @classmethod
     def _over(cls, view: MemoryView) -> Self:
@@ -317,6 +283,18 @@ class MemoryObject(_vkgdr.Base):
         return self.tobytes()
 
     # Host views
+
+    @property
+    def host(self) -> HostView:
+        """The host view, for libraries that would take the device view of the memory object itself.
+
+        It has the buffer protocol, NumPy's array interface, and DLPack on the CPU: ``torch.as_tensor(memory.host)``,
+        ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
+        kind of memory has none.
+        """
+        host = HostView(self._view.part(0, None, False))
+        _ = host.__array_interface__
+        return host
 
     @property
     def buf(self) -> memoryview:
@@ -444,10 +422,6 @@ class MemoryObject(_vkgdr.Base):
             raise TypeError("None is not a stream: unbind_stream ends a binding")
         self._view.bind_stream(_access.queue_of(self._view, stream))
 
-    def unbind_stream(self) -> None:
-        """Wait for the bound stream and remove the binding."""
-        self._view.unbind_stream()
-
     def record_stream(self, stream: StreamLike) -> None:
         """Record that another stream uses the memory: its release waits for that use.
 
@@ -467,7 +441,7 @@ class MemoryObject(_vkgdr.Base):
         last = stream
         if stream is None:
             last = self._view.bound_stream
-        elif self._view.pending_views:
+        elif self.pending_views:
             # The binding is also that of the other views.
             self.record_stream(stream)
         else:
@@ -535,7 +509,7 @@ class MemoryObject(_vkgdr.Base):
         return new
 
     def _require_owner(self) -> Vkgdr:
-        if self._view.freed:
+        if self.freed:
             raise FreedError("the memory was freed")
         owner = self.owner
         if owner is None:
@@ -591,7 +565,7 @@ class MemoryObject(_vkgdr.Base):
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"
         named = f" {self.name!r}" if self.name is not None else ""
-        if self._view.freed:
+        if self.freed:
             return f"<{name}{named}: freed>"
         host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
         notes = [in_bytes(len(self)), self.kind, f"device_ptr={self.device_ptr:#x}", host]
@@ -905,5 +879,5 @@ def device_view(array: Any) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
+HostView.__module__ = MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"

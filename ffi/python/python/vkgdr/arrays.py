@@ -23,9 +23,19 @@ from numpy.lib.array_utils import byte_bounds
 from vkgdr import _access, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._interfaces import Interface, bytes_of, device_view_of, laid_out, layout_of, shaped, span_of, wholes
+from vkgdr._interfaces import (
+    LEGACY_STREAM,
+    Interface,
+    bytes_of,
+    device_view_of,
+    handle_of,
+    laid_out,
+    layout_of,
+    shaped,
+    span_of,
+    wholes,
+)
 from vkgdr._memory import Mapping, Memory, MemoryObject, device_view
-from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 from vkgdr._vkgdr import MemoryView
 from vkgdr.stream import call, current_context
 from vkgdr.typing import DmaBuf, Kind, Kinds, Order, Shape, StreamLike

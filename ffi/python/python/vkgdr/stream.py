@@ -20,7 +20,7 @@ from typing import Any, Self
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
-from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+from vkgdr._interfaces import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 from vkgdr._vkgdr import Event
 from vkgdr.typing import StreamLike
 

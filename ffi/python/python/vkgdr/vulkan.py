@@ -18,7 +18,7 @@ __all__ = ["Handles", "Semaphore", "VulkanMemory"]
 __dir__ = __all__.copy
 
 
-class Semaphore:
+class Semaphore(_vkgdr.Semaphore):
     """A timeline semaphore: a number that only grows, which Vulkan's queues, CUDA's streams and the CPU share.
 
     It belongs to the primary context of a handle that retains one, otherwise to the context that is current when it is
@@ -39,44 +39,23 @@ class Semaphore:
     True
     """
 
-    def __init__(self, owner: Vkgdr, value: int = 0) -> None:
-        self._native = _vkgdr.Semaphore(owner, value)
+    _owner: Vkgdr
+
+    def __new__(cls, owner: Vkgdr, value: int = 0) -> Self:
+        """Create the semaphore."""
+        self = super().__new__(cls, owner, value)
         self._owner = owner
-
-    @property
-    def handle(self) -> int:
-        """The ``VkSemaphore``, for a queue; valid until `close`."""
-        return self._native.handle
-
-    @property
-    def value(self) -> int:
-        """The present value."""
-        return self._native.value
-
-    def signal(self, value: int) -> None:
-        """Raise the value by the CPU, to more than the present one and less than what a queue or stream will signal."""
-        self._native.signal(value)
-
-    def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Wait on this thread for a value or more; return False if `timeout`, in seconds, is over."""
-        return self._native.wait(value, timeout)
+        return self
 
     def signal_on(self, stream: StreamLike, value: int) -> None:
         """Raise the value after the earlier work of a stream, to more than any value that it has by then."""
         with current_context(self._owner):
-            self._native.signal_on(stream, value)
+            super().signal_on(stream, value)
 
     def wait_on(self, stream: StreamLike, value: int) -> None:
         """Let the later work of a stream wait for a value or more. Every value that is waited for must be signalled."""
         with current_context(self._owner):
-            self._native.wait_on(stream, value)
-
-    def close(self) -> None:
-        """Wait for all work of the context, and destroy the semaphore. A second call does nothing.
-
-        Vulkan's work that uses it must have finished. A stream that still waits for a value makes this wait for ever.
-        """
-        self._native.close()
+            super().wait_on(stream, value)
 
     def __enter__(self) -> Self:
         return self

@@ -29,9 +29,8 @@ from typing import Any, SupportsIndex
 
 from vkgdr import _access, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
-from vkgdr._interfaces import DLPACK_CUDA, device_view_of
+from vkgdr._interfaces import DLPACK_CUDA, device_view_of, handle_of
 from vkgdr._memory import Memory, MemoryObject
-from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import Event, HostBuffer, MemoryView
 from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 

@@ -28,9 +28,8 @@ from typing import Any, Self, SupportsIndex
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._interfaces import Interface
+from vkgdr._interfaces import Interface, handle_of
 from vkgdr._memory import Memory, MemoryObject, kind_of
-from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import Event, MemoryView
 from vkgdr.typing import Kind, StreamLike
 
