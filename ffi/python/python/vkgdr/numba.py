@@ -123,7 +123,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
         identity = self.context.device.get_device_identity()
         handle = SimpleNamespace(reserved=ipc.offer(found.key[0]))
-        return IpcHandle(memory, handle, memory.size, identity, found.offset)
+        return IpcHandle(memory, handle, memory.size, identity, found.key[1])
 
     def reset(self) -> None:
         """Free all memory of the context."""
@@ -208,7 +208,7 @@ def _hook() -> None:
         if found is None:
             first, end = extents(memory)
             return first, end
-        return address - found.offset, address + found.nbytes
+        return address - found.key[1], address + found.nbytes
 
     driver.Context.open_ipc_handle = open_ipc_handle
     driver.device_extents = device_extents
