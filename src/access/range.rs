@@ -50,6 +50,20 @@ mod tests {
         prop_oneof![0..8_usize, (usize::MAX - 8)..=usize::MAX, any::<usize>()]
     }
 
+    #[test]
+    fn the_error_says_whether_a_range_is_reversed_or_out_of_range() {
+        let refused = |range: (Bound<usize>, Bound<usize>)| resolve(&range, 10).expect_err("refused");
+        let reversed = refused((Bound::Included(5), Bound::Excluded(3)));
+        assert!(matches!(reversed, Error::ReversedRange { start: 5, end: 3 }), "{reversed}");
+        for (start, end, len) in [(5, Bound::Excluded(12), 7), (12, Bound::Excluded(12), 0), (12, Bound::Unbounded, 0)]
+        {
+            let error = refused((Bound::Included(start), end));
+            let expected =
+                matches!(error, Error::OutOfRange { offset, len: l, size: 10 } if (offset, l) == (start, len));
+            assert!(expected, "{error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn check_agrees_with_unbounded_arithmetic(offset in edge(), len in edge(), size in edge()) {
