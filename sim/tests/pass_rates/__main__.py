@@ -2,7 +2,6 @@
 
     python tests/pass_rates numba RESULTS.json       # numba-cuda's suite, which its wheel brings
     python tests/pass_rates pytest NAME FOLDER RESULTS.json  # a suite for pytest, such as pycuda's
-    python tests/pass_rates warp RESULTS.json        # those tests of Warp's wheel that want a GPU
     python tests/pass_rates rust NAME FOLDER FEATURES RESULTS.json  # the tests of a crate, such as cudarc's
     python tests/pass_rates write FOLDER             # the table of docs/pass-rates.md, from all results in FOLDER
 
@@ -34,17 +33,13 @@ def modules(package: str) -> list[str]:
 def main() -> None:
     """Do what the first argument says."""
     match sys.argv[1:]:
-        case ["module", name, names]:
-            in_process.run_module(name, names)
+        case ["module", name]:
+            in_process.run_module(name)
         case ["write", folder]:
             table.write(Path(folder))
         case ["numba", output]:
             files = modules("numba.cuda.tests")
             runs.run_all(f"numba-cuda {version('numba-cuda')}", files, runs.unittest_module, Path(output))
-        case ["warp", output]:
-            # A test of a GPU has the device at the end of its name.
-            run = partial(runs.unittest_module, names="*_cuda_0")
-            runs.run_all(f"Warp {version('warp-lang')}", modules("warp.tests"), run, Path(output))
         case ["rust", name, folder, features, output]:
             binary = rust.build(Path(folder), features)
             runs.run_all(name, rust.tests(binary), partial(rust.run_test, binary), Path(output))

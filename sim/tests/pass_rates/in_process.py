@@ -40,9 +40,7 @@ class Results(unittest.TextTestResult):
             self._print("fail", test, f"{err[0].__name__}: {err[1]}")
 
 
-def run_module(name: str, names: str) -> None:
-    """Run one module of unittest's in this process, the tests whose names match a pattern."""
-    loader = unittest.TestLoader()
-    loader.testNamePatterns = [names]
-    suite = loader.loadTestsFromName(name)
+def run_module(name: str) -> None:
+    """Run one module of unittest's in this process."""
+    suite = unittest.defaultTestLoader.loadTestsFromName(name)
     unittest.TextTestRunner(resultclass=Results, verbosity=0, stream=open(os.devnull, "w")).run(suite)  # noqa: SIM115

@@ -21,7 +21,7 @@ CAUSES = (
     ),
     (
         "library or tool missing",
-        r"ImportError|ModuleNotFound|No module named|FileNotFound|cannot open source|NVRTC_ERROR",
+        r"ImportError|ModuleNotFound|No module named|FileNotFound|cannot open source|NVRTC_ERROR|get_curand",
     ),
     ("fault of a kernel", r"ILLEGAL_ADDRESS|LAUNCH_FAILED|MISALIGNED|LAUNCH_TIMEOUT"),
     ("other error of the driver", r"CUDA_ERROR|CudaAPIError|CUDAError|cuda\w+ failed"),
