@@ -17,7 +17,7 @@ use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::fork;
 use crate::lock::Lock;
 use crate::report::report;
-use crate::{Event, Result};
+use crate::{Error, Event, Result};
 
 /// How long an allocation that runs short waits for retired memory, unless the program says otherwise
 /// ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub(crate) enum Fence {
     Events(Vec<Event>),
-    /// All work of these contexts: they could not be waited for, as during a stream capture.
+    /// All work of these contexts, of which no event was recorded: of memory that is not bound, or after a failed wait.
     Contexts(Vec<Context>),
 }
 
@@ -38,7 +38,7 @@ impl Fence {
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         match self {
-            Self::Events(events) => events.iter().all(Event::releases),
+            Self::Events(events) => events.iter().all(has_ended),
             Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
         }
     }
@@ -47,9 +47,9 @@ impl Fence {
     /// the wait fails by a transient error.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
         match (self, deadline) {
-            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || event.releases()),
+            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || has_ended(event)),
             (Self::Events(events), Some(deadline)) => {
-                while !events.iter().all(Event::releases) {
+                while !events.iter().all(has_ended) {
                     if Instant::now() >= deadline {
                         return false;
                     }
@@ -61,6 +61,15 @@ impl Fence {
             (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
         }
     }
+}
+
+/// Whether an event is complete or never will be: its context was destroyed or is broken, or this process is a forked child. False
+/// for temporary errors, such as those during a stream capture.
+fn has_ended(event: &Event) -> bool {
+    event.is_complete().unwrap_or_else(|error| {
+        report!(Debug, "a deferred free: {error}");
+        error.ends_all_work() || matches!(error, Error::Forked)
+    })
 }
 
 /// Waits for contexts. Returns false where that fails by a transient error.

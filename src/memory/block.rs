@@ -11,7 +11,6 @@ use crate::addresses::Lookup;
 use crate::allocation::Allocation;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
-use crate::engine::SharedThresholds;
 use crate::lock::Lock;
 use crate::report::report;
 use crate::retire::Fence;
@@ -24,7 +23,6 @@ pub(crate) struct Inner {
     /// Where the memory begins in the block, and its requested bytes.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    pub(super) thresholds: &'static SharedThresholds,
     /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
@@ -60,10 +58,9 @@ impl Inner {
         home: Option<Arc<dyn Home>>,
         slot: Option<Slot>,
     ) -> Self {
-        let thresholds = block.allocation().owner().gpu().copy_thresholds();
         // The device may use memory without a home from the start.
         let exposed = AtomicBool::new(home.is_none());
-        Self { block: Some(block), offset, len, thresholds, exposed, uses: Lock::default(), home, slot }
+        Self { block: Some(block), offset, len, exposed, uses: Lock::default(), home, slot }
     }
 
     /// All of a block, which lookups find from now on.

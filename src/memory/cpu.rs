@@ -154,7 +154,7 @@ impl Memory {
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
-        if self.routine != CopyRoutine::Ordinary && source.len() >= self.inner.thresholds.get().write {
+        if self.routine != CopyRoutine::Ordinary && source.len() >= self.thresholds.get().write {
             return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
@@ -208,7 +208,7 @@ impl Memory {
         // First: the fence would wait for the loads below.
         copy::order_reads(self.routine);
         let from = self.host_range(offset, target.len())?;
-        if self.routine != CopyRoutine::Ordinary && target.len() >= self.inner.thresholds.get().read {
+        if self.routine != CopyRoutine::Ordinary && target.len() >= self.thresholds.get().read {
             return self.read_bytes(CopyPolicy::Auto, offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
@@ -257,7 +257,7 @@ impl Memory {
         }
         let to = self.host_range(offset, len)?;
         if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
-            let is_long = || len >= self.inner.thresholds.get().write;
+            let is_long = || len >= self.thresholds.get().write;
             // SAFETY: as in `write_bytes`.
             let fill = |engine: &OwnedStream, to| unsafe { engine.fill(to, value, len / value.size()) };
             if self.by_engine(CopyPolicy::Auto, is_long, (offset, len), fill)? {
@@ -326,7 +326,7 @@ impl Memory {
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let len = source.len();
         range::check(offset, len, self.len)?;
-        let is_long = || len >= self.inner.thresholds.get().write && engine::is_pinned(source);
+        let is_long = || len >= self.thresholds.get().write && engine::is_pinned(source);
         let from = NonNull::from(source).cast();
         // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
         let write = |engine: &OwnedStream, to| unsafe { engine.copy_to_device(to, from, len) };
@@ -342,7 +342,7 @@ impl Memory {
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let len = target.len();
         range::check(offset, len, self.len)?;
-        let is_long = || len >= self.inner.thresholds.get().read;
+        let is_long = || len >= self.thresholds.get().read;
         let to = NonNull::from(&mut *target).cast();
         // SAFETY: as in `write_bytes`; the caller's bytes are borrowed exclusively.
         let read = |engine: &OwnedStream, from| unsafe { engine.copy_to_host(to, from, len) };

@@ -25,6 +25,7 @@ use crate::access::range;
 use crate::allocation::Allocation;
 use crate::cudarc_view;
 use crate::driver::{Handle, fork};
+use crate::engine::SharedThresholds;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 pub(crate) use block::{Block, Home, Inner, Slot};
 pub use map::{MapGuard, MapMode, Writer};
@@ -85,6 +86,7 @@ pub struct Memory {
     device_ptr: CUdeviceptr,
     len: usize,
     routine: CopyRoutine,
+    thresholds: &'static SharedThresholds,
     /// What cudarc's views are of, made with the first of them. Ends before the reference: it knows of work that the release
     /// waits for.
     pub(crate) cuda: OnceLock<Box<CudaSlice<u8>>>,
@@ -214,7 +216,8 @@ impl Memory {
         let (routine, allocation) = (inner.block().routine(), inner.block().allocation());
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda: OnceLock::new(), inner }
+        let thresholds = allocation.owner().gpu().copy_thresholds();
+        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -262,10 +265,11 @@ impl Memory {
     /// [`Error::OutOfRange`], [`Error::ReversedRange`].
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
-        let host_ptr = self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        let device_ptr = self.device_ptr + offset as u64;
-        let (routine, cuda, inner) = (self.routine, OnceLock::new(), self.inner.clone());
-        Ok(Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda, inner })
+        let mut part = self.clone();
+        part.host_ptr = Handle(self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset)));
+        part.device_ptr += offset as u64;
+        part.len = len;
+        Ok(part)
     }
 
     /// The handle that the memory was allocated from.
@@ -573,8 +577,8 @@ impl Memory {
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        let Self { host_ptr, device_ptr, len, routine, ref inner, .. } = *self;
-        Self { host_ptr, device_ptr, len, routine, cuda: OnceLock::new(), inner: inner.clone() }
+        let Self { host_ptr, device_ptr, len, routine, thresholds, ref inner, .. } = *self;
+        Self { host_ptr, device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner: inner.clone() }
     }
 }
 

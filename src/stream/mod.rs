@@ -13,7 +13,6 @@ use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::stream::RawEvent;
-use crate::report::report;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]
 pub use {
@@ -163,15 +162,6 @@ impl Event {
     /// [`Error::Forked`].
     pub fn is_complete(&self) -> Result<bool> {
         self.context.run(|| self.event.is_complete())
-    }
-
-    /// Whether the event is complete or never will be: its context was destroyed or is broken, or this process is a
-    /// forked child. False for temporary errors, such as those during a stream capture, which it logs.
-    pub(crate) fn releases(&self) -> bool {
-        self.is_complete().unwrap_or_else(|error| {
-            report!(Debug, "a deferred free: {error}");
-            error.ends_all_work() || matches!(error, Error::Forked)
-        })
     }
 
     /// Waits until the event is complete.
