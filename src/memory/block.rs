@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use super::{DropPolicy, Memory, UsedStream, Uses};
+use super::{Memory, UsedStream, Uses};
 use crate::access::copy::{self, CopyRoutine};
 use crate::addresses::Lookup;
 use crate::allocation::Allocation;
@@ -41,8 +41,8 @@ pub(crate) struct Slot {
 
 /// A pool or an allocator: what divides blocks, and takes the parts back.
 pub(crate) trait Home: Send + Sync {
-    /// Takes back memory whose last reference was dropped.
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()>;
+    /// Takes back memory whose last reference was dropped, without uses if the device never had it.
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()>;
 
     /// Whether it takes back memory of a slot without a call of a driver, if no stream is recorded for that.
     fn is_caching(&self) -> bool {
@@ -107,11 +107,9 @@ impl Inner {
             let _ = ManuallyDrop::new((block, self.home.take()));
             return Ok(());
         }
-        let mut uses = std::mem::take(self.uses.get_mut());
-        let Some(home) = self.home.take() else { return block.release_after(uses) };
-        if !*self.exposed.get_mut() {
-            uses.set_policy(DropPolicy::Immediate);
-        }
+        let mut take_uses = || std::mem::take(self.uses.get_mut());
+        let Some(home) = self.home.take() else { return block.release_after(take_uses()) };
+        let uses = self.exposed.get_mut().then(take_uses);
         home.take_back(self, block, uses)
     }
 }
@@ -218,7 +216,12 @@ impl Block {
     }
 
     /// [`release`](Self::release) of several.
+    #[inline]
     pub(crate) fn release_all(blocks: Vec<Arc<Self>>) -> Result<()> {
+        // Mostly none, of a pool.
+        if blocks.is_empty() {
+            return Ok(());
+        }
         blocks.into_iter().map(Self::release).fold(Ok(()), Result::and)
     }
 

@@ -525,24 +525,30 @@ impl Home for PoolInner {
         arena.caching && arena.fenced.len() < Arena::MAX_FENCED
     }
 
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()> {
         let mut arena = self.arena();
         arena.used -= 1;
         arena.used_bytes -= memory.len;
         let Some(slot) = memory.slot else {
             arena.dedicated_bytes -= memory.len;
             drop(arena);
-            return block.release_after(uses);
+            return match uses {
+                Some(uses) => block.release_after(uses),
+                None => block.release(),
+            };
         };
         arena.set_memory(slot, Weak::new());
-        let policy = uses.policy();
         // The arena has a reference as long as the block has a slot that is not free.
         drop(block);
-        if policy == DropPolicy::Immediate {
-            let evicted = arena.put([slot]);
-            drop(arena);
-            return Block::release_all(evicted);
-        }
+        let uses = match uses {
+            Some(uses) if uses.policy() != DropPolicy::Immediate => uses,
+            _ => {
+                let evicted = arena.put([slot]);
+                // Before the uses, whose drop may call the driver.
+                drop(arena);
+                return Block::release_all(evicted);
+            }
+        };
         let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
         if !caching || uses.used_by_other_contexts(self.context) {
@@ -550,7 +556,7 @@ impl Home for PoolInner {
             let inner = self.clone();
             return uses.release_after(&self.owner, self.context, move || inner.put([slot]));
         }
-        if policy == DropPolicy::WaitForStream && !is_full {
+        if uses.policy() == DropPolicy::WaitForStream && !is_full {
             drop(arena);
             return self.keep_fenced(slot, &uses);
         }

@@ -388,14 +388,18 @@ impl AllocatorInner {
 }
 
 impl Home for AllocatorInner {
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Uses) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()> {
         let (context, owner, key) = (self.context, self.owner.clone(), key_of(&block, memory.offset as u64));
-        uses.release_after(&owner, context, move || {
+        let free = move || {
             let (blocks, freed) = self.state.lock().free(key);
             // The state or `blocks` has another reference.
             drop(block);
             Block::release_all(blocks).and(freed.map_err(suballocation))
-        })
+        };
+        match uses {
+            Some(uses) => uses.release_after(&owner, context, free),
+            None => free(),
+        }
     }
 }
 
