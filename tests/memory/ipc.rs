@@ -15,7 +15,7 @@ use support::cuda::no_context;
 use support::ledger::Live;
 use support::resources::{Limit, Snapshot, limit};
 use support::{HOST_VIEWS, Result, assert_says, host_read, host_write, pattern, refused, socket, supported};
-use vkgdr::{Error, Memory, Pool, PoolOptions, Vkgdr, ipc};
+use vkgdr::{Error, Memory, MemoryKind, Pool, PoolOptions, Vkgdr, ipc};
 
 use crate::{MAPPED, NONE, SIZE};
 
@@ -65,6 +65,22 @@ fn memory_goes_over_every_type_of_socket_beside_other_data_and_leaves_nothing() 
     }
     Snapshot::assert_unchanged(&before);
     assert_eq!(Live::now(), live);
+    Ok(())
+}
+
+/// As docs/sharing.md says, for receivers of other languages.
+#[test]
+fn the_message_of_host_memory_names_no_vulkan_driver_and_no_heap() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
+    let (ours, mut theirs) = UnixStream::pair()?;
+    ipc::send(&ours, &memory)?;
+    let mut message = [0xff; 88];
+    theirs.read_exact(&mut message)?;
+    assert_eq!(message[..7], *b"vkgdr\0\0");
+    assert_eq!((&message[24..40], &message[56..64]), (&[0; 16][..], &[0; 8][..]));
+    assert_eq!(message[64..72], [1, 0, 0, 0, 1, 0, 0, 0], "host memory, a memfd");
+    assert_eq!((&message[72..76], &message[80..84]), (&[0xff; 4][..], &[0xff; 4][..]));
     Ok(())
 }
 
