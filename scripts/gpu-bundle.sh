@@ -36,7 +36,9 @@ if ! command -v cargo-nextest >/dev/null; then
 fi
 
 say 'building the tests, examples and benches (profile "bundle"; minutes)'
-VKGDR_SIM_DIR=$programs/sim sim/build.sh bundle
+# Optimising across crates would double the time.
+export VKGDR_SIM_DIR=$programs/sim CARGO_PROFILE_BUNDLE_LTO=off
+sim/build.sh bundle
 # Without the tests of the C library and of the command, which need compilers, and those of the simulator.
 cargo nextest archive --locked --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-python --exclude benches \
     --cargo-profile bundle --zstd-level 19 --archive-file "$new/tests.tar.zst"
