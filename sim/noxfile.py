@@ -114,7 +114,7 @@ def torch(session: nox.Session) -> None:
 @nox.session(python=PYTHON)
 @nox.parametrize("suite", ["numba", "pycuda", "cudarc"])
 def pass_rates(session: nox.Session, suite: str) -> None:
-    """Run the tests of CUDA libraries on the simulated GPU, and write the rates into docs/pass-rates.md; 500 MB."""
+    """Run the tests of CUDA libraries on the simulated GPU, and write the rates into docs/pass-rates.md; 700 MB."""
     results = HERE / "pass-rates"
     results.mkdir(parents=True, exist_ok=True)
     output = str(results / f"{suite}.json")
