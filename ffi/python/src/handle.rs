@@ -29,8 +29,12 @@ pub(crate) struct Handle {
 
 /// Parses a memory kind.
 pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
-    let found = MemoryKind::ALL.into_iter().find(|kind| kind.to_string() == word);
-    found.ok_or_else(|| Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'")))
+    match word {
+        "mapped" => Ok(MemoryKind::Mapped),
+        "host" => Ok(MemoryKind::Host),
+        "device" => Ok(MemoryKind::Device),
+        _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
+    }
 }
 
 /// At least one kind, first choice first: a word or a sequence of words.

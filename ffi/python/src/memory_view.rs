@@ -388,9 +388,13 @@ impl MemoryView {
         Ok(part)
     }
 
-    /// A view of the allocation's first `size` bytes, which it has.
+    /// A view of the allocation's first `size` bytes.
     fn first(&self, size: Size) -> Result<Self> {
-        self.range_of(0, size.0.min(self.live()?.len))
+        let (len, whole) = (size.0, self.live()?.len);
+        if len > whole {
+            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
+        }
+        self.range_of(0, len)
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.

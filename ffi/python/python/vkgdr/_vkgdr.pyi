@@ -209,7 +209,6 @@ class HostBytes:
     ) -> CapsuleType: ...
 
 class Base(HostBytes):
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     @property
     def device_ptr(self) -> int: ...
     @property
@@ -250,15 +249,6 @@ class Base(HostBytes):
     def invalidate(self, offset: SupportsIndex = 0, size: SupportsIndex | None = None) -> None: ...
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> CapsuleType: ...
 
 @final
 class Event:
