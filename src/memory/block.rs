@@ -3,7 +3,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use super::{Memory, UsedStream, Uses};
 use crate::access::copy::{self, CopyRoutine};
@@ -30,6 +30,8 @@ pub(crate) struct Inner {
     pub(super) home: Option<Arc<dyn Home>>,
     /// The pool's slot. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
     pub(crate) slot: Option<Slot>,
+    /// The C library's handle of the memory, as a number; 0 without one.
+    pub(super) c_handle: AtomicUsize,
 }
 
 /// A place in a pool.
@@ -60,7 +62,8 @@ impl Inner {
     ) -> Self {
         // The device may use memory without a home from the start.
         let exposed = AtomicBool::new(home.is_none());
-        Self { block: Some(block), offset, len, exposed, uses: Lock::default(), home, slot }
+        let (uses, c_handle) = Default::default();
+        Self { block: Some(block), offset, len, exposed, uses, home, slot, c_handle }
     }
 
     /// All of a block, which lookups find from now on.

@@ -366,6 +366,15 @@ impl Memory {
         Arc::as_ptr(&self.inner).addr() as u64
     }
 
+    /// Where the C library keeps its handle of the memory, as a number, for all references; 0 without one.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub fn c_handle(&self) -> &std::sync::atomic::AtomicUsize {
+        &self.inner.c_handle
+    }
+
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {

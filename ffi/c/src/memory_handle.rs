@@ -1,15 +1,14 @@
 //! [`vkgdr_memory_t`]: a box with a [`Memory`], and what it is to the C program.
 #![expect(unsafe_code, reason = "turns C pointers into references and owners")]
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use vkgdr_rs::{Error, Memory, memory_of};
 
 use crate::CUdeviceptr;
-use crate::boundary::{handle, lock};
+use crate::boundary::handle;
 use crate::errors::{Failure, Outcome};
 
 /// Memory that the CPU and the device share, or a region of it.
@@ -35,18 +34,15 @@ enum Role {
 /// Memory, or a region of it.
 pub type vkgdr_memory_t = *mut vkgdr_memory;
 
-/// The handles of memory that the program allocated or received, as numbers, by the memory's id.
-static HANDLES: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
-
 fn into_handle(memory: Memory, role: Role) -> vkgdr_memory_t {
     Box::into_raw(Box::new(vkgdr_memory { memory, role }))
 }
 
 /// A handle of new memory.
 pub(crate) fn owned(memory: Memory) -> vkgdr_memory_t {
-    let id = memory.id();
     let handle = into_handle(memory, Role::Owner);
-    lock(&HANDLES).and_then(|mut handles| handles.insert(id, handle.expose_provenance()));
+    // SAFETY: just made, and not freed yet.
+    unsafe { &*handle }.memory.c_handle().store(handle.expose_provenance(), Ordering::Release);
     handle
 }
 
@@ -75,8 +71,8 @@ pub(crate) fn handle_at(ptr: CUdeviceptr) -> Option<vkgdr_memory_t> {
     // SAFETY: the alias only tells what it is.
     let (memory, _) = unsafe { memory_of(ptr) }?;
     // Memory is found by its host addresses, too.
-    let handle = if memory.device_ptr() == ptr { lock(&HANDLES)?.get(&memory.id()).copied() } else { None };
-    handle.map(ptr::with_exposed_provenance_mut)
+    let handle = if memory.device_ptr() == ptr { memory.c_handle().load(Ordering::Acquire) } else { 0 };
+    (handle != 0).then(|| ptr::with_exposed_provenance_mut(handle))
 }
 
 /// The memory of a handle; an error for a region, and for memory that others allocated.
@@ -112,8 +108,8 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: from `into_handle`, and not used again.
     let vkgdr_memory { memory, role } = *unsafe { Box::from_raw(mem) };
     if role == Role::Owner {
-        // Before the memory is freed: its id may be given out again then.
-        lock(&HANDLES).and_then(|mut handles| handles.remove(&memory.id()));
+        // Regions may keep the memory alive.
+        memory.c_handle().store(0, Ordering::Relaxed);
     }
     let waits = matches!(role, Role::Found | Role::FoundRegion) || memory.bound_stream().is_some();
     // SAFETY: the device has finished with the memory, by this function's contract.
