@@ -47,7 +47,7 @@ pub(crate) struct Allocation {
     owner: Vkgdr,
 }
 
-/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release`] ends CUDA's earlier.
+/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release_cuda`] ends CUDA's earlier.
 #[derive(Debug)]
 enum Stages {
     Vulkan {
@@ -81,14 +81,6 @@ pub(crate) struct ResourceBlock {
     pub(crate) flags: vk::MemoryAllocateFlags,
 }
 
-/// Whether to allocate plain memory, to import memory, or to back a buffer or image.
-#[derive(Clone, Copy)]
-enum Purpose<'a> {
-    Memory,
-    Exported(&'a Exported),
-    Resources(&'a ResourceBlock),
-}
-
 /// The memory to allocate, or to import.
 #[derive(Clone, Copy)]
 struct Request<'a> {
@@ -98,18 +90,19 @@ struct Request<'a> {
     size: u64,
     kind: MemoryKind,
     memory_type: MemoryType,
-    purpose: Purpose<'a>,
+    /// What to import; `None` to allocate.
+    import: Option<&'a Exported>,
+    /// What to back, other than plain memory.
+    resources: Option<&'a ResourceBlock>,
 }
 
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must belong to the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner says,
-    /// and tries once more. Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
+    /// Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
-        let made = Self::make(owner, len, kind, memory_type, Purpose::Memory);
-        match made {
+        match Request::new(owner, len, kind, memory_type).and_then(Request::make) {
             Err(error @ Error::Allocation { .. })
                 if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
             {
@@ -133,7 +126,7 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Self::make(owner, len, kind, memory_type, Purpose::Memory)
+        Request::new(owner, len, kind, memory_type).and_then(Request::make)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -142,35 +135,15 @@ impl Allocation {
             MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Self::make(owner, len, kind, memory_type, Purpose::Exported(exported))
+        Request { import: Some(exported), ..Request::new(owner, len, kind, memory_type)? }.make()
     }
 
     /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
     pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
-        let len = usize::try_from(block.size).expect("usize has 64 bits");
-        Self::make(owner, len, block.kind, block.memory_type, Purpose::Resources(block))
-    }
-
-    #[inline]
-    fn make(
-        owner: &Vkgdr,
-        len: usize,
-        kind: MemoryKind,
-        memory_type: MemoryType,
-        purpose: Purpose<'_>,
-    ) -> Result<Self> {
-        let size = match purpose {
-            Purpose::Resources(block) => within_heap(Some(block.size), len, kind, memory_type),
-            Purpose::Memory | Purpose::Exported(_) => padded_size(len, kind, memory_type),
-        }?;
-        let request = Request { owner, len, size, kind, memory_type, purpose };
-        let retired = owner.gpu().retired();
-        match request.acquire() {
-            Err(error) if error.is_exhaustion() && retired.drain(Some(owner.shortage_deadline())) => {
-                request.acquire().map_err(|error| error.with_still_used(retired.len()))
-            }
-            result => result,
-        }
+        let ResourceBlock { kind, memory_type, size, .. } = *block;
+        let len = usize::try_from(size).expect("usize has 64 bits");
+        let size = within_heap(Some(size), len, kind, memory_type)?;
+        Request { owner, len, size, kind, memory_type, import: None, resources: Some(block) }.make()
     }
 
     /// A host view of memory that others allocated on the owner's device, in the current context.
@@ -230,7 +203,7 @@ impl Allocation {
     /// handle, which may be what keeps the context alive. A failing stage does not stop the next; the first error is
     /// returned.
     #[inline]
-    pub(crate) fn release(&mut self) -> Result<()> {
+    pub(crate) fn release_cuda(&mut self) -> Result<()> {
         self.addresses = None;
         match &mut self.stages {
             Stages::Vulkan { cuda, .. } | Stages::Cuda(cuda) | Stages::CudaMapped { cuda, .. } => cuda.release(),
@@ -315,7 +288,26 @@ impl Allocation {
     }
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// Plain memory.
+    fn new(owner: &'a Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
+        let size = padded_size(len, kind, memory_type)?;
+        Ok(Self { owner, len, size, kind, memory_type, import: None, resources: None })
+    }
+
+    /// Makes the memory. When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner
+    /// says, and tries once more.
+    #[inline]
+    fn make(self) -> Result<Allocation> {
+        let retired = self.owner.gpu().retired();
+        match self.acquire() {
+            Err(error) if error.is_exhaustion() && retired.drain(Some(self.owner.shortage_deadline())) => {
+                self.acquire().map_err(|error| error.with_still_used(retired.len()))
+            }
+            result => result,
+        }
+    }
+
     /// The size, which is at most `isize::MAX`.
     fn bytes(&self) -> usize {
         usize::try_from(self.size).expect("usize has 64 bits")
@@ -355,7 +347,7 @@ impl Request<'_> {
     /// The file of registered pages, and their bytes: the size in whole pages.
     fn memory_file(&self) -> Result<(OwnedFd, usize)> {
         let len = self.bytes().next_multiple_of(os::page_size());
-        let Purpose::Exported(exported) = self.purpose else { return Ok((os::memory_file(len)?, len)) };
+        let Some(exported) = self.import else { return Ok((os::memory_file(len)?, len)) };
         // The file's size is sealed: every page of the mapping exists.
         let FileType::Regular(size) = os::file_type(&exported.fd)? else { unreachable!("a memory file is regular") };
         let size = usize::try_from(size).expect("usize has 64 bits");
@@ -380,7 +372,8 @@ impl Request<'_> {
         // Cached memory belongs to an integrated GPU, or one whose memory is coherent with the CPU's: without a BAR.
         let is_bar = is_placement && kind == MemoryKind::Mapped && !memory_type.is_cached();
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
-        if matches!(self.purpose, Purpose::Memory)
+        if self.import.is_none()
+            && self.resources.is_none()
             && is_bar
             && !os::descriptors_are_short()
             && let Error::Allocation { asked, free, others, .. } = &mut shortage
@@ -477,7 +470,7 @@ impl Vkgdr {
         let trial = || {
             let mut allocation = Allocation::new(self, 1, kind)?;
             // The device has never used it.
-            allocation.release()?;
+            allocation.release_cuda()?;
             Ok(allocation.memory_type)
         };
         match self.in_some_context(|| cuda()?.outside_captures(trial)) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ash::vk;
 
-use super::{Purpose, Request};
+use super::Request;
 use crate::device::gpu::VulkanGpu;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
@@ -57,14 +57,8 @@ impl VulkanMemory {
             Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
         })?;
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let (to, flags) = match request.purpose {
-            Purpose::Resources(block) => (block.dedicated_to, block.flags),
-            Purpose::Memory | Purpose::Exported(_) => (None, vk::MemoryAllocateFlags::empty()),
-        };
-        let imported = match request.purpose {
-            Purpose::Exported(exported) => Some(os::duplicate(&exported.fd)?),
-            Purpose::Memory | Purpose::Resources(_) => None,
-        };
+        let (to, flags) = request.resources.map(|block| (block.dedicated_to, block.flags)).unwrap_or_default();
+        let imported = request.import.map(|exported| os::duplicate(&exported.fd)).transpose()?;
         // SAFETY: the type is this GPU's, `Request` has a checked size, the allocation is counted, and a buffer or image
         // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
         // by the contract of `Exported::new`.

@@ -482,6 +482,35 @@ impl Cuda {
         call!(self, cuStreamSynchronize(stream))
     }
 
+    /// A new event of the current context, without timing.
+    pub(crate) fn create_event(&self) -> Result<CUevent> {
+        const FLAGS: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+        output(ptr::null_mut(), |event| call!(self, cuEventCreate(event, FLAGS)))
+    }
+
+    /// Records the event after all work that was submitted to the stream so far.
+    pub(crate) unsafe fn record_event(&self, event: CUevent, stream: CUstream) -> Result<()> {
+        call!(self, cuEventRecord(event, stream))
+    }
+
+    /// Whether the stream has passed the event. Does not wait.
+    pub(crate) unsafe fn event_is_complete(&self, event: CUevent) -> Result<bool> {
+        // SAFETY: by this function's contract.
+        match unsafe { (self.cuEventQuery)(event) } {
+            CudaCode::NOT_READY => Ok(false),
+            code => self.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Waits until the stream has passed the event.
+    pub(crate) unsafe fn event_synchronize(&self, event: CUevent) -> Result<()> {
+        call!(self, cuEventSynchronize(event))
+    }
+
+    pub(crate) unsafe fn destroy_event(&self, event: CUevent) -> Result<()> {
+        call!(self, cuEventDestroy_v2(event))
+    }
+
     /// Makes later work of the stream wait for the work before the event.
     pub(crate) unsafe fn stream_wait_event(&self, stream: CUstream, event: CUevent) -> Result<()> {
         call!(self, cuStreamWaitEvent(stream, event, WAIT_DEFAULT))

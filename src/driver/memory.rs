@@ -192,7 +192,7 @@ impl LockedPages {
 }
 
 /// Logs why a drop could not release something of CUDA's.
-pub(super) fn log_failure(what: &str, released: Result<()>) {
+pub(crate) fn log_failure(what: &str, released: Result<()>) {
     match released {
         // A forked child leaves what it inherited to its parent.
         Ok(()) | Err(Error::Forked) => {}

@@ -1,65 +1,16 @@
-//! Streams and events that this crate creates, and the patterns that CUDA fills memory with.
-//!
-//! They belong to the context that was current when they were created.
+//! Streams that this crate creates, which belong to the context that was current then, and the patterns that CUDA fills memory
+//! with.
 #![expect(unsafe_code, reason = "passes its live handles and the callers' addresses to the driver")]
 
 use std::ffi::c_uint;
 use std::ptr::{self, NonNull};
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
 
 use super::Handle;
 use super::cuda::{call, cuda};
 use super::memory::log_failure;
 use crate::Result;
-use crate::error::CudaCode;
-
-/// An event without timing that is recorded on a stream.
-#[derive(Debug)]
-pub(crate) struct RawEvent(Handle<CUevent>);
-
-impl RawEvent {
-    /// Records an event after all work that was submitted to `stream` so far.
-    ///
-    /// # Safety
-    ///
-    /// `stream` must be a live stream of the current context.
-    pub(crate) unsafe fn record(stream: CUstream) -> Result<Self> {
-        const FLAGS: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
-        let (cuda, mut raw) = (cuda()?, ptr::null_mut());
-        call!(cuda, cuEventCreate(&raw mut raw, FLAGS))?;
-        let event = Self(Handle(raw));
-        call!(cuda, cuEventRecord(raw, stream))?;
-        Ok(event)
-    }
-
-    /// The driver's handle.
-    pub(crate) const fn raw(&self) -> CUevent {
-        self.0.0
-    }
-
-    /// Whether the stream has passed the event. Does not wait.
-    pub(crate) fn is_complete(&self) -> Result<bool> {
-        let cuda = cuda()?;
-        // SAFETY: the event is live.
-        match unsafe { (cuda.cuEventQuery)(self.raw()) } {
-            CudaCode::NOT_READY => Ok(false),
-            code => cuda.check("cuEventQuery", code).map(|()| true),
-        }
-    }
-
-    /// Waits until the stream has passed the event.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let cuda = cuda()?;
-        call!(cuda, cuEventSynchronize(self.raw()))
-    }
-}
-
-impl Drop for RawEvent {
-    fn drop(&mut self) {
-        log_failure("a CUDA event", cuda().and_then(|cuda| call!(cuda, cuEventDestroy_v2(self.raw()))));
-    }
-}
 
 /// A stream that is not ordered with any other. Its context must be current in every call.
 #[derive(Debug)]

@@ -23,20 +23,20 @@ pub(crate) struct Inner {
     /// Where the memory begins in the block, and its requested bytes.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
+    /// Whether the device may have used the bytes: its address was asked for, or a use recorded. A home alone asks.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
     /// What takes the memory back; `None` for all of a block that nothing divides.
     pub(super) home: Option<Arc<dyn Home>>,
-    /// The pool's slot. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
-    pub(crate) slot: Option<Slot>,
+    /// The pool's chunk. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
+    pub(crate) chunk: Option<Chunk>,
     /// The C library's handle of the memory, as a number; 0 without one.
     pub(super) c_handle: AtomicUsize,
 }
 
 /// A place in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct Chunk {
     pub(crate) span: u32,
     pub(crate) index: u32,
 }
@@ -46,7 +46,7 @@ pub(crate) trait Home: Send + Sync {
     /// Takes back memory whose last reference was dropped, without uses if the device never had it.
     fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()>;
 
-    /// Whether it takes back memory of a slot without a call of a driver, if no stream is recorded for that.
+    /// Whether it takes back memory of a chunk without a call of a driver, if no stream is recorded for that.
     fn is_caching(&self) -> bool {
         false
     }
@@ -58,19 +58,17 @@ impl Inner {
         block: Arc<Block>,
         (offset, len): (usize, usize),
         home: Option<Arc<dyn Home>>,
-        slot: Option<Slot>,
+        chunk: Option<Chunk>,
     ) -> Self {
-        // The device may use memory without a home from the start.
-        let exposed = AtomicBool::new(home.is_none());
-        let (uses, c_handle) = Default::default();
-        Self { block: Some(block), offset, len, exposed, uses, home, slot, c_handle }
+        let (exposed, uses, c_handle) = Default::default();
+        Self { block: Some(block), offset, len, exposed, uses, home, chunk, c_handle }
     }
 
     /// All of a block, which lookups find from now on.
     pub(crate) fn whole(mut block: Block, home: Option<Arc<dyn Home>>) -> Arc<Self> {
         Arc::new_cyclic(|whole| {
             let whole = whole.clone();
-            block.list(Box::new(move |_| whole.upgrade().map(Memory::new)));
+            block.list(Box::new(move |_| whole.upgrade().map(Memory::of)));
             let len = block.allocation().len();
             Self::new(Arc::new(block), (0, len), home, None)
         })
@@ -256,9 +254,10 @@ fn release(mut allocation: Allocation, context: Context) -> Result<()> {
     }
     match context.try_enter() {
         Ok(Entered::Current(guard)) => {
-            let released = allocation.release();
+            let released = allocation.release_cuda();
             let left = guard.leave();
-            // After the context was left: the allocation's handle may be the last owner of that context.
+            // After the context was left: the allocation's handle may be the last owner of that context. A caller that has entered
+            // it, too, holds the handle.
             drop(allocation);
             released.and(left)
         }

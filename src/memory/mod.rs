@@ -27,7 +27,7 @@ use crate::cudarc_view;
 use crate::driver::{Handle, fork};
 use crate::engine::SharedThresholds;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
-pub(crate) use block::{Block, Home, Inner, Slot};
+pub(crate) use block::{Block, Chunk, Home, Inner};
 pub use map::{MapGuard, MapMode, Writer};
 pub use raw::RawMemory;
 pub use sharing::{DmaBuf, memory_of};
@@ -207,11 +207,11 @@ impl Memory {
     /// Memory of an allocation of its own.
     #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        Ok(Self::new(Inner::whole(Block::new(owner, allocate)?, None)))
+        Ok(Self::of(Inner::whole(Block::new(owner, allocate)?, None)))
     }
 
     /// A reference to all of a memory.
-    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
         let Inner { offset, len, .. } = *inner;
         let (routine, allocation) = (inner.block().routine(), inner.block().allocation());
         let device_ptr = allocation.device_ptr() + offset as u64;
@@ -469,7 +469,7 @@ impl Memory {
     }
 
     /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is.
-    pub(crate) fn wait_for_context(&self) {
+    pub(crate) fn unbind_without_wait(&self) {
         self.end_binding(self.inner.uses(Uses::bound_stream));
     }
 
@@ -513,7 +513,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn returns_at_once(&self) -> bool {
-        let home = self.inner.home.as_ref().filter(|_| self.inner.slot.is_some());
+        let home = self.inner.home.as_ref().filter(|_| self.inner.chunk.is_some());
         let is_unused = || !self.inner.exposed.load(Ordering::Relaxed) || self.inner.uses(Uses::is_unrecorded);
         home.is_some_and(|home| is_unused() && home.is_caching())
     }

@@ -1,7 +1,9 @@
-//! [`Arena`]: a pool's blocks, the spans in them, and the free slots of each class; behind the pool's lock.
+//! [`Arena`]: a pool's blocks, the spans in them, and the free chunks of each class; behind the pool's lock.
 //!
-//! A span belongs to one class and is divided into slots on demand. A span whose slots are all free is given back when another
-//! class needs its room. Nothing here calls a driver: the caller adds blocks, and drops what is evicted without the lock.
+//! A span belongs to one class and is divided into chunks on demand. A span whose chunks are all free is given back when another
+//! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk is in the list of its class,
+//! or, while the device may still use it, behind a fence or among those that await the context. Nothing here calls a driver: the
+//! caller adds blocks, and drops what is evicted without the lock.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,10 +12,10 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::CUstream;
 
 use super::options::Classes;
-use crate::memory::{Block, Inner, Slot};
+use crate::memory::{Block, Chunk, Inner};
 use crate::retire::Fence;
 
-/// The approximate length of a span of small slots, in bytes.
+/// The approximate length of a span of small chunks, in bytes.
 const SPAN_LEN: usize = 64 << 10;
 
 /// A block and the ranges of it that belong to no span.
@@ -28,34 +30,34 @@ struct Span {
     block: usize,
     offset: usize,
     class: usize,
-    /// The slots made so far, at most `capacity`: the memory in each, for lookups. Of these, `free` are in the arena's lists.
-    slots: Vec<Weak<Inner>>,
+    /// The chunks made so far, at most `capacity`: the memory in each, for lookups. Of these, `free` are in the arena's lists.
+    chunks: Vec<Weak<Inner>>,
     free: usize,
     capacity: usize,
 }
 
 impl Span {
     const fn is_free(&self) -> bool {
-        self.free == self.slots.len()
+        self.free == self.chunks.len()
     }
 }
 
 #[derive(Default)]
 struct FreeList {
-    slots: Vec<Slot>,
-    /// The span that still has room for new slots.
+    chunks: Vec<Chunk>,
+    /// The span that still has room for new chunks.
     splitting: Option<u32>,
 }
 
-/// Free slots that the device may still use, until it has passed the fence. Behind events there is one.
+/// A free chunk that the device may still use, until it has passed the events of the fence.
 pub(super) struct Fenced {
     pub(super) fence: Fence,
-    pub(super) slots: Vec<Slot>,
+    pub(super) chunk: Chunk,
     /// The address of the stream that the memory was bound to. That may have been destroyed.
     pub(super) stream: usize,
 }
 
-/// The blocks of a pool and its free slots.
+/// The blocks of a pool and its free chunks.
 #[derive(Default)]
 pub(super) struct Arena {
     classes: Classes,
@@ -66,23 +68,23 @@ pub(super) struct Arena {
     vacant_spans: Vec<u32>,
     free_spans: usize,
     pub(super) block_bytes: usize,
-    /// Free slots behind events, oldest first.
+    /// Free chunks behind events, oldest first.
     pub(super) fenced: VecDeque<Fenced>,
-    /// Free slots that wait for the whole context, and their bytes.
-    awaiting_context: Vec<Slot>,
+    /// Free chunks that wait for the whole context, and their bytes.
+    awaiting_context: Vec<Chunk>,
     pub(super) awaiting_context_bytes: usize,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
     /// The bytes of memory in use that has an allocation of its own.
     pub(super) dedicated_bytes: usize,
-    /// Whether unused blocks are kept, and free slots that the device may still use: not after the end of the pool, which
+    /// Whether unused blocks are kept, and free chunks that the device may still use: not after the end of the pool, which
     /// would never ask for those again. Read under the lock under which they are put here.
     pub(super) caching: bool,
 }
 
 impl Arena {
-    /// The most slots behind events: more wait for the whole context.
+    /// The most chunks behind events: more wait for the whole context.
     pub(super) const MAX_FENCED: usize = 1024;
 
     pub(super) fn new(classes: Classes) -> Self {
@@ -90,39 +92,39 @@ impl Arena {
         Self { classes, free_lists, caching: true, ..Self::default() }
     }
 
-    /// The number of free slots, including those that the device may still use.
-    pub(super) fn free_slots(&self) -> usize {
-        self.free_lists.iter().map(|list| list.slots.len()).sum::<usize>() + self.pending_slots()
+    /// The number of free chunks, including those that the device may still use.
+    pub(super) fn free_chunks(&self) -> usize {
+        self.free_lists.iter().map(|list| list.chunks.len()).sum::<usize>() + self.pending_chunks()
     }
 
-    /// The number of free slots that the device may still use.
-    pub(super) fn pending_slots(&self) -> usize {
+    /// The number of free chunks that the device may still use.
+    pub(super) fn pending_chunks(&self) -> usize {
         self.fenced.len() + self.awaiting_context.len()
     }
 
-    fn span(&mut self, slot: Slot) -> &mut Span {
-        self.spans[slot.span as usize].as_mut().expect("a span lives as long as its slots")
+    fn span(&mut self, chunk: Chunk) -> &mut Span {
+        self.spans[chunk.span as usize].as_mut().expect("a span lives as long as its chunks")
     }
 
-    /// Takes a free slot of a class; `None` where that needs a new block.
-    pub(super) fn take(&mut self, class: usize) -> Option<Slot> {
-        let Some(slot) = self.free_lists[class].slots.pop() else { return self.split(class) };
-        let span = self.span(slot);
+    /// Takes a free chunk of a class; `None` where that needs a new block.
+    pub(super) fn take(&mut self, class: usize) -> Option<Chunk> {
+        let Some(chunk) = self.free_lists[class].chunks.pop() else { return self.split(class) };
+        let span = self.span(chunk);
         let was_free = span.is_free();
         span.free -= 1;
         self.free_spans -= usize::from(was_free);
-        Some(slot)
+        Some(chunk)
     }
 
-    /// The block that a slot is in, and its offset there.
-    pub(super) fn place(&self, slot: Slot) -> (Arc<Block>, usize) {
-        let span = self.spans[slot.span as usize].as_ref().expect("a span lives as long as its slots");
+    /// The block that a chunk is in, and its offset there.
+    pub(super) fn place(&self, chunk: Chunk) -> (Arc<Block>, usize) {
+        let span = self.spans[chunk.span as usize].as_ref().expect("a span lives as long as its chunks");
         let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
-        (block.block.clone(), span.offset + slot.index as usize * self.classes.size(span.class))
+        (block.block.clone(), span.offset + chunk.index as usize * self.classes.size(span.class))
     }
 
-    /// Makes a new slot in the class's span that still has room, or in a new span.
-    fn split(&mut self, class: usize) -> Option<Slot> {
+    /// Makes a new chunk in the class's span that still has room, or in a new span.
+    fn split(&mut self, class: usize) -> Option<Chunk> {
         if self.free_lists[class].splitting.is_none() && !self.open_span(class) && self.free_spans > 0 {
             self.give_free_spans_back();
             self.open_span(class);
@@ -130,17 +132,17 @@ impl Arena {
         let index = self.free_lists[class].splitting?;
         let span = self.spans[index as usize].as_mut().expect("a span lives while it is divided");
         self.free_spans -= usize::from(span.is_free());
-        let slot = Slot { span: index, index: u32::try_from(span.slots.len()).expect("at most 1024 slots") };
-        span.slots.push(Weak::new());
-        if span.slots.len() == span.capacity {
+        let chunk = Chunk { span: index, index: u32::try_from(span.chunks.len()).expect("at most 1024 chunks") };
+        span.chunks.push(Weak::new());
+        if span.chunks.len() == span.capacity {
             self.free_lists[class].splitting = None;
         }
-        Some(slot)
+        Some(chunk)
     }
 
-    /// Lets lookups find the memory in a slot.
-    pub(super) fn set_memory(&mut self, slot: Slot, memory: Weak<Inner>) {
-        self.span(slot).slots[slot.index as usize] = memory;
+    /// Lets lookups find the memory in a chunk.
+    pub(super) fn set_memory(&mut self, chunk: Chunk, memory: Weak<Inner>) {
+        self.span(chunk).chunks[chunk.index as usize] = memory;
     }
 
     /// The memory in use that contains a device address.
@@ -150,7 +152,7 @@ impl Arena {
             let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.free.len)?;
             let span = self.spans[span as usize].as_ref()?;
             let index = (offset - span.offset) / self.classes.size(span.class);
-            span.slots.get(index)?.upgrade()
+            span.chunks.get(index)?.upgrade()
         })
     }
 
@@ -160,16 +162,16 @@ impl Arena {
         (SPAN_LEN / size).max(1) * size
     }
 
-    /// Opens a span for a class's new slots in a block that has room. Returns false if none has.
+    /// Opens a span for a class's new chunks in a block that has room. Returns false if none has.
     fn open_span(&mut self, class: usize) -> bool {
         let (size, len) = (self.classes.size(class), self.span_len(class));
         let mut room = |len| {
             let mut blocks = self.blocks.iter_mut().enumerate();
             blocks.find_map(|(index, block)| block.as_mut()?.free.take(len).map(|offset| (index, offset, len)))
         };
-        // Where a whole span does not fit, a single slot may.
+        // Where a whole span does not fit, a single chunk may.
         let Some((index, offset, len)) = room(len).or_else(|| room(size)) else { return false };
-        let span = Some(Span { block: index, offset, class, slots: Vec::new(), free: 0, capacity: len / size });
+        let span = Some(Span { block: index, offset, class, chunks: Vec::new(), free: 0, capacity: len / size });
         let place = match self.vacant_spans.pop() {
             Some(place) => {
                 self.spans[place as usize] = span;
@@ -198,59 +200,51 @@ impl Arena {
         self.block_bytes += len;
     }
 
-    /// Takes free slots back that the device has finished with. Returns the blocks that are not kept, to be released without the
+    /// Takes free chunks back that the device has finished with. Returns the blocks that are not kept, to be released without the
     /// lock.
-    pub(super) fn put(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Arc<Block>> {
-        for slot in slots {
-            let span = self.span(slot);
+    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Block>> {
+        for chunk in chunks {
+            let span = self.span(chunk);
             let class = span.class;
             span.free += 1;
             let is_free = span.is_free();
             self.free_spans += usize::from(is_free);
-            self.free_lists[class].slots.push(slot);
+            self.free_lists[class].chunks.push(chunk);
         }
         if !self.caching && self.free_spans > 0 { self.trim(0) } else { Vec::new() }
     }
 
-    /// Keeps free slots until the device has finished with them.
-    pub(super) fn keep(&mut self, fenced: Fenced) {
-        match fenced.fence {
-            Fence::Events(_) => self.fenced.push_back(fenced),
-            Fence::Contexts(_) => self.keep_for_context(fenced.slots),
-        }
-    }
-
-    /// Keeps free slots until all work of the context has finished.
-    pub(super) fn keep_for_context(&mut self, slots: impl IntoIterator<Item = Slot>) {
-        for slot in slots {
-            let class = self.span(slot).class;
+    /// Keeps free chunks until all work of the context has finished.
+    pub(super) fn keep_for_context(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
+        for chunk in chunks {
+            let class = self.span(chunk).class;
             self.awaiting_context_bytes += self.classes.size(class);
-            self.awaiting_context.push(slot);
+            self.awaiting_context.push(chunk);
         }
     }
 
-    /// A slot of memory that was bound to a stream at this address before, with the fence for another user.
+    /// A chunk of memory that was bound to a stream at this address before, with the fence for another user.
     pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<Fenced> {
         let fits = |fenced: &Fenced| {
-            let span = self.spans[fenced.slots[0].span as usize].as_ref();
+            let span = self.spans[fenced.chunk.span as usize].as_ref();
             fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
         };
         let place = self.fenced.iter().position(fits)?;
         self.fenced.remove(place)
     }
 
-    /// Takes all free slots that wait for the context.
-    pub(super) fn take_for_context(&mut self) -> Vec<Slot> {
+    /// Takes all free chunks that wait for the context.
+    pub(super) fn take_for_context(&mut self) -> Vec<Chunk> {
         self.awaiting_context_bytes = 0;
         std::mem::take(&mut self.awaiting_context)
     }
 
-    /// Gives the room of every span back whose slots are all free.
+    /// Gives the room of every span back whose chunks are all free.
     fn give_free_spans_back(&mut self) {
         let is_free = |spans: &[Option<Span>], span: u32| matches!(&spans[span as usize], Some(span) if span.is_free());
         for list in &mut self.free_lists {
-            list.slots.retain(|slot| !is_free(&self.spans, slot.span));
-            list.slots.shrink_to_fit();
+            list.chunks.retain(|chunk| !is_free(&self.spans, chunk.span));
+            list.chunks.shrink_to_fit();
             list.splitting = list.splitting.filter(|&span| !is_free(&self.spans, span));
         }
         for (place, span) in self.spans.iter_mut().enumerate() {

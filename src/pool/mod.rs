@@ -1,7 +1,7 @@
 //! Pools: small memory without driver calls, from blocks that were allocated before.
 //!
-//! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into slots
-//! of one size class ([`options`]). Freed slots that the device may still use wait there, too: behind events, or for the whole
+//! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into chunks
+//! of one size class ([`options`]). Freed chunks that the device may still use wait there, too: behind events, or for the whole
 //! context.
 //!
 //! gpu-allocator does not divide these blocks: it knows Vulkan's memory only, and searches all free places.
@@ -23,7 +23,7 @@ use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Home, Inner, Slot, UsedStream, Uses};
+use crate::memory::{Block, Chunk, Home, Inner, UsedStream, Uses};
 use crate::report::report;
 use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
@@ -187,10 +187,10 @@ impl Pool {
         }
     }
 
-    /// The number of free slots, including those that the device may still use.
+    /// The number of free chunks, including those that the device may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
-        self.count(Arena::free_slots)
+        self.count(Arena::free_chunks)
     }
 
     /// The number of live memories of the pool.
@@ -216,7 +216,7 @@ impl Pool {
         if fork::is_forked() { 0 } else { of(&self.open.0.arena()) }
     }
 
-    /// The bytes of the slot for `len` bytes; none for 0 and for lengths that get an allocation of their own.
+    /// The bytes of the chunk for `len` bytes; none for 0 and for lengths that get an allocation of their own.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
     #[must_use]
@@ -296,26 +296,26 @@ impl PoolInner {
     #[inline]
     fn take(self: &Arc<Self>, class: usize, len: usize) -> Option<Memory> {
         let mut arena = self.arena();
-        let slot = arena.take(class)?;
-        Some(self.allocated(&mut arena, slot, len))
+        let chunk = arena.take(class)?;
+        Some(self.allocated(&mut arena, chunk, len))
     }
 
-    /// The memory of a slot.
+    /// The memory of a chunk.
     #[inline]
-    fn allocated(self: &Arc<Self>, arena: &mut Arena, slot: Slot, len: usize) -> Memory {
-        let (block, offset) = arena.place(slot);
-        let inner = Arc::new(Inner::new(block, (offset, len), Some(self.clone()), Some(slot)));
-        arena.set_memory(slot, Arc::downgrade(&inner));
+    fn allocated(self: &Arc<Self>, arena: &mut Arena, chunk: Chunk, len: usize) -> Memory {
+        let (block, offset) = arena.place(chunk);
+        let inner = Arc::new(Inner::new(block, (offset, len), Some(self.clone()), Some(chunk)));
+        arena.set_memory(chunk, Arc::downgrade(&inner));
         arena.used += 1;
         arena.used_bytes += len;
-        Memory::new(inner)
+        Memory::of(inner)
     }
 
     /// Allocates `len` bytes as an allocation of their own.
     fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
         let block = match self.make_block(len) {
             Err(error) if self.may_need_room(&error) && self.release_unused(Some(self.owner.shortage_deadline())) => {
-                self.make_block(len).map_err(|error| error.with_still_used(self.arena().pending_slots()))
+                self.make_block(len).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
             }
             block => block,
         }?;
@@ -324,7 +324,7 @@ impl PoolInner {
         arena.used += 1;
         arena.used_bytes += len;
         arena.dedicated_bytes += len;
-        Ok(Memory::new(inner))
+        Ok(Memory::of(inner))
     }
 
     /// Allocates freed memory that the device has finished with meanwhile, or adds a block.
@@ -353,7 +353,7 @@ impl PoolInner {
                 }
                 // A statement of its own: within the call, the arena would stay locked over it.
                 let least = self.arena().span_len(class).min(self.block_len);
-                self.make_block(least).map_err(|error| error.with_still_used(self.arena().pending_slots()))
+                self.make_block(least).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
             }
             block => block,
         }?;
@@ -361,7 +361,7 @@ impl PoolInner {
         block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
             let found = pool.upgrade()?.arena().find(address);
-            found.map(Memory::new)
+            found.map(Memory::of)
         }));
         self.arena().add_block(Arc::new(block));
         Ok(None)
@@ -391,7 +391,7 @@ impl PoolInner {
     fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
         let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream.raw(), class));
         let Some(fenced) = found else { return Ok(None) };
-        let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's slots are behind events") };
+        let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
         let order = || match stream.is_capturing()? {
             true => Ok(false),
@@ -402,39 +402,45 @@ impl PoolInner {
             self.keep(fenced);
             return ordered.map(|_| None);
         }
-        let memory = self.allocated(&mut self.arena(), fenced.slots[0], len);
+        let memory = self.allocated(&mut self.arena(), fenced.chunk, len);
         // The earlier user's work goes on.
         memory.expose();
         memory.inner().uses.lock().record_earlier_work();
         Ok(Some(memory))
     }
 
-    /// Keeps free slots until the device has finished with them: here, or in the GPU's queue, which then keeps the pool's state.
+    /// Keeps a free chunk until the device has passed its events: here, or in the GPU's queue, which then keeps the pool's state.
     fn keep(self: &Arc<Self>, fenced: Fenced) {
         let mut arena = self.arena();
         if arena.caching {
-            return arena.keep(fenced);
+            return arena.fenced.push_back(fenced);
         }
         drop(arena);
-        let (inner, Fenced { fence, slots, .. }) = (self.clone(), fenced);
-        self.owner.gpu().retired().push(fence, move || inner.put(slots));
+        let (inner, Fenced { fence, chunk, .. }) = (self.clone(), fenced);
+        self.owner.gpu().retired().push(fence, move || inner.put([chunk]));
     }
 
-    /// [`keep`](Self::keep) until all work of the context has finished.
-    fn keep_for_context(self: &Arc<Self>, slots: Vec<Slot>) {
-        self.keep(Fenced { fence: Fence::Contexts(vec![self.context]), slots, stream: 0 });
+    /// Keeps free chunks until all work of the context has finished, as [`keep`](Self::keep) does.
+    fn keep_for_context(self: &Arc<Self>, chunks: Vec<Chunk>) {
+        let mut arena = self.arena();
+        if arena.caching {
+            return arena.keep_for_context(chunks);
+        }
+        drop(arena);
+        let inner = self.clone();
+        self.owner.gpu().retired().push(Fence::Contexts(vec![self.context]), move || inner.put(chunks));
     }
 
-    /// Keeps a free slot until the streams that use it have done what they were given.
-    fn keep_fenced(self: &Arc<Self>, slot: Slot, uses: &Uses) -> Result<()> {
+    /// Keeps a free chunk until the streams that use it have done what they were given.
+    fn keep_fenced(self: &Arc<Self>, chunk: Chunk, uses: &Uses) -> Result<()> {
         match uses.record_events() {
-            Ok(None) => return self.put([slot]),
+            Ok(None) => return self.put([chunk]),
             Ok(Some(fence)) => {
-                let stream = uses.bound_stream().map_or(0, |stream| stream.addr());
-                self.keep(Fenced { fence, slots: vec![slot], stream });
+                let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
+                self.keep(Fenced { fence, chunk, stream: stream.addr() });
             }
             Err(error) => {
-                self.keep_for_context(vec![slot]);
+                self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
                 let is_over = error.ends_all_work() && !error.is_fatal_to_context();
                 if !is_over && !error.is_of_capture() {
@@ -447,13 +453,13 @@ impl PoolInner {
         Ok(())
     }
 
-    /// Takes slots back that the device has finished with.
-    fn put(&self, slots: impl IntoIterator<Item = Slot>) -> Result<()> {
-        let evicted = self.arena().put(slots);
+    /// Takes chunks back that the device has finished with.
+    fn put(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
+        let evicted = self.arena().put(chunks);
         Block::release_all(evicted)
     }
 
-    /// Takes back the slots behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
+    /// Takes back the chunks behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
     /// frees. Does not wait.
     fn poll(self: &Arc<Self>, max: usize) -> usize {
         self.take_passed(max, |fence| fence.is_passed(|_| false))
@@ -467,7 +473,7 @@ impl PoolInner {
             let fenced = self.arena().fenced.pop_front();
             let Some(fenced) = fenced else { break };
             if passed(&fenced.fence) {
-                let evicted = self.arena().put(fenced.slots);
+                let evicted = self.arena().put([fenced.chunk]);
                 freed += release(evicted);
             } else {
                 self.keep(fenced);
@@ -529,7 +535,7 @@ impl Home for PoolInner {
         let mut arena = self.arena();
         arena.used -= 1;
         arena.used_bytes -= memory.len;
-        let Some(slot) = memory.slot else {
+        let Some(chunk) = memory.chunk else {
             arena.dedicated_bytes -= memory.len;
             drop(arena);
             return match uses {
@@ -537,13 +543,13 @@ impl Home for PoolInner {
                 None => block.release(),
             };
         };
-        arena.set_memory(slot, Weak::new());
-        // The arena has a reference as long as the block has a slot that is not free.
+        arena.set_memory(chunk, Weak::new());
+        // The arena has a reference as long as the block has a chunk that is not free.
         drop(block);
         let uses = match uses {
             Some(uses) if uses.policy() != DropPolicy::Immediate => uses,
             _ => {
-                let evicted = arena.put([slot]);
+                let evicted = arena.put([chunk]);
                 // Before the uses, whose drop may call the driver.
                 drop(arena);
                 return Block::release_all(evicted);
@@ -554,13 +560,13 @@ impl Home for PoolInner {
         if !caching || uses.used_by_other_contexts(self.context) {
             drop(arena);
             let inner = self.clone();
-            return uses.release_after(&self.owner, self.context, move || inner.put([slot]));
+            return uses.release_after(&self.owner, self.context, move || inner.put([chunk]));
         }
         if uses.policy() == DropPolicy::WaitForStream && !is_full {
             drop(arena);
-            return self.keep_fenced(slot, &uses);
+            return self.keep_fenced(chunk, &uses);
         }
-        arena.keep_for_context([slot]);
+        arena.keep_for_context([chunk]);
         drop(arena);
         if is_full {
             self.poll(Self::POLLED);

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::{Error, MemoryKind, Result};
 
-/// The binary logarithm of the smallest slot's size: a cache line, so that no two slots share one.
+/// The binary logarithm of the smallest chunk's size: a cache line, so that no two chunks share one.
 const SMALLEST: u32 = 6;
 /// In bytes. Larger blocks and chunks are taken for mistakes.
 const BLOCKS: RangeInclusive<usize> = 64 << 10..=128 << 30;
@@ -118,7 +118,7 @@ pub(super) struct Classes {
 
 impl Classes {
     /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` is a power of two, and `largest`
-    /// is a multiple of `alignment` and at least the smallest slot's size.
+    /// is a multiple of `alignment` and at least the smallest chunk's size.
     pub(super) const fn new(bits: u32, alignment: usize, largest: usize) -> Self {
         debug_assert!(bits <= SMALLEST && alignment.is_power_of_two());
         debug_assert!(largest.is_multiple_of(alignment) && largest >= 1 << SMALLEST);
@@ -142,7 +142,7 @@ impl Classes {
         Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
     }
 
-    /// The bytes of a slot of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
+    /// The bytes of a chunk of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
     pub(super) const fn size(&self, class: usize) -> usize {
         let Some(rank) = class.checked_sub(1) else { return 1 << SMALLEST };
         let doubling = (rank >> self.bits) + SMALLEST as usize;

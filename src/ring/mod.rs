@@ -357,7 +357,7 @@ impl Drop for Ring {
         if Arc::strong_count(&self.dropped) > 1 {
             let memory = [&self.device, &self.host];
             // Their stream need not live for as long as the other rings.
-            memory.iter().for_each(|memory| memory.wait_for_context());
+            memory.iter().for_each(|memory| memory.unbind_without_wait());
             self.dropped.lock().extend(memory.map(Memory::clone));
         }
     }

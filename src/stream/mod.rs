@@ -5,14 +5,13 @@
 mod copy;
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{CUcontext, CUevent, CUstream};
 
 use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
-use crate::driver::stream::RawEvent;
+use crate::driver::memory::log_failure;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]
 pub use {
@@ -112,9 +111,12 @@ impl StreamRef {
     ///
     /// The driver's errors, and [`Error::Forked`].
     pub fn record(&self) -> Result<Event> {
-        // SAFETY: live by the constructors' contract, and its context is current.
-        let event = self.context.run(|| unsafe { RawEvent::record(self.raw()) })?;
-        Ok(Event::new(event, self.context))
+        self.context.run(|| {
+            let event = Event { raw: Handle(cuda()?.create_event()?), context: self.context };
+            // SAFETY: the event was just made, the stream is live by the constructors' contract, and their context is current.
+            unsafe { cuda()?.record_event(event.raw(), self.raw()) }?;
+            Ok(event)
+        })
     }
 
     /// Makes later work of the stream wait for an event, which may belong to another context. Returns at once.
@@ -144,16 +146,12 @@ impl fmt::Debug for StreamRef {
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
 /// is destroyed: the destruction cannot always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
-    /// Dropped by the drop alone, unless CUDA has destroyed it.
-    event: ManuallyDrop<RawEvent>,
+    /// Destroyed by the drop alone, unless CUDA has destroyed it.
+    raw: Handle<CUevent>,
     context: Context,
 }
 
 impl Event {
-    pub(crate) fn new(event: RawEvent, context: Context) -> Self {
-        Self { event: ManuallyDrop::new(event), context }
-    }
-
     /// Whether the event is complete. Does not wait.
     ///
     /// # Errors
@@ -161,7 +159,8 @@ impl Event {
     /// The driver's errors, including those of earlier, asynchronous work, `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and
     /// [`Error::Forked`].
     pub fn is_complete(&self) -> Result<bool> {
-        self.context.run(|| self.event.is_complete())
+        // SAFETY: the event lives, since its context does.
+        self.context.run(|| unsafe { cuda()?.event_is_complete(self.raw()) })
     }
 
     /// Waits until the event is complete.
@@ -170,13 +169,14 @@ impl Event {
     ///
     /// The errors of [`is_complete`](Self::is_complete).
     pub fn synchronize(&self) -> Result<()> {
-        self.context.run(|| self.event.synchronize())
+        // SAFETY: as in `is_complete`.
+        self.context.run(|| unsafe { cuda()?.event_synchronize(self.raw()) })
     }
 
     /// The driver's handle, valid until this value is dropped or its context is destroyed.
     #[must_use]
     pub fn raw(&self) -> CUevent {
-        self.event.raw()
+        self.raw.0
     }
 }
 
@@ -186,8 +186,11 @@ impl Drop for Event {
             // CUDA destroyed it with the context.
             Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {}
             // If the context cannot be entered, the driver destroys the event with any context current.
-            // SAFETY: dropped only here, once.
-            Ok(Entered::Current(_)) | Err(_) => unsafe { ManuallyDrop::drop(&mut self.event) },
+            Ok(Entered::Current(_)) | Err(_) => {
+                // SAFETY: destroyed only here, once.
+                let destroyed = cuda().and_then(|cuda| unsafe { cuda.destroy_event(self.raw()) });
+                log_failure("a CUDA event", destroyed);
+            }
         }
     }
 }

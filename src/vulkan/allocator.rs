@@ -343,7 +343,7 @@ impl AllocatorInner {
         block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
             let found = allocator.upgrade()?.state.lock().find(address);
-            found.map(Memory::new)
+            found.map(Memory::of)
         }));
         Ok(Arc::new(block))
     }
@@ -358,7 +358,7 @@ impl AllocatorInner {
         let offset = usize::try_from(offset).expect("usize has 64 bits");
         let inner = Arc::new(Inner::new(block, (offset, len), Some(self.clone()), None));
         self.state.lock().set_memory(key, &inner);
-        Memory::new(inner)
+        Memory::of(inner)
     }
 
     /// gpu-allocator's error, where no driver was called.
