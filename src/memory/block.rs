@@ -119,7 +119,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Err(error) = self.release() {
+        if let Err(error) = self.release()
+            && error.is_news()
+        {
             report!(Warn, "releasing memory: {error}");
         }
     }
