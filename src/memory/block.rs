@@ -244,7 +244,9 @@ impl Block {
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.release_once() {
+        if let Err(error) = self.release_once()
+            && error.is_news()
+        {
             report!(Warn, "releasing memory: {error}");
         }
     }
