@@ -31,6 +31,7 @@ STRICT = "-O1 -Wall -Wextra -Werror"
 # Kernels without includes need no toolkit.
 CLANG = (
     "clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_60 -nocudainc -nocudalib -fsyntax-only -Wall -Werror "
+    "-Wno-unknown-cuda-version "  # of an nvcc that is newer than clang
     + " ".join(f"'-D__{word}__=__attribute__(({word}))'" for word in ("global", "device", "shared"))
 )
 PROJECT = "cmake_minimum_required(VERSION 3.13)\nproject(program LANGUAGES C)\nadd_executable(program program.c)\n"

@@ -7,6 +7,7 @@ mod hint;
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ash::vk;
 use cudarc::driver::sys::CUresult;
@@ -435,6 +436,13 @@ impl Error {
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
+    /// Whether a drop logs it. All memory of a broken context has the same error, which is logged once.
+    #[doc(hidden)]
+    pub fn is_news(&self) -> bool {
+        static BROKEN: AtomicBool = AtomicBool::new(false);
+        !(self.is_fatal_to_context() && BROKEN.swap(true, Ordering::Relaxed))
+    }
+
     /// Whether a stream capture forbids the call.
     pub(crate) fn is_of_capture(&self) -> bool {
         self.cuda_code().is_some_and(|code| CudaCode::OF_CAPTURE.contains(&code))
@@ -730,6 +738,14 @@ mod tests {
         assert_eq!(vulkan.to_string(), "vkMapMemory failed (unknown Vulkan error -987654)");
         let cuda = Error::cuda("cuMemFree", CudaCode::new(4242, None));
         assert_eq!(cuda.to_string(), "cuMemFree failed (unknown CUDA error 4242)");
+    }
+
+    #[test]
+    fn the_error_of_a_broken_context_is_logged_once() {
+        let is_news = |code| Error::cuda("cuMemFree", CudaCode::new(code, None)).is_news();
+        is_news(700);
+        assert!(!is_news(700) && !is_news(719));
+        assert!(is_news(999) && is_news(999));
     }
 
     #[test]

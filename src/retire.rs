@@ -223,7 +223,9 @@ impl RetireQueue {
             }
             let Retired { fence, then } = entry;
             drop(fence);
-            if let Err(error) = then() {
+            if let Err(error) = then()
+                && error.is_news()
+            {
                 report!(Warn, "releasing memory: {error}");
             }
             self.len.fetch_sub(1, Ordering::Relaxed);

@@ -111,8 +111,9 @@ def main() -> int:
     try:
         import pycuda.driver
     except ImportError as error:
-        missing_driver = "libcuda" in str(error)
-        remedy = "install NVIDIA's driver, or start this with sim/run" if missing_driver else "pip install pycuda"
+        remedy = "`make python` makes an environment with it"
+        if "libcuda" in str(error):
+            remedy = "install NVIDIA's driver, or start this with sim/run"
         print(f"pycuda_kernel.py: pycuda cannot be imported ({error}): {remedy}", file=sys.stderr)
         return 1
     driver: Any = pycuda.driver

@@ -135,7 +135,7 @@ def main() -> int:
     try:
         import pycuda.driver
     except ImportError as error:
-        sys.exit(f"ring_packets.py: pycuda cannot be imported ({error}): install it and a driver")
+        sys.exit(f"ring_packets.py: pycuda cannot be imported ({error}): `make python` installs it; it needs a driver")
     driver: Any = pycuda.driver
     driver.init()
     context = driver.Device(0).make_context()

@@ -117,7 +117,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Err(error) = self.release() {
+        if let Err(error) = self.release()
+            && error.is_news()
+        {
             report!(Warn, "releasing memory: {error}");
         }
     }
@@ -240,7 +242,9 @@ impl Block {
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.release_once() {
+        if let Err(error) = self.release_once()
+            && error.is_news()
+        {
             report!(Warn, "releasing memory: {error}");
         }
     }

@@ -50,8 +50,11 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in
 /// host memory. A drop [aborts](Self::abort) the kernel. The memory is freed when the context's last ring is dropped, since
 /// drivers wait for all running kernels to free memory. So where rings come and go beside one that stays, keep them for the next
-/// kernel instead. Do not free other memory before the kernel was told to end: the drop would wait for ever. The drop of the
-/// last ring may, too, if another thread makes a ring and starts its kernel meanwhile. In a forked child, a drop does nothing.
+/// kernel instead. The drop of the last ring waits for ever if another thread makes a ring and starts its kernel meanwhile. In a
+/// forked child, a drop does nothing.
+///
+/// **Load the kernel's module before you make the ring**, so that the ring is dropped first. Freeing other memory and unloading
+/// a module wait until the kernel has ended, which without a [`close`](Self::close) or a drop it never does.
 ///
 /// # Examples
 ///

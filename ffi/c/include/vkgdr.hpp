@@ -502,7 +502,8 @@ public:
 };
 
 /// Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`. Move-only; empty
-/// after it was moved from, and then every method throws. The destructor aborts the kernel; see vkgdr_ring_free().
+/// after it was moved from, and then every method throws. The destructor aborts the kernel; see vkgdr_ring_free(). Load the
+/// kernel's module before you make the ring: unloading it waits for the kernel.
 class vkgdr::ring : public vkgdr::owner<vkgdr_ring, vkgdr_ring_free> {
 public:
     using owner::owner;

@@ -147,7 +147,7 @@ pub(crate) unsafe fn close<T>(pointer: *mut T) {
 #[inline]
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T) -> Outcome<&'a T> {
     // SAFETY: by this function's contract.
-    unsafe { pointer.as_ref() }.ok_or(Failure::Null("handle"))
+    unsafe { pointer.as_ref() }.ok_or(Failure::NullHandle)
 }
 
 /// Writes a result.
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn null_is_refused() {
         // SAFETY: null is allowed.
-        assert!(matches!(unsafe { handle::<u8>(std::ptr::null()) }, Err(Failure::Null(_))));
+        assert!(matches!(unsafe { handle::<u8>(std::ptr::null()) }, Err(Failure::NullHandle)));
         // SAFETY: null is allowed.
         assert!(matches!(unsafe { put(std::ptr::null_mut(), 1) }, Err(Failure::Null(_))));
     }

@@ -56,6 +56,7 @@ pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32
 pub(crate) enum Failure {
     /// A null pointer where null is not allowed; the name of the parameter.
     Null(&'static str),
+    NullHandle,
     /// Options of a size that no version of this library's header has.
     OptionsSize(usize),
     /// An unknown copy policy.
@@ -96,7 +97,7 @@ impl Failure {
 
     pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Null(_) | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
+            Self::Null(_) | Self::NullHandle | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
                 Status::VKGDR_ERROR_INVALID_ARGUMENT
             }
             Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
@@ -110,6 +111,7 @@ impl Display for Failure {
     fn fmt(&self, text: &mut Formatter<'_>) -> FmtResult {
         match self {
             Self::Null(what) => write!(text, "the {what} is NULL"),
+            Self::NullHandle => text.write_str("the handle is NULL: closed or freed, or in C++ moved from"),
             Self::OptionsSize(size) => write!(text, "this library knows no options of {size} bytes"),
             Self::CopyPolicy(value) => write!(text, "unknown copy policy {value}"),
             Self::Region => text.write_str("a region is given where whole memory is required"),

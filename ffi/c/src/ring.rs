@@ -74,7 +74,8 @@ pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers:
 }
 
 /// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings is freed with the last
-/// ring of their context, which waits until the context has ended its work.
+/// ring of their context, which waits until the context has ended its work. Free the ring before the kernel's module is unloaded,
+/// which waits for the kernel.
 ///
 /// @param ring  The ring, which must not be used afterwards.
 ///

@@ -252,7 +252,9 @@ fn release(memory: Memory, has_owner: bool) -> Result<()> {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // On any thread, including one that is unknown to Python.
-        if let Err(failure) = self.free() {
+        if let Err(failure) = self.free()
+            && failure.is_news()
+        {
             log::warn!("freeing memory: {failure}");
         }
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
@@ -275,7 +277,9 @@ pub(crate) fn defer_cleanup(begin: bool) {
     let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
-        if let Err(failure) = release(memory, !kept.owners.is_empty()) {
+        if let Err(failure) = release(memory, !kept.owners.is_empty())
+            && failure.is_news()
+        {
             log::warn!("freeing memory: {failure}");
         }
         drop(kept);

@@ -1,13 +1,16 @@
 """A bounded queue from the CPU into GPU memory and one back, for a kernel that keeps running.
 
 `Ring` is the CPU's end. The kernel's is ``vkgdr_ring.cuh``, whose text is `CUDA_HEADER`: pass it to NVRTC, or write it
-to a file that nvcc includes. The page "A queue into a running kernel" of the guide explains both.
+to a file that nvcc includes. The page "The ring" of the guide explains both.
 
-    ring = vkgdr.ring.Ring(gpu, messages=1 << 20, answers=1 << 16)
-    kernel(numpy.uint64(ring.device_ptr), block=(128, 1, 1), stream=stream)
-    ring.push(packet, timeout=1)
-    answer = ring.pop(timeout=1)
-    ring.close()
+    with vkgdr.ring.Ring(gpu, messages=1 << 20, answers=1 << 16) as ring:
+        kernel(numpy.uint64(ring.device_ptr), block=(128, 1, 1), stream=stream)  # a launch by pycuda
+        ring.push(packet, timeout=1)
+        answer = ring.pop(timeout=1)
+        ring.close()
+
+The end of the ``with`` block aborts a kernel that was not told to end. Without one, the kernel's module may be unloaded
+before the ring is collected. Unloading waits for the kernel, without end.
 
 Pushes and pops raise `EOFError` once the ring is closed or aborted, and `TimeoutError` when their ``timeout`` is over.
 
