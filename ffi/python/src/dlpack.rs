@@ -16,7 +16,7 @@ use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostBuffer, HostBytes, view_of};
+use crate::base::{Base, HostBuffer, HostView, view_of};
 use crate::error::{Failure, Result, in_bytes};
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
@@ -124,7 +124,7 @@ struct Contents {
 }
 
 #[pymethods]
-impl HostBytes {
+impl HostView {
     /// The device of `__dlpack__`: `(kDLCPU, 0)`.
     const fn __dlpack_device__(_slf: &Bound<'_, Self>) -> (c_int, i32) {
         (CPU, 0)

@@ -42,7 +42,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostBuffer, HostBytes},
+        base::{Base, HostBuffer, HostView},
         dlpack::{dlpack_export, dlpack_import},
         handle::{Handle, check_process, command, driver_version},
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},

@@ -28,8 +28,8 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import HostView, Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
-from vkgdr._vkgdr import __version__
+from vkgdr._memory import Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
+from vkgdr._vkgdr import HostView, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

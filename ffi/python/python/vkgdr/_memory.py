@@ -21,7 +21,7 @@ from vkgdr._interfaces import (
     laid_out,
     whole,
 )
-from vkgdr._vkgdr import MemoryView
+from vkgdr._vkgdr import HostView, MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,19 +81,6 @@ def _explained(init: _Init) -> _Init:
             raise TypeError(text) from error
 
     return checked  # type: ignore[return-value]
-
-
-class HostView(_vkgdr.HostBytes):
-    """The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU."""
-
-    def __init__(self, view: MemoryView) -> None:
-        self._view = view
-
-    def __repr__(self) -> str:
-        try:
-            return f"<vkgdr.HostView: {in_bytes(len(self))} at {self.__array_interface__['data'][0]:#x}>"
-        except FreedError:
-            return "<vkgdr.HostView: freed>"
 
 
 class MemoryObject(_vkgdr.Base):
@@ -292,9 +279,7 @@ class MemoryObject(_vkgdr.Base):
         ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
         kind of memory has none.
         """
-        host = HostView(self._view.part(0, None, False))
-        _ = host.__array_interface__
-        return host
+        return HostView(self._view.part(0, None, False))
 
     @property
     def buf(self) -> memoryview:
@@ -879,5 +864,5 @@ def device_view(array: Any) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-HostView.__module__ = MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
+MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"
