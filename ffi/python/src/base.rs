@@ -13,8 +13,9 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
+use crate::device::{Vkgdr, of_vulkan, property_flags};
 use crate::error::{Failure, Result, Size, class, in_bytes};
-use crate::handle::{of_vulkan, property_flags};
+use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
@@ -208,6 +209,20 @@ impl Base {
         view.get().free(force && !slf.getattr(intern!(py, "_given"))?.is_truthy()?)?;
         let parent = intern!(py, "_parent");
         if slf.getattr(parent)?.is_none() { Ok(()) } else { Ok(slf.setattr(parent, py.None())?) }
+    }
+
+    /// The GPU's handle; None for freed memory and for memory of another library.
+    ///
+    /// Memory that an adaptor allocated for another library has a new handle of the same GPU.
+    #[getter]
+    fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<PyAny>>> {
+        let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };
+        if let Some(owner) = &lock(&allocation.kept).gpu {
+            return Ok(Some(owner.clone_ref(py)));
+        }
+        let gpu = allocation.with(|bytes| Ok(bytes.memory().map(|memory| memory.owner().clone())));
+        let owner = gpu.ok().flatten().map(|gpu| Py::new(py, Vkgdr::of(gpu))).transpose()?;
+        Ok(owner.map(Py::into_any))
     }
 
     /// Whether the memory was freed.

@@ -20,9 +20,9 @@ macro_rules! attributes {
 
 mod allocation;
 mod base;
+mod device;
 mod dlpack;
 mod error;
-mod handle;
 mod interpreter;
 mod memory_view;
 mod pool;
@@ -43,8 +43,8 @@ mod _vkgdr {
     use crate::{
         allocation::defer_cleanup,
         base::{Base, HostBuffer, HostView},
+        device::{Vkgdr, check_process, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
-        handle::{Handle, check_process, command, driver_version},
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
         pool::Pool,
         ring::Ring,

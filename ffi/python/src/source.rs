@@ -12,11 +12,11 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use pyo3::prelude::*;
-use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::allocation::Allocation;
+use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
-use crate::handle::{self, Handle};
 use crate::interpreter::{Detached, lock, without_python};
 use crate::memory_view::stream_of;
 use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
@@ -29,7 +29,7 @@ const ALIGNMENT: usize = 256;
 
 /// An open GPU, with the pools of those kinds that a source with pools has needed.
 struct Gpu {
-    handle: Vkgdr,
+    handle: vkgdr::Vkgdr,
     pools: [OnceLock<Pool>; MemoryKind::ALL.len()],
 }
 
@@ -93,7 +93,7 @@ impl Source {
         if let Some(gpu) = known.filter(|gpu| !gpu.handle.context_is_destroyed()) {
             return Ok(gpu);
         }
-        let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
+        let handle = vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?;
         let opened = Arc::new(Gpu { handle, pools: Default::default() });
         // That of a destroyed context, or of another thread, whose memory keeps what it needs.
         let before = lock(&self.gpus).insert(device, opened.clone());
@@ -187,7 +187,7 @@ impl Source {
     #[new]
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
-        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), handle::kinds)?, pool))
+        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?, pool))
     }
 
     /// The kinds, first choice first.
@@ -234,11 +234,11 @@ impl Source {
         allocation.record_use(&bytes, stream_of(&bytes, stream.handle)?, &stream)
     }
 
-    /// A new handle of a device, of its primary context; by default as `allocate`.
+    /// Return a new handle of a device, of its primary context; by default as `allocate`.
     #[pyo3(signature = (device = None))]
-    fn native_handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
+    fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Vkgdr> {
         let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
-        Ok(Handle::of(gpu.handle.clone()))
+        Ok(Vkgdr::of(gpu.handle.clone()))
     }
 
     /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.

@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from vkgdr import _vkgdr, ipc
-from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
+from vkgdr._vkgdr import Vkgdr
 from vkgdr.pool import Source
 from vkgdr.typing import Kinds
 

@@ -19,9 +19,9 @@ import operator
 from typing import SupportsIndex
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
+from vkgdr._vkgdr import Vkgdr
 from vkgdr.typing import Kind, MemoryInfo, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
@@ -175,7 +175,7 @@ class Pool(_vkgdr.Pool):
 class Source(_vkgdr.Source):
     """Allocates memory of one kind, or of the first of several that is available, and frees it by its address."""
 
-    # `allocate`, `free`, `retire`, `record_stream` and `close` are methods of the native base class.
+    # `allocate`, `free`, `retire`, `record_stream`, `handle` and `close` are methods of the native base class.
 
     def memory_info(self, device: int | None = None) -> MemoryInfo:
         """Return the free and the total memory of the first kind that the device has."""
@@ -188,10 +188,6 @@ class Source(_vkgdr.Source):
                 if handle.supports(kind):
                     return handle.memory_info(kind)
             raise
-
-    def handle(self, device: int | None = None) -> Vkgdr:
-        """Return a handle of a device, of its primary context."""
-        return Vkgdr._of(self.native_handle(device))
 
     def __repr__(self) -> str:
         return f"<vkgdr.pool.Source: {', '.join(self.kinds)}, {len(self)} allocations>"

@@ -215,7 +215,7 @@ def test_one_is_created_during_a_capture(cuda, context, make):
 
 
 CLOSED = {
-    "the default handle": "vkgdr._device._primary.clear()",
+    "the default handle": "vkgdr._memory._primary.clear()",
     "a buffer's owner": "b = vkgdr.compat.rmm.Buffer(size=1); b.owner.close(); del b",
     "nothing": "pass",
 }
