@@ -8,12 +8,13 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt};
+use pyo3::types::{PyCapsule, PyDict, PyInt};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
 use crate::device::{Vkgdr, of_vulkan, property_flags};
+use crate::dlpack::export_bytes;
 use crate::error::{Failure, Result, Size, class, in_bytes};
 use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
@@ -79,6 +80,21 @@ macro_rules! host_bytes {
             fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
                 let view = view_of(slf)?;
                 Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
+            }
+
+            /// The bytes as a DLPack capsule.
+            ///
+            /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
+            /// The tensors of a host view are always on the CPU. They come after the bound stream's work.
+            #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+            fn __dlpack__<'py>(
+                slf: &Bound<'py, Self>,
+                stream: Option<i64>,
+                max_version: Option<(u32, u32)>,
+                dl_device: Option<(c_int, c_int)>,
+                copy: Option<bool>,
+            ) -> Result<Bound<'py, PyCapsule>> {
+                export_bytes(slf, (stream, max_version, dl_device, copy))
             }
         }
     };
