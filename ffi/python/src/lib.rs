@@ -26,8 +26,8 @@ mod error;
 mod interpreter;
 mod memory_view;
 mod pool;
+mod resource;
 mod ring;
-mod source;
 mod stream;
 mod transfer;
 mod vulkan;
@@ -47,8 +47,8 @@ mod _vkgdr {
         dlpack::{dlpack_export, dlpack_import},
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
         pool::Pool,
+        resource::Resource,
         ring::Ring,
-        source::Source,
         stream::{CudaHandle, Event, complete, record, stream_synchronize, stream_wait},
         transfer::{copy, fill},
         vulkan::Semaphore,

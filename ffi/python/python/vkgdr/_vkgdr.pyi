@@ -174,7 +174,7 @@ class CudaHandle:
     _owned: Final[bool]
 
 @disjoint_base
-class Source:
+class Resource:
     def __new__(cls, kind: Kinds | None = None, *, pool: bool = False) -> Self: ...
     kinds: Final[list[Kind]]
     def allocate(self, size: SupportsIndex, device: int | None = None, stream: StreamLike | None = None) -> int: ...
@@ -318,9 +318,9 @@ def stream_wait(view: MemoryView, stream: StreamLike, event: Event) -> None: ...
 def stream_synchronize(view: MemoryView, stream: StreamLike) -> None: ...
 def copy(
     to: MemoryView | HostBuffer,
-    to_layout: tuple[int, int, int],
+    to_pitches: tuple[int, int, int],
     from_: MemoryView | HostBuffer,
-    from_layout: tuple[int, int, int],
+    from_pitches: tuple[int, int, int],
     extent: tuple[int, int, int],
     order: _Order,
 ) -> Event: ...

@@ -10,7 +10,7 @@ them. It differs from pyopencl's in these points:
 * Size classes are numbered by their sizes in bytes, and memory larger than the largest chunk by its own size.
 * A second `PooledMemory.release` does nothing, where pyopencl's raises.
 
-Adaptors of other libraries allocate by address, from a `Source`.
+Adaptors of other libraries allocate by address, from a `Resource`.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Pool(_vkgdr.Pool):
         )
 
 
-class Source(_vkgdr.Source):
+class Resource(_vkgdr.Resource):
     """Allocates memory of one kind, or of the first of several that is available, and frees it by its address."""
 
     # `allocate`, `free`, `retire`, `record_stream`, `handle` and `close` are methods of the native base class.
@@ -190,4 +190,4 @@ class Source(_vkgdr.Source):
             raise
 
     def __repr__(self) -> str:
-        return f"<vkgdr.pool.Source: {', '.join(self.kinds)}, {len(self)} allocations>"
+        return f"<vkgdr.pool.Resource: {', '.join(self.kinds)}, {len(self)} allocations>"

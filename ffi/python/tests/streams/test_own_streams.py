@@ -13,7 +13,7 @@ import vkgdr
 from neighbours import wait_at
 from vkgdr import stream as streams
 from vkgdr.arrays import defer_cleanup
-from vkgdr.pool import Source
+from vkgdr.pool import Resource
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_bound_memory_waits_for_its_streams_work(cuda, current_primary, caplog):
 
 @pytest.mark.parametrize("pool", [False, True])
 def test_memory_freed_on_a_stream_does_not_use_it_later(cuda, current_primary, caplog, pool):
-    source = Source(pool=pool)
+    source = Resource(pool=pool)
     with defer_cleanup():
         with cuda.stream() as stream:
             address = source.allocate(100, 0, stream)
