@@ -86,6 +86,18 @@ impl Vkgdr {
         Ok(py.detach(move || work(&gpu)))
     }
 
+    /// The free and the total memory of the first kind that the GPU has.
+    pub(crate) fn memory_info_of<'py>(&self, py: Python<'py>, kinds: &[MemoryKind]) -> Result<Bound<'py, PyAny>> {
+        let info = self.run(py, |gpu| {
+            gpu.memory_info(kinds[0]).or_else(|error| {
+                let other = kinds[1..].iter().find(|&&kind| gpu.supports(kind));
+                other.map_or(Err(error), |&kind| gpu.memory_info(kind))
+            })
+        })??;
+        let fields = (info.available, info.total, info.source.to_string());
+        Ok(made(py, ("vkgdr.typing", "MemoryInfo"), fields)?)
+    }
+
     /// Opens a GPU, in place of the one before.
     fn open(&self, py: Python<'_>, device: i32, flags: u32, is_primary: bool) -> Result<()> {
         let open = if is_primary { vkgdr::Vkgdr::open_primary_context } else { vkgdr::Vkgdr::open };
@@ -227,9 +239,7 @@ impl Vkgdr {
     /// GPU's memory). It is an error if the GPU has no memory of this kind.
     #[pyo3(signature = (kind = "mapped"))]
     fn memory_info<'py>(&self, py: Python<'py>, kind: &str) -> Result<Bound<'py, PyAny>> {
-        let kind = self::kind(kind)?;
-        let info = self.run(py, |gpu| gpu.memory_info(kind))??;
-        Ok(made(py, ("vkgdr.typing", "MemoryInfo"), (info.available, info.total, info.source.to_string()))?)
+        self.memory_info_of(py, &[self::kind(kind)?])
     }
 
     /// List the GPU's Vulkan memory types; none without Vulkan.

@@ -56,7 +56,7 @@ fn allocate_from(pool: &Pool, len: usize, stream: Option<u64>) -> vkgdr::Result<
 }
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
-#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+#[pyclass(frozen, weakref, module = "vkgdr._vkgdr")]
 pub(crate) struct Resource {
     /// First choice first.
     kinds: Vec<MemoryKind>,
@@ -239,6 +239,12 @@ impl Resource {
         Ok(Vkgdr::of(gpu.handle.clone()))
     }
 
+    /// Return the free and the total memory of the first kind that the device has.
+    #[pyo3(signature = (device = None))]
+    fn memory_info<'py>(&self, py: Python<'py>, device: Option<i32>) -> Result<Bound<'py, PyAny>> {
+        self.handle(py, device)?.memory_info_of(py, &self.kinds)
+    }
+
     /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
@@ -251,6 +257,10 @@ impl Resource {
     /// The number of live allocations.
     fn __len__(&self) -> usize {
         lock(&self.held).len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<vkgdr Resource: {}, {} allocations>", self.kinds().join(", "), self.__len__())
     }
 }
 

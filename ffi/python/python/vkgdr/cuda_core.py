@@ -13,7 +13,7 @@ from typing import Any
 from vkgdr import ipc
 from vkgdr._errors import InvalidArgumentError, missing
 from vkgdr._memory import memory_of
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds, StreamLike
 
 try:

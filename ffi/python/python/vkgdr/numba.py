@@ -18,8 +18,7 @@ from vkgdr import _vkgdr, ipc
 from vkgdr._errors import AllocationError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
-from vkgdr._vkgdr import Vkgdr
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource, Vkgdr
 from vkgdr.typing import Kinds
 
 try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkgdr._errors import missing
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds
 
 try:

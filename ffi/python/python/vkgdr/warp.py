@@ -7,7 +7,7 @@ one. `vkgdr.host_view` is the CPU's view of an array.
 from __future__ import annotations
 
 from vkgdr._errors import missing
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds
 
 try:

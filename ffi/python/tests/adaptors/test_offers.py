@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import vkgdr
 from vkgdr import ipc
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 
 TAKE = """
 import sys, vkgdr

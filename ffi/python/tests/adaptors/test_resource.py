@@ -1,4 +1,4 @@
-"""The allocator by address under all adaptors: `vkgdr.pool.Resource`."""
+"""The allocator by address under all adaptors: `vkgdr._vkgdr.Resource`."""
 
 import gc
 from functools import partial
@@ -10,7 +10,7 @@ import vkgdr
 from everything import live
 from libcuda import NON_BLOCKING
 from neighbours import Stream, counter, every_kind, in_threads, wait_at
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 
 LEGACY, PER_THREAD = 1, 2
 both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
@@ -115,7 +115,7 @@ def test_the_next_kind_is_taken_where_one_is_missing_or_exhausted(run_python, si
     kind, settings, size, text = SHORTAGES[shortage]
     code = f"""
         import pytest, vkgdr
-        from vkgdr.pool import Resource
+        from vkgdr._vkgdr import Resource
         resource = Resource(({kind!r}, "host"), pool={pool})
         assert resource.memory_info().total > 0
         for size in ({size}, {size}, 16 << 20):
@@ -250,7 +250,7 @@ def test_a_closed_source_opens_again_and_a_dropped_one_frees_its_memory(primary,
 def test_the_device_is_that_of_the_current_context(run_python, simulated):
     code = """
         import ctypes, vkgdr
-        from vkgdr.pool import Resource
+        from vkgdr._vkgdr import Resource
         cuda = ctypes.CDLL("libcuda.so.1")
         cuda.cuInit(0)
         resource = Resource()
@@ -267,7 +267,7 @@ def test_the_device_is_that_of_the_current_context(run_python, simulated):
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
     code = """
         import os, vkgdr
-        from vkgdr.pool import Resource
+        from vkgdr._vkgdr import Resource
         resource = Resource()
         address = resource.allocate(100)
         child = os.fork()

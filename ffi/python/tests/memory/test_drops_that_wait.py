@@ -22,7 +22,7 @@ PROGRAM = """
 import faulthandler, gc, threading, time
 import libcuda
 import vkgdr
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 cuda = libcuda.Cuda()
 cuda.push(cuda.retain_primary())
 gpu = vkgdr.Vkgdr.open_primary_context()

@@ -157,7 +157,7 @@ def test_garbage_is_collected_before_descriptors_count_as_exhausted(run_python, 
     code = """
 import gc, resource
 import vkgdr
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 
 gpu, source = vkgdr.Vkgdr.open_primary_context(), Resource()
 

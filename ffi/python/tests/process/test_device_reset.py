@@ -7,7 +7,7 @@ from neighbours import every_kind
 
 PRELUDE = """
 import libcuda, vkgdr
-from vkgdr.pool import Resource
+from vkgdr._vkgdr import Resource
 cuda = libcuda.Cuda()
 
 def enter():

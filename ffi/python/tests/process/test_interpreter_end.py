@@ -119,7 +119,7 @@ def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, ke
     code = """
         import numpy, pycuda.autoinit, vkgdr, vkgdr.pool, vkgdr.ring, vkgdr.vulkan
         from vkgdr import arrays, stream as streams
-        from vkgdr.pool import Resource
+        from vkgdr._vkgdr import Resource
         gpu = vkgdr.Vkgdr.open_current_context()
     """
     done = run_python("\n".join(map(textwrap.dedent, (code, AFTER_THE_CONTEXT[keep]))), SIMCUDA_LATE=late)

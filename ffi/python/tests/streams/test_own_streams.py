@@ -12,8 +12,8 @@ import simulator
 import vkgdr
 from neighbours import wait_at
 from vkgdr import stream as streams
+from vkgdr._vkgdr import Resource
 from vkgdr.arrays import defer_cleanup
-from vkgdr.pool import Resource
 
 
 @pytest.fixture
