@@ -359,7 +359,8 @@ impl Vkgdr {
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
-        let name = slf.get_type().fully_qualified_name()?;
+        let class = slf.get_type();
+        let name = format!("{}.{}", class.module()?, class.qualname()?);
         Ok(match slf.get().gpu() {
             Ok(gpu) => format!("<{name}: CUDA device {}, {}>", gpu.device(), gpu.name()),
             Err(_) => format!("<{name}: closed>"),
