@@ -1,4 +1,4 @@
-//! `HostBytes` and `Base`, the native base classes of memory objects: the buffer protocol, the array interfaces and the fast
+//! `Base`, the native base class of memory objects, and `HostView`: the buffer protocol, the array interfaces and the fast
 //! accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
@@ -8,26 +8,31 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt};
-use pyo3::{ffi, intern};
+use pyo3::types::{PyCapsule, PyDict, PyInt};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
-use crate::error::{Failure, Result, Size, class};
-use crate::handle::{of_vulkan, property_flags};
+use crate::device::{Vkgdr, of_vulkan, property_flags};
+use crate::dlpack::export_bytes;
+use crate::error::{Failure, Result, Size, class, in_bytes};
+use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
-/// The native base class of `HostView` and of memory objects: bytes that the CPU can use.
+/// The native base class of every memory object.
 ///
 /// The class has no fields, so that it can be combined with another extension class, such as pycuda's, by multiple
 /// inheritance. The attribute `_view` holds the memory.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
-pub(crate) struct HostBytes;
-
-/// The native base class of every memory object.
-#[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
+
+/// The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU.
+#[pyclass(frozen, weakref, module = "vkgdr")]
+pub(crate) struct HostView {
+    #[pyo3(get, name = "_view")]
+    view: Py<MemoryView>,
+}
 
 /// The view of a memory object.
 pub(crate) fn view_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, MemoryView>> {
@@ -55,28 +60,55 @@ impl ArrayInterface {
     }
 }
 
-attributes! { HostBytes by bytes_of:
-    /// The number of bytes.
-    nbytes: usize = |view, _bytes| view.len;
+/// What a memory object and its host view have in common: the bytes that the CPU can use.
+macro_rules! host_bytes {
+    ($class:ident) => {
+        #[pymethods]
+        impl $class {
+            /// The number of bytes.
+            #[getter]
+            fn nbytes(slf: &Bound<'_, Self>) -> Result<usize> {
+                bytes_of(slf, |view, _| Ok(view.len))
+            }
+
+            fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
+                bytes_of(slf, |view, _| Ok(view.len))
+            }
+
+            /// NumPy's array interface, version 3, of the host view.
+            #[getter]
+            fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
+                let view = view_of(slf)?;
+                Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
+            }
+
+            /// The bytes as a DLPack capsule.
+            ///
+            /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
+            /// The tensors of a host view are always on the CPU. They come after the bound stream's work.
+            #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+            fn __dlpack__<'py>(
+                slf: &Bound<'py, Self>,
+                stream: Option<i64>,
+                max_version: Option<(u32, u32)>,
+                dl_device: Option<(c_int, c_int)>,
+                copy: Option<bool>,
+            ) -> Result<Bound<'py, PyCapsule>> {
+                export_bytes(slf, (stream, max_version, dl_device, copy))
+            }
+        }
+    };
 }
 
+host_bytes!(Base);
+host_bytes!(HostView);
+
 #[pymethods]
-impl HostBytes {
+impl HostView {
     #[new]
-    #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
-        Self
-    }
-
-    fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
-        bytes_of(slf, |view, _| Ok(view.len))
-    }
-
-    /// NumPy's array interface, version 3, of the host view.
-    #[getter]
-    fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
-        let view = view_of(slf)?;
-        Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
+    fn new(view: Py<MemoryView>) -> Result<Self> {
+        view.get().visible()?;
+        Ok(Self { view })
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -85,12 +117,20 @@ impl HostBytes {
     }
 
     unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter passes a structure that `export` filled in.
-        let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
-        if !kept.is_null() {
-            // SAFETY: allocated by `export`; the interpreter calls this once for each buffer.
-            drop(unsafe { Box::from_raw(kept) });
-        }
+        // SAFETY: the interpreter passes a structure that `export` filled in, once.
+        unsafe { release(buffer) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        visit.call(&self.view)
+    }
+
+    fn __repr__(&self) -> String {
+        let view = self.view.get();
+        view.visible().map_or_else(
+            |_| "<vkgdr.HostView: freed>".to_owned(),
+            |start| format!("<vkgdr.HostView: {} at {start:#x}>", in_bytes(view.len)),
+        )
     }
 }
 
@@ -131,8 +171,18 @@ attributes! { Base by bytes_of:
 impl Base {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(HostBytes).add_subclass(Self)
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
+        Self
+    }
+
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: the interpreter passes a structure to fill in.
+        unsafe { export(slf, buffer, flags) }
+    }
+
+    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
+        // SAFETY: the interpreter passes a structure that `export` filled in, once.
+        unsafe { release(buffer) }
     }
 
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
@@ -175,6 +225,20 @@ impl Base {
         view.get().free(force && !slf.getattr(intern!(py, "_given"))?.is_truthy()?)?;
         let parent = intern!(py, "_parent");
         if slf.getattr(parent)?.is_none() { Ok(()) } else { Ok(slf.setattr(parent, py.None())?) }
+    }
+
+    /// The GPU's handle; None for freed memory and for memory of another library.
+    ///
+    /// Memory that an adaptor allocated for another library has a new handle of the same GPU.
+    #[getter]
+    fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<PyAny>>> {
+        let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };
+        if let Some(owner) = &lock(&allocation.kept).gpu {
+            return Ok(Some(owner.clone_ref(py)));
+        }
+        let gpu = allocation.with(|bytes| Ok(bytes.memory().map(|memory| memory.owner().clone())));
+        let owner = gpu.ok().flatten().map(|gpu| Py::new(py, Vkgdr::of(gpu))).transpose()?;
+        Ok(owner.map(Py::into_any))
     }
 
     /// Whether the memory was freed.
@@ -236,6 +300,20 @@ unsafe fn export(exporter: &Bound<'_, PyAny>, buffer: *mut ffi::Py_buffer, flags
     // SAFETY: filled in above; the field is the exporter's own.
     unsafe { (*buffer).internal = Box::into_raw(kept).cast() };
     Ok(())
+}
+
+/// Ends what a buffer keeps.
+///
+/// # Safety
+///
+/// `export` filled the buffer in, and this is called once for it.
+unsafe fn release(buffer: *mut ffi::Py_buffer) {
+    // SAFETY: the caller passes a buffer that `export` filled in.
+    let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
+    if !kept.is_null() {
+        // SAFETY: allocated by `export`, and dropped once.
+        drop(unsafe { Box::from_raw(kept) });
+    }
 }
 
 /// An acquired `Py_buffer`, released on drop.

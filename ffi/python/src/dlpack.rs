@@ -16,7 +16,7 @@ use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostBuffer, HostBytes, view_of};
+use crate::base::{Base, HostBuffer, HostView, view_of};
 use crate::error::{Failure, Result, in_bytes};
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
@@ -114,7 +114,7 @@ struct Exported<T> {
 pub(crate) struct Layout((u8, u8), Vec<i64>, Vec<i64>, usize);
 
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
-type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
+pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
 
 /// The bytes of a tensor to be made.
 struct Contents {
@@ -124,26 +124,10 @@ struct Contents {
 }
 
 #[pymethods]
-impl HostBytes {
+impl HostView {
     /// The device of `__dlpack__`: `(kDLCPU, 0)`.
     const fn __dlpack_device__(_slf: &Bound<'_, Self>) -> (c_int, i32) {
         (CPU, 0)
-    }
-
-    /// The bytes as a DLPack capsule, after the bound stream's work.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        slf: &Bound<'py, Self>,
-        stream: Option<i64>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(c_int, c_int)>,
-        copy: Option<bool>,
-    ) -> Result<Bound<'py, PyCapsule>> {
-        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
-            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
-            return Err(Failure::Buffer(text));
-        }
-        export_bytes(slf, (stream, max_version, Some((CPU, 0)), copy))
     }
 }
 
@@ -153,24 +137,17 @@ impl Base {
     fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
         Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device))?))
     }
-
-    /// The bytes as a DLPack capsule.
-    ///
-    /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        slf: &Bound<'py, Self>,
-        stream: Option<i64>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(c_int, c_int)>,
-        copy: Option<bool>,
-    ) -> Result<Bound<'py, PyCapsule>> {
-        export_bytes(slf, (stream, max_version, dl_device, copy))
-    }
 }
 
-/// A memory object as the capsule of one dimension of bytes.
-fn export_bytes<'py>(object: &Bound<'py, PyAny>, request: Request) -> Result<Bound<'py, PyCapsule>> {
+/// A memory object, or its host view, as the capsule of one dimension of bytes.
+pub(crate) fn export_bytes<'py>(object: &Bound<'py, PyAny>, mut request: Request) -> Result<Bound<'py, PyCapsule>> {
+    if object.is_instance_of::<HostView>() {
+        let (kind, id) = *request.2.get_or_insert((CPU, 0));
+        if (kind, id) != (CPU, 0) {
+            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+    }
     let view = view_of(object)?;
     let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
     dlpack_export(&view, Layout((UINT, 8), vec![len], vec![1], 0), request)
@@ -227,8 +204,8 @@ pub(crate) fn dlpack_export<'py>(
     } else {
         (lend(Managed { tensor, context, deleter: Some(delete::<Managed>) }, kept), LEGACY)
     };
-    // SAFETY: the destructor takes what was allocated above, under this name.
-    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy)) }?)
+    // SAFETY: allocated above, for this name.
+    Ok(unsafe { capsule_of(py, pointer, name) }?)
 }
 
 /// Allocates an exported tensor, for `delete`.
@@ -337,41 +314,43 @@ unsafe extern "C" fn delete<T>(managed: *mut c_void) {
     }
 }
 
-/// The destructor of a capsule: deletes the tensor unless a consumer took it, and thereby renamed the capsule.
+/// A capsule, which deletes the tensor unless a consumer takes it, and thereby renames the capsule.
+///
+/// # Safety
+///
+/// A tensor of the structure that the name says, which nobody else deletes.
+unsafe fn capsule_of<'py>(
+    py: Python<'py>,
+    tensor: NonNull<c_void>,
+    name: &'static CStr,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    // SAFETY: the destructor takes such a tensor under this name.
+    unsafe { PyCapsule::new_with_pointer_and_destructor(py, tensor, name, Some(destroy)) }
+}
+
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    for (name, delete) in [(LEGACY, delete::<Managed> as Deleter), (VERSIONED, delete::<ManagedVersioned>)] {
+    for name in [LEGACY, VERSIONED] {
         // SAFETY: the interpreter passes the capsule that is being destroyed.
-        if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } != 0 {
-            // SAFETY: valid under this name.
-            let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
-            // SAFETY: the tensor, which `dlpack_export` allocated, was not taken by a consumer.
-            unsafe { delete(managed) };
+        if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 0 {
+            continue;
+        }
+        // SAFETY: valid under this name.
+        let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
+        let deleter = if name == LEGACY {
+            // SAFETY: of the structure of this name.
+            unsafe { (*managed.cast::<Managed>()).deleter }
+        } else {
+            // SAFETY: as above.
+            unsafe { (*managed.cast::<ManagedVersioned>()).deleter }
+        };
+        if let Some(deleter) = deleter {
+            // SAFETY: no consumer took the tensor; deleted once.
+            unsafe { deleter(managed) };
         }
     }
 }
 
 // ---- Import ---------------------------------------------------------------------------------------------------------
-
-/// A tensor taken from its capsule, which it deletes on drop.
-#[pyclass(frozen, module = "vkgdr._vkgdr")]
-struct Taken {
-    managed: *mut c_void,
-    deleter: Option<Deleter>,
-}
-
-// SAFETY: DLPack's deleters may run on any thread.
-unsafe impl Send for Taken {}
-// SAFETY: only `drop` uses the pointer.
-unsafe impl Sync for Taken {}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(deleter) = self.deleter {
-            // SAFETY: taken from its capsule, so this value owns the tensor; called once.
-            unsafe { deleter(self.managed) };
-        }
-    }
-}
 
 /// The structure of a capsule; None unless the object is a capsule of this name.
 fn peek<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &CStr) -> Option<&'a T> {
@@ -389,18 +368,17 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
 
 fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // The version is the first field in every version.
-    let (tensor, managed, deleter, flags, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
+    let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
         if major != VERSION[0] {
             return Err(Failure::Buffer(format!("DLPack version {major}.{minor} is not supported")));
         }
         let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
-        (&managed.tensor, (&raw const *managed).cast(), managed.deleter, managed.flags, VERSIONED_USED)
+        (&managed.tensor, NonNull::from(managed).cast(), managed.flags, VERSIONED, VERSIONED_USED)
     } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
-        (&managed.tensor, (&raw const *managed).cast(), managed.deleter, 0, LEGACY_USED)
+        (&managed.tensor, NonNull::from(managed).cast(), 0, LEGACY, LEGACY_USED)
     } else {
         return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
     };
-    let managed: *const c_void = managed;
     let [kind, device] = tensor.device;
     if kind != CUDA {
         return Err(Failure::Buffer(format!("the tensor is on DLPack device type {kind}, not CUDA")));
@@ -415,13 +393,14 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()).into());
     }
-    let keep = Py::new(capsule.py(), Taken { managed: managed.cast_mut(), deleter })?;
+    // SAFETY: taken from its capsule, whose name said what it is.
+    let keep = unsafe { capsule_of(capsule.py(), managed, name) }?.into_any().unbind();
     if let Some(mut view) = find_device(address, len)? {
         view.readonly |= readonly;
         // Another library may reuse the bytes once its tensor is deleted.
-        return view.keeping(keep.into_any());
+        return view.keeping(keep);
     }
-    Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
+    Ok(MemoryView::foreign(device, address, len, readonly, keep))
 }
 
 /// The number of bytes of a tensor in C order. Where its elements are `padded`, those of less than a byte have one each.

@@ -20,14 +20,14 @@ macro_rules! attributes {
 
 mod allocation;
 mod base;
+mod device;
 mod dlpack;
 mod error;
-mod handle;
 mod interpreter;
 mod memory_view;
 mod pool;
+mod resource;
 mod ring;
-mod source;
 mod stream;
 mod transfer;
 mod vulkan;
@@ -42,13 +42,13 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostBuffer, HostBytes},
+        base::{Base, HostBuffer, HostView},
+        device::{Vkgdr, check_process, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
-        handle::{Handle, check_process, command, driver_version},
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
         pool::Pool,
+        resource::Resource,
         ring::Ring,
-        source::Source,
         stream::{CudaHandle, Event, complete, record, stream_synchronize, stream_wait},
         transfer::{copy, fill},
         vulkan::Semaphore,

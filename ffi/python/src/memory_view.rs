@@ -14,8 +14,8 @@ use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
 use crate::base::HostBuffer;
+use crate::device;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
-use crate::handle::{self, Handle};
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
 
@@ -241,8 +241,6 @@ attributes! { MemoryView by bytes_of:
     /// Whether the CPU caches the bytes.
     is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
     is_foreign: bool = |_view, bytes| bytes.memory().is_none() && !bytes.is_empty();
-    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
-    handle: Option<Handle> = |_view, bytes| bytes.memory().map(|memory| Handle::of(memory.owner().clone()));
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
     vulkan_memory: Option<(u64, u64)> = |view, bytes| match bytes.memory() {
         Some(memory) => {
@@ -267,8 +265,8 @@ impl MemoryView {
         readonly: bool,
         dma_buf: bool,
     ) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        let (kinds, alignment) = (handle::kinds(kinds)?, alignment.0);
+        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+        let (kinds, alignment) = (device::kinds(kinds)?, alignment.0);
         let others = || kinds[1..].iter().copied();
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
@@ -304,7 +302,7 @@ impl MemoryView {
     /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        let empty = Bytes::without_memory(handle::gpu_of(owner)?.device(), handle::kind(kind)?, None);
+        let empty = Bytes::without_memory(device::gpu_of(owner)?.device(), device::kind(kind)?, None);
         Ok(Self::whole(Allocation::new(empty, 0, false, Some(owner.clone().unbind()))))
     }
 
@@ -317,7 +315,7 @@ impl MemoryView {
         keep: Option<Py<PyAny>>,
         readonly: bool,
     ) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
@@ -342,7 +340,7 @@ impl MemoryView {
 
     #[staticmethod]
     fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
-        let (py, gpu, kind) = (owner.py(), handle::gpu_of(owner)?, handle::kind(kind)?);
+        let (py, gpu, kind) = (owner.py(), device::gpu_of(owner)?, device::kind(kind)?);
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
@@ -370,7 +368,7 @@ impl MemoryView {
     /// Receives memory from a Unix socket, of a process of this user, or of any.
     #[staticmethod]
     fn receive(owner: &Bound<'_, PyAny>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
-        let (py, gpu, socket) = (owner.py(), handle::gpu_of(owner)?, descriptor_of(connection)?);
+        let (py, gpu, socket) = (owner.py(), device::gpu_of(owner)?, descriptor_of(connection)?);
         let received = py.detach(|| match any_user {
             // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
             true => unsafe { ipc::recv_from_any_user(socket.as_fd(), &gpu) },
@@ -444,12 +442,6 @@ impl MemoryView {
 
     fn __clear__(&self) {
         self.leave();
-    }
-
-    /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
-    #[getter]
-    fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        lock(&self.live().ok()?.kept).gpu.as_ref().map(|gpu| gpu.clone_ref(py))
     }
 
     /// The bound stream's handle, a Python integer that keeps the stream's object alive.

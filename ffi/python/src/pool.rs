@@ -8,8 +8,8 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{Error, PoolOptions};
 
+use crate::device;
 use crate::error::{Failure, Result, Size};
-use crate::handle;
 use crate::interpreter::{Detached, lock};
 use crate::memory_view::MemoryView;
 use crate::stream::Stream;
@@ -90,11 +90,11 @@ impl Pool {
         stream: Option<Stream>,
         class_: &Bound<'_, PyType>,
     ) -> Result<()> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let value = leading_bits as usize;
         let out_of_range = Error::PoolOption { option: "leading_bits_in_bin_id", value, allowed: "0 to 6" };
         let classes = 1_u32.checked_shl(leading_bits).filter(|&classes| classes <= 64).ok_or(out_of_range)?;
-        let options = PoolOptions::new(handle::kind(kind)?)
+        let options = PoolOptions::new(device::kind(kind)?)
             .block_len(block_size.0)
             .largest_chunk(largest_chunk.0)
             .classes_per_doubling(classes)

@@ -11,8 +11,8 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
 use crate::base::HostBuffer;
+use crate::device;
 use crate::error::{Failure, Result, Size, in_bytes};
-use crate::handle;
 use crate::interpreter::{self, Detached, duration, lock};
 use crate::stream::{Objects, Stream};
 
@@ -62,7 +62,7 @@ impl Ring {
     #[new]
     #[pyo3(signature = (owner, messages, answers))]
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
             // No message was pushed yet: the capacity is wrong.
             Error::MessageTooLong { len, most } => Failure::Invalid(format!(

@@ -13,8 +13,8 @@ use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
 use vkgdr::{Memory, StreamRef, Vkgdr};
 
+use crate::device::gpu_of;
 use crate::error::Result;
-use crate::handle::gpu_of;
 use crate::interpreter::{Detached, detached, is_ending, lock};
 use crate::memory_view::MemoryView;
 

@@ -15,7 +15,7 @@ use crate::memory_view::{MemoryView, stream_of};
 use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, complete};
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
-type Layout = (usize, usize, usize);
+type Pitches = (usize, usize, usize);
 
 /// Bytes per row, rows per slice, number of slices.
 type Sizes = (usize, usize, usize);
@@ -51,10 +51,10 @@ impl Side<'_> {
         }
     }
 
-    /// The checked place of a layout in the side.
-    fn place(&self, layout: Layout, extent: Sizes) -> Result<Place> {
+    /// The checked place in the side.
+    fn place(&self, pitches: Pitches, extent: Sizes) -> Result<Place> {
         // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
-        let (offset, row_pitch, slice_pitch) = layout;
+        let (offset, row_pitch, slice_pitch) = pitches;
         let (is_host, address, size) = match self {
             Self::Device(view) => (false, view.get().device_address()?, view.get().len),
             Self::Host(buffer) => (true, buffer.get().address().expose_provenance() as u64, buffer.get().nbytes),
@@ -122,9 +122,9 @@ pub(crate) fn copy_all(py: Python<'_>, to: Side<'_>, from: Side<'_>, len: usize,
 pub(crate) fn copy(
     py: Python<'_>,
     to: Side<'_>,
-    to_layout: Layout,
+    to_pitches: Pitches,
     from_: Side<'_>,
-    from_layout: Layout,
+    from_pitches: Pitches,
     extent: Sizes,
     order: Order,
 ) -> Result<Event> {
@@ -135,8 +135,8 @@ pub(crate) fn copy(
     if is_readonly {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
-    let target = to.place(to_layout, extent)?;
-    let source = from_.place(from_layout, extent)?;
+    let target = to.place(to_pitches, extent)?;
+    let source = from_.place(from_pitches, extent)?;
     let mut crossing = None;
     if let (Some(to), Some(from)) = (to.view(), from_.view()) {
         if overlaps(target, source, extent) {

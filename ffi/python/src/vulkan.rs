@@ -7,27 +7,30 @@ use pyo3::prelude::*;
 use vkgdr::ash::vk::Handle as _;
 use vkgdr::{StreamRef, vulkan};
 
+use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result};
-use crate::handle::{self, Handle};
 use crate::interpreter::{self, Detached, duration, lock};
 use crate::stream::Stream;
 
 #[pymethods]
-impl Handle {
-    /// The instance, the physical device, the device, and the family of its queue.
-    fn vulkan_handles(&self) -> Result<(u64, u64, u64, u32)> {
-        let handles = self.gpu()?.vulkan_handles()?;
+impl Vkgdr {
+    /// The Vulkan device that allocates, as numbers, for other libraries; an error if Vulkan is missing.
+    #[getter]
+    fn vulkan_handles<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+        let (py, handles) = (slf.py(), device::gpu_of(slf)?.vulkan_handles()?);
         let (instance, device) = (handles.instance.handle(), handles.device.handle());
-        Ok((instance.as_raw(), handles.physical_device.as_raw(), device.as_raw(), handles.queue_family))
+        let numbers = (instance.as_raw(), handles.physical_device.as_raw(), device.as_raw(), handles.queue_family);
+        Ok(device::made(py, ("vkgdr.typing", "Handles"), numbers)?)
     }
 
-    /// Calls `work` with the queue, while no other thread is in this method.
+    /// Return ``work(queue)``, called with the ``VkQueue`` of `vulkan_handles` while no other thread has it.
+    ///
+    /// A call within `work` would never return. This package itself submits nothing to the queue.
     fn with_vulkan_queue(&self, py: Python<'_>, work: Py<PyAny>) -> Result<Py<PyAny>> {
-        let gpu = self.gpu()?;
         // Detached, since it waits for its turn, and so may the end of the handle, if it is the last one then.
-        let result =
-            py.detach(move || gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),)))));
-        Ok(result??)
+        let call =
+            |gpu: &vkgdr::Vkgdr| gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),))));
+        Ok(self.run(py, call)???)
     }
 }
 
@@ -63,7 +66,7 @@ impl Semaphore {
 impl Semaphore {
     #[new]
     fn new(owner: &Bound<'_, PyAny>, value: u64) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let semaphore = py.detach(|| vulkan::Semaphore::new(&gpu, value))?;
         let open = Mutex::new(Some(Arc::new(semaphore)));
         Ok(Self { open: Detached::in_context(open, gpu.retains_context()) })

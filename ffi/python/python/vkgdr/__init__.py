@@ -19,7 +19,6 @@ pointer address the same bytes.
 from __future__ import annotations
 
 from vkgdr._access import Map
-from vkgdr._device import OpenFlags, Vkgdr
 from vkgdr._errors import (
     AllocationError,
     FreedError,
@@ -28,8 +27,8 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import HostView, Mapping, Memory, MemoryObject, RawMemory, device_view, memory_of
-from vkgdr._vkgdr import __version__
+from vkgdr._memory import Mapping, Memory, MemoryObject, OpenFlags, RawMemory, device_view, memory_of
+from vkgdr._vkgdr import HostView, Vkgdr, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

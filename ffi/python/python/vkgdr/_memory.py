@@ -1,15 +1,15 @@
-"""``Memory``, ``RawMemory`` and their base class, and the way from an address to its memory."""
+"""``Memory``, ``RawMemory`` and their base class, the default handle, and the way from an address to its memory."""
 
 from __future__ import annotations
 
+import enum
 import functools
 import numbers
 import operator
 
 from vkgdr import _access, _vkgdr
 from vkgdr._access import Map
-from vkgdr._device import Vkgdr, default_owner
-from vkgdr._errors import FreedError, InvalidArgumentError, in_bytes
+from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import (
     ADDRESSES,
     DLPACK_CPU,
@@ -21,7 +21,7 @@ from vkgdr._interfaces import (
     laid_out,
     whole,
 )
-from vkgdr._vkgdr import MemoryView
+from vkgdr._vkgdr import HostView, MemoryView, Vkgdr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,52 @@ if TYPE_CHECKING:
 
     _Init = TypeVar("_Init", bound=Callable[..., None])
     _Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+class OpenFlags(enum.IntFlag):
+    """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
+
+    Attributes
+    ----------
+    CURRENT_CONTEXT_BIT
+        Ignore the device number and use the device of the CUDA context that is current on this thread.
+    FORCE_NON_COHERENT_BIT
+        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
+    REQUIRE_COHERENT_BIT
+        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
+        coherent type and treat it as non-coherent.
+    """
+
+    CURRENT_CONTEXT_BIT = 1
+    FORCE_NON_COHERENT_BIT = 2
+    REQUIRE_COHERENT_BIT = 4
+
+
+_CUDA_ERROR_INVALID_CONTEXT = 201
+
+# Kept: releasing the last handle of a primary context destroys the context.
+_primary: dict[int, Vkgdr] = {}
+
+
+def default_owner(device: int | None = None) -> Vkgdr:
+    """Return a handle of the current context, if there is one of this device, else of the device's primary context.
+
+    By default the current context may be of any device, and the primary context is that of device 0.
+    """
+    try:
+        current = Vkgdr.open_current_context()
+        if device in (None, current.device):
+            return current
+    except VkgdrError as error:
+        if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
+            raise
+    number = device or 0
+    owner = _primary.get(number)
+    # Memory hands its owner out, and a program may close that. A reset destroys the context, too.
+    if owner is None or owner.closed or owner._context_is_destroyed():
+        owner = _primary[number] = Vkgdr.open_primary_context(number)
+    return owner
+
 
 # dpctl's names of the kinds.
 _USM_TYPES: dict[Kind, str] = {"mapped": "shared", "host": "host", "device": "device"}
@@ -83,19 +129,6 @@ def _explained(init: _Init) -> _Init:
     return checked  # type: ignore[return-value]
 
 
-class HostView(_vkgdr.HostBytes):
-    """The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU."""
-
-    def __init__(self, view: MemoryView) -> None:
-        self._view = view
-
-    def __repr__(self) -> str:
-        try:
-            return f"<vkgdr.HostView: {in_bytes(len(self))} at {self.__array_interface__['data'][0]:#x}>"
-        except FreedError:
-            return "<vkgdr.HostView: freed>"
-
-
 class MemoryObject(_vkgdr.Base):
     """Bytes that the CPU and a GPU share; the base class of all memory objects.
 
@@ -131,18 +164,6 @@ class MemoryObject(_vkgdr.Base):
     # The words for host bytes that do not fit, with the number that is copied and the room.
     _TOO_SMALL = "Destination object is too small: {} are needed, there are {}"
     _TOO_LARGE = "Source object is too large: {}, there is room for {}"
-
-    @property
-    def owner(self) -> Vkgdr | None:
-        """The GPU's handle; None for freed memory and for memory of another library.
-
-        Memory that an adaptor allocated for another library has a new handle of the same GPU.
-        """
-        owner = self._view.owner
-        if owner is not None or self.freed:
-            return owner
-        handle = self._view.handle
-        return None if handle is None else Vkgdr._of(handle)
 
     @property
     def stream(self) -> int | None:
@@ -292,9 +313,7 @@ class MemoryObject(_vkgdr.Base):
         ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
         kind of memory has none.
         """
-        host = HostView(self._view.part(0, None, False))
-        _ = host.__array_interface__
-        return host
+        return HostView(self._view.part(0, None, False))
 
     @property
     def buf(self) -> memoryview:
@@ -879,5 +898,5 @@ def device_view(array: Any) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-HostView.__module__ = MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
+OpenFlags.__module__ = MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from numpy.lib.array_utils import byte_bounds
 
 from vkgdr import _access, _vkgdr
-from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._interfaces import (
     LEGACY_STREAM,
@@ -35,8 +34,8 @@ from vkgdr._interfaces import (
     span_of,
     wholes,
 )
-from vkgdr._memory import Mapping, Memory, MemoryObject, device_view
-from vkgdr._vkgdr import MemoryView
+from vkgdr._memory import Mapping, Memory, MemoryObject, default_owner, device_view
+from vkgdr._vkgdr import MemoryView, Vkgdr
 from vkgdr.stream import call, current_context
 from vkgdr.typing import DmaBuf, Kind, Kinds, Order, Shape, StreamLike
 

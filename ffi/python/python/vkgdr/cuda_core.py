@@ -13,7 +13,7 @@ from typing import Any
 from vkgdr import ipc
 from vkgdr._errors import InvalidArgumentError, missing
 from vkgdr._memory import memory_of
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds, StreamLike
 
 try:
@@ -40,7 +40,7 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     def __init__(self, device: Any = None, *, kind: Kinds = "mapped", pool: bool = False) -> None:
         device = Device() if device is None else device
         self._device = operator.index(getattr(device, "device_id", device))
-        self._source = Source(kind, pool=pool)
+        self._resource = Resource(kind, pool=pool)
 
     def allocate(self, size: int, *, stream: StreamLike) -> Any:
         """Allocate a buffer. Its memory is released after the work of the stream with which it is closed.
@@ -48,13 +48,13 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         `vkgdr.AllocationError` if memory is exhausted.
         """
         _refuse_graph(stream)
-        address = self._source.allocate(size, self._device, stream)
+        address = self._resource.allocate(size, self._device, stream)
         try:
             return Buffer.from_handle(address, size, self, stream=stream)
         except BaseException:
             # Its error is raised, and no other: it may have freed the memory already, and no driver is called here.
             with contextlib.suppress(InvalidArgumentError):
-                self._source.retire(address)
+                self._resource.retire(address)
             raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: StreamLike) -> None:  # noqa: ARG002 - cuda.core's signature
@@ -63,7 +63,7 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         After an error the memory stays until the resource is dropped.
         """
         _refuse_graph(stream)
-        self._source.free(int(ptr), stream)
+        self._resource.free(int(ptr), stream)
 
     def export_handle(self, buffer: Any) -> bytes:
         """Return 64 bytes under which other processes open the buffer's memory, any number of times.
@@ -79,7 +79,7 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
 
     def open_handle(self, handle: bytes) -> Any:
         """Open memory of another process, from its `export_handle`, as a buffer that keeps it alive."""
-        memory = ipc.take(handle, self._source.handle(self._device))
+        memory = ipc.take(handle, self._resource.handle(self._device))
         return Buffer.from_handle(memory.device_ptr, len(memory), owner=memory)
 
     @property

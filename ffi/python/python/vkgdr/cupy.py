@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vkgdr._errors import missing
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds
 
 try:
@@ -28,19 +28,19 @@ def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], 
     current when an array is allocated, as CuPy's own pool does. Without it a free waits for the context, as
     ``cudaFree`` does.
     """
-    source = Source(kind, pool=pool)
+    resource = Resource(kind, pool=pool)
     # CuPy names no stream when it frees. The objects keep the streams alive.
     streams: dict[int, Any] = {}
 
     def allocate(size: int, device: int) -> int:
         stream = get_current_stream() if pool else None
-        address = source.allocate(size, device, stream)
+        address = resource.allocate(size, device, stream)
         if address:
             streams[address] = stream
         return address
 
     def free(address: int, _device: int) -> None:
         # Removed first: another thread may get the address as soon as it is free.
-        source.free(address, streams.pop(address, None))
+        resource.free(address, streams.pop(address, None))
 
     return PythonFunctionAllocator(allocate, free).malloc  # type: ignore[no-any-return]

@@ -23,10 +23,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._memory import Memory, RawMemory
-from vkgdr._vkgdr import MemoryView
+from vkgdr._vkgdr import MemoryView, Vkgdr
 
 T = TypeVar("T")
 

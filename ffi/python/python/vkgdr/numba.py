@@ -15,11 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from vkgdr import _vkgdr, ipc
-from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource, Vkgdr
 from vkgdr.typing import Kinds
 
 try:
@@ -54,8 +53,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Once with `context=None`, to read the version: nothing here uses the GPU.
-        self._source = Source(self.kind, pool=self.pool)
-        self._host_sources = {False: Source("host"), True: Source("mapped")}
+        self._resource = Resource(self.kind, pool=self.pool)
+        self._host_resources = {False: Resource("host"), True: Resource("mapped")}
 
     def initialize(self) -> None:
         """Prepare the manager. Called before each use of the context by a thread."""
@@ -65,7 +64,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def memalloc(self, size: int) -> Any:
         """Allocate device memory; raises numba's ``CudaAPIError`` if memory is exhausted."""
-        return self._lend(driver.AutoFreePointer, self._source, size)
+        return self._lend(driver.AutoFreePointer, self._resource, size)
 
     def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False, wc: bool = False) -> Any:
         """Allocate host memory: mapped memory of this package, of kind "mapped" with `wc` and "host" without.
@@ -74,16 +73,16 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         """
         if not mapped or portable:
             return super().memhostalloc(size, mapped, portable, wc)
-        return self._lend(_MappedMemory, self._host_sources[bool(wc)], size)
+        return self._lend(_MappedMemory, self._host_resources[bool(wc)], size)
 
-    def _lend(self, kind: Any, source: Source, size: int) -> Any:
+    def _lend(self, kind: Any, resource: Resource, size: int) -> Any:
         """Allocate memory, and return it as numba's class `kind`."""
         allocations, deallocations = self.allocations, self.deallocations
 
         def allocate() -> int:
             try:
                 # On the current context's device: this one's.
-                return source.allocate(size)
+                return resource.allocate(size)
             except AllocationError as error:
                 # The only error after which numba releases pending memory, and tries again.
                 raise driver.CudaAPIError(_RESULTS.CUDA_ERROR_OUT_OF_MEMORY, str(error)) from error
@@ -100,7 +99,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
         def finalize() -> None:
             allocations.pop(("vkgdr", address), None)
             # The garbage collector runs while streams are captured, too, which a wait for the context would end.
-            deallocations.add_item(source.retire, address, size)
+            deallocations.add_item(resource.retire, address, size)
 
         pointer = driver.binding.CUdeviceptr(address)
         memory = kind(weakref.proxy(self.context), pointer, size, finalizer=finalize)
@@ -110,7 +109,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def get_memory_info(self) -> Any:
         """Return the free and the total memory of the kind of device arrays."""
-        info = self._source.memory_info()
+        info = self._resource.memory_info()
         return cuda.MemoryInfo(free=info.free, total=info.total)
 
     def get_ipc_handle(self, memory: Any) -> Any:
@@ -128,13 +127,13 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     def reset(self) -> None:
         """Free all memory of the context."""
         super().reset()
-        for source in (self._source, *self._host_sources.values()):
-            source.close()
+        for resource in (self._resource, *self._host_resources.values()):
+            resource.close()
 
 
 def manager(kind: Kinds = "mapped", *, pool: bool = False) -> type[VkgdrNumbaManager]:
     """Return a manager class for ``numba.cuda.set_memory_manager``, with the attributes of `VkgdrNumbaManager`."""
-    Source(kind, pool=pool)
+    Resource(kind, pool=pool)
     return type("VkgdrNumbaManager", (VkgdrNumbaManager,), {"kind": kind, "pool": pool, "__module__": __name__})
 
 

@@ -9,8 +9,6 @@ them. It differs from pyopencl's in these points:
   pyopencl's does.
 * Size classes are numbered by their sizes in bytes, and memory larger than the largest chunk by its own size.
 * A second `PooledMemory.release` does nothing, where pyopencl's raises.
-
-Adaptors of other libraries allocate by address, from a `Source`.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ import operator
 from typing import SupportsIndex
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr
-from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory, MemoryObject
-from vkgdr.typing import Kind, MemoryInfo, StreamLike
+from vkgdr._vkgdr import Vkgdr
+from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
 __dir__ = __all__.copy
@@ -170,28 +168,3 @@ class Pool(_vkgdr.Pool):
             f"<vkgdr.pool.Pool: {self.active_blocks} chunks of {in_bytes(self.active_bytes)} in use, "
             f"{self.held_blocks} held, {in_bytes(self.managed_bytes)} managed>"
         )
-
-
-class Source(_vkgdr.Source):
-    """Allocates memory of one kind, or of the first of several that is available, and frees it by its address."""
-
-    # `allocate`, `free`, `retire`, `record_stream` and `close` are methods of the native base class.
-
-    def memory_info(self, device: int | None = None) -> MemoryInfo:
-        """Return the free and the total memory of the first kind that the device has."""
-        handle = self.handle(device)
-        first, *others = self.kinds
-        try:
-            return handle.memory_info(first)
-        except VkgdrError:
-            for kind in others:
-                if handle.supports(kind):
-                    return handle.memory_info(kind)
-            raise
-
-    def handle(self, device: int | None = None) -> Vkgdr:
-        """Return a handle of a device, of its primary context."""
-        return Vkgdr._of(self.native_handle(device))
-
-    def __repr__(self) -> str:
-        return f"<vkgdr.pool.Source: {', '.join(self.kinds)}, {len(self)} allocations>"

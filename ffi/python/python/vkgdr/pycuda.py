@@ -10,10 +10,10 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError, missing
 from vkgdr._interfaces import shaped
-from vkgdr._memory import RawMemory, kind_of
+from vkgdr._memory import RawMemory, default_owner, kind_of
+from vkgdr._vkgdr import Vkgdr
 from vkgdr.pool import Pool
 from vkgdr.typing import Kind, Order, Shape, StreamLike
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vkgdr._errors import missing
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds
 
 try:
@@ -29,8 +29,8 @@ def memory_resource(kind: Kinds = "mapped", *, pool: bool = False, device: int |
     `vkgdr.AllocationError`, a ``MemoryError``, when memory is exhausted. What was deallocated is released after the
     work of the stream passed to RMM.
     """
-    source = Source(kind, pool=pool)
+    resource = Resource(kind, pool=pool)
     return CallbackMemoryResource(
-        lambda size, stream: source.allocate(size, device, stream),
-        lambda address, _size, stream: source.free(address, stream),
+        lambda size, stream: resource.allocate(size, device, stream),
+        lambda address, _size, stream: resource.free(address, stream),
     )

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._interfaces import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
-from vkgdr._vkgdr import Event
+from vkgdr._memory import default_owner
+from vkgdr._vkgdr import Event, Vkgdr
 from vkgdr.typing import StreamLike
 
 TYPE_CHECKING = False
@@ -91,8 +91,7 @@ def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> It
             yield None
             return
         owner = owner or default_owner()
-        assert owner._handle.key is not None
-        context.value = owner._handle.key[2]
+        context.value = owner._own_context
     call("cuCtxPushCurrent_v2", context)
     try:
         yield owner

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr
+from vkgdr._vkgdr import Vkgdr
 from vkgdr.stream import current_context
 from vkgdr.typing import Handles, StreamLike, VulkanMemory
 

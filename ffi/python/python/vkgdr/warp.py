@@ -7,7 +7,7 @@ one. `vkgdr.host_view` is the CPU's view of an array.
 from __future__ import annotations
 
 from vkgdr._errors import missing
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 from vkgdr.typing import Kinds
 
 try:
@@ -30,12 +30,12 @@ class Allocator:
     deallocate_requires_context_guard = False
 
     def __init__(self, kind: Kinds = "mapped", *, pool: bool = False) -> None:
-        self._source = Source(kind, pool=pool)
+        self._resource = Resource(kind, pool=pool)
 
     def allocate(self, size_in_bytes: int) -> int:
         """Allocate memory; raises `vkgdr.AllocationError` when it is exhausted."""
-        return self._source.allocate(size_in_bytes)
+        return self._resource.allocate(size_in_bytes)
 
     def deallocate(self, ptr: int, size_in_bytes: int) -> None:  # noqa: ARG002 - Warp's signature
         """Free memory."""
-        self._source.free(ptr)
+        self._resource.free(ptr)

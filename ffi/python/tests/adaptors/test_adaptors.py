@@ -183,7 +183,7 @@ def test_an_array_is_freed_on_another_thread(run):
             manager = library.cuda.current_context().memory_manager
             manager.deallocations.clear()
             # A later allocation releases what numba has freed; closing the source does, too.
-            manager._source.close()
+            manager._resource.close()
         if NAME == "torch.cuda":
             # A pool keeps its segments.
             library.pool = None

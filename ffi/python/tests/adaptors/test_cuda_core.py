@@ -53,7 +53,7 @@ def test_a_buffer_that_cannot_be_made_leaves_no_memory(run):
     code = """
         # cuda.core takes no number for a stream, this package does.
         refused(TypeError, lambda: resource.allocate(100, stream=1))
-        assert len(resource._source) == 0
+        assert len(resource._resource) == 0
     """
     run(code)
 
@@ -79,7 +79,7 @@ def test_a_buffer_without_a_current_context_is_refused_by_cuda_core_itself(run):
             assert "no CUDA context is current" in str(error), error
             assert error.__context__ is None, error.__context__
         errors.clear()
-        assert len(resource._source) == 0
+        assert len(resource._resource) == 0
     """
     run(code)
 

@@ -270,14 +270,14 @@ def test_defer_cleanup(run):
     code = """
         cuda.to_device(np.arange(3))
         manager().deallocations.clear()
-        before = len(manager()._source)
+        before = len(manager()._resource)
         with cuda.defer_cleanup(), cuda.defer_cleanup():
             for _ in range(20):
                 cuda.to_device(np.arange(3))
             manager().deallocations.clear()
-            assert len(manager()._source) == before + 20
+            assert len(manager()._resource) == before + 20
         manager().deallocations.clear()
-        assert len(manager()._source) == before
+        assert len(manager()._resource) == before
     """
     run(code)
 

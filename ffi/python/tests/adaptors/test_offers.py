@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import vkgdr
 from vkgdr import ipc
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 
 TAKE = """
 import sys, vkgdr
@@ -114,7 +114,7 @@ def test_other_bytes_are_no_offer(primary):
         with pytest.raises(vkgdr.InvalidArgumentError, match="no offer"):
             ipc.take(data, primary)
     # Nor is memory of a pool offered.
-    source = Source(pool=True)
+    source = Resource(pool=True)
     address = source.allocate(100, 0)
     with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
         ipc.offer(vkgdr.memory_of(address).handle)

@@ -12,9 +12,9 @@ MAKE = {
     "a ring": "one = vkgdr.ring.Ring(gpu, 64, 64)",
     "a pool": "one = vkgdr.pool.Pool(gpu); memory = one.allocate(100); memory.device_ptr; del memory",
     "memory of a pool that is gone": "pool = vkgdr.pool.Pool(gpu); one = pool.allocate(100); one.device_ptr; del pool",
-    "a source with a pool": "one = Source(pool=True); one.free(one.allocate(100))",
-    "memory of a source that is gone": """
-        source = Source(pool=True); one = vkgdr.memory_of(source.allocate(100)); source.free(one.device_ptr); del source
+    "a resource with a pool": "one = Resource(pool=True); one.free(one.allocate(100))",
+    "memory of a resource that is gone": """
+        lends = Resource(pool=True); one = vkgdr.memory_of(lends.allocate(100)); lends.free(one.device_ptr); del lends
     """,
 }
 
@@ -22,7 +22,7 @@ PROGRAM = """
 import faulthandler, gc, threading, time
 import libcuda
 import vkgdr
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 cuda = libcuda.Cuda()
 cuda.push(cuda.retain_primary())
 gpu = vkgdr.Vkgdr.open_primary_context()

@@ -157,9 +157,9 @@ def test_garbage_is_collected_before_descriptors_count_as_exhausted(run_python, 
     code = """
 import gc, resource
 import vkgdr
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 
-gpu, source = vkgdr.Vkgdr.open_primary_context(), Source()
+gpu, source = vkgdr.Vkgdr.open_primary_context(), Resource()
 
 class Held:
     def __init__(self):

@@ -7,7 +7,7 @@ from neighbours import every_kind
 
 PRELUDE = """
 import libcuda, vkgdr
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 cuda = libcuda.Cuda()
 
 def enter():
@@ -44,7 +44,7 @@ def run(run_python, simulated):
 @pytest.mark.parametrize("current", [False, True], ids=["no context", "its context"])
 def test_a_source_allocates_in_the_new_context(run, kind, pool, current):
     run(f"""
-        source = Source({kind!r}, pool={pool})
+        source = Resource({kind!r}, pool={pool})
         old = []
         for _ in range(3):
             if {current}:
@@ -65,7 +65,7 @@ def test_a_source_allocates_in_the_new_context(run, kind, pool, current):
 @both
 def test_a_source_allocates_where_the_old_context_is_still_current(run, pool):
     run(f"""
-        source = Source(pool={pool})
+        source = Resource(pool={pool})
         enter()
         old = source.allocate(1000)
         cuda.reset_primary()
@@ -99,7 +99,7 @@ def test_the_default_handle_is_opened_again(run):
 @both
 def test_memory_of_before_is_freed(run, pool):
     run(f"""
-        source = Source(pool={pool})
+        source = Resource(pool={pool})
         enter()
         stream = cuda.create_stream()
         old = [source.allocate(1000, 0, stream) for _ in range(3)]
@@ -120,7 +120,7 @@ def test_memory_of_before_is_freed_first_where_its_address_was_given_out_again(r
     # Without Vulkan the device's memory comes from CUDA.
     run(
         """
-        source = Source("device")
+        source = Resource("device")
         enter()
         old = source.allocate(1 << 21)
         reset()

@@ -105,7 +105,7 @@ AFTER_THE_CONTEXT = {
     "deferred frees": "kept = arrays.defer_cleanup(); kept.__enter__(); vkgdr.Memory(gpu, 64).free()",
     "an array": "kept = arrays.to_device([1.0, 2.0])",
     "sources": """
-        kept = [Source(pool=pool) for pool in (False, True)]
+        kept = [Resource(pool=pool) for pool in (False, True)]
         addresses = [source.allocate(100, 0) for source in kept]
     """,
 }
@@ -119,7 +119,7 @@ def test_what_outlives_the_context_of_pycudas_autoinit(run_python, simulated, ke
     code = """
         import numpy, pycuda.autoinit, vkgdr, vkgdr.pool, vkgdr.ring, vkgdr.vulkan
         from vkgdr import arrays, stream as streams
-        from vkgdr.pool import Source
+        from vkgdr._vkgdr import Resource
         gpu = vkgdr.Vkgdr.open_current_context()
     """
     done = run_python("\n".join(map(textwrap.dedent, (code, AFTER_THE_CONTEXT[keep]))), SIMCUDA_LATE=late)

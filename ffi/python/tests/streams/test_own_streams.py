@@ -12,8 +12,8 @@ import simulator
 import vkgdr
 from neighbours import wait_at
 from vkgdr import stream as streams
+from vkgdr._vkgdr import Resource
 from vkgdr.arrays import defer_cleanup
-from vkgdr.pool import Source
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_one_is_created_during_a_capture(cuda, context, make):
 
 
 CLOSED = {
-    "the default handle": "vkgdr._device._primary.clear()",
+    "the default handle": "vkgdr._memory._primary.clear()",
     "a buffer's owner": "b = vkgdr.compat.rmm.Buffer(size=1); b.owner.close(); del b",
     "nothing": "pass",
 }
@@ -257,7 +257,7 @@ def test_bound_memory_waits_for_its_streams_work(cuda, current_primary, caplog):
 
 @pytest.mark.parametrize("pool", [False, True])
 def test_memory_freed_on_a_stream_does_not_use_it_later(cuda, current_primary, caplog, pool):
-    source = Source(pool=pool)
+    source = Resource(pool=pool)
     with defer_cleanup():
         with cuda.stream() as stream:
             address = source.allocate(100, 0, stream)

@@ -4,6 +4,7 @@ import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import ClassMethodDescriptorType
 
 import pytest
 import vkgdr
@@ -35,7 +36,7 @@ def members(thing: object) -> Iterator[tuple[str, bool]]:
     """Return the public names of an object's class, and for each whether it is a method."""
     for name in dir(type(thing)):
         found = inspect.getattr_static(type(thing), name)
-        if not name.startswith("_") and not isinstance(found, classmethod | staticmethod):
+        if not name.startswith("_") and not isinstance(found, classmethod | staticmethod | ClassMethodDescriptorType):
             yield name, callable(found)
 
 

@@ -21,10 +21,9 @@ import numbers
 from typing import Any, ClassVar
 
 from vkgdr import _interfaces
-from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import AllocationError, InvalidArgumentError
-from vkgdr._memory import Memory, MemoryObject, RawMemory, kind_of
-from vkgdr._vkgdr import MemoryView, record
+from vkgdr._memory import Memory, MemoryObject, RawMemory, default_owner, kind_of
+from vkgdr._vkgdr import MemoryView, Vkgdr, record
 from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]

@@ -26,11 +26,10 @@ import operator
 from typing import Any, Self, SupportsIndex
 
 from vkgdr import _vkgdr
-from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._interfaces import Interface, handle_of
-from vkgdr._memory import Memory, MemoryObject, kind_of
-from vkgdr._vkgdr import Event, MemoryView
+from vkgdr._memory import Memory, MemoryObject, default_owner, kind_of
+from vkgdr._vkgdr import Event, MemoryView, Vkgdr
 from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Buffer"]

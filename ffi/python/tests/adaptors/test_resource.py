@@ -1,4 +1,4 @@
-"""The allocator by address under all adaptors: `vkgdr.pool.Source`."""
+"""The allocator by address under all adaptors: `vkgdr._vkgdr.Resource`."""
 
 import gc
 from functools import partial
@@ -10,7 +10,7 @@ import vkgdr
 from everything import live
 from libcuda import NON_BLOCKING
 from neighbours import Stream, counter, every_kind, in_threads, wait_at
-from vkgdr.pool import Source
+from vkgdr._vkgdr import Resource
 
 LEGACY, PER_THREAD = 1, 2
 both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
@@ -19,80 +19,80 @@ both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
 @both
 @every_kind
 def test_the_address_is_that_of_the_memory(current_primary, kind, pool):
-    source = Source(kind, pool=pool)
-    addresses = [source.allocate(size) for size in (1, 300, 5_000_000)]
-    assert len(source) == 3
+    resource = Resource(kind, pool=pool)
+    addresses = [resource.allocate(size) for size in (1, 300, 5_000_000)]
+    assert len(resource) == 3
     for address, size in zip(addresses, (1, 300, 5_000_000), strict=True):
         assert address % 256 == 0
         memory = vkgdr.memory_of(address)
         assert (memory.kind, len(memory), memory.device_ptr) == (kind, size, address)
-        source.free(address)
+        resource.free(address)
         del memory
         with pytest.raises(vkgdr.InvalidArgumentError, match="not an address"):
             vkgdr.memory_of(address)
-    assert len(source) == 0
+    assert len(resource) == 0
 
 
 @both
 def test_a_size_of_0_is_address_0(pool):
-    source = Source(pool=pool)
-    assert source.allocate(0) == 0
-    source.free(0)
-    source.free(0, 0)
-    source.record_stream(0, 0)
-    assert len(source) == 0
+    resource = Resource(pool=pool)
+    assert resource.allocate(0) == 0
+    resource.free(0)
+    resource.free(0, 0)
+    resource.record_stream(0, 0)
+    assert len(resource) == 0
 
 
 @both
 def test_a_capture_survives_what_is_retired_meanwhile(current_primary, cuda, pool):
-    source = Source(pool=pool)
-    addresses = [source.allocate(1000) for _ in range(30)]
+    resource = Resource(pool=pool)
+    addresses = [resource.allocate(1000) for _ in range(30)]
     with cuda.stream(NON_BLOCKING) as stream, cuda.capture(stream):
         for address in addresses:
-            source.retire(address)
-        kept = source.allocate(1000)
-    assert len(source) == 1
+            resource.retire(address)
+        kept = resource.allocate(1000)
+    assert len(resource) == 1
     with pytest.raises(vkgdr.InvalidArgumentError, match=f"{addresses[0]:#x}"):
-        source.retire(addresses[0])
-    source.free(kept)
+        resource.retire(addresses[0])
+    resource.free(kept)
 
 
 def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(current_primary):
-    source, gpu = Source(), vkgdr.Vkgdr.open_primary_context()
+    resource, gpu = Resource(), vkgdr.Vkgdr.open_primary_context()
     before = live(gpu)
-    for address in [source.allocate(1 << 20) for _ in range(40)]:
-        source.retire(address)
-    assert (len(source), live(gpu)) == (0, before + 40)
-    source.retire(source.allocate(1))
+    for address in [resource.allocate(1 << 20) for _ in range(40)]:
+        resource.retire(address)
+    assert (len(resource), live(gpu)) == (0, before + 40)
+    resource.retire(resource.allocate(1))
     assert live(gpu) == before + 1
-    source.close()
+    resource.close()
     assert live(gpu) == before
 
 
 def test_an_address_is_freed_once(primary):
-    source = Source()
-    address = source.allocate(100)
-    source.free(address)
+    resource = Resource()
+    address = resource.allocate(100)
+    resource.free(address)
     for wrong in (address, address + 1, 12345):
         with pytest.raises(vkgdr.InvalidArgumentError, match=f"{wrong:#x}"):
-            source.free(wrong)
+            resource.free(wrong)
         with pytest.raises(vkgdr.InvalidArgumentError, match=f"{wrong:#x}"):
-            source.record_stream(wrong, 0)
+            resource.record_stream(wrong, 0)
 
 
 def test_invalid_arguments_are_refused(primary):
     with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
-        Source("vram")
+        Resource("vram")
     with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
-        Source(())
-    source = Source()
+        Resource(())
+    resource = Resource()
     for size in (-1, 1 << 64):
         with pytest.raises(OverflowError, match="number of bytes"):
-            source.allocate(size)
+            resource.allocate(size)
     with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_DEVICE"):
-        source.allocate(1, 99)
+        resource.allocate(1, 99)
     with pytest.raises(TypeError, match="not a CUDA stream"):
-        source.free(1, "stream")
+        resource.free(1, "stream")
 
 
 EVERY_ALLOCATION = ",".join(f"cuMemAlloc:{nth}:{simulator.OUT_OF_MEMORY}" for nth in range(1, 50))
@@ -115,15 +115,15 @@ def test_the_next_kind_is_taken_where_one_is_missing_or_exhausted(run_python, si
     kind, settings, size, text = SHORTAGES[shortage]
     code = f"""
         import pytest, vkgdr
-        from vkgdr.pool import Source
-        source = Source(({kind!r}, "host"), pool={pool})
-        assert source.memory_info().total > 0
+        from vkgdr._vkgdr import Resource
+        resource = Resource(({kind!r}, "host"), pool={pool})
+        assert resource.memory_info().total > 0
         for size in ({size}, {size}, 16 << 20):
-            address = source.allocate(size)
+            address = resource.allocate(size)
             expected = "mapped" if {shortage!r} == "a full BAR" and size == 16 << 20 else "host"
             assert vkgdr.memory_of(address).kind == expected
-            source.free(address)
-        alone = Source({kind!r}, pool={pool})
+            resource.free(address)
+        alone = Resource({kind!r}, pool={pool})
         for use in (lambda: alone.allocate({size}), *([alone.memory_info] if {shortage!r} == "no Vulkan" else [])):
             with pytest.raises(vkgdr.VkgdrError, match={text!r}):
                 use()
@@ -133,13 +133,13 @@ def test_the_next_kind_is_taken_where_one_is_missing_or_exhausted(run_python, si
 
 @both
 def test_memory_is_released_after_the_streams_work(cuda, current_primary, simulated, pool):
-    source = Source(pool=pool)
-    gpu = source.handle(0)
+    resource = Resource(pool=pool)
+    gpu = resource.handle(0)
     for streams in (0, LEGACY, None):
         with cuda.stream() as stream:
-            address = source.allocate(6_000_000)
+            address = resource.allocate(6_000_000)
             with cuda.hold(stream) as gate:
-                source.free(address, Stream(stream))
+                resource.free(address, Stream(stream))
                 gpu.collect()
                 assert gpu.stats()["deferred_frees"] == 1, streams
                 gate.open()
@@ -147,25 +147,25 @@ def test_memory_is_released_after_the_streams_work(cuda, current_primary, simula
                 gpu.collect()
                 assert gpu.stats()["deferred_frees"] == 0
     for stream in (0, LEGACY, PER_THREAD):
-        source.free(source.allocate(100, stream=stream), stream)
+        resource.free(resource.allocate(100, stream=stream), stream)
     del gpu
 
 
 def test_without_a_stream_a_free_waits_for_the_context(cuda, current_primary, simulated):
-    source = Source()
-    address = source.allocate(100)
+    resource = Resource()
+    address = resource.allocate(100)
     with cuda.stream() as stream, cuda.hold(stream) as gate:
-        wait_at(gate, lambda: source.free(address), cuda.current())
+        wait_at(gate, lambda: resource.free(address), cuda.current())
 
 
 def test_a_recorded_stream_is_waited_for(cuda, current_primary, simulated):
-    source = Source()
-    address = source.allocate(100)
+    resource = Resource()
+    address = resource.allocate(100)
     with cuda.stream() as stream, cuda.stream() as other, cuda.hold(other) as gate:
-        gpu = source.handle(0)
-        source.record_stream(address, other)
+        gpu = resource.handle(0)
+        resource.record_stream(address, other)
         # The free does not wait, but the release does.
-        source.free(address, stream)
+        resource.free(address, stream)
         gpu.collect()
         assert gpu.stats()["deferred_frees"] == 1
         gate.open()
@@ -175,14 +175,14 @@ def test_a_recorded_stream_is_waited_for(cuda, current_primary, simulated):
 
 
 def test_a_stream_may_be_destroyed_after_the_free(cuda, current_primary):
-    source = Source(pool=True)
+    resource = Resource(pool=True)
     view = None
     for _ in range(3):
         stream = cuda.create_stream()
-        address = source.allocate(300, stream=stream)
+        address = resource.allocate(300, stream=stream)
         # A view outlives the free: it must not use the stream later.
         view = vkgdr.memory_of(address)
-        source.free(address, stream)
+        resource.free(address, stream)
         cuda.destroy_stream(stream)
         view.memset(7)
         assert view.tobytes() == b"\7" * 300
@@ -191,26 +191,26 @@ def test_a_stream_may_be_destroyed_after_the_free(cuda, current_primary):
 
 
 def test_a_stream_of_another_context_means_the_whole_context(cuda, primary):
-    source = Source(pool=True)
+    resource = Resource(pool=True)
     context = cuda.create_context()
     with cuda.stream() as stream:
-        address = source.allocate(300, 0, stream)
-        source.free(address, stream)
+        address = resource.allocate(300, 0, stream)
+        resource.free(address, stream)
     gc.collect()
     context.destroy()
 
 
 @both
 def test_memory_is_freed_on_another_thread(cuda, current_primary, primary, pool):
-    source = Source(pool=pool)
-    addresses = [source.allocate(1000) for _ in range(50)]
+    resource = Resource(pool=pool)
+    addresses = [resource.allocate(1000) for _ in range(50)]
 
     def free(part):
         for address in part:
-            source.free(address, 0)
+            resource.free(address, 0)
 
     in_threads(*(partial(free, addresses[first::4]) for first in range(4)))
-    assert len(source) == 0
+    assert len(resource) == 0
     # Threads that record events on one stream find it busy: those frees wait for the next call on the GPU.
     cuda.synchronize()
     primary.collect()
@@ -219,11 +219,11 @@ def test_memory_is_freed_on_another_thread(cuda, current_primary, primary, pool)
 
 @both
 def test_a_view_keeps_freed_memory(primary, pool):
-    source = Source(pool=pool)
-    address = source.allocate(100)
+    resource = Resource(pool=pool)
+    address = resource.allocate(100)
     memory = vkgdr.memory_of(address)
     array = np.asarray(memory)
-    source.free(address, 0)
+    resource.free(address, 0)
     del memory
     array[:] = 5
     assert bytes(array) == b"\5" * 100
@@ -232,34 +232,34 @@ def test_a_view_keeps_freed_memory(primary, pool):
 @both
 def test_a_closed_source_opens_again_and_a_dropped_one_frees_its_memory(primary, pool):
     live = counter(primary)
-    source = Source(pool=pool)
-    address = source.allocate(100)
-    source.close()
-    source.close()
-    again = source.allocate(100)
-    source.free(address)
-    source.free(again)
-    assert source.memory_info(0).total > 0
-    source.allocate(100)
-    source.allocate(5_000_000)
+    resource = Resource(pool=pool)
+    address = resource.allocate(100)
+    resource.close()
+    resource.close()
+    again = resource.allocate(100)
+    resource.free(address)
+    resource.free(again)
+    assert resource.memory_info(0).total > 0
+    resource.allocate(100)
+    resource.allocate(5_000_000)
     assert live() >= 2
-    del source
+    del resource
     assert live() == 0
 
 
 def test_the_device_is_that_of_the_current_context(run_python, simulated):
     code = """
         import ctypes, vkgdr
-        from vkgdr.pool import Source
+        from vkgdr._vkgdr import Resource
         cuda = ctypes.CDLL("libcuda.so.1")
         cuda.cuInit(0)
-        source = Source()
-        assert vkgdr.memory_of(source.allocate(10)).device == 0
+        resource = Resource()
+        assert vkgdr.memory_of(resource.allocate(10)).device == 0
         context = ctypes.c_void_p()
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
         cuda.cuCtxPushCurrent_v2(context)
-        assert vkgdr.memory_of(source.allocate(10)).device == 1
-        assert vkgdr.memory_of(source.allocate(10, 0)).device == 0
+        assert vkgdr.memory_of(resource.allocate(10)).device == 1
+        assert vkgdr.memory_of(resource.allocate(10, 0)).device == 0
     """
     run_python(code, VKGDR_TEST_PROFILE="two-gpus")
 
@@ -267,19 +267,19 @@ def test_the_device_is_that_of_the_current_context(run_python, simulated):
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
     code = """
         import os, vkgdr
-        from vkgdr.pool import Source
-        source = Source()
-        address = source.allocate(100)
+        from vkgdr._vkgdr import Resource
+        resource = Resource()
+        address = resource.allocate(100)
         child = os.fork()
         if child == 0:
-            source.free(address)
+            resource.free(address)
             try:
-                source.allocate(100)
+                resource.allocate(100)
             except vkgdr.VkgdrError as error:
                 os._exit(7 if "fork" in str(error) else 8)
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         vkgdr.memory_of(address).memset(1)
-        source.free(address)
+        resource.free(address)
     """
     run_python(code)

@@ -1,4 +1,4 @@
-//! `Source`: memory by its device address, for libraries that allocate and free by address.
+//! `Resource`: memory by its device address, for libraries that allocate and free by address.
 //!
 //! Memory is allocated in the primary context of its device, which is that of numba, PyTorch, CuPy, RMM, Warp and
 //! cuda.core. Views find it by its address and keep it alive. PyTorch calls C functions, at the end.
@@ -12,11 +12,11 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use pyo3::prelude::*;
-use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 use crate::allocation::Allocation;
+use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
-use crate::handle::{self, Handle};
 use crate::interpreter::{Detached, lock, without_python};
 use crate::memory_view::stream_of;
 use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
@@ -27,13 +27,13 @@ const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
 
-/// An open GPU, with the pools of those kinds that a source with pools has needed.
-struct Gpu {
-    handle: Vkgdr,
+/// An open GPU, with the pools of those kinds that a resource with pools has needed.
+struct OpenGpu {
+    handle: vkgdr::Vkgdr,
     pools: [OnceLock<Pool>; MemoryKind::ALL.len()],
 }
 
-impl Gpu {
+impl OpenGpu {
     fn pool(&self, kind: MemoryKind) -> vkgdr::Result<&Pool> {
         let made = &self.pools[kind as usize];
         if made.get().is_none() {
@@ -55,19 +55,17 @@ fn allocate_from(pool: &Pool, len: usize, stream: Option<u64>) -> vkgdr::Result<
     }
 }
 
-/// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a context:
-/// the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
-type Held = BTreeMap<(u64, u64), Arc<Allocation>>;
-
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
-#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
-pub(crate) struct Source {
+#[pyclass(frozen, weakref, module = "vkgdr._vkgdr")]
+pub(crate) struct Resource {
     /// First choice first.
     kinds: Vec<MemoryKind>,
     pooled: bool,
     /// By device number. Dropping a pool or the handle of a primary context may wait.
-    gpus: Detached<Mutex<BTreeMap<i32, Arc<Gpu>>>>,
-    held: Mutex<Held>,
+    gpus: Detached<Mutex<BTreeMap<i32, Arc<OpenGpu>>>>,
+    /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
+    /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
+    held: Mutex<BTreeMap<(u64, u64), Arc<Allocation>>>,
     /// What was freed by `retire` and not released yet. Dropping it may wait.
     retired: Detached<Mutex<Vec<Arc<Allocation>>>>,
 }
@@ -80,7 +78,7 @@ fn current_device() -> Result<i32> {
     }
 }
 
-impl Source {
+impl Resource {
     fn of(kinds: Vec<MemoryKind>, pooled: bool) -> Self {
         let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
         Self { kinds, pooled, gpus, held: Mutex::default(), retired }
@@ -88,20 +86,20 @@ impl Source {
 
     /// The GPU, opened on its first use, and again after its primary context was reset: a pool's memory is gone then, too. The
     /// lock is not held over calls of the driver.
-    fn gpu(&self, device: i32) -> Result<Arc<Gpu>> {
+    fn gpu(&self, device: i32) -> Result<Arc<OpenGpu>> {
         let known = lock(&self.gpus).get(&device).cloned();
         if let Some(gpu) = known.filter(|gpu| !gpu.handle.context_is_destroyed()) {
             return Ok(gpu);
         }
-        let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
-        let opened = Arc::new(Gpu { handle, pools: Default::default() });
+        let handle = vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?;
+        let opened = Arc::new(OpenGpu { handle, pools: Default::default() });
         // That of a destroyed context, or of another thread, whose memory keeps what it needs.
         let before = lock(&self.gpus).insert(device, opened.clone());
         drop(before);
         Ok(opened)
     }
 
-    fn take(&self, gpu: &Gpu, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
+    fn take(&self, gpu: &OpenGpu, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
         if !self.pooled {
             let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
             return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false, None));
@@ -183,11 +181,11 @@ impl Source {
 }
 
 #[pymethods]
-impl Source {
+impl Resource {
     #[new]
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
-        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), handle::kinds)?, pool))
+        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?, pool))
     }
 
     /// The kinds, first choice first.
@@ -234,11 +232,17 @@ impl Source {
         allocation.record_use(&bytes, stream_of(&bytes, stream.handle)?, &stream)
     }
 
-    /// A new handle of a device, of its primary context; by default as `allocate`.
+    /// Return a new handle of a device, of its primary context; by default as `allocate`.
     #[pyo3(signature = (device = None))]
-    fn native_handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
+    fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Vkgdr> {
         let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
-        Ok(Handle::of(gpu.handle.clone()))
+        Ok(Vkgdr::of(gpu.handle.clone()))
+    }
+
+    /// Return the free and the total memory of the first kind that the device has.
+    #[pyo3(signature = (device = None))]
+    fn memory_info<'py>(&self, py: Python<'py>, device: Option<i32>) -> Result<Bound<'py, PyAny>> {
+        self.handle(py, device)?.memory_info_of(py, &self.kinds)
     }
 
     /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.
@@ -254,13 +258,17 @@ impl Source {
     fn __len__(&self) -> usize {
         lock(&self.held).len()
     }
+
+    fn __repr__(&self) -> String {
+        format!("<vkgdr Resource: {}, {} allocations>", self.kinds().join(", "), self.__len__())
+    }
 }
 
 // The C functions of PyTorch's `CUDAPluggableAllocator`, for `vkgdr.torch`: one that allocates for each kind, one that frees. They
 // never wait for the interpreter's lock: PyTorch calls them under a lock of its own, which a thread that has the interpreter's may
 // be waiting for.
 
-static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::of(Vec::new(), false));
+static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::of(Vec::new(), false));
 
 /// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
 fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
@@ -280,7 +288,7 @@ fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
 fn allocate(kind: MemoryKind, size: isize, device: c_int) -> *mut c_void {
     let address = quietly("allocating", || {
         let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
-        SOURCE.allocate_at(&[kind], len, Some(device), None)
+        RESOURCE.allocate_at(&[kind], len, Some(device), None)
     });
     with_exposed_provenance_mut(as_address(address))
 }
@@ -300,11 +308,11 @@ allocators!(vkgdr_torch_alloc_mapped: Mapped, vkgdr_torch_alloc_host: Host, vkgd
 /// Frees memory of any of the functions above, after the earlier work of a stream.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_free(pointer: *mut c_void, _size: usize, _device: c_int, stream: *mut c_void) {
-    quietly("freeing", || SOURCE.free_at(pointer.addr() as u64, Some(stream.addr() as u64)));
+    quietly("freeing", || RESOURCE.free_at(pointer.addr() as u64, Some(stream.addr() as u64)));
 }
 
 /// Records that a stream uses memory: its release waits for that use.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    quietly("recording a stream", || SOURCE.record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64)));
+    quietly("recording a stream", || RESOURCE.record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64)));
 }
