@@ -1,9 +1,11 @@
-//! The macro `report!`: logs a line, and catches a panic of the logger.
+//! The macro `report!`: logs a line, and catches a panic of the logger. And [`log_failure`], for releases that return no error.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{Error, Result};
 
 /// Logs a line, see [`report!`].
 pub(crate) fn line(level: log::Level, target: &str, text: fmt::Arguments<'_>) {
@@ -21,3 +23,14 @@ macro_rules! report {
 }
 
 pub(crate) use report;
+
+/// Logs why something could not be released, where no caller gets the error.
+#[inline]
+pub(crate) fn log_failure(what: &str, released: Result<()>) {
+    match released {
+        // A forked child leaves what it inherited to its parent.
+        Ok(()) | Err(Error::Forked) => {}
+        Err(error) if !error.is_news() => {}
+        Err(error) => report!(Warn, "releasing {what}: {error}"),
+    }
+}

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::report::report;
+use crate::report::{log_failure, report};
 use crate::{Error, Event, Result};
 
 /// How long an allocation that runs short waits for retired memory, unless the program says otherwise
@@ -223,11 +223,7 @@ impl RetireQueue {
             }
             let Retired { fence, then } = entry;
             drop(fence);
-            if let Err(error) = then()
-                && error.is_news()
-            {
-                report!(Warn, "releasing memory: {error}");
-            }
+            log_failure("memory", then());
             self.len.fetch_sub(1, Ordering::Relaxed);
             released += 1;
         }

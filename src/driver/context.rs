@@ -9,10 +9,9 @@ use std::ptr;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, call, cuda};
-use super::memory::log_failure;
 use super::{Handle, fork};
 use crate::error::CudaCode;
-use crate::report::report;
+use crate::report::{log_failure, report};
 use crate::{Error, Result};
 
 /// A context, remembered so that it can be made current later, on any thread.

@@ -15,9 +15,9 @@ use cudarc::driver::sys::{
 use super::Handle;
 use super::cuda::{call, cuda};
 use super::os::Mapping;
+use crate::Result;
 use crate::error::{Call, CudaCode};
-use crate::report::report;
-use crate::{Error, Result};
+use crate::report::log_failure;
 
 /// CUDA's side of an allocation of Vulkan's or of pages, or device memory of CUDA's.
 #[derive(Debug)]
@@ -188,14 +188,5 @@ impl LockedPages {
     /// Forgets the registration, which CUDA removed with the context.
     pub(crate) fn abandon(&mut self) {
         self.cuda.abandon();
-    }
-}
-
-/// Logs why a drop could not release something of CUDA's.
-pub(crate) fn log_failure(what: &str, released: Result<()>) {
-    match released {
-        // A forked child leaves what it inherited to its parent.
-        Ok(()) | Err(Error::Forked) => {}
-        Err(error) => report!(Warn, "releasing {what}: {error}"),
     }
 }

@@ -9,8 +9,8 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
 
 use super::Handle;
 use super::cuda::{call, cuda};
-use super::memory::log_failure;
 use crate::Result;
+use crate::report::log_failure;
 
 /// A stream that is not ordered with any other. Its context must be current in every call.
 #[derive(Debug)]

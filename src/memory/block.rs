@@ -12,7 +12,7 @@ use crate::allocation::Allocation;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::report::report;
+use crate::report::{log_failure, report};
 use crate::retire::Fence;
 use crate::{Error, Result, Vkgdr};
 
@@ -117,11 +117,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Err(error) = self.release()
-            && error.is_news()
-        {
-            report!(Warn, "releasing memory: {error}");
-        }
+        log_failure("memory", self.release());
     }
 }
 
@@ -242,11 +238,7 @@ impl Block {
 impl Drop for Block {
     #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.release_once()
-            && error.is_news()
-        {
-            report!(Warn, "releasing memory: {error}");
-        }
+        log_failure("memory", self.release_once());
     }
 }
 

@@ -409,15 +409,14 @@ impl PoolInner {
         Ok(Some(memory))
     }
 
-    /// Keeps a free chunk until the device has passed its events: here, or in the GPU's queue, which then keeps the pool's state.
+    /// Keeps a free chunk until the device has passed its events: here, or in the GPU's queue.
     fn keep(self: &Arc<Self>, fenced: Fenced) {
         let mut arena = self.arena();
         if arena.caching {
             return arena.fenced.push_back(fenced);
         }
         drop(arena);
-        let (inner, Fenced { fence, chunk, .. }) = (self.clone(), fenced);
-        self.owner.gpu().retired().push(fence, move || inner.put([chunk]));
+        self.retire(fenced.fence, vec![fenced.chunk]);
     }
 
     /// Keeps free chunks until all work of the context has finished, as [`keep`](Self::keep) does.
@@ -427,8 +426,13 @@ impl PoolInner {
             return arena.keep_for_context(chunks);
         }
         drop(arena);
+        self.retire(Fence::Contexts(vec![self.context]), chunks);
+    }
+
+    /// Takes chunks back once the device has passed the fence: the GPU's queue does, which keeps the pool's state until then.
+    fn retire(self: &Arc<Self>, fence: Fence, chunks: Vec<Chunk>) {
         let inner = self.clone();
-        self.owner.gpu().retired().push(Fence::Contexts(vec![self.context]), move || inner.put(chunks));
+        self.owner.gpu().retired().push(fence, move || inner.put(chunks));
     }
 
     /// Keeps a free chunk until the streams that use it have done what they were given.

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{CUcontext, CUevent, CUstream};
 use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::cuda;
-use crate::driver::memory::log_failure;
+use crate::report::log_failure;
 use crate::{Error, Result};
 #[cfg(feature = "__internal")]
 pub use {

@@ -249,14 +249,19 @@ fn release(memory: Memory, has_owner: bool) -> Result<()> {
     Ok(if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }?)
 }
 
+/// Logs the error of a release that nobody asks for.
+fn log_failure(freed: Result<()>) {
+    if let Err(failure) = freed
+        && failure.is_news()
+    {
+        log::warn!("freeing memory: {failure}");
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         // On any thread, including one that is unknown to Python.
-        if let Err(failure) = self.free()
-            && failure.is_news()
-        {
-            log::warn!("freeing memory: {failure}");
-        }
+        log_failure(self.free());
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
         attached(|_| drop(take(&mut self.kept)));
     }
@@ -277,11 +282,7 @@ pub(crate) fn defer_cleanup(begin: bool) {
     let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
     drop(deferred);
     for (memory, kept) in freed {
-        if let Err(failure) = release(memory, !kept.owners.is_empty())
-            && failure.is_news()
-        {
-            log::warn!("freeing memory: {failure}");
-        }
+        log_failure(release(memory, !kept.owners.is_empty()));
         drop(kept);
     }
 }

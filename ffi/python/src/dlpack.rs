@@ -318,7 +318,7 @@ unsafe extern "C" fn delete<T>(managed: *mut c_void) {
 ///
 /// # Safety
 ///
-/// A tensor of the structure that the name says, which nobody else deletes.
+/// `tensor` must be of the structure that `name` stands for, and nobody else may delete it.
 unsafe fn capsule_of<'py>(
     py: Python<'py>,
     tensor: NonNull<c_void>,

@@ -312,7 +312,7 @@ def _raw_handle(stream: Any) -> int:
     for name in ("handle", "cuda_stream", "ptr"):
         value = getattr(stream, name, None)
         if value is not None and hasattr(value, "value"):
-            # numba's handle is a ctypes pointer, whose value is None for the default stream.
+            # numba's handle is a ctypes pointer. For the default stream, its value is None.
             value = value.value or 0
         if isinstance(value, int):
             return value
