@@ -61,7 +61,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     check_socket(socket)?;
     let exported = memory.export_fd()?;
     let owner = memory.owner();
-    let allocation = memory.block().allocation();
+    let allocation = memory.allocation();
     let memory_type = *allocation.memory_type();
     let (registered, driver, info) = fields(owner, &memory_type)?;
     let message = Message {

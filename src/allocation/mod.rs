@@ -1,53 +1,63 @@
-//! [`Allocation`]: one allocation with all its [`Stages`], which depend on the memory's source.
+//! [`Allocation`]: one allocation with all its [`Stages`], which depend on the memory's source, and its release.
 //!
 //! Vulkan's memory has its host mapping ([`vulkan`]), and an import and mapping by CUDA ([`CudaMemory`]). Without Vulkan there
 //! are registered pages, CUDA's own memory, and memory that exists already ([`existing`]).
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
-//! Contexts, and work that still uses the memory, are the callers' responsibility. [`Vkgdr::supports`] and
+//! Callers make the context current, and wait for work that still uses the memory. [`Vkgdr::supports`] and
 //! [`Vkgdr::memory_info`] make an allocation to find out.
 
 pub(crate) mod existing;
 mod vulkan;
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
+use crate::access::copy::{self, CopyRoutine};
 use crate::addresses::{ListedAddresses, Lookup};
 pub(crate) use crate::device::LINE;
 use crate::device::{self, MemoryType, Source};
-use crate::driver::context::PrimaryContext;
+use crate::driver::context::{Context, Entered, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::memory::{CudaMemory, LockedPages};
 use crate::driver::os::{self, FileType};
 use crate::driver::vulkan::DedicatedTo;
 use crate::driver::{Handle, fork};
 use crate::error::Call;
-use crate::report::report;
+use crate::report::{log_failure, report};
+use crate::retire::Fence;
 use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
 pub(crate) use vulkan::Exported;
 use vulkan::VulkanMemory;
 
-/// One allocation with all its stages.
+/// A live allocation in its context: all of one memory, or divided by a pool or an allocator.
+///
+/// A drop releases it at once. The last reference is dropped only after the device has finished with all of it.
 pub(crate) struct Allocation {
-    /// First, so that an address is no longer listed when the system gives it to other memory. `None` until it is listed, and for
-    /// memory that others allocated.
+    /// `None` until it is listed, and for memory that others allocated.
     addresses: Option<ListedAddresses>,
-    stages: Stages,
+    /// `None` during the release only.
+    stages: Option<Stages>,
     /// Null without a host view.
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
     memory_type: MemoryType,
     kind: MemoryKind,
     len: usize,
+    /// How the CPU copies this memory.
+    routine: CopyRoutine,
+    context: Context,
     owner: Vkgdr,
 }
 
-/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release_cuda`] ends CUDA's earlier.
+/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release`] ends CUDA's earlier.
 #[derive(Debug)]
 enum Stages {
     Vulkan {
@@ -85,6 +95,8 @@ pub(crate) struct ResourceBlock {
 #[derive(Clone, Copy)]
 struct Request<'a> {
     owner: &'a Vkgdr,
+    /// Current.
+    context: Context,
     len: usize,
     /// The bytes that are requested from the drivers, at most the heap's.
     size: u64,
@@ -97,23 +109,23 @@ struct Request<'a> {
 }
 
 impl Allocation {
-    /// Allocates `len` bytes in the current context, which must belong to the owner's device.
+    /// Allocates `len` bytes in `context`, which is current, and of the owner's device. So do the other constructors.
     ///
     /// Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
-    pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+    pub(crate) fn new(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
-        match Request::new(owner, len, kind, memory_type).and_then(Request::make) {
+        match Request::new(owner, context, len, kind, memory_type).and_then(Request::make) {
             Err(error @ Error::Allocation { .. })
                 if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
             {
-                Self::allocate_exportable(owner, len, kind).map_err(|_| error)
+                Self::allocate_exportable(owner, context, len, kind).map_err(|_| error)
             }
             made => made,
         }
     }
 
     /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
-    pub(crate) fn allocate_exportable(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+    pub(crate) fn allocate_exportable(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
         let device = owner.device();
         let memory_type = match kind {
             MemoryKind::Mapped => {
@@ -126,53 +138,63 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Request::new(owner, len, kind, memory_type).and_then(Request::make)
+        Request::new(owner, context, len, kind, memory_type).and_then(Request::make)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
-    pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
+    pub(crate) fn import(
+        owner: &Vkgdr,
+        context: Context,
+        exported: &Exported,
+        len: usize,
+        kind: MemoryKind,
+    ) -> Result<Self> {
         let memory_type = match kind {
             MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Request { import: Some(exported), ..Request::new(owner, len, kind, memory_type)? }.make()
+        Request { import: Some(exported), ..Request::new(owner, context, len, kind, memory_type)? }.make()
     }
 
     /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
-    pub(crate) fn allocate_resources(owner: &Vkgdr, block: &ResourceBlock) -> Result<Self> {
+    pub(crate) fn allocate_resources(owner: &Vkgdr, context: Context, block: &ResourceBlock) -> Result<Self> {
         let ResourceBlock { kind, memory_type, size, .. } = *block;
         let len = usize::try_from(size).expect("usize has 64 bits");
         let size = within_heap(Some(size), len, kind, memory_type)?;
-        Request { owner, len, size, kind, memory_type, import: None, resources: Some(block) }.make()
+        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }.make()
     }
 
-    /// A host view of memory that others allocated on the owner's device, in the current context.
-    pub(crate) fn map_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+    /// A host view of memory that others allocated on the owner's device.
+    pub(crate) fn map_existing(
+        owner: &Vkgdr,
+        context: Context,
+        address: CUdeviceptr,
+        len: usize,
+        pcie: bool,
+    ) -> Result<Self> {
         let range = ExistingRange::map(owner.device(), address, len, pcie)?;
-        let memory_type = device::mapped_memory_type(owner.device(), pcie, owner.flags())?;
-        Ok(Self {
-            addresses: None,
-            host_ptr: Handle(range.host_ptr().as_ptr()),
-            device_ptr: address,
-            stages: Stages::Existing(range),
-            memory_type,
-            kind: MemoryKind::Mapped,
-            len,
-            owner: owner.clone(),
-        })
+        let (kind, memory_type) =
+            (MemoryKind::Mapped, device::mapped_memory_type(owner.device(), pcie, owner.flags())?);
+        let request =
+            Request { owner, context, len, size: len as u64, kind, memory_type, import: None, resources: None };
+        Ok(request.with_stages(Some(range.host_ptr()), address, Stages::Existing(range)))
+    }
+
+    fn stages(&self) -> &Stages {
+        self.stages.as_ref().expect("only the release takes the stages")
     }
 
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
-    pub(crate) const fn existing(&self) -> Option<&ExistingRange> {
-        match &self.stages {
+    pub(crate) fn existing(&self) -> Option<&ExistingRange> {
+        match self.stages() {
             Stages::Existing(range) => Some(range),
             _ => None,
         }
     }
 
     /// Vulkan's memory object; `None` where Vulkan did not allocate the memory.
-    pub(crate) const fn device_memory(&self) -> Option<vk::DeviceMemory> {
-        match &self.stages {
+    pub(crate) fn device_memory(&self) -> Option<vk::DeviceMemory> {
+        match self.stages() {
             Stages::Vulkan { memory, .. } => Some(memory.handle()),
             _ => None,
         }
@@ -181,7 +203,7 @@ impl Allocation {
     /// A new descriptor of the memory, for other processes.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         fork::check()?;
-        match &self.stages {
+        match self.stages() {
             Stages::Vulkan { memory, .. } => memory.export(),
             Stages::Registered { file, .. } => os::duplicate(file),
             Stages::Cuda(_) | Stages::CudaMapped { .. } | Stages::Existing(_) => {
@@ -192,38 +214,87 @@ impl Allocation {
 
     /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
-        match &self.stages {
+        match self.stages() {
             Stages::Existing(range) | Stages::CudaMapped { range, .. } => range.dma_buf(),
             Stages::Cuda(_) => existing::export(self.device_ptr, self.len),
             Stages::Vulkan { .. } | Stages::Registered { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
         }
     }
 
-    /// Releases CUDA's objects in the current context, and takes the addresses off the list. A drop releases the others, and the
-    /// handle, which may be what keeps the context alive. A failing stage does not stop the next; the first error is
-    /// returned.
-    #[inline]
-    pub(crate) fn release_cuda(&mut self) -> Result<()> {
-        self.addresses = None;
-        match &mut self.stages {
-            Stages::Vulkan { cuda, .. } | Stages::Cuda(cuda) | Stages::CudaMapped { cuda, .. } => cuda.release(),
-            Stages::Registered { pages, .. } => pages.release(),
-            Stages::Existing(_) => Ok(()),
-        }
+    /// Releases it, as a drop does, and returns the first error. Where another thread still has a reference, it does.
+    pub(crate) fn free(self: Arc<Self>) -> Result<()> {
+        Arc::into_inner(self).map_or(Ok(()), |mut last| last.release())
     }
 
-    /// Releases only the objects that are not CUDA's, after CUDA released its own with the context.
-    pub(crate) fn release_without_cuda(mut self) {
-        match &mut self.stages {
-            Stages::Vulkan { cuda, .. } | Stages::Cuda(cuda) | Stages::CudaMapped { cuda, .. } => cuda.abandon(),
-            Stages::Registered { pages, .. } => pages.abandon(),
-            Stages::Existing(_) => {}
+    /// [`free`](Self::free) of several.
+    #[inline]
+    pub(crate) fn free_all(allocations: Vec<Arc<Self>>) -> Result<()> {
+        // Mostly none, of a pool.
+        if allocations.is_empty() {
+            return Ok(());
+        }
+        allocations.into_iter().map(Self::free).fold(Ok(()), Result::and)
+    }
+
+    /// Releases it in its context. A failing stage does not stop the next; the first error is returned. A second call does
+    /// nothing. Where the driver does not make the context current for now, it is released later.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        let Some(mut stages) = self.stages.take() else { return Ok(()) };
+        let addresses = self.addresses.take();
+        if fork::is_forked() {
+            // The memory is the parent's.
+            let _ = ManuallyDrop::new((stages, addresses, self.owner.clone()));
+            return Ok(());
+        }
+        if matches!(stages, Stages::Existing(_)) {
+            // The device keeps memory of others: only the host's view ends.
+            return Ok(());
+        }
+        match self.context.try_enter() {
+            Ok(Entered::Current(guard)) => {
+                // Before the system gives an address to other memory.
+                drop(addresses);
+                let released = stages.release_cuda();
+                // Before the handle is dropped, which may be the last owner of the context.
+                let left = guard.leave();
+                released.and(left)
+            }
+            Ok(Entered::Destroyed(_)) => {
+                // CUDA's side went with the context, a primary one that was reset.
+                stages.abandon_cuda();
+                drop((addresses, stages));
+                let (len, kind) = (self.len, self.kind);
+                report!(
+                    Warn,
+                    "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
+                );
+                Ok(())
+            }
+            Ok(Entered::ShutDown(_)) => {
+                // Left to the end of the process: the Vulkan driver may have shut down, too.
+                let _ = ManuallyDrop::new((stages, addresses, self.owner.clone()));
+                Ok(())
+            }
+            Err(error) => {
+                let mut later = Self { stages: Some(stages), addresses, owner: self.owner.clone(), ..*self };
+                let queue = self.owner.gpu().retired();
+                queue.push(Fence::Contexts(vec![self.context]), move || later.release());
+                Err(error)
+            }
         }
     }
 
     #[inline]
     pub(crate) fn owner(&self) -> &Vkgdr {
         &self.owner
+    }
+
+    pub(crate) const fn context(&self) -> Context {
+        self.context
+    }
+
+    pub(crate) const fn routine(&self) -> CopyRoutine {
+        self.routine
     }
 
     #[inline]
@@ -262,21 +333,34 @@ impl Allocation {
         NonNull::new(self.host_ptr.0)
     }
 
-    /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
-    /// allocation. Memory that is not Vulkan's is coherent: the call is made only because the handle's flags ask for it.
+    /// Makes the CPU's writes to a range visible to the device. Rounds outwards to whole atoms. The range must lie within the
+    /// allocation.
+    #[inline]
     pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.stages {
+        fence(Ordering::Release);
+        copy::order_writes(self.routine);
+        if self.memory_type.coherent || len == 0 {
+            return Ok(());
+        }
+        match self.stages() {
             Stages::Vulkan { memory, .. } => memory.flush(self.atoms(offset, len)),
+            // Memory that is not Vulkan's is coherent: the handle's flags alone ask for this.
             _ => fork::check(),
         }
     }
 
-    /// Makes the device's writes to a range of bytes visible to the CPU, as [`flush`](Self::flush) for the CPU's.
+    /// Makes the device's writes to a range visible to the CPU, as [`flush`](Self::flush) the CPU's.
+    #[inline]
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.stages {
-            Stages::Vulkan { memory, .. } => memory.invalidate(self.atoms(offset, len)),
-            _ => fork::check(),
+        if !self.memory_type.coherent && len > 0 {
+            match self.stages() {
+                Stages::Vulkan { memory, .. } => memory.invalidate(self.atoms(offset, len)),
+                _ => fork::check(),
+            }?;
         }
+        copy::order_reads(self.routine);
+        fence(Ordering::Acquire);
+        Ok(())
     }
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
@@ -288,11 +372,39 @@ impl Allocation {
     }
 }
 
+impl Drop for Allocation {
+    #[inline]
+    fn drop(&mut self) {
+        log_failure("memory", self.release());
+    }
+}
+
+impl Stages {
+    /// Releases CUDA's objects in the current context. A drop releases the others.
+    #[inline]
+    fn release_cuda(&mut self) -> Result<()> {
+        match self {
+            Self::Vulkan { cuda, .. } | Self::Cuda(cuda) | Self::CudaMapped { cuda, .. } => cuda.release(),
+            Self::Registered { pages, .. } => pages.release(),
+            Self::Existing(_) => Ok(()),
+        }
+    }
+
+    /// Forgets CUDA's objects, which CUDA released with the context.
+    fn abandon_cuda(&mut self) {
+        match self {
+            Self::Vulkan { cuda, .. } | Self::Cuda(cuda) | Self::CudaMapped { cuda, .. } => cuda.abandon(),
+            Self::Registered { pages, .. } => pages.abandon(),
+            Self::Existing(_) => {}
+        }
+    }
+}
+
 impl<'a> Request<'a> {
     /// Plain memory.
-    fn new(owner: &'a Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
+    fn new(owner: &'a Vkgdr, context: Context, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
         let size = padded_size(len, kind, memory_type)?;
-        Ok(Self { owner, len, size, kind, memory_type, import: None, resources: None })
+        Ok(Self { owner, context, len, size, kind, memory_type, import: None, resources: None })
     }
 
     /// Makes the memory. When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner
@@ -316,7 +428,7 @@ impl<'a> Request<'a> {
     #[inline(never)]
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
-        let Self { owner, len, kind, memory_type, .. } = *self;
+        let Self { owner, memory_type, .. } = *self;
         let (host_ptr, device_ptr, stages) = match memory_type.source {
             Source::Vulkan => {
                 let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
@@ -339,9 +451,24 @@ impl<'a> Request<'a> {
             }
         };
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
-        let host_ptr = Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr));
-        let owner = owner.clone();
-        Ok(Allocation { addresses: None, stages, host_ptr, device_ptr, memory_type, kind, len, owner })
+        Ok(self.with_stages(host_ptr, device_ptr, stages))
+    }
+
+    fn with_stages(&self, host_ptr: Option<NonNull<u8>>, device_ptr: CUdeviceptr, stages: Stages) -> Allocation {
+        let Self { owner, context, len, kind, memory_type, .. } = *self;
+        Allocation {
+            addresses: None,
+            stages: Some(stages),
+            host_ptr: Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr)),
+            device_ptr,
+            memory_type,
+            kind,
+            len,
+            // The first call of the process may log.
+            routine: CopyRoutine::of(memory_type.is_cached()),
+            context,
+            owner: owner.clone(),
+        }
     }
 
     /// The file of registered pages, and their bytes: the size in whole pages.
@@ -456,7 +583,7 @@ impl Vkgdr {
                 None => (total, MemoryInfoSource::Heap),
             },
             Source::RegisteredPages => (os::available_memory(), MemoryInfoSource::System),
-            Source::Cuda | Source::DmaBuf => (self.in_some_context(|| cuda()?.free_memory())?, MemoryInfoSource::Cuda),
+            Source::Cuda | Source::DmaBuf => (self.in_some_context(|_| cuda()?.free_memory())?, MemoryInfoSource::Cuda),
         };
         Ok(MemoryInfo { total, available, source })
     }
@@ -467,13 +594,13 @@ impl Vkgdr {
         if self.gpu().is_tried(kind, &listed) {
             return Ok(listed);
         }
-        let trial = || {
-            let mut allocation = Allocation::new(self, 1, kind)?;
+        let trial = |context| {
+            let mut allocation = Allocation::new(self, context, 1, kind)?;
             // The device has never used it.
-            allocation.release_cuda()?;
+            allocation.release()?;
             Ok(allocation.memory_type)
         };
-        match self.in_some_context(|| cuda()?.outside_captures(trial)) {
+        match self.in_some_context(|context| cuda()?.outside_captures(|| trial(context))) {
             Ok(tried) => {
                 self.gpu().record_trial(kind, &tried);
                 Ok(tried)
@@ -488,15 +615,17 @@ impl Vkgdr {
 
     /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that belongs to
     /// the device, otherwise in the device's primary context.
-    fn in_some_context<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Some(context) = self.primary_context() {
-            return context.run(work);
-        }
-        match self.check_current_context() {
-            Ok(()) => work(),
-            Err(Error::Forked) => Err(Error::Forked),
-            Err(_) => PrimaryContext::retain(self.device())?.context().run(work),
-        }
+    fn in_some_context<T>(&self, work: impl FnOnce(Context) -> Result<T>) -> Result<T> {
+        let retained;
+        let context = match self.primary_context().map_or_else(Context::current, |own| Ok((own, self.device()))) {
+            Ok((context, device)) if device == self.device() => context,
+            Err(Error::Forked) => return Err(Error::Forked),
+            _ => {
+                retained = PrimaryContext::retain(self.device())?;
+                retained.context()
+            }
+        };
+        context.run(|| work(context))
     }
 }
 

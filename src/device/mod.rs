@@ -315,6 +315,14 @@ impl Vkgdr {
         self.primary_context().map_or_else(|| self.current_context(), Ok)
     }
 
+    /// Runs `work` in that context, made current for it.
+    pub(crate) fn in_context<T>(&self, work: impl FnOnce(Context) -> Result<T>) -> Result<T> {
+        match self.primary_context() {
+            Some(context) => context.run(|| work(context)),
+            None => work(self.current_context()?),
+        }
+    }
+
     /// Whether the primary context that this handle retains was destroyed: by `cuDevicePrimaryCtxReset` (`cudaDeviceReset`).
     /// The handle can no longer allocate; open the GPU again. False for a handle that retains no context, and where the
     /// driver does not tell.
@@ -346,16 +354,6 @@ impl Vkgdr {
         self.handle.primary.as_ref().map(PrimaryContext::context)
     }
 
-    /// Fails unless the current context belongs to this handle's device.
-    pub(crate) fn check_current_context(&self) -> Result<()> {
-        self.check_device(cuda()?.context_device()?)
-    }
-
-    fn check_device(&self, current: CUdevice) -> Result<()> {
-        let expected = self.handle.device;
-        if current == expected { Ok(()) } else { Err(Error::WrongDevice { current, expected }) }
-    }
-
     /// The context that is current, which must belong to this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
         // Before the lock, which in a forked child may be held for ever by a thread of the parent.
@@ -367,8 +365,10 @@ impl Vkgdr {
         {
             return Ok(last);
         }
-        let (context, device) = Context::current()?;
-        self.check_device(device)?;
+        let ((context, current), expected) = (Context::current()?, self.handle.device);
+        if current != expected {
+            return Err(Error::WrongDevice { current, expected });
+        }
         if context.primary_device().is_some() && self.handle.kept.get().is_none() {
             // Its other owners may release it while memory of this handle is in it. Another thread may do the same.
             let _ = self.handle.kept.set(PrimaryContext::retain(self.device())?);

@@ -37,7 +37,7 @@ impl Memory {
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.block().flush(self.offset() + offset, len)
+        self.allocation().flush(self.offset() + offset, len)
     }
 
     /// Makes the device's writes to a range visible to the CPU.
@@ -52,7 +52,7 @@ impl Memory {
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.block().invalidate(self.offset() + offset, len)
+        self.allocation().invalidate(self.offset() + offset, len)
     }
 
     /// The CPU's routine for copies between private memory and this memory.
@@ -395,7 +395,7 @@ impl Memory {
     /// and whether that can happen must not depend on the length. Not before the engine is made on purpose: that may wait for a
     /// kernel that waits for this copy.
     fn may_use_engine(&self) -> bool {
-        let memory_type = self.block().allocation().memory_type();
+        let memory_type = self.allocation().memory_type();
         let is_prepared = || self.owner().copy_engines().is_prepared(self.inner.context());
         memory_type.coherent && !memory_type.is_cached() && is_prepared()
     }

@@ -1,11 +1,11 @@
 //! [`Memory`]: bytes that the CPU and the device share, counted by reference and freed with the last reference.
 //!
-//! [`block`] has what the references share and its release, [`uses`] what that waits for, [`cpu`] the CPU's methods, [`sharing`]
+//! [`inner`] has what the references share and its release, [`uses`] what that waits for, [`cpu`] the CPU's methods, [`sharing`]
 //! those for others' memory and other processes.
 #![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
-mod block;
 mod cpu;
+mod inner;
 mod map;
 mod raw;
 mod sharing;
@@ -24,10 +24,11 @@ use crate::access::copy::CopyRoutine;
 use crate::access::range;
 use crate::allocation::Allocation;
 use crate::cudarc_view;
+use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
 use crate::engine::SharedThresholds;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
-pub(crate) use block::{Block, Chunk, Home, Inner};
+pub(crate) use inner::{Chunk, Home, Inner};
 pub use map::{MapGuard, MapMode, Writer};
 pub use raw::RawMemory;
 pub use sharing::{DmaBuf, memory_of};
@@ -175,7 +176,7 @@ impl Memory {
     /// when memory is exhausted or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not
     /// come from Vulkan), [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, || Allocation::new(owner, len, kind))
+        Self::make(owner, |context| Allocation::new(owner, context, len, kind))
     }
 
     /// Like [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
@@ -189,7 +190,7 @@ impl Memory {
         let make = if options.dma_buf { Allocation::allocate_exportable } else { Allocation::new };
         let mut refusal = None;
         for kind in options.kinds.into_iter().flatten() {
-            match Self::make(owner, || make(owner, len, kind)) {
+            match Self::make(owner, |context| make(owner, context, len, kind)) {
                 Err(error) if owner.lacks(kind, &error) => _ = refusal.get_or_insert(error),
                 result => return result,
             }
@@ -206,17 +207,17 @@ impl Memory {
 
     /// Memory of an allocation of its own.
     #[inline]
-    fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        Ok(Self::of(Inner::whole(Block::new(owner, allocate)?, None)))
+    fn make(owner: &Vkgdr, allocate: impl FnOnce(Context) -> Result<Allocation>) -> Result<Self> {
+        Ok(Self::of(Inner::whole(owner.in_context(allocate)?, None)))
     }
 
     /// A reference to all of a memory.
     pub(crate) fn of(inner: Arc<Inner>) -> Self {
         let Inner { offset, len, .. } = *inner;
-        let (routine, allocation) = (inner.block().routine(), inner.block().allocation());
+        let allocation = inner.allocation();
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        let thresholds = allocation.owner().gpu().copy_thresholds();
+        let (routine, thresholds) = (allocation.routine(), allocation.owner().gpu().copy_thresholds());
         Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner }
     }
 
@@ -225,8 +226,8 @@ impl Memory {
     }
 
     #[inline]
-    pub(crate) fn block(&self) -> &Block {
-        self.inner.block()
+    pub(crate) fn allocation(&self) -> &Allocation {
+        self.inner.allocation()
     }
 
     /// Whether it is all of an allocation, and not a part of one.
@@ -236,7 +237,7 @@ impl Memory {
 
     /// The offset in the allocation, in bytes.
     pub(crate) fn offset(&self) -> usize {
-        let start = self.block().allocation().device_ptr();
+        let start = self.allocation().device_ptr();
         usize::try_from(self.device_ptr - start).expect("an allocation fits the address space")
     }
 
@@ -276,7 +277,7 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn owner(&self) -> &Vkgdr {
-        self.block().allocation().owner()
+        self.allocation().owner()
     }
 
     /// The device address of the first byte.
@@ -323,7 +324,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.block().allocation().kind()
+        self.allocation().kind()
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
@@ -332,7 +333,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.block().allocation().memory_type().coherent
+        self.allocation().memory_type().coherent
     }
 
     /// Whether the CPU caches the memory. If not, its stores are write-combined, and its loads slow.
@@ -340,7 +341,7 @@ impl Memory {
     #[doc(hidden)]
     #[must_use]
     pub fn is_cached(&self) -> bool {
-        self.block().allocation().memory_type().is_cached()
+        self.allocation().memory_type().is_cached()
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`, or 64 for memory
@@ -348,13 +349,13 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.block().allocation().memory_type().atom
+        self.allocation().memory_type().atom
     }
 
     /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
-        self.block().allocation().memory_type().info
+        self.allocation().memory_type().info
     }
 
     /// A number that all references to the same memory share, and no other live memory has.

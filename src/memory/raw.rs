@@ -7,7 +7,6 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::Block;
 use crate::access::range;
 use crate::allocation::Allocation;
 use crate::{Error, MemoryKind, Result, Vkgdr};
@@ -19,8 +18,8 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// thread.
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
-    /// Without an allocation once freed.
-    block: ManuallyDrop<Block>,
+    /// `None` once freed.
+    allocation: ManuallyDrop<Option<Allocation>>,
     len: usize,
     kind: MemoryKind,
 }
@@ -38,9 +37,9 @@ impl RawMemory {
     /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        let mut block = Block::new(owner, || Allocation::new(owner, len, kind))?;
-        block.list(Box::new(|_| None));
-        Ok(Self { block: ManuallyDrop::new(block), len, kind })
+        let mut allocation = owner.in_context(|context| Allocation::new(owner, context, len, kind))?;
+        allocation.list(Box::new(|_| None));
+        Ok(Self { allocation: ManuallyDrop::new(Some(allocation)), len, kind })
     }
 
     /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
@@ -57,13 +56,13 @@ impl RawMemory {
     ///
     /// Neither the CPU nor the device may use the memory during or after this call.
     pub unsafe fn free(&mut self) -> Result<()> {
-        self.block.release_once()
+        self.allocation.take().map_or(Ok(()), |mut allocation| allocation.release())
     }
 
     /// The device address of the first byte; 0 once the memory was freed.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
-        self.block.live().map_or(0, |allocation| allocation.device_ptr())
+        self.live().map_or(0, |allocation| allocation.device_ptr())
     }
 
     /// The host address of the first byte; `None` for device memory, and once the memory was freed.
@@ -72,7 +71,7 @@ impl RawMemory {
     /// accesses, and make references to the bytes only while the device does not write them.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.block.live().and_then(|allocation| allocation.host_ptr())
+        self.live().and_then(|allocation| allocation.host_ptr())
     }
 
     /// The number of bytes requested.
@@ -98,14 +97,14 @@ impl RawMemory {
     /// running. True once the memory was freed.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.block.live().is_none_or(|allocation| allocation.memory_type().coherent)
+        self.live().is_none_or(|allocation| allocation.memory_type().coherent)
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed, otherwise Vulkan's
     /// `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.block.live().map_or(1, |allocation| allocation.memory_type().atom)
+        self.live().map_or(1, |allocation| allocation.memory_type().atom)
     }
 
     /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.
@@ -119,8 +118,7 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        self.check(offset, len)?;
-        self.block.flush(offset, len)
+        self.checked(offset, len)?.flush(offset, len)
     }
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
@@ -133,15 +131,20 @@ impl RawMemory {
     /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.check(offset, len)?;
-        self.block.invalidate(offset, len)
+        self.checked(offset, len)?.invalidate(offset, len)
     }
 
-    /// Fails unless the memory is not freed and has the range.
+    /// The allocation, until it is freed.
+    fn live(&self) -> Option<&Allocation> {
+        self.allocation.as_ref()
+    }
+
+    /// The allocation; an error once it is freed, or where it lacks the range.
     #[inline]
-    fn check(&self, offset: usize, len: usize) -> Result<()> {
-        self.block.live().ok_or(Error::Freed)?;
-        range::check(offset, len, self.len)
+    fn checked(&self, offset: usize, len: usize) -> Result<&Allocation> {
+        let allocation = self.live().ok_or(Error::Freed)?;
+        range::check(offset, len, self.len)?;
+        Ok(allocation)
     }
 }
 

@@ -46,7 +46,7 @@ impl Memory {
         if !self.is_whole() {
             return Err(Error::Pooled);
         }
-        self.block().allocation().export()
+        self.allocation().export()
     }
 
     /// Imports memory that this or another process exported: both share the bytes.
@@ -75,7 +75,7 @@ impl Memory {
 
     /// [`import_fd`](Self::import_fd), with what is known of the memory.
     pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, || Allocation::import(owner, exported, len, kind))
+        Self::make(owner, |context| Allocation::import(owner, context, exported, len, kind))
     }
 
     /// A new descriptor of the memory that a network card can register, with the place of this memory or slice in it.
@@ -91,10 +91,10 @@ impl Memory {
     /// the errors of entering the memory's context and of `cuMemGetHandleForAddressRange`.
     pub fn dma_buf(&self) -> Result<DmaBuf> {
         fork::check()?;
-        let block = self.block();
-        let (fd, start) = block.context().run(|| block.allocation().dma_buf())?;
+        let allocation = self.allocation();
+        let (fd, start) = allocation.context().run(|| allocation.dma_buf())?;
         // From here on a card may use the memory.
-        let offset = start + (self.device_ptr() - block.allocation().device_ptr());
+        let offset = start + (self.device_ptr() - allocation.device_ptr());
         Ok(DmaBuf { fd, offset, len: self.len() })
     }
 }
@@ -171,7 +171,7 @@ impl Memory {
         if let Some(ours) = slice_of_ours(owner, device_ptr, len)? {
             return Ok(ours);
         }
-        Self::make(owner, || Allocation::map_existing(owner, device_ptr, len, pcie))
+        Self::make(owner, |context| Allocation::map_existing(owner, context, device_ptr, len, pcie))
     }
 
     /// The whole pages around memory of others that are mapped: their first device address and their bytes; the memory itself if it
@@ -196,7 +196,7 @@ impl Memory {
     }
 
     fn existing(&self) -> Option<&ExistingRange> {
-        self.block().allocation().existing()
+        self.allocation().existing()
     }
 }
 
@@ -219,7 +219,7 @@ fn slice_of_ours(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<O
     let slice = memory.slice(offset..offset.saturating_add(len))?;
     match slice.host_ptr() {
         Some(_) => Ok(Some(slice)),
-        None if memory.block().allocation().memory_type().source == Source::Cuda => Ok(None),
+        None if memory.allocation().memory_type().source == Source::Cuda => Ok(None),
         None => Err(Error::NoHostView { kind: memory.kind() }),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
+use crate::allocation::Allocation;
 use crate::driver::context::{Context, ContextGuard, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
@@ -234,6 +235,16 @@ impl Uses {
     /// The contexts that use the memory.
     fn contexts(&self, own: Context) -> Vec<Context> {
         self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
+    }
+
+    /// Frees an allocation once the device has finished with it, which was used so.
+    pub(crate) fn free(self, allocation: Arc<Allocation>) -> Result<()> {
+        if allocation.existing().is_some() {
+            // The device keeps memory of others: only the host's view ends.
+            return allocation.free();
+        }
+        let (owner, context) = (allocation.owner().clone(), allocation.context());
+        self.release_after(&owner, context, move || allocation.free())
     }
 
     /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. The context

@@ -12,7 +12,8 @@ use std::sync::{Arc, Weak};
 use cudarc::driver::sys::CUstream;
 
 use super::options::Classes;
-use crate::memory::{Block, Chunk, Inner};
+use crate::allocation::Allocation;
+use crate::memory::{Chunk, Inner};
 use crate::retire::Fence;
 
 /// The approximate length of a span of small chunks, in bytes.
@@ -20,7 +21,7 @@ const SPAN_LEN: usize = 64 << 10;
 
 /// A block and the ranges of it that belong to no span.
 struct ArenaBlock {
-    block: Arc<Block>,
+    block: Arc<Allocation>,
     free: FreeRanges,
     /// The spans by their offsets.
     spans: BTreeMap<usize, u32>,
@@ -117,7 +118,7 @@ impl Arena {
     }
 
     /// The block that a chunk is in, and its offset there.
-    pub(super) fn place(&self, chunk: Chunk) -> (Arc<Block>, usize) {
+    pub(super) fn place(&self, chunk: Chunk) -> (Arc<Allocation>, usize) {
         let span = self.spans[chunk.span as usize].as_ref().expect("a span lives as long as its chunks");
         let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
         (block.block.clone(), span.offset + chunk.index as usize * self.classes.size(span.class))
@@ -148,7 +149,7 @@ impl Arena {
     /// The memory in use that contains a device address.
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
         self.blocks.iter().flatten().find_map(|block| {
-            let offset = usize::try_from(address.checked_sub(block.block.allocation().device_ptr())?).ok()?;
+            let offset = usize::try_from(address.checked_sub(block.block.device_ptr())?).ok()?;
             let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.free.len)?;
             let span = self.spans[span as usize].as_ref()?;
             let index = (offset - span.offset) / self.classes.size(span.class);
@@ -190,8 +191,8 @@ impl Arena {
     }
 
     /// Adds a block that is all free.
-    pub(super) fn add_block(&mut self, block: Arc<Block>) {
-        let len = block.allocation().len();
+    pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
+        let len = block.len();
         let block = Some(ArenaBlock { block, free: FreeRanges::new(len), spans: BTreeMap::new() });
         match self.blocks.iter_mut().find(|block| block.is_none()) {
             Some(vacant) => *vacant = block,
@@ -202,7 +203,7 @@ impl Arena {
 
     /// Takes free chunks back that the device has finished with. Returns the blocks that are not kept, to be released without the
     /// lock.
-    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Block>> {
+    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Allocation>> {
         for chunk in chunks {
             let span = self.span(chunk);
             let class = span.class;
@@ -261,7 +262,7 @@ impl Arena {
     }
 
     /// Evicts unused blocks, until at most `keep` bytes are left with those of dedicated memory.
-    pub(super) fn trim(&mut self, keep: usize) -> Vec<Arc<Block>> {
+    pub(super) fn trim(&mut self, keep: usize) -> Vec<Arc<Allocation>> {
         let keep = keep.saturating_sub(self.dedicated_bytes);
         let mut evicted = Vec::new();
         if self.block_bytes > keep {

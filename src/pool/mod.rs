@@ -23,7 +23,7 @@ use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Chunk, Home, Inner, UsedStream, Uses};
+use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
 use crate::report::report;
 use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
@@ -373,8 +373,8 @@ impl PoolInner {
         error.is_exhaustion() && (!error.exceeds_the_heap() || has_cuda_fallback())
     }
 
-    fn make_block(&self, len: usize) -> Result<Block> {
-        Block::in_context(self.context, || Allocation::new(&self.owner, len, self.kind))
+    fn make_block(&self, len: usize) -> Result<Allocation> {
+        self.context.run(|| Allocation::new(&self.owner, self.context, len, self.kind))
     }
 
     /// Allocates memory that is bound to a stream of the pool's context.
@@ -460,7 +460,7 @@ impl PoolInner {
     /// Takes chunks back that the device has finished with.
     fn put(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let evicted = self.arena().put(chunks);
-        Block::release_all(evicted)
+        Allocation::free_all(evicted)
     }
 
     /// Takes back the chunks behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
@@ -535,7 +535,7 @@ impl Home for PoolInner {
         arena.caching && arena.fenced.len() < Arena::MAX_FENCED
     }
 
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()> {
         let mut arena = self.arena();
         arena.used -= 1;
         arena.used_bytes -= memory.len;
@@ -543,8 +543,8 @@ impl Home for PoolInner {
             arena.dedicated_bytes -= memory.len;
             drop(arena);
             return match uses {
-                Some(uses) => block.release_after(uses),
-                None => block.release(),
+                Some(uses) => uses.free(block),
+                None => block.free(),
             };
         };
         arena.set_memory(chunk, Weak::new());
@@ -556,7 +556,7 @@ impl Home for PoolInner {
                 let evicted = arena.put([chunk]);
                 // Before the uses, whose drop may call the driver.
                 drop(arena);
-                return Block::release_all(evicted);
+                return Allocation::free_all(evicted);
             }
         };
         let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
@@ -580,6 +580,6 @@ impl Home for PoolInner {
 }
 
 /// Drops blocks that the arena has evicted, without its lock. Returns their bytes.
-fn release(evicted: Vec<Arc<Block>>) -> usize {
-    evicted.into_iter().map(|block| block.allocation().len()).sum()
+fn release(evicted: Vec<Arc<Allocation>>) -> usize {
+    evicted.into_iter().map(|block| block.len()).sum()
 }

@@ -172,7 +172,7 @@ impl Ring {
             producer: Lock::new(Producer::new(sending, message_bytes, messages)),
             consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
             max_message: messages,
-            dropped: DROPPED.shared(device.block().context()),
+            dropped: DROPPED.shared(device.allocation().context()),
             device,
             host,
         })

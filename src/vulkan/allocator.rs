@@ -16,7 +16,7 @@ use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Block, Home, Inner, Uses};
+use crate::memory::{Home, Inner, Uses};
 use crate::report::report;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
@@ -333,12 +333,12 @@ impl AllocatorInner {
         is_missing && bits != 0
     }
 
-    fn make_block(self: &Arc<Self>, request: &BlockRequest) -> Result<Arc<Block>> {
+    fn make_block(self: &Arc<Self>, request: &BlockRequest) -> Result<Arc<Allocation>> {
         let BlockRequest { type_index, size, dedicated_to, flags } = *request;
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let mut block = Block::in_context(self.context, || Allocation::allocate_resources(&self.owner, &resources))?;
+        let mut block = self.context.run(|| Allocation::allocate_resources(&self.owner, self.context, &resources))?;
         let allocator = Arc::downgrade(self);
         block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
@@ -383,18 +383,18 @@ impl AllocatorInner {
 
     pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
         fork::check()?;
-        self.state.lock().rename(key_of(memory.block(), memory.offset() as u64), name).map_err(suballocation)
+        self.state.lock().rename(key_of(memory.allocation(), memory.offset() as u64), name).map_err(suballocation)
     }
 }
 
 impl Home for AllocatorInner {
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Block>, uses: Option<Uses>) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()> {
         let (context, owner, key) = (self.context, self.owner.clone(), key_of(&block, memory.offset as u64));
         let free = move || {
             let (blocks, freed) = self.state.lock().free(key);
             // The state or `blocks` has another reference.
             drop(block);
-            Block::release_all(blocks).and(freed.map_err(suballocation))
+            Allocation::free_all(blocks).and(freed.map_err(suballocation))
         };
         match uses {
             Some(uses) => uses.release_after(&owner, context, free),

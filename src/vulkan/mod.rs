@@ -60,7 +60,7 @@ impl Memory {
     /// program's to check.
     #[must_use]
     pub fn vulkan_memory(&self) -> Option<VulkanMemory> {
-        let memory = self.block().allocation().device_memory()?;
+        let memory = self.allocation().device_memory()?;
         Some(VulkanMemory { memory, offset: self.offset() as vk::DeviceSize })
     }
 }

@@ -12,11 +12,12 @@ use std::sync::{Arc, Weak};
 
 use ash::vk::{self, Handle};
 use cudarc::driver::sys::CUdeviceptr;
-use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator, AllocatorCreateDesc};
+use gpu_allocator::vulkan::{Allocation as Suballocation, AllocationCreateDesc, Allocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocatorReport};
 
+use crate::allocation::Allocation;
 use crate::driver::vulkan::DedicatedTo;
-use crate::memory::{Block, Inner};
+use crate::memory::Inner;
 
 /// The parameters of a block that gpu-allocator requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,19 +30,19 @@ pub(super) struct BlockRequest {
 }
 
 /// A block that was made for a request.
-pub(super) type Offer = (BlockRequest, Arc<Block>);
+pub(super) type Offer = (BlockRequest, Arc<Allocation>);
 
 /// The error of gpu-allocator, and the block that may help.
 pub(super) type Refusal = (AllocationError, Option<BlockRequest>);
 
 /// A block, and the offset of an allocation in it.
-pub(super) type Place = (Arc<Block>, u64);
+pub(super) type Place = (Arc<Allocation>, u64);
 
 /// An allocation's device address and its block's handle: once a context was reset, CUDA may give an address again.
 pub(super) type Key = (CUdeviceptr, vk::DeviceMemory);
 
-pub(super) fn key_of(block: &Block, offset: u64) -> Key {
-    (block.allocation().device_ptr() + offset, memory_of(block))
+pub(super) fn key_of(block: &Allocation, offset: u64) -> Key {
+    (block.device_ptr() + offset, memory_of(block))
 }
 
 /// The state of an allocator. No method calls a driver, and the blocks that they return are not in the state any more.
@@ -49,7 +50,7 @@ pub(super) struct Suballocator {
     /// `None` once the allocator and all its allocations were dropped.
     inner: Option<Allocator>,
     blocks: Blocks,
-    live: BTreeMap<Key, (Allocation, Weak<Inner>)>,
+    live: BTreeMap<Key, (Suballocation, Weak<Inner>)>,
     is_closed: bool,
 }
 
@@ -65,7 +66,7 @@ impl Suballocator {
         &mut self,
         desc: &AllocationCreateDesc<'_>,
         offer: Option<Offer>,
-    ) -> (Result<Place, Refusal>, Vec<Arc<Block>>) {
+    ) -> (Result<Place, Refusal>, Vec<Arc<Allocation>>) {
         let Self { inner, blocks, live, .. } = self;
         let inner = inner.as_mut().expect("open while there is a handle");
         blocks.offer = offer;
@@ -111,7 +112,7 @@ impl Suballocator {
     }
 
     /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
-    pub(super) fn free(&mut self, key: Key) -> (Vec<Arc<Block>>, Result<(), AllocationError>) {
+    pub(super) fn free(&mut self, key: Key) -> (Vec<Arc<Allocation>>, Result<(), AllocationError>) {
         let freed = match (&mut self.inner, self.live.remove(&key)) {
             (Some(inner), Some((allocation, _))) => self.blocks.run(|| inner.free(allocation)),
             _ => Ok(()),
@@ -120,12 +121,12 @@ impl Suballocator {
     }
 
     /// Gives all blocks back once nothing is in use. Returns those of now, and a report of what is left.
-    pub(super) fn close(&mut self) -> (Vec<Arc<Block>>, AllocatorReport) {
+    pub(super) fn close(&mut self) -> (Vec<Arc<Allocation>>, AllocatorReport) {
         self.is_closed = true;
         (self.take_freed(), self.report())
     }
 
-    fn take_freed(&mut self) -> Vec<Arc<Block>> {
+    fn take_freed(&mut self) -> Vec<Arc<Allocation>> {
         if self.is_closed && self.live.is_empty() {
             // It frees all blocks, and reports no leaks: nothing is allocated.
             let inner = self.inner.take();
@@ -144,19 +145,19 @@ pub(super) fn no_report() -> AllocatorReport {
     AllocatorReport { allocations: Vec::new(), blocks: Vec::new(), total_allocated_bytes: 0, total_capacity_bytes: 0 }
 }
 
-fn memory_of(block: &Block) -> vk::DeviceMemory {
-    block.allocation().device_memory().expect("Vulkan allocated the block")
+fn memory_of(block: &Allocation) -> vk::DeviceMemory {
+    block.device_memory().expect("Vulkan allocated the block")
 }
 
 /// What gpu-allocator's calls reach.
 #[derive(Default)]
 struct Blocks {
-    all: HashMap<vk::DeviceMemory, Arc<Block>>,
+    all: HashMap<vk::DeviceMemory, Arc<Allocation>>,
     /// For the request that it was made for, if that is repeated.
     offer: Option<Offer>,
     /// The first request that was not met.
     request: Option<BlockRequest>,
-    freed: Vec<Arc<Block>>,
+    freed: Vec<Arc<Allocation>>,
 }
 
 thread_local! {
@@ -269,7 +270,7 @@ unsafe extern "system" fn map_memory(
     _flags: vk::MemoryMapFlags,
     pointer: *mut *mut c_void,
 ) -> vk::Result {
-    let Some(host_ptr) = in_call(|blocks| blocks.all.get(&memory)?.allocation().host_ptr()).flatten() else {
+    let Some(host_ptr) = in_call(|blocks| blocks.all.get(&memory)?.host_ptr()).flatten() else {
         return vk::Result::ERROR_MEMORY_MAP_FAILED;
     };
     // SAFETY: the caller's output.

@@ -53,24 +53,31 @@ fn an_allocation_is_torn_down_in_reverse_order() -> Result {
     log::set_logger(&Recorder).map_err(|error| error.to_string())?;
     log::set_max_level(LevelFilter::Warn);
 
-    // Leaving the context fails after the allocation, which is then dropped.
-    sim.fail("cuCtxPopCurrent", 1, codes::UNKNOWN);
+    // The mapping ends before the import: the first error is that of the mapping. The failing call did its work: the simulator
+    // injects the error afterwards, as CUDA may report one.
+    let memory = Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped)?;
     sim.fail("cuMemFree", 1, codes::UNKNOWN);
+    sim.fail("cuDestroyExternalMemory", 1, codes::UNKNOWN);
+    let freed = memory.free();
+    assert!(freed.is_err_and(|error| error.to_string().starts_with("cuMemFree failed")));
+
+    // The import ends before Vulkan's memory. Mapping fails, and what was made before is dropped, whose error is logged.
+    sim.fail("cuExternalMemoryGetMappedBuffer", 1, codes::UNKNOWN);
     sim.fail("cuDestroyExternalMemory", 1, codes::UNKNOWN);
     let refused = Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped).map(drop);
     sim.clear_faults();
     log::set_max_level(LevelFilter::Off);
-    assert!(refused.is_err_and(|error| error.to_string().starts_with("cuCtxPopCurrent failed")));
-
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("cuExternalMemoryGetMappedBuffer failed")));
     let seen = std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner));
-    let expected = [
-        // The failing call did its work: the simulator injects the error afterwards, as CUDA may report one.
-        ("releasing memory: cuMemFree failed (CUDA_ERROR_UNKNOWN)", [0, 1, 1, 1]),
-        ("releasing memory: cuDestroyExternalMemory failed (CUDA_ERROR_UNKNOWN)", [0, 0, 1, 1]),
-    ];
     let more_than_before = |left: Left| std::array::from_fn::<_, 4, _>(|i| left[i] - none[i]);
     let seen: Vec<_> = seen.iter().map(|(line, left)| (line.as_str(), more_than_before(*left))).collect();
-    assert_eq!(seen, expected);
+    assert_eq!(seen, [("releasing memory: cuDestroyExternalMemory failed (CUDA_ERROR_UNKNOWN)", [0, 0, 1, 1])]);
+
+    // Leaving the context fails after the allocation, which is then dropped.
+    sim.fail("cuCtxPopCurrent", 1, codes::UNKNOWN);
+    let refused = Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped).map(drop);
+    sim.clear_faults();
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("cuCtxPopCurrent failed")));
     State::assert_unchanged(&before, "the drop");
     Ok(())
 }
