@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
@@ -16,12 +16,13 @@ use crate::driver::fork;
 use crate::lock::Lock;
 
 /// Allocations by the first address of their device and of their host view, which may be the same: both share one address space.
-static LIVE: Lock<BTreeMap<u64, Arc<Listed>>> = Lock::new(BTreeMap::new());
+static LIVE: Lock<BTreeMap<u64, Weak<ListedAddresses>>> = Lock::new(BTreeMap::new());
 
 /// Finds the live memory at a device address of an allocation.
 pub(crate) type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync>;
 
-struct Listed {
+/// The addresses of a live allocation, listed until this is dropped, before the memory is released.
+pub(crate) struct ListedAddresses {
     device: CUdevice,
     device_ptr: CUdeviceptr,
     /// 0 without a host view.
@@ -33,11 +34,14 @@ struct Listed {
 }
 
 /// The allocation that contains `address`, and the offset in it from the first address that `of` gives.
-fn find(address: u64, of: impl Fn(&Listed) -> u64) -> Option<(Arc<Listed>, u64)> {
+fn find(address: u64, of: impl Fn(&ListedAddresses) -> u64) -> Option<(Arc<ListedAddresses>, u64)> {
     let live = LIVE.lock();
     let (&first, listed) = live.range(..=address).next_back()?;
-    let offset = address - first;
-    (first == of(listed) && offset < listed.len).then(|| (listed.clone(), offset))
+    let listed = listed.upgrade();
+    // Without the lock, which the drop takes: this may be the last reference by now.
+    drop(live);
+    let (listed, offset) = (listed?, address - first);
+    (first == of(&listed) && offset < listed.len).then_some((listed, offset))
 }
 
 /// The device whose memory, or whose mapping of this crate's host memory, contains `address`.
@@ -61,15 +65,17 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     (offset < memory.len()).then_some((memory, offset))
 }
 
-/// The addresses of a live allocation, listed until this is dropped, before the memory is released.
-pub(crate) struct ListedAddresses(Arc<Listed>);
-
 impl ListedAddresses {
     /// Lists `len` bytes at two addresses; `host` may be null.
-    pub(crate) fn new(device: (CUdeviceptr, CUdevice), host: (*const u8, bool), len: usize, lookup: Lookup) -> Self {
+    pub(crate) fn new(
+        device: (CUdeviceptr, CUdevice),
+        host: (*const u8, bool),
+        len: usize,
+        lookup: Lookup,
+    ) -> Arc<Self> {
         let ((device_ptr, device), (host, is_registered)) = (device, host);
         let (host, len) = (host.addr() as u64, len as u64);
-        let listed = Arc::new(Listed { device, device_ptr, host, is_registered, len, lookup });
+        let listed = Arc::new(Self { device, device_ptr, host, is_registered, len, lookup });
         let mut live = LIVE.lock();
         for first in listed.firsts() {
             // What was there went with its context: CUDA has released its addresses.
@@ -77,13 +83,11 @@ impl ListedAddresses {
                 live.remove(&stale);
             }
         }
-        live.extend(listed.firsts().map(|first| (first, listed.clone())));
+        live.extend(listed.firsts().map(|first| (first, Arc::downgrade(&listed))));
         drop(live);
-        Self(listed)
+        listed
     }
-}
 
-impl Listed {
     fn firsts(&self) -> impl Iterator<Item = u64> {
         [self.device_ptr, self.host].into_iter().filter(|&first| first != 0)
     }
@@ -95,9 +99,9 @@ impl Drop for ListedAddresses {
             return;
         }
         let mut live = LIVE.lock();
-        for first in self.0.firsts() {
+        for first in self.firsts() {
             // Other memory may have the address by now.
-            if live.get(&first).is_some_and(|listed| Arc::ptr_eq(listed, &self.0)) {
+            if live.get(&first).is_some_and(|listed| std::ptr::eq(listed.as_ptr(), self)) {
                 live.remove(&first);
             }
         }

@@ -42,7 +42,7 @@ use vulkan::VulkanMemory;
 /// A drop releases it at once. The last reference is dropped only after the device has finished with all of it.
 pub(crate) struct Allocation {
     /// `None` until it is listed, and for memory that others allocated.
-    addresses: Option<ListedAddresses>,
+    addresses: Option<Arc<ListedAddresses>>,
     /// `None` during the release only.
     stages: Option<Stages>,
     /// Null without a host view.
