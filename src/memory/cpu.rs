@@ -83,6 +83,7 @@ impl Memory {
     /// The bytes as elements of `T`, as pointer and count.
     pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
         let pointer = self.host_range(0, self.len)?;
+        self.expose_host();
         let (size, align) = (size_of::<T>().max(1), align_of::<T>());
         let address = pointer.addr().get();
         if !address.is_multiple_of(align) {

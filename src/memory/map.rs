@@ -79,6 +79,7 @@ impl<'a> MapGuard<'a> {
     /// [`MapMode::Read`] are not flushed.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.memory.expose_host();
         self.memory.host_range(self.offset, self.len).ok()
     }
 

@@ -267,7 +267,8 @@ impl Memory {
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
         let mut part = self.clone();
-        part.host_ptr = Handle(self.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset)));
+        part.host_ptr =
+            Handle(NonNull::new(self.host_ptr.0).map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset)));
         part.device_ptr += offset as u64;
         part.len = len;
         Ok(part)
@@ -295,7 +296,17 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.expose_host();
         NonNull::new(self.host_ptr.0)
+    }
+
+    /// [`expose`](Self::expose) where the device can use the bytes by their host address: page-locked memory, in asynchronous
+    /// copies. From other host addresses CUDA copies through pages of its own, before the call returns.
+    #[inline]
+    pub(crate) fn expose_host(&self) {
+        if self.kind() == MemoryKind::Host {
+            self.expose();
+        }
     }
 
     /// The host addresses of memory that the CPU caches, for copies that name addresses.
@@ -608,7 +619,7 @@ impl fmt::Debug for Memory {
             .field("len", &self.len)
             .field("kind", &self.kind())
             .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
-            .field("host_ptr", &self.host_ptr())
+            .field("host_ptr", &NonNull::new(self.host_ptr.0))
             .field("context", &self.context())
             .field("drop_policy", &self.drop_policy())
             .finish_non_exhaustive()

@@ -40,8 +40,8 @@ pub use options::PoolOptions;
 /// **Freed memory is not reused while the device may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
 /// apply; a pool waits later, when it reuses memory:
 ///
-/// * If its [`device_ptr`](Memory::device_ptr) was never asked for and no stream or view used it, the device cannot have used it,
-///   and it is reused at once.
+/// * If its [`device_ptr`](Memory::device_ptr) was never asked for, nor the host address of `Host` memory, and no stream or view
+///   used it, the device cannot have used it, and it is reused at once.
 /// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after an
 ///   event, for which [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an

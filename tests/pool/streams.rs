@@ -13,9 +13,9 @@ use support::cuda::{self, Context, Gate, Stream};
 use support::ledger::{Calls, Live};
 use support::{Result, Shortage, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{DropPolicy, Error, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
+use vkgdr::{DropPolicy, Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
-use crate::{BLOCK, LEN, addresses, assert_empties, exposed, host_address, make_block, many, open};
+use crate::{BLOCK, LARGEST, LEN, addresses, assert_empties, exposed, host_address, make_block, many, open};
 
 /// A cudarc stream that waits, through an event of another stream, for the returned gate.
 fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
@@ -164,6 +164,36 @@ fn memory_that_the_device_never_had_or_has_finished_with_is_reused_at_once_whate
             drop(chunk);
         }
         assert_eq!(host_address(&pool.allocate(LEN)?), address, "way {way}, bound: {bound}");
+    }
+    gate.open();
+    Ok(())
+}
+
+/// CUDA copies to and from page-locked memory by its host address, while the CPU goes on.
+#[test]
+fn host_memory_whose_host_address_was_asked_for_waits_for_the_device() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let options = PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_chunk(LARGEST);
+    let pool = Pool::new(&gpu, options)?;
+    let stream = Stream::create();
+    make_block(&pool)?;
+    let gate = stream.hold();
+    let mut chunk = pool.allocate(LEN)?;
+    chunk.write(0, &[1_u8; LEN])?;
+    let address = format!("{chunk:?}");
+    drop(chunk);
+    chunk = pool.allocate(LEN)?;
+    assert_eq!(format!("{chunk:?}"), address, "nobody had an address");
+    for way in 0..3 {
+        let address = match way {
+            0 => host_address(&chunk),
+            // SAFETY: nothing else uses the memory.
+            1 => unsafe { chunk.as_slice::<u8>() }?.as_ptr().addr() as u64,
+            _ => chunk.map(MapMode::Read, ..)?.host_ptr().map_or(0, |first| first.addr().get() as u64),
+        };
+        drop(chunk);
+        assert!(!addresses(&pool, 10)?.contains(&address), "way {way}: reused while a copy may use it");
+        chunk = pool.allocate(LEN)?;
     }
     gate.open();
     Ok(())

@@ -92,9 +92,10 @@ class Pool(_vkgdr.Pool):
     memory in use keeps its block alive.
 
     **Freed memory is not reused while the device may still use it.** Memory whose device address was never read,
-    through `device_ptr`, an array interface or a copy by CUDA, can be reused at once. Memory bound to a stream can be
-    reused at once on that stream, and elsewhere after an event. For all other memory the pool waits for the context,
-    once for many chunks, before it allocates a new block.
+    through `device_ptr`, an array interface or a copy by CUDA, can be reused at once; host memory only if its host
+    address was not read either, as by a buffer. Memory bound to a stream can be reused at once on that stream, and
+    elsewhere after an event. For all other memory the pool waits for the context, once for many chunks, before it
+    allocates a new block.
 
     Parameters
     ----------
