@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
 
-use crate::driver::context::{Context, Entered, keeping_current};
+use crate::driver::context::{Context, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::memory::UsedStream;
@@ -16,7 +16,7 @@ use crate::{Error, Memory, Result};
 /// Ends the slice behind a memory's views: its stream waits for the uses that cudarc recorded.
 #[cold]
 pub(crate) fn end(slice: CudaSlice<u8>, context: Context) {
-    let is_gone = || matches!(context.try_enter(), Ok(Entered::Destroyed(_) | Entered::ShutDown(_)));
+    let is_gone = || context.enter().is_err_and(|error| error.context_is_gone());
     if fork::is_forked() || is_gone() {
         // The parent's, or gone with the context, which cudarc would name to the driver.
         let _ = ManuallyDrop::new(slice);
@@ -100,13 +100,15 @@ impl Memory {
 
     #[cold]
     fn make_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<CudaSlice<u8>>> {
-        self.inner().context().run(|| {
+        // Never dropped: its drop would free the bytes.
+        let slice = self.inner().context().run(|| {
             // `upgrade_device_ptr` panics where the driver makes no event.
             if let Err(DriverError(code)) = stream.context().new_event(None) {
                 cuda()?.check("cuEventCreate", code as i32)?;
             }
             // SAFETY: the bytes are the memory's, which outlives the slice; `end` leaks it.
-            Ok(Box::new(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) }))
-        })
+            Ok(ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) }))
+        })?;
+        Ok(Box::new(ManuallyDrop::into_inner(slice)))
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::addresses;
-use crate::driver::context::{Context, Entered};
+use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::driver::stream::OwnedStream;
@@ -172,8 +172,8 @@ impl Drop for CopyEngines {
         for (context, engine) in self.engines.get_mut().drain(..) {
             // A context of `cuCtxCreate` may be gone: its owner need not keep it for the handle, whose memory in it is gone.
             let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
-            match (!may_be_gone).then(|| context.try_enter()) {
-                Some(Ok(Entered::Current(_))) => drop(engine),
+            match (!may_be_gone).then(|| context.enter()) {
+                Some(Ok(_guard)) => drop(engine),
                 // The stream is left to its context, or to the past, if that was destroyed.
                 _ => _ = Arc::into_inner(engine).map(ManuallyDrop::new),
             }

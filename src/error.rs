@@ -432,8 +432,12 @@ impl Error {
     /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
     #[doc(hidden)]
     pub fn ends_all_work(&self) -> bool {
-        let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
-        self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
+        self.is_fatal_to_context() || self.context_is_gone()
+    }
+
+    /// Whether the context was destroyed, and all that it owned, or CUDA has shut down.
+    pub(crate) fn context_is_gone(&self) -> bool {
+        self.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED)
     }
 
     /// Whether a drop logs it. All memory of a broken context has the same error, which is logged once.

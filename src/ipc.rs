@@ -131,7 +131,7 @@ pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Mem
     let (bytes, fd) = receive_message(socket)?;
     let message = Message::decode(&bytes)?;
     let memory_type = match message.registered {
-        true => owner.registered_memory_type(),
+        true => owner.memory_type(MemoryKind::Host)?,
         false => owner.vulkan_memory_type(message.kind)?,
     };
     let len = usize::try_from(message.len).expect("usize has 64 bits");

@@ -23,13 +23,13 @@ use crate::access::copy::{self, CopyRoutine};
 use crate::addresses::{ListedAddresses, Lookup};
 pub(crate) use crate::device::LINE;
 use crate::device::{self, MemoryType, Source};
-use crate::driver::context::{Context, Entered, PrimaryContext};
+use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
-use crate::driver::memory::{CudaMemory, LockedPages};
-use crate::driver::os::{self, FileType};
+use crate::driver::memory::{CudaMemory, lock_pages};
+use crate::driver::os::{self, FileType, Mapping};
 use crate::driver::vulkan::DedicatedTo;
 use crate::driver::{Handle, fork};
-use crate::error::Call;
+use crate::error::{Call, CudaCode};
 use crate::report::{log_failure, report};
 use crate::retire::Fence;
 use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
@@ -57,25 +57,27 @@ pub(crate) struct Allocation {
     owner: Vkgdr,
 }
 
-/// The driver objects of an allocation, which end in the order of the fields. [`Allocation::release`] ends CUDA's earlier.
+/// The driver objects of an allocation. CUDA's end first, in the context.
 #[derive(Debug)]
-enum Stages {
-    Vulkan {
-        cuda: CudaMemory,
-        memory: VulkanMemory,
-    },
-    /// Their file is open as long as they live, so that it can be exported: one descriptor per allocation.
-    Registered {
-        pages: LockedPages,
+struct Stages {
+    /// `None` for memory that others allocated.
+    cuda: Option<CudaMemory>,
+    backing: Backing,
+}
+
+/// What CUDA's side is of, or what maps it for the CPU.
+#[derive(Debug)]
+enum Backing {
+    Vulkan(VulkanMemory),
+    /// The file is open as long as the pages are mapped, so that it can be exported: one descriptor per allocation.
+    Pages {
+        _mapped: Mapping,
         file: OwnedFd,
     },
-    Cuda(CudaMemory),
-    CudaMapped {
-        range: ExistingRange,
-        cuda: CudaMemory,
-    },
-    /// Not an allocation: the mapping of memory that others allocated.
-    Existing(ExistingRange),
+    /// Memory of CUDA's, or of others, and the pages through which the CPU sees it.
+    Mapped(ExistingRange),
+    /// Memory of CUDA's that the CPU does not see.
+    Unmapped,
 }
 
 /// The memory to allocate for buffers and images of [`crate::vulkan`].
@@ -150,7 +152,7 @@ impl Allocation {
         kind: MemoryKind,
     ) -> Result<Self> {
         let memory_type = match kind {
-            MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
+            MemoryKind::Host if exported.is_registered_pages() => owner.memory_type(kind)?,
             _ => owner.vulkan_memory_type(kind)?,
         };
         Request { import: Some(exported), ..Request::new(owner, context, len, kind, memory_type)? }.make()
@@ -177,7 +179,7 @@ impl Allocation {
             (MemoryKind::Mapped, device::mapped_memory_type(owner.device(), pcie, owner.flags())?);
         let request =
             Request { owner, context, len, size: len as u64, kind, memory_type, import: None, resources: None };
-        Ok(request.with_stages(Some(range.host_ptr()), address, Stages::Existing(range)))
+        Ok(request.with_stages(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
     }
 
     fn stages(&self) -> &Stages {
@@ -187,15 +189,15 @@ impl Allocation {
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
     pub(crate) fn existing(&self) -> Option<&ExistingRange> {
         match self.stages() {
-            Stages::Existing(range) => Some(range),
+            Stages { cuda: None, backing: Backing::Mapped(range) } => Some(range),
             _ => None,
         }
     }
 
     /// Vulkan's memory object; `None` where Vulkan did not allocate the memory.
     pub(crate) fn device_memory(&self) -> Option<vk::DeviceMemory> {
-        match self.stages() {
-            Stages::Vulkan { memory, .. } => Some(memory.handle()),
+        match &self.stages().backing {
+            Backing::Vulkan(memory) => Some(memory.handle()),
             _ => None,
         }
     }
@@ -203,21 +205,19 @@ impl Allocation {
     /// A new descriptor of the memory, for other processes.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         fork::check()?;
-        match self.stages() {
-            Stages::Vulkan { memory, .. } => memory.export(),
-            Stages::Registered { file, .. } => os::duplicate(file),
-            Stages::Cuda(_) | Stages::CudaMapped { .. } | Stages::Existing(_) => {
-                Err(Error::NoExport { kind: self.kind })
-            }
+        match &self.stages().backing {
+            Backing::Vulkan(memory) => memory.export(),
+            Backing::Pages { file, .. } => os::duplicate(file),
+            Backing::Mapped(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind }),
         }
     }
 
     /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
-        match self.stages() {
-            Stages::Existing(range) | Stages::CudaMapped { range, .. } => range.dma_buf(),
-            Stages::Cuda(_) => existing::export(self.device_ptr, self.len),
-            Stages::Vulkan { .. } | Stages::Registered { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
+        match &self.stages().backing {
+            Backing::Mapped(range) => range.dma_buf(),
+            Backing::Unmapped => existing::export(self.device_ptr, self.len),
+            Backing::Vulkan(_) | Backing::Pages { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
         }
     }
 
@@ -239,30 +239,33 @@ impl Allocation {
     /// Releases it in its context. A failing stage does not stop the next; the first error is returned. A second call does
     /// nothing. Where the driver does not make the context current for now, it is released later.
     pub(crate) fn release(&mut self) -> Result<()> {
-        let Some(mut stages) = self.stages.take() else { return Ok(()) };
+        let Some(Stages { cuda, backing }) = self.stages.take() else { return Ok(()) };
         let addresses = self.addresses.take();
         if fork::is_forked() {
             // The memory is the parent's.
-            let _ = ManuallyDrop::new((stages, addresses, self.owner.clone()));
+            let _ = ManuallyDrop::new((cuda, backing, addresses, self.owner.clone()));
             return Ok(());
         }
-        if matches!(stages, Stages::Existing(_)) {
-            // The device keeps memory of others: only the host's view ends.
-            return Ok(());
-        }
-        match self.context.try_enter() {
-            Ok(Entered::Current(guard)) => {
+        // The device keeps memory of others: only the host's view ends.
+        let Some(cuda) = cuda else { return Ok(()) };
+        match self.context.enter() {
+            Ok(guard) => {
                 // Before the system gives an address to other memory.
                 drop(addresses);
-                let released = stages.release_cuda();
+                let released = cuda.release();
                 // Before the handle is dropped, which may be the last owner of the context.
                 let left = guard.leave();
                 released.and(left)
             }
-            Ok(Entered::Destroyed(_)) => {
+            Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) => {
+                // Left to the end of the process: the Vulkan driver may have shut down, too.
+                let _ = ManuallyDrop::new((cuda, backing, addresses, self.owner.clone()));
+                Ok(())
+            }
+            Err(error) if error.context_is_gone() => {
                 // CUDA's side went with the context, a primary one that was reset.
-                stages.abandon_cuda();
-                drop((addresses, stages));
+                let _ = ManuallyDrop::new(cuda);
+                drop((addresses, backing));
                 let (len, kind) = (self.len, self.kind);
                 report!(
                     Warn,
@@ -270,13 +273,9 @@ impl Allocation {
                 );
                 Ok(())
             }
-            Ok(Entered::ShutDown(_)) => {
-                // Left to the end of the process: the Vulkan driver may have shut down, too.
-                let _ = ManuallyDrop::new((stages, addresses, self.owner.clone()));
-                Ok(())
-            }
             Err(error) => {
-                let mut later = Self { stages: Some(stages), addresses, owner: self.owner.clone(), ..*self };
+                let stages = Some(Stages { cuda: Some(cuda), backing });
+                let mut later = Self { stages, addresses, owner: self.owner.clone(), ..*self };
                 let queue = self.owner.gpu().retired();
                 queue.push(Fence::Contexts(vec![self.context]), move || later.release());
                 Err(error)
@@ -342,8 +341,8 @@ impl Allocation {
         if self.memory_type.coherent || len == 0 {
             return Ok(());
         }
-        match self.stages() {
-            Stages::Vulkan { memory, .. } => memory.flush(self.atoms(offset, len)),
+        match &self.stages().backing {
+            Backing::Vulkan(memory) => memory.flush(self.atoms(offset, len)),
             // Memory that is not Vulkan's is coherent: the handle's flags alone ask for this.
             _ => fork::check(),
         }
@@ -353,8 +352,8 @@ impl Allocation {
     #[inline]
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         if !self.memory_type.coherent && len > 0 {
-            match self.stages() {
-                Stages::Vulkan { memory, .. } => memory.invalidate(self.atoms(offset, len)),
+            match &self.stages().backing {
+                Backing::Vulkan(memory) => memory.invalidate(self.atoms(offset, len)),
                 _ => fork::check(),
             }?;
         }
@@ -376,27 +375,6 @@ impl Drop for Allocation {
     #[inline]
     fn drop(&mut self) {
         log_failure("memory", self.release());
-    }
-}
-
-impl Stages {
-    /// Releases CUDA's objects in the current context. A drop releases the others.
-    #[inline]
-    fn release_cuda(&mut self) -> Result<()> {
-        match self {
-            Self::Vulkan { cuda, .. } | Self::Cuda(cuda) | Self::CudaMapped { cuda, .. } => cuda.release(),
-            Self::Registered { pages, .. } => pages.release(),
-            Self::Existing(_) => Ok(()),
-        }
-    }
-
-    /// Forgets CUDA's objects, which CUDA released with the context.
-    fn abandon_cuda(&mut self) {
-        match self {
-            Self::Vulkan { cuda, .. } | Self::Cuda(cuda) | Self::CudaMapped { cuda, .. } => cuda.abandon(),
-            Self::Registered { pages, .. } => pages.abandon(),
-            Self::Existing(_) => {}
-        }
     }
 }
 
@@ -429,36 +407,39 @@ impl<'a> Request<'a> {
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
         let Self { owner, memory_type, .. } = *self;
-        let (host_ptr, device_ptr, stages) = match memory_type.source {
+        let (host_ptr, cuda, backing) = match memory_type.source {
             Source::Vulkan => {
                 let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
                 let (memory, cuda, host_ptr) = shared?;
-                (host_ptr, cuda.pointer(), Stages::Vulkan { cuda, memory })
+                (host_ptr, cuda, Backing::Vulkan(memory))
             }
             Source::RegisteredPages => {
                 let (file, len) = self.memory_file()?;
-                let pages = LockedPages::map_file(file.as_fd(), len)?;
-                (Some(pages.start()), pages.device_ptr(), Stages::Registered { pages, file })
+                let (cuda, mapped) = lock_pages(file.as_fd(), len)?;
+                (Some(mapped.start()), cuda, Backing::Pages { _mapped: mapped, file })
             }
-            Source::Cuda => {
-                let cuda = CudaMemory::allocate(self.bytes())?;
-                (None, cuda.pointer(), Stages::Cuda(cuda))
-            }
+            Source::Cuda => (None, CudaMemory::allocate(self.bytes())?, Backing::Unmapped),
             Source::DmaBuf => {
                 let cuda = CudaMemory::allocate(self.bytes())?;
                 let range = ExistingRange::map(owner.device(), cuda.pointer(), self.bytes(), false)?;
-                (Some(range.host_ptr()), cuda.pointer(), Stages::CudaMapped { range, cuda })
+                (Some(range.host_ptr()), cuda, Backing::Mapped(range))
             }
         };
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
-        Ok(self.with_stages(host_ptr, device_ptr, stages))
+        Ok(self.with_stages(host_ptr, cuda.pointer(), Some(cuda), backing))
     }
 
-    fn with_stages(&self, host_ptr: Option<NonNull<u8>>, device_ptr: CUdeviceptr, stages: Stages) -> Allocation {
+    fn with_stages(
+        &self,
+        host_ptr: Option<NonNull<u8>>,
+        device_ptr: CUdeviceptr,
+        cuda: Option<CudaMemory>,
+        backing: Backing,
+    ) -> Allocation {
         let Self { owner, context, len, kind, memory_type, .. } = *self;
         Allocation {
             addresses: None,
-            stages: Some(stages),
+            stages: Some(Stages { cuda, backing }),
             host_ptr: Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr)),
             device_ptr,
             memory_type,

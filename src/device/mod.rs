@@ -57,9 +57,8 @@ struct HandleState {
     device: CUdevice,
     /// The Vulkan device, or the error of finding it.
     vulkan: Result<Arc<VulkanGpu>>,
+    /// What each kind is allocated from: host memory is registered pages, also where Vulkan has some.
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
-    /// The type of host memory that is registered pages.
-    registered: MemoryType,
     flags: OpenFlags,
     /// Ends before the primary context is released.
     engines: CopyEngines,
@@ -132,14 +131,14 @@ impl Vkgdr {
         flags: OpenFlags,
         primary: Option<PrimaryContext>,
     ) -> Result<Self> {
-        let registered = MemoryType::registered_pages(os::total_memory(), flags);
-        let [mapped, host, device_only] = match &vulkan {
-            Ok(vulkan) => MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags)),
-            Err(_) => [None, None, Some(device_memory_type(device)?)],
+        let host = MemoryType::registered_pages(os::total_memory(), flags);
+        let [mapped, device_only] = match &vulkan {
+            Ok(vulkan) => [MemoryKind::Mapped, MemoryKind::Device].map(|kind| vulkan.memory_type(kind, flags)),
+            Err(_) => [None, Some(device_memory_type(device)?)],
         };
         // Without Vulkan's mapped memory, CUDA's own, if the CPU can map that.
         let of_cuda = || check_mapping(device).and_then(|()| mapped_memory_type(device, false, flags)).ok();
-        let types = [mapped.or_else(of_cuda), host.or(Some(registered)), device_only];
+        let types = [mapped.or_else(of_cuda), Some(host), device_only];
         if types[MemoryKind::Mapped as usize].is_none() && flags.contains(OpenFlags::REQUIRE_COHERENT) {
             return Err(no_memory_type(&vulkan, MemoryKind::Mapped, flags));
         }
@@ -152,7 +151,6 @@ impl Vkgdr {
             device,
             vulkan,
             types,
-            registered,
             flags,
             engines: CopyEngines::default(),
             primary,
@@ -291,23 +289,13 @@ impl Vkgdr {
     #[inline]
     pub(crate) fn memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let handle = &self.handle;
-        match (kind, handle.types[kind as usize]) {
-            (MemoryKind::Host, _) => Ok(handle.registered),
-            (_, Some(memory_type)) => Ok(memory_type),
-            (_, None) => Err(no_memory_type(&handle.vulkan, kind, handle.flags)),
-        }
+        handle.types[kind as usize].ok_or_else(|| no_memory_type(&handle.vulkan, kind, handle.flags))
     }
 
     /// Vulkan's memory type of a kind, also where the kind is not allocated from it.
     pub(crate) fn vulkan_memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
-        let handle = &self.handle;
-        let vulkan_type = handle.types[kind as usize].filter(|found| found.source == Source::Vulkan);
-        vulkan_type.ok_or_else(|| no_memory_type(&handle.vulkan, kind, handle.flags))
-    }
-
-    /// The type of host memory that is registered pages.
-    pub(crate) fn registered_memory_type(&self) -> MemoryType {
-        self.handle.registered
+        let (vulkan, flags) = (self.vulkan()?, self.handle.flags);
+        vulkan.memory_type(kind, flags).ok_or_else(|| vulkan.no_memory_type(kind, flags))
     }
 
     /// The context in which memory is allocated now: the primary one if this handle retains it, else the current one.

@@ -10,9 +10,9 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, call, cuda};
 use super::{Handle, fork};
+use crate::Result;
 use crate::error::CudaCode;
 use crate::report::{log_failure, report};
-use crate::{Error, Result};
 
 /// A context, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,26 +52,17 @@ impl Context {
         self.id.is_some()
     }
 
-    /// Makes the context current until the guard is dropped; for callers that go on when the context is gone.
+    /// Makes the context current until the guard is dropped. The error of a context that is gone says so
+    /// ([`context_is_gone`](crate::Error::context_is_gone)).
     #[inline]
-    pub(crate) fn try_enter(self) -> Result<Entered> {
+    pub(crate) fn enter(self) -> Result<ContextGuard> {
         let cuda = cuda()?;
-        let enter = || {
-            if self.is_current()? {
-                return Ok(Some(ContextGuard { cuda, pushed: false }));
-            }
-            // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
-            if self.was_reset(cuda)? { Ok(None) } else { unsafe { self.push(cuda) } }
-        };
-        match enter() {
-            Ok(Some(guard)) => Ok(Entered::Current(guard)),
-            Ok(None) => Ok(Entered::Destroyed(cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))),
-            Err(error) => match error.cuda_code() {
-                Some(CudaCode::DEINITIALIZED) => Ok(Entered::ShutDown(error)),
-                Some(code) if CudaCode::GONE.contains(&code) => Ok(Entered::Destroyed(error)),
-                _ => Err(error),
-            },
+        if self.is_current()? {
+            return Ok(ContextGuard { cuda, pushed: false });
         }
+        // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
+        let guard = if self.was_reset(cuda)? { None } else { unsafe { self.push(cuda) }? };
+        guard.ok_or_else(|| cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))
     }
 
     /// Whether this is a primary context that no longer exists.
@@ -111,18 +102,10 @@ impl Context {
         }
     }
 
-    /// Whether this is a primary context that was reset.
+    /// Whether this is a primary context that was reset, or CUDA has shut down.
     pub(crate) fn is_destroyed(self) -> bool {
         let asked = cuda().and_then(|cuda| Ok(!self.is_current()? && self.was_reset(cuda)?));
-        asked.unwrap_or(false)
-    }
-
-    /// Makes the context current until the guard is dropped.
-    pub(crate) fn enter(self) -> Result<ContextGuard> {
-        match self.try_enter()? {
-            Entered::Current(guard) => Ok(guard),
-            Entered::Destroyed(error) | Entered::ShutDown(error) => Err(error),
-        }
+        asked.unwrap_or_else(|error| error.context_is_gone())
     }
 
     /// Waits for all work of the context. A context that is gone or broken has none.
@@ -133,28 +116,13 @@ impl Context {
         }
     }
 
-    /// Runs `work` with the context current.
+    /// Runs `work` with the context current. Where leaving it fails, the value is dropped outside of it.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let guard = self.enter()?;
         let value = work()?;
-        if let Err(error) = guard.leave() {
-            // The value's drop needs the context.
-            let _context = self.enter();
-            drop(value);
-            return Err(error);
-        }
+        guard.leave()?;
         Ok(value)
     }
-}
-
-/// The outcome of [`Context::try_enter`].
-pub(crate) enum Entered {
-    /// The context is current while the guard lives.
-    Current(ContextGuard),
-    /// The context was destroyed, and with it everything that it owned.
-    Destroyed(Error),
-    /// The process is exiting, and CUDA has shut down.
-    ShutDown(Error),
 }
 
 /// Runs `work`, a call of cudarc's, which may change the current context, and makes the one before current again.

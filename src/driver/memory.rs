@@ -1,19 +1,18 @@
 //! [`CudaMemory`]: memory of Vulkan that CUDA imported and mapped, registered pages, or memory that CUDA allocated.
-//! [`LockedPages`]: pages of this process that are registered.
 //!
-//! Both belong to the context that is current when they are created, and must be released in it.
+//! It belongs to the context that is current when it is created, and must be released in it.
 #![expect(unsafe_code, reason = "hands its live handles and pages to the driver")]
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::{mem, ptr};
+use std::ptr::{self, NonNull};
 
 use cudarc::driver::sys::{
     self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory,
 };
 
 use super::Handle;
-use super::cuda::{call, cuda};
+use super::cuda::{Cuda, call, cuda};
 use super::os::Mapping;
 use crate::Result;
 use crate::error::{Call, CudaCode};
@@ -22,7 +21,7 @@ use crate::report::log_failure;
 /// CUDA's side of an allocation of Vulkan's or of pages, or device memory of CUDA's.
 #[derive(Debug)]
 pub(crate) struct CudaMemory {
-    /// 0 until it is mapped, and once it has been released.
+    /// 0 until it is mapped.
     pointer: CUdeviceptr,
     origin: Origin,
 }
@@ -92,101 +91,57 @@ impl CudaMemory {
         self.pointer
     }
 
-    /// Releases the mapping, then the memory, also if the first fails; returns the first error. A second call does nothing.
+    /// Releases the mapping, then the memory, also if the first fails; returns the first error.
     #[inline]
-    pub(crate) fn release(&mut self) -> Result<()> {
-        let freed = self.free();
-        freed.and(self.destroy())
+    pub(crate) fn release(self) -> Result<()> {
+        let [freed, destroyed] = ManuallyDrop::new(self).end();
+        freed.and(destroyed)
     }
 
+    /// Ends the mapping, then the memory. Called once.
     #[inline]
-    fn free(&mut self) -> Result<()> {
-        match (mem::take(&mut self.pointer), &self.origin) {
+    fn end(&self) -> [Result<()>; 2] {
+        let call = |work: &dyn Fn(&Cuda) -> Result<()>| cuda().and_then(|cuda| cuda.despite_captures(|| work(cuda)));
+        let freed = match (self.pointer, &self.origin) {
             (0, _) | (_, Origin::Registered(_)) => Ok(()),
-            (pointer, _) => cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemFree_v2(pointer)))),
-        }
-    }
-
-    #[inline]
-    fn destroy(&mut self) -> Result<()> {
-        match mem::replace(&mut self.origin, Origin::Own) {
+            (pointer, _) => call(&|cuda| call!(cuda, cuMemFree_v2(pointer))),
+        };
+        let destroyed = match self.origin {
             Origin::Own => Ok(()),
-            Origin::Imported(Handle(memory)) => {
-                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuDestroyExternalMemory(memory))))
-            }
-            Origin::Registered(Handle(pages)) => {
-                cuda().and_then(|cuda| cuda.despite_captures(|| call!(cuda, cuMemHostUnregister(pages.cast()))))
-            }
-        }
-    }
-
-    /// Forgets the handles, after CUDA released the memory with its context.
-    pub(crate) fn abandon(&mut self) {
-        (self.pointer, self.origin) = (0, Origin::Own);
+            Origin::Imported(Handle(memory)) => call(&|cuda| call!(cuda, cuDestroyExternalMemory(memory))),
+            Origin::Registered(Handle(pages)) => call(&|cuda| call!(cuda, cuMemHostUnregister(pages.cast()))),
+        };
+        [freed, destroyed]
     }
 }
 
 impl Drop for CudaMemory {
     #[inline]
     fn drop(&mut self) {
-        for release in [Self::free, Self::destroy] {
-            log_failure("memory", release(self));
+        for released in self.end() {
+            log_failure("memory", released);
         }
     }
 }
 
-/// Page-locked pages of a file, for `Host` memory.
+/// Maps the first `len` bytes of a file, a multiple of the page size, and registers the pages in the current context. The
+/// registration must end before they are unmapped.
 ///
 /// They are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is destroyed while
-/// the CPU copies to them.
-#[derive(Debug)]
-pub(crate) struct LockedPages {
-    /// Ends before the pages are unmapped.
-    cuda: CudaMemory,
-    pages: Mapping,
-}
-
-impl LockedPages {
+/// the CPU copies to them. The driver may still have a stale registration at the new address: of pages that were unmapped
+/// without being unregistered, or of a context that another thread is destroying. Then this takes other pages.
+pub(crate) fn lock_pages(file: BorrowedFd<'_>, len: usize) -> Result<(CudaMemory, Mapping)> {
     const TRIES: usize = 4;
-
-    /// Maps the first `len` bytes of a file, a multiple of the page size, and registers them in the current context.
-    ///
-    /// The driver may still have a stale registration at the new address: of pages that were unmapped without being
-    /// unregistered, or of a context that another thread is destroying. Then this takes other pages.
-    pub(crate) fn map_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
-        // Kept mapped, so that the next pages are different ones.
-        let mut refused = Vec::new();
-        loop {
-            let pages = Mapping::shared(file, len)?;
-            // SAFETY: the pages stay mapped until the registration ends.
-            match unsafe { CudaMemory::register(pages.start(), pages.len()) } {
-                Err(error)
-                    if error.cuda_code() == Some(CudaCode::ALREADY_REGISTERED) && refused.len() < Self::TRIES =>
-                {
-                    refused.push(pages);
-                }
-                registered => return registered.map(|cuda| Self { cuda, pages }),
+    // Kept mapped, so that the next pages are different ones.
+    let mut refused = Vec::new();
+    loop {
+        let pages = Mapping::shared(file, len)?;
+        // SAFETY: the pages stay mapped until the registration ends, by this function's contract.
+        match unsafe { CudaMemory::register(pages.start(), len) } {
+            Err(error) if error.cuda_code() == Some(CudaCode::ALREADY_REGISTERED) && refused.len() < TRIES => {
+                refused.push(pages);
             }
+            registered => return registered.map(|cuda| (cuda, pages)),
         }
-    }
-
-    /// The first byte. Valid while this value lives.
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.pages.start()
-    }
-
-    /// The device address of the pages.
-    pub(crate) const fn device_ptr(&self) -> CUdeviceptr {
-        self.cuda.pointer()
-    }
-
-    /// Unregisters in the current context. A second call does nothing.
-    pub(crate) fn release(&mut self) -> Result<()> {
-        self.cuda.release()
-    }
-
-    /// Forgets the registration, which CUDA removed with the context.
-    pub(crate) fn abandon(&mut self) {
-        self.cuda.abandon();
     }
 }

@@ -177,10 +177,6 @@ impl Mapping {
     pub(crate) fn start(&self) -> NonNull<u8> {
         NonNull::new(self.start.0.cast()).expect("the pages are mapped")
     }
-
-    pub(super) const fn len(&self) -> usize {
-        self.len
-    }
 }
 
 impl Drop for Mapping {

@@ -8,11 +8,11 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use crate::allocation::Allocation;
-use crate::driver::context::{Context, ContextGuard, Entered, keeping_current};
+use crate::driver::context::{Context, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
-use crate::retire::Fence;
-use crate::{Result, StreamRef, Vkgdr};
+use crate::retire::{Fence, RetireQueue};
+use crate::{Result, StreamRef};
 
 /// The device work that freeing memory waits for.
 ///
@@ -209,29 +209,6 @@ impl Uses {
         }
     }
 
-    /// Waits as the policy says, or returns the fence to wait for; with the first error. The memory's context is current.
-    fn finish(&self, context: Context) -> (Option<Fence>, Result<()>) {
-        let finished = match self.policy() {
-            DropPolicy::WaitForStream => self.record_events(),
-            _ => self
-                .of_other_contexts(context)
-                .try_for_each(UsedStream::finish)
-                .and_then(|()| cuda()?.context_synchronize())
-                .map(|()| None),
-        };
-        match finished {
-            Ok(fence) => (fence, Ok(())),
-            Err(error) if error.is_fatal_to_context() => (None, Err(error)),
-            Err(error) => {
-                // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
-                // queried, as after its end, is waited for with its context.
-                let contexts = self.contexts(context);
-                let finished = !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok());
-                ((!finished).then(|| Fence::Contexts(contexts)), Err(error))
-            }
-        }
-    }
-
     /// The contexts that use the memory.
     fn contexts(&self, own: Context) -> Vec<Context> {
         self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
@@ -243,38 +220,45 @@ impl Uses {
             // The device keeps memory of others: only the host's view ends.
             return allocation.free();
         }
-        let (owner, context) = (allocation.owner().clone(), allocation.context());
-        self.release_after(&owner, context, move || allocation.free())
+        let (queue, context) = (allocation.owner().gpu().retired(), allocation.context());
+        self.release_after(queue, context, move || allocation.free())
     }
 
-    /// Runs `then` once the device has finished with memory of `context` that was used so: now, or later by the queue. The context
-    /// is current unless the policy is [`DropPolicy::Immediate`]. The caller holds `owner`, perhaps the context's last owner.
-    /// Returns the first error.
+    /// Runs `then` once the device has finished with memory of `context`: now, or later by the queue. Returns the first error.
     pub(crate) fn release_after(
         self,
-        owner: &Vkgdr,
+        queue: &RetireQueue,
         context: Context,
         then: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let mut guard = None;
-        let (fence, finished) = match self.policy() {
-            DropPolicy::Immediate => (None, Ok(())),
-            _ => match context.try_enter() {
-                Ok(Entered::Current(entered)) => {
-                    guard = Some(entered);
-                    self.finish(context)
-                }
-                Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
-                    // The streams went with their context: cudarc would name them to the driver.
-                    let _ = ManuallyDrop::new(self);
-                    return then();
-                }
-                Err(error) => (Some(Fence::Contexts(self.contexts(context))), Err(error)),
-            },
+        let policy = self.policy();
+        let waited = match policy {
+            DropPolicy::Immediate => Ok(None),
+            DropPolicy::WaitForStream => self.record_events(),
+            DropPolicy::WaitForContext => {
+                let others = self.of_other_contexts(context).try_for_each(UsedStream::finish);
+                let own = || context.run(|| cuda()?.context_synchronize());
+                others.and_then(|()| own()).map(|()| None)
+            }
+        };
+        let (fence, waited) = match waited {
+            Ok(fence) => (fence, Ok(())),
+            Err(error) if error.context_is_gone() => {
+                // The streams went with their context: cudarc would name them to the driver.
+                let _ = ManuallyDrop::new(self);
+                return then();
+            }
+            Err(error) if error.is_fatal_to_context() => (None, Err(error)),
+            Err(error) => {
+                // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
+                // queried, as after its end, is waited for with its context.
+                let contexts = self.contexts(context);
+                let finished = !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok());
+                ((!finished).then(|| Fence::Contexts(contexts)), Err(error))
+            }
         };
         // Entries that wait for the context, too, can be released.
-        let has_waited = self.policy() == DropPolicy::WaitForContext && finished.is_ok();
-        let queue = owner.gpu().retired();
+        let has_waited = policy == DropPolicy::WaitForContext && waited.is_ok();
         let released = match fence {
             None => then(),
             Some(fence) => {
@@ -282,8 +266,7 @@ impl Uses {
                 Ok(())
             }
         };
-        let left = guard.map_or(Ok(()), ContextGuard::leave);
         queue.poll(has_waited.then_some(context));
-        finished.and(released).and(left)
+        waited.and(released)
     }
 }

@@ -564,7 +564,8 @@ impl Home for PoolInner {
         if !caching || uses.used_by_other_contexts(self.context) {
             drop(arena);
             let inner = self.clone();
-            return uses.release_after(&self.owner, self.context, move || inner.put([chunk]));
+            let queue = self.owner.gpu().retired();
+            return uses.release_after(queue, self.context, move || inner.put([chunk]));
         }
         if uses.policy() == DropPolicy::WaitForStream && !is_full {
             drop(arena);

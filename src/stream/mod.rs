@@ -9,7 +9,7 @@ use std::fmt;
 use cudarc::driver::sys::{CUcontext, CUevent, CUstream};
 
 use crate::driver::Handle;
-use crate::driver::context::{Context, Entered};
+use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::report::log_failure;
 use crate::{Error, Result};
@@ -182,16 +182,15 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        match self.context.try_enter() {
+        // If the context cannot be entered, the driver destroys the event with any context current.
+        let entered = self.context.enter();
+        if entered.as_ref().is_err_and(Error::context_is_gone) {
             // CUDA destroyed it with the context.
-            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {}
-            // If the context cannot be entered, the driver destroys the event with any context current.
-            Ok(Entered::Current(_)) | Err(_) => {
-                // SAFETY: destroyed only here, once.
-                let destroyed = cuda().and_then(|cuda| unsafe { cuda.destroy_event(self.raw()) });
-                log_failure("a CUDA event", destroyed);
-            }
+            return;
         }
+        // SAFETY: destroyed only here, once.
+        let destroyed = cuda().and_then(|cuda| unsafe { cuda.destroy_event(self.raw()) });
+        log_failure("a CUDA event", destroyed);
     }
 }
 

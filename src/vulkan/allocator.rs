@@ -389,7 +389,7 @@ impl AllocatorInner {
 
 impl Home for AllocatorInner {
     fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()> {
-        let (context, owner, key) = (self.context, self.owner.clone(), key_of(&block, memory.offset as u64));
+        let (context, queue, key) = (self.context, self.owner.gpu().retired(), key_of(&block, memory.offset as u64));
         let free = move || {
             let (blocks, freed) = self.state.lock().free(key);
             // The state or `blocks` has another reference.
@@ -397,7 +397,7 @@ impl Home for AllocatorInner {
             Allocation::free_all(blocks).and(freed.map_err(suballocation))
         };
         match uses {
-            Some(uses) => uses.release_after(&owner, context, free),
+            Some(uses) => uses.release_after(queue, context, free),
             None => free(),
         }
     }

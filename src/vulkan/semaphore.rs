@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUexternalSemaphore;
 
 use crate::device::gpu::VulkanGpu;
 use crate::driver::Handle;
-use crate::driver::context::{Context, Entered};
+use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::fork;
 use crate::report::report;
@@ -75,8 +75,11 @@ struct External {
 impl External {
     /// Waits for the context, and destroys the semaphore. On an error nothing was destroyed.
     fn release(&mut self) -> Result<()> {
-        // Where the context is gone, the semaphore went with it.
-        let Entered::Current(_guard) = self.context.try_enter()? else { return Ok(()) };
+        let _guard = match self.context.enter() {
+            // The semaphore went with it.
+            Err(error) if error.context_is_gone() => return Ok(()),
+            entered => entered?,
+        };
         self.context.finish()?;
         // SAFETY: the handle is live, this value is its only owner, and the context, which is current, has finished its work.
         if let Err(error) = unsafe { cuda()?.semaphore_destroy(self.handle.0) } {

@@ -168,3 +168,22 @@ fn binding_to_a_raw_stream_names_the_call_that_failed_and_to_cudarcs_calls_no_dr
     let memory = Memory::allocate(&gpu, LEN, SomeMemory::of(&gpu).kind)?;
     Sweep::of("bind_stream").incidental(&KEEP_CURRENT).call(|| memory.bind_stream(&stream))
 }
+
+#[test]
+fn a_view_whose_context_cannot_be_left_frees_nothing() -> Result {
+    let Some(sim) = support::simcuda() else {
+        return support::skip("needs the simulated driver's faults");
+    };
+    let place = Place::primary(NONE)?;
+    let stream = CudaContext::new(0)?.new_stream()?;
+    let memory = Memory::allocate(&place.gpu, LEN, vkgdr::MemoryKind::Device)?;
+    let refused = no_context(|| {
+        sim.fail("cuCtxPopCurrent", 1, support::codes::UNKNOWN);
+        let refused = memory.view::<u8>(&stream).map(drop);
+        sim.clear_faults();
+        refused
+    });
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("cuCtxPopCurrent failed")));
+    assert_eq!(memory.view::<u8>(&stream)?.len(), LEN);
+    Ok(memory.free()?)
+}
