@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cudarc::driver::sys::CUstream;
+
 use crate::addresses;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
@@ -100,14 +102,14 @@ impl CopyEngines {
     /// Starts a copy on the context's engine, in that context, and returns when the device has finished with its bytes, even after
     /// a failure. That may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
     /// copy is the inner one. An outer error means that the CPU may copy instead.
-    pub(crate) fn copy(&self, context: Context, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<Result<()>> {
+    pub(crate) fn copy(&self, context: Context, start: impl FnOnce(CUstream) -> Result<()>) -> Result<Result<()>> {
         let copied = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
             let engine = self.engine(context)?;
             let engine = engine.lock();
             // In relaxed mode: a capture of another thread could refuse the copy, or every wait.
             Ok(cuda()?.outside_captures(|| {
-                let started = start(&engine);
+                let started = start(engine.raw());
                 let mut finished = engine.synchronize();
                 while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
                     thread::sleep(PAUSE);

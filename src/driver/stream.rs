@@ -1,11 +1,11 @@
 //! Streams that this crate creates, which belong to the context that was current then, and the patterns that CUDA fills memory
 //! with.
-#![expect(unsafe_code, reason = "passes its live handles and the callers' addresses to the driver")]
+#![expect(unsafe_code, reason = "passes its live handles to the driver")]
 
 use std::ffi::c_uint;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
+use cudarc::driver::sys::{self, CUstream};
 
 use super::Handle;
 use super::cuda::{call, cuda};
@@ -24,28 +24,8 @@ impl OwnedStream {
         Ok(Self(Handle(stream)))
     }
 
-    /// # Safety
-    ///
-    /// `len` bytes must be valid at both addresses until the stream has passed the work.
-    pub(crate) unsafe fn copy_to_device(&self, to: CUdeviceptr, from: NonNull<u8>, len: usize) -> Result<()> {
-        // SAFETY: by this method's contract, and the stream is live.
-        unsafe { cuda()?.copy_host_to_device(to, from.as_ptr(), len, self.0.0) }
-    }
-
-    /// # Safety
-    ///
-    /// The contract of [`copy_to_device`](Self::copy_to_device).
-    pub(crate) unsafe fn copy_to_host(&self, to: NonNull<u8>, from: CUdeviceptr, len: usize) -> Result<()> {
-        // SAFETY: by this method's contract, and the stream is live.
-        unsafe { cuda()?.copy_device_to_host(to.as_ptr(), from, len, self.0.0) }
-    }
-
-    /// # Safety
-    ///
-    /// `count` values must be valid at `to` until the stream has passed the work.
-    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, pattern: FillPattern, count: usize) -> Result<()> {
-        // SAFETY: by this method's contract, and the stream is live.
-        unsafe { cuda()?.fill(to, pattern, count, self.0.0) }
+    pub(crate) const fn raw(&self) -> CUstream {
+        self.0.0
     }
 
     /// Waits for all work of the stream.

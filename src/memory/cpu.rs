@@ -10,13 +10,14 @@ use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::Memory;
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::range;
+use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::driver::stream::{FillPattern, OwnedStream};
+use crate::driver::stream::FillPattern;
 use crate::engine;
 use crate::report::report;
 use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
@@ -260,7 +261,7 @@ impl Memory {
         if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
             let is_long = || len >= self.thresholds.get().write;
             // SAFETY: as in `write_bytes`.
-            let fill = |engine: &OwnedStream, to| unsafe { engine.fill(to, value, len / value.size()) };
+            let fill = |stream, to| unsafe { cuda()?.fill(to, value, len / value.size(), stream) };
             if self.by_engine(CopyPolicy::Auto, is_long, (offset, len), fill)? {
                 return self.invalidate(offset..offset + len);
             }
@@ -328,9 +329,9 @@ impl Memory {
         let len = source.len();
         range::check(offset, len, self.len)?;
         let is_long = || len >= self.thresholds.get().write && engine::is_pinned(source);
-        let from = NonNull::from(source).cast();
+        let from = source.as_ptr();
         // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
-        let write = |engine: &OwnedStream, to| unsafe { engine.copy_to_device(to, from, len) };
+        let write = |stream, to| unsafe { cuda()?.copy_host_to_device(to, from, len, stream) };
         if self.by_engine(policy, is_long, (offset, len), write)? {
             return self.invalidate(offset..offset + len);
         }
@@ -344,9 +345,9 @@ impl Memory {
         let len = target.len();
         range::check(offset, len, self.len)?;
         let is_long = || len >= self.thresholds.get().read;
-        let to = NonNull::from(&mut *target).cast();
+        let to = target.as_mut_ptr();
         // SAFETY: as in `write_bytes`; the caller's bytes are borrowed exclusively.
-        let read = |engine: &OwnedStream, from| unsafe { engine.copy_to_host(to, from, len) };
+        let read = |stream, from| unsafe { cuda()?.copy_device_to_host(to, from, len, stream) };
         if self.by_engine(policy, is_long, (offset, len), read)? {
             return Ok(());
         }
@@ -364,7 +365,7 @@ impl Memory {
         policy: CopyPolicy,
         is_long: impl FnOnce() -> bool,
         (offset, len): (usize, usize),
-        copy: impl FnOnce(&OwnedStream, CUdeviceptr) -> Result<()>,
+        copy: impl FnOnce(CUstream, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
         let has_view = self.kind().has_host_view();
         let takes_engine = match policy {
@@ -381,7 +382,7 @@ impl Memory {
         // This thread's earlier writes come first.
         self.flush(offset..offset + len)?;
         let address = self.device_ptr + offset as u64;
-        match self.owner().copy_engines().copy(self.inner.context(), |engine| copy(engine, address)) {
+        match self.owner().copy_engines().copy(self.inner.context(), |stream| copy(stream, address)) {
             Ok(copied) => copied.map(|()| true),
             Err(error) if policy == CopyPolicy::Auto && has_view => {
                 report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");

@@ -440,16 +440,7 @@ impl Memory {
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live by this method's contract.
         let stream = unsafe { self.stream(stream) }?;
-        // SAFETY: live for long enough by this method's contract.
-        unsafe { self.bind_checked_stream(stream) }
-    }
-
-    /// Binds to a stream of the memory's context.
-    ///
-    /// # Safety
-    ///
-    /// See [`bind_raw_stream`](Self::bind_raw_stream).
-    pub(crate) unsafe fn bind_checked_stream(&self, stream: StreamRef) -> Result<()> {
+        // Live for long enough by this method's contract.
         self.inner.bind(stream.into())
     }
 

@@ -202,10 +202,9 @@ impl Ring {
         // Checked once, before either is bound: a ring of which half is bound would use the stream at its drop.
         // SAFETY: live by this method's contract.
         let stream = unsafe { self.device.stream(stream) }?;
-        // SAFETY: by this method's contract.
-        unsafe { self.device.bind_checked_stream(stream) }?;
-        // SAFETY: as above; both are of one context.
-        unsafe { self.host.bind_checked_stream(stream) }
+        // Live for long enough by this method's contract; both are of one context.
+        self.device.inner().bind(stream.into())?;
+        self.host.inner().bind(stream.into())
     }
 
     /// The kernel's argument: the device address of the ring.
