@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
@@ -115,12 +116,15 @@ impl Allocation {
     ///
     /// Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
     pub(crate) fn new(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
-        let memory_type = owner.memory_type(kind)?;
-        match Request::new(owner, context, len, kind, memory_type).and_then(Request::make) {
+        let (memory_type, deadline) = (owner.memory_type(kind)?, owner.shortage_deadline());
+        match Request::new(owner, context, len, kind, memory_type).and_then(|request| request.make(deadline)) {
             Err(error @ Error::Allocation { .. })
                 if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
             {
-                Self::allocate_exportable(owner, context, len, kind).map_err(|_| error)
+                // What is left of the time for waits.
+                Self::exportable(owner, context, len, kind)
+                    .and_then(|request| request.make(deadline))
+                    .map_err(|_| error)
             }
             made => made,
         }
@@ -128,6 +132,10 @@ impl Allocation {
 
     /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
     pub(crate) fn allocate_exportable(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::exportable(owner, context, len, kind)?.make(owner.shortage_deadline())
+    }
+
+    fn exportable(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Request<'_>> {
         let device = owner.device();
         let memory_type = match kind {
             MemoryKind::Mapped => {
@@ -140,7 +148,7 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Request::new(owner, context, len, kind, memory_type).and_then(Request::make)
+        Request::new(owner, context, len, kind, memory_type)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -155,7 +163,8 @@ impl Allocation {
             MemoryKind::Host if exported.is_registered_pages() => owner.memory_type(kind)?,
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Request { import: Some(exported), ..Request::new(owner, context, len, kind, memory_type)? }.make()
+        Request { import: Some(exported), ..Request::new(owner, context, len, kind, memory_type)? }
+            .make(owner.shortage_deadline())
     }
 
     /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
@@ -163,7 +172,8 @@ impl Allocation {
         let ResourceBlock { kind, memory_type, size, .. } = *block;
         let len = usize::try_from(size).expect("usize has 64 bits");
         let size = within_heap(Some(size), len, kind, memory_type)?;
-        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }.make()
+        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }
+            .make(owner.shortage_deadline())
     }
 
     /// A host view of memory that others allocated on the owner's device.
@@ -385,13 +395,13 @@ impl<'a> Request<'a> {
         Ok(Self { owner, context, len, size, kind, memory_type, import: None, resources: None })
     }
 
-    /// Makes the memory. When a driver has run out of memory or descriptors, this waits for retired memory, as long as the owner
-    /// says, and tries once more.
+    /// Makes the memory. When a driver has run out of memory or descriptors, this waits for retired memory until `deadline`, and
+    /// tries once more.
     #[inline]
-    fn make(self) -> Result<Allocation> {
+    fn make(self, deadline: Instant) -> Result<Allocation> {
         let retired = self.owner.gpu().retired();
         match self.acquire() {
-            Err(error) if error.is_exhaustion() && retired.drain(Some(self.owner.shortage_deadline())) => {
+            Err(error) if error.is_exhaustion() && retired.drain(Some(deadline)) => {
                 self.acquire().map_err(|error| error.with_still_used(retired.len()))
             }
             result => result,

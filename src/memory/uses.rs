@@ -214,7 +214,7 @@ impl Uses {
         self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
     }
 
-    /// Frees an allocation once the device has finished with it, which was used so.
+    /// Frees an allocation once the device has finished these uses of it.
     pub(crate) fn free(self, allocation: Arc<Allocation>) -> Result<()> {
         if allocation.existing().is_some() {
             // The device keeps memory of others: only the host's view ends.

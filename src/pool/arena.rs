@@ -69,7 +69,7 @@ pub(super) struct Arena {
     vacant_spans: Vec<u32>,
     free_spans: usize,
     pub(super) block_bytes: usize,
-    /// Free chunks behind events, oldest first.
+    /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: VecDeque<Fenced>,
     /// Free chunks that wait for the whole context, and their bytes.
     awaiting_context: Vec<Chunk>,
