@@ -122,7 +122,7 @@ LONG = "cargo test --quiet --locked --profile long --package vkgdr --test sequen
 NAMES = """vkgdr-sim --profiles | sed -n 's/^\\([a-z][a-z0-9-]*\\)  .*/\\1/p'"""
 # A mutant that no test notices fails the part.
 MUTANTS = f"""command -v cargo-mutants >/dev/null || cargo install --quiet --locked cargo-mutants@27.1.0
-    cargo mutants --package vkgdr --file src/access/range.rs --output "{LOGS}" --timeout 600 -- --lib
+    cargo mutants --package vkgdr --file src/range.rs --output "{LOGS}" --timeout 600 -- --lib
     cargo mutants --package vkgdr --file src/ipc.rs --re 'Message|check_start' \\
         --output "{LOGS}" --timeout 600 -- --lib --test memory ipc"""
 NIGHTLY = {

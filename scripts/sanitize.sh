@@ -14,7 +14,7 @@ shift
 export RUST_BACKTRACE=0
 
 # Unit tests of code that makes no foreign calls, which Miri does not know, and has no assembly.
-driverless=(access::range addresses:: allocation::tests device::memory_type diagnosis:: driver::stream error ipc::
+driverless=(range addresses:: allocation::tests device::memory_type diagnosis:: driver::stream error ipc::
     lock:: pool:: retire:: vulkan::)
 
 instrument() { # SANITIZER: the environment of its builds, the simulated driver among them
@@ -54,7 +54,7 @@ case $kind in
         tests --manifest-path sim/Cargo.toml --package simcuda
         # Without the exhaustive tests of copy plans, which start no threads and take minutes each.
         tests --package vkgdr --lib --test memory --test pool --test ring --test stream --test vulkan \
-            -- --skip access::copy::tests
+            -- --skip copy::tests
         VKGDR_STEPS=${VKGDR_STEPS:-10000} tests --package vkgdr --test sequences
         ;;
     python) # The extension module and the simulator. The interpreter is not instrumented: LD_PRELOAD loads the runtime, which Rust

@@ -50,9 +50,9 @@ compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file des
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("vkgdr requires a 64-bit target: NVIDIA's drivers have no other, and sizes of memory must fit usize");
 
-mod access;
 mod addresses;
 mod allocation;
+mod copy;
 mod cudarc_view;
 mod device;
 #[cfg(not(feature = "__internal"))]
@@ -69,6 +69,7 @@ mod lock;
 mod memory;
 mod memory_kind;
 mod pool;
+mod range;
 mod report;
 mod retire;
 pub mod ring;
@@ -88,7 +89,7 @@ pub use stream::{Event, StreamRef};
 #[cfg(feature = "__internal")]
 #[doc(hidden)]
 pub use {
-    access::{CachedBytes, copy::CopyRoutine},
+    copy::CopyRoutine,
     device::{current_device, pointer_device},
     driver::fork::is_forked,
     flags::MappingFlags,

@@ -14,11 +14,11 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
-use crate::access::range;
 use crate::device;
 use crate::driver::cuda::{MemoryAt, Placement, cuda};
 use crate::driver::os::Mapping;
 use crate::lock::Lock;
+use crate::range;
 use crate::{Error, NoMapping, Result};
 
 /// The granularity of mappings in bytes: a small page of the GPU, which is also gdrcopy's `GPU_PAGE_SIZE`.

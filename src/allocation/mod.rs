@@ -20,8 +20,8 @@ use std::time::Instant;
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::access::copy::{self, CopyRoutine};
 use crate::addresses::{ListedAddresses, Lookup};
+use crate::copy::{self, CopyRoutine};
 pub(crate) use crate::device::LINE;
 use crate::device::{self, MemoryType, Source};
 use crate::driver::context::{Context, PrimaryContext};

@@ -13,12 +13,12 @@ use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::Memory;
-use crate::access::copy::{self, CopyRoutine};
-use crate::access::range;
+use crate::copy::{self, CopyRoutine};
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
 use crate::driver::stream::FillPattern;
 use crate::engine;
+use crate::range;
 use crate::report::report;
 use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
 

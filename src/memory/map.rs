@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 use bytemuck::{NoUninit, Pod};
 
 use super::Memory;
-use crate::access::{copy, range};
 use crate::report::report;
 use crate::{CopyPolicy, Error, Result};
+use crate::{copy, range};
 
 /// How the CPU uses mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

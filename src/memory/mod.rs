@@ -20,13 +20,13 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 use cudarc::driver::{CudaSlice, CudaStream};
 
-use crate::access::copy::CopyRoutine;
-use crate::access::range;
 use crate::allocation::Allocation;
+use crate::copy::CopyRoutine;
 use crate::cudarc_view;
 use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
 use crate::engine::SharedThresholds;
+use crate::range;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 pub(crate) use inner::{Chunk, Home, Inner};
 pub use map::{MapGuard, MapMode, Writer};
@@ -307,14 +307,6 @@ impl Memory {
         if self.kind() == MemoryKind::Host {
             self.expose();
         }
-    }
-
-    /// The host addresses of memory that the CPU caches, for copies that name addresses.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn cached_bytes(&self) -> crate::CachedBytes {
-        crate::CachedBytes::new(self.host_ptr(), self.len, self.routine)
     }
 
     /// The number of bytes.

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::access::range;
 use crate::allocation::Allocation;
+use crate::range;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in the CUDA context that it was allocated in.

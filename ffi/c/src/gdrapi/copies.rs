@@ -19,24 +19,6 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
     h_ptr: *const c_void,
     size: usize,
 ) -> c_int {
-    // Nothing here panics: outside of the boundary no register is saved.
-    if let Some(mapped) = handles::mapped(handle.h)
-        // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { mapped.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
-    {
-        return 0;
-    }
-    // SAFETY: by this function's contract.
-    unsafe { write_other(handle, map_d_ptr.addr(), h_ptr, size) }
-}
-
-/// Copies to memory that is not ordinary, and refuses copies.
-///
-/// # Safety
-///
-/// The contract of [`gdr_copy_to_mapping`].
-#[inline(never)]
-unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
         let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
         // As gdrcopy: wherever the pointers point.
@@ -45,7 +27,7 @@ unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: u
         }
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(h_ptr, size) }?;
-        mapped.pin().write(to, source)
+        mapped.pin().write(map_d_ptr.addr(), source)
     })
 }
 
@@ -61,24 +43,6 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
     map_d_ptr: *const c_void,
     size: usize,
 ) -> c_int {
-    // As in `gdr_copy_to_mapping`.
-    if let Some(mapped) = handles::mapped(handle.h)
-        // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { mapped.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
-    {
-        return 0;
-    }
-    // SAFETY: by this function's contract.
-    unsafe { read_other(handle, map_d_ptr.addr(), h_ptr, size) }
-}
-
-/// The counterpart of [`write_other`].
-///
-/// # Safety
-///
-/// The contract of [`gdr_copy_from_mapping`].
-#[inline(never)]
-unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
         let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
         if size == 0 {
@@ -86,7 +50,7 @@ unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: us
         }
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(h_ptr, size) }?;
-        mapped.pin().read(from, target)
+        mapped.pin().read(map_d_ptr.addr(), target)
     })
 }
 

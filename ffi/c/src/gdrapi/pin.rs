@@ -8,8 +8,7 @@ use std::env;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    CachedBytes, Error, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of,
-    pointer_device,
+    Error, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of, pointer_device,
 };
 
 use super::boundary::{Outcome, Refusal, invalid};
@@ -22,8 +21,6 @@ pub(crate) const PAGE: u64 = 65536;
 /// A pinned range, as whole pages.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    /// The bytes that the CPU copies as ordinary memory: all of cached, coherent memory, and none of other memory.
-    pub(crate) ordinary: CachedBytes,
     /// Memory of vkgdr is kept alive; existing memory is not.
     memory: Memory,
     /// The first host address of the memory.
@@ -53,8 +50,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
     let distance = usize::try_from(device_ptr.abs_diff(va)).expect("64 bits");
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
-    let ordinary = if coherent { memory.cached_bytes() } else { CachedBytes::NONE };
-    Ok(Pin { ordinary, memory, host, coherent, cached, va, map, mapped_size: end - va })
+    Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
 /// Memory that can be pinned.
