@@ -10,19 +10,14 @@ SOURCES = Path(__file__).resolve().parent.parent / "ffi/python/src"
 # The classes of the methods that follow, or the class itself: its methods are elsewhere.
 OWNER = re.compile(r"impl (\w+) \{|attributes! \{ (\w+) by|pub\(crate\) struct (\w+)")
 MEMBER = re.compile(r"(?:pub\(crate\) )?(?:const )?(?:fn )?(\w+)[:(<]")
-# Of the methods that both classes have by a macro.
-SHARED = re.compile(r"macro_rules! host_bytes \{.*?^\}$", re.DOTALL | re.MULTILINE)
 
 
 def comments():
     """Return the comments by the names of classes, and of attributes and methods behind those."""
     found = {}
     for file in SOURCES.glob("*.rs"):
-        code = file.read_text()
-        if shared := SHARED.search(code):
-            code = re.sub(r"host_bytes!\((\w+)\)", lambda use: shared[0].replace("$class", use[1]), code)
         owner, text = "", []
-        for line in map(str.strip, code.splitlines()):
+        for line in map(str.strip, file.read_text().splitlines()):
             if line.startswith("///"):
                 text.append(line[3:].removeprefix(" "))
                 continue
@@ -49,7 +44,8 @@ class Native(griffe.Extension):
             if owner in native.members and (not member or member in native[owner].members):
                 found = native[owner][member] if member else native[owner]
                 found.docstring = griffe.Docstring(text, parent=found)
-        modules = [pkg, *(module for module in pkg.modules.values() if not module.is_alias)]
+        # The native ones first: they inherit from each other.
+        modules = [native, pkg, *(module for module in pkg.modules.values() if not module.is_alias)]
         modules += [module for module in pkg["compat"].modules.values() if not module.is_alias]
         for cls in (cls for module in modules for cls in module.classes.values() if not cls.is_alias):
             for base in cls.resolved_bases:

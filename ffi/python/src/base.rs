@@ -8,27 +8,30 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyInt};
+use pyo3::types::{PyDict, PyInt};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
 use crate::device::{Vkgdr, of_vulkan, property_flags};
-use crate::dlpack::export_bytes;
 use crate::error::{Failure, Result, Size, class, in_bytes};
 use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
+/// What a memory object and its host view have in common: the bytes that the CPU can use. The attribute `_view` holds them.
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+pub(crate) struct HostBytes;
+
 /// The native base class of every memory object.
 ///
 /// The class has no fields, so that it can be combined with another extension class, such as pycuda's, by multiple
-/// inheritance. The attribute `_view` holds the memory.
-#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
+/// inheritance.
+#[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
 
 /// The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU.
-#[pyclass(frozen, weakref, module = "vkgdr")]
+#[pyclass(frozen, weakref, extends = HostBytes, module = "vkgdr")]
 pub(crate) struct HostView {
     #[pyo3(get, name = "_view")]
     view: Py<MemoryView>,
@@ -60,55 +63,17 @@ impl ArrayInterface {
     }
 }
 
-/// What a memory object and its host view have in common: the bytes that the CPU can use.
-macro_rules! host_bytes {
-    ($class:ident) => {
-        #[pymethods]
-        impl $class {
-            /// The number of bytes.
-            #[getter]
-            fn nbytes(slf: &Bound<'_, Self>) -> Result<usize> {
-                bytes_of(slf, |view, _| Ok(view.len))
-            }
-
-            fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
-                bytes_of(slf, |view, _| Ok(view.len))
-            }
-
-            /// NumPy's array interface, version 3, of the host view.
-            #[getter]
-            fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
-                let view = view_of(slf)?;
-                Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
-            }
-
-            /// The bytes as a DLPack capsule.
-            ///
-            /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
-            /// The tensors of a host view are always on the CPU. They come after the bound stream's work.
-            #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-            fn __dlpack__<'py>(
-                slf: &Bound<'py, Self>,
-                stream: Option<i64>,
-                max_version: Option<(u32, u32)>,
-                dl_device: Option<(c_int, c_int)>,
-                copy: Option<bool>,
-            ) -> Result<Bound<'py, PyCapsule>> {
-                export_bytes(slf, (stream, max_version, dl_device, copy))
-            }
-        }
-    };
-}
-
-host_bytes!(Base);
-host_bytes!(HostView);
-
 #[pymethods]
-impl HostView {
-    #[new]
-    fn new(view: Py<MemoryView>) -> Result<Self> {
-        view.get().visible()?;
-        Ok(Self { view })
+impl HostBytes {
+    fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
+        bytes_of(slf, |view, _| Ok(view.len))
+    }
+
+    /// NumPy's array interface, version 3, of the host view.
+    #[getter]
+    fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
+        let view = view_of(slf)?;
+        Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
     }
 
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -119,6 +84,15 @@ impl HostView {
     unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
         // SAFETY: the interpreter passes a structure that `export` filled in, once.
         unsafe { release(buffer) }
+    }
+}
+
+#[pymethods]
+impl HostView {
+    #[new]
+    fn new(view: Py<MemoryView>) -> Result<PyClassInitializer<Self>> {
+        view.get().visible()?;
+        Ok(PyClassInitializer::from(HostBytes).add_subclass(Self { view }))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
@@ -132,6 +106,11 @@ impl HostView {
             |start| format!("<vkgdr.HostView: {} at {start:#x}>", in_bytes(view.len)),
         )
     }
+}
+
+attributes! { HostBytes by bytes_of:
+    /// The number of bytes.
+    nbytes: usize = |view, _bytes| view.len;
 }
 
 attributes! { Base by bytes_of:
@@ -171,18 +150,8 @@ attributes! { Base by bytes_of:
 impl Base {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
-        Self
-    }
-
-    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the interpreter passes a structure to fill in.
-        unsafe { export(slf, buffer, flags) }
-    }
-
-    unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter passes a structure that `export` filled in, once.
-        unsafe { release(buffer) }
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(HostBytes).add_subclass(Self)
     }
 
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.

@@ -16,7 +16,7 @@ use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::Memory;
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostBuffer, HostView, view_of};
+use crate::base::{HostBuffer, HostBytes, HostView, view_of};
 use crate::error::{Failure, Result, in_bytes};
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find_device};
@@ -116,41 +116,38 @@ pub(crate) struct Layout((u8, u8), Vec<i64>, Vec<i64>, usize);
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
 pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
 
-/// The bytes of a tensor to be made.
-struct Contents {
-    address: usize,
-    is_copy: bool,
-    owner: Box<dyn Send>,
-}
+/// The address of a tensor's bytes, whether they are a copy, and what keeps them.
+type Contents = (usize, bool, Box<dyn Send>);
 
 #[pymethods]
-impl HostView {
-    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
-    const fn __dlpack_device__(_slf: &Bound<'_, Self>) -> (c_int, i32) {
-        (CPU, 0)
-    }
-}
-
-#[pymethods]
-impl Base {
-    /// The device of `__dlpack__`: `(kDLCUDA, device number)`.
-    fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
+impl HostBytes {
+    /// The device of `__dlpack__`: `(kDLCPU, 0)` for a host view, else `(kDLCUDA, device number)`.
+    fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, c_int)> {
+        if slf.is_instance_of::<HostView>() {
+            return Ok((CPU, 0));
+        }
         Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device))?))
     }
-}
 
-/// A memory object, or its host view, as the capsule of one dimension of bytes.
-pub(crate) fn export_bytes<'py>(object: &Bound<'py, PyAny>, mut request: Request) -> Result<Bound<'py, PyCapsule>> {
-    if object.is_instance_of::<HostView>() {
-        let (kind, id) = *request.2.get_or_insert((CPU, 0));
-        if (kind, id) != (CPU, 0) {
-            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
-            return Err(Failure::Buffer(text));
+    /// The bytes as a DLPack capsule.
+    ///
+    /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
+    /// The tensors of a host view are always on the CPU. They come after the bound stream's work.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        mut dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyCapsule>> {
+        if slf.is_instance_of::<HostView>() && *dl_device.get_or_insert((CPU, 0)) != (CPU, 0) {
+            return Err(Failure::Buffer("a host view is on DLPack device (1, 0), the CPU, alone".into()));
         }
+        let view = view_of(slf)?;
+        let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
+        dlpack_export(&view, Layout((UINT, 8), vec![len], vec![1], 0), (stream, max_version, dl_device, copy))
     }
-    let view = view_of(object)?;
-    let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
-    dlpack_export(&view, Layout((UINT, 8), vec![len], vec![1], 0), request)
 }
 
 /// A view as the capsule of a strided tensor, which must lie within the view.
@@ -167,7 +164,7 @@ pub(crate) fn dlpack_export<'py>(
     }
     let here = view.get().with(|bytes| Ok(bytes.device))?;
     let (kind, id) = dl_device.unwrap_or((CUDA, here));
-    let Contents { address, is_copy, owner } = match (kind, id) {
+    let (address, is_copy, owner) = match (kind, id) {
         (CUDA, id) if id == here => on_device(view, stream, copy == Some(true))?,
         (CPU, 0) => on_host(view, copy)?,
         _ => {
@@ -204,8 +201,8 @@ pub(crate) fn dlpack_export<'py>(
     } else {
         (lend(Managed { tensor, context, deleter: Some(delete::<Managed>) }, kept), LEGACY)
     };
-    // SAFETY: allocated above, for this name.
-    Ok(unsafe { capsule_of(py, pointer, name) }?)
+    // SAFETY: the destructor takes such a tensor under this name.
+    Ok(unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(destroy)) }?)
 }
 
 /// Allocates an exported tensor, for `delete`.
@@ -231,11 +228,8 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> R
     if let Some(consumer) = consumer {
         allocation.run(py, |bytes| order(view, &allocation, bytes, consumer))?;
     }
-    let owner = Box::new(view.share()?);
-    // A device address: provenance does not matter.
-    let address = as_address(view.device_address()?);
-    // Nothing shares the bytes of an empty copy.
-    Ok(Contents { address, is_copy: copy, owner })
+    // A device address: provenance does not matter. And nothing shares the bytes of an empty copy.
+    Ok((as_address(view.device_address()?), copy, Box::new(view.share()?)))
 }
 
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
@@ -256,8 +250,7 @@ fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64) -> Result<Contents>
         let mut consumers = view.streams_named(handle)?.into_iter();
         consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
     })?;
-    let address = as_address(copy.get().device_address()?);
-    Ok(Contents { address, is_copy: true, owner: Box::new(allocation) })
+    Ok((as_address(copy.get().device_address()?), true, Box::new(allocation)))
 }
 
 /// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
@@ -273,15 +266,14 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
     view.wait_for_stream(py)?;
     if let Some(address) = visible.filter(|_| copy != Some(true)) {
         view.synchronize(py, (0, None), Memory::invalidate)?;
-        return Ok(Contents { address, is_copy: false, owner: Box::new(used) });
+        return Ok((address, false, Box::new(used)));
     }
     let bytes = py.get_type::<PyByteArray>().call1((len,))?;
     let copy = Bound::new(py, HostBuffer::new(&bytes, true, false)?)?;
     if len > 0 {
         copy_all(py, Side::Host(copy.clone()), Side::Device(side.clone()), len, None)?;
     }
-    let address = copy.get().address().expose_provenance();
-    Ok(Contents { address, is_copy: true, owner: Box::new(copy.unbind()) })
+    Ok((copy.get().address().expose_provenance(), true, Box::new(copy.unbind())))
 }
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
@@ -314,20 +306,7 @@ unsafe extern "C" fn delete<T>(managed: *mut c_void) {
     }
 }
 
-/// A capsule, which deletes the tensor unless a consumer takes it, and thereby renames the capsule.
-///
-/// # Safety
-///
-/// `tensor` must be of the structure that `name` stands for, and nobody else may delete it.
-unsafe fn capsule_of<'py>(
-    py: Python<'py>,
-    tensor: NonNull<c_void>,
-    name: &'static CStr,
-) -> PyResult<Bound<'py, PyCapsule>> {
-    // SAFETY: the destructor takes such a tensor under this name.
-    unsafe { PyCapsule::new_with_pointer_and_destructor(py, tensor, name, Some(destroy)) }
-}
-
+/// Deletes the tensor of a capsule that no consumer renamed.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     for name in [LEGACY, VERSIONED] {
         // SAFETY: the interpreter passes the capsule that is being destroyed.
@@ -393,14 +372,14 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()).into());
     }
-    // SAFETY: taken from its capsule, whose name said what it is.
-    let keep = unsafe { capsule_of(capsule.py(), managed, name) }?.into_any().unbind();
+    // SAFETY: as above; taken from a capsule of this name.
+    let keep = unsafe { PyCapsule::new_with_pointer_and_destructor(capsule.py(), managed, name, Some(destroy)) }?;
     if let Some(mut view) = find_device(address, len)? {
         view.readonly |= readonly;
         // Another library may reuse the bytes once its tensor is deleted.
-        return view.keeping(keep);
+        return view.keeping(keep.into_any().unbind());
     }
-    Ok(MemoryView::foreign(device, address, len, readonly, keep))
+    Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any().unbind()))
 }
 
 /// The number of bytes of a tensor in C order. Where its elements are `padded`, those of less than a byte have one each.

@@ -43,7 +43,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostBuffer, HostView},
+        base::{Base, HostBuffer, HostBytes, HostView},
         device::{Vkgdr, check_process, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
         memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
