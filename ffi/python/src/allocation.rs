@@ -124,29 +124,14 @@ impl Allocation {
         allocation
     }
 
-    /// The allocation that contains an address of the device or of the host, its memory, and the offset of the address.
-    fn at(address: u64) -> Option<(Arc<Self>, Detached<Memory>, usize)> {
+    /// The allocation with the byte at an address, of the device or of the host, and the byte's offset in it.
+    pub(crate) fn at(address: u64) -> Option<(Arc<Self>, usize)> {
         // SAFETY: plain bytes to Python, whose objects may be aliases.
         let (memory, offset) = unsafe { vkgdr::memory_of(address) }?;
         // This may be the last reference by now.
         let memory = Detached::new(memory);
         let allocation = live()?.get(&memory.id())?.upgrade()?;
-        Some((allocation, memory, offset))
-    }
-
-    /// The allocation that contains `len` bytes at an address, and their offset in it. `is_there` tells from the offset whether the
-    /// address is of the side that is meant, the device or the host.
-    pub(crate) fn find(
-        address: u64,
-        len: usize,
-        is_there: impl Fn(&Memory, u64) -> bool,
-    ) -> Option<(Arc<Self>, usize)> {
-        // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
-        let (allocation, memory, offset) = Self::at(address).or_else(|| {
-            let (allocation, memory, last) = Self::at(address.checked_sub(1).filter(|_| len == 0)?)?;
-            Some((allocation, memory, last + 1))
-        })?;
-        (is_there(&memory, offset as u64) && len <= allocation.len - offset).then_some((allocation, offset))
+        Some((allocation, offset))
     }
 
     pub(crate) fn is_freed(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::allocation::{Allocation, Bytes};
 use crate::base::{HostBuffer, HostBytes, HostView, view_of};
 use crate::error::{Failure, Result, in_bytes};
 use crate::interpreter::attached;
-use crate::memory_view::{MemoryView, find_device};
+use crate::memory_view::{MemoryView, find};
 use crate::stream::{LEGACY_STREAM, Stream, as_address, bound_handle};
 use crate::transfer::{Side, copy_all};
 
@@ -374,7 +374,7 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     }
     // SAFETY: as above; taken from a capsule of this name.
     let keep = unsafe { PyCapsule::new_with_pointer_and_destructor(capsule.py(), managed, name, Some(destroy)) }?;
-    if let Some(mut view) = find_device(address, len)? {
+    if let Some(mut view) = find(address, Some(len))? {
         view.readonly |= readonly;
         // Another library may reuse the bytes once its tensor is deleted.
         return view.keeping(keep.into_any().unbind());

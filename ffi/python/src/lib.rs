@@ -46,7 +46,7 @@ mod _vkgdr {
         base::{Base, HostBuffer, HostBytes, HostView},
         device::{Vkgdr, check_process, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
-        memory_view::{MemoryView, find_address, find_device, find_host, find_id, foreign, pointer_device},
+        memory_view::{MemoryView, find, find_id, foreign, pointer_device},
         pool::Pool,
         resource::Resource,
         ring::Ring,

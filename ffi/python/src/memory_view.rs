@@ -66,10 +66,9 @@ impl MemoryView {
         Self::whole(allocation)
     }
 
-    /// A range of an allocation that was found by its address, by default to its end. `None` if its context was destroyed: the
-    /// address may have been reused since.
-    fn found((allocation, offset): (Arc<Allocation>, usize), len: Option<usize>) -> Option<Self> {
-        let (len, readonly) = (len.unwrap_or(allocation.len - offset), allocation.readonly);
+    /// A range of an allocation that was found. `None` if its context was destroyed: its address may have been reused since.
+    fn found(allocation: Arc<Allocation>, offset: usize, len: usize) -> Option<Self> {
+        let readonly = allocation.readonly;
         let found = Self::ranged(Held { allocation, beside: None }, offset, len, readonly);
         found.check_context().is_ok().then_some(found)
     }
@@ -319,7 +318,7 @@ impl MemoryView {
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
-        if let Some(mut ours) = find_device(address, size.0)? {
+        if let Some(mut ours) = find(address, Some(size.0))? {
             // The same memory with the same binding, and one object that keeps the stream.
             ours.readonly |= readonly;
             return match keep {
@@ -554,32 +553,23 @@ fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
     })
 }
 
-/// A view of `size` bytes at a device address; None if the first does not lie in memory of vkgdr. An error if only a part of
-/// them does.
+/// A view of `size` bytes at an address of the device or of the host, by default to the end of their allocation. None if the first
+/// does not lie in memory of vkgdr; an error if only a part of them does.
 #[pyfunction]
-pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
-    let is_there = |memory: &Memory, offset| memory.device_ptr() + offset == address;
-    let Some((allocation, offset)) = Allocation::find(address, size.min(1), is_there) else { return Ok(None) };
-    let whole = allocation.len;
-    let len = Some(size).filter(|&size| size <= whole - offset);
-    match MemoryView::found((allocation, offset), len) {
-        Some(_) if len.is_none() => Err(vkgdr::Error::OutOfRange { offset, len: size, size: whole }.into()),
+#[pyo3(signature = (address, size = None))]
+pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryView>> {
+    // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
+    let before = || {
+        let (allocation, last) = Allocation::at(address.checked_sub(1).filter(|_| size == Some(0))?)?;
+        Some((allocation, last + 1))
+    };
+    let Some((allocation, offset)) = Allocation::at(address).or_else(before) else { return Ok(None) };
+    let (whole, room) = (allocation.len, allocation.len - offset);
+    let len = size.unwrap_or(room);
+    match MemoryView::found(allocation, offset, len.min(room)) {
+        Some(_) if len > room => Err(vkgdr::Error::OutOfRange { offset, len, size: whole }.into()),
         found => Ok(found),
     }
-}
-
-/// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
-#[pyfunction]
-pub(crate) fn find_host(address: u64, size: usize) -> Option<MemoryView> {
-    let is_there =
-        |memory: &Memory, offset| memory.host_ptr().is_some_and(|start| start.addr().get() as u64 + offset == address);
-    Allocation::find(address, size, is_there).and_then(|found| MemoryView::found(found, Some(size)))
-}
-
-/// A view from an address of the device or of the host to the end of the allocation that contains it.
-#[pyfunction]
-pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
-    Allocation::find(address, 1, |_, _| true).and_then(|found| MemoryView::found(found, None))
 }
 
 /// A view of the whole allocation with this id.
@@ -587,7 +577,10 @@ pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id: u64 = number(id, "a memory handle")?;
     let found = allocation::all().into_iter().find(|allocation| allocation.id == id);
-    Ok(found.and_then(|allocation| MemoryView::found((allocation, 0), None)))
+    Ok(found.and_then(|allocation| {
+        let len = allocation.len;
+        MemoryView::found(allocation, 0, len)
+    }))
 }
 
 /// The CUDA device of an address, queried in the context of `within`, or in the current context; None for host addresses and

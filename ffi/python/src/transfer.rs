@@ -27,83 +27,53 @@ pub(crate) enum Side<'py> {
     Host(Bound<'py, HostBuffer>),
 }
 
-/// Where one side of a copy begins, and its row pitch and slice pitch in bytes.
+/// Where one side of a copy begins, its row pitch and slice pitch in bytes, and the distance from its first byte to the end of
+/// the last one.
 #[derive(Clone, Copy)]
 struct Place {
     is_host: bool,
     address: u64,
     row_pitch: usize,
     slice_pitch: usize,
+    len: usize,
 }
 
 impl Side<'_> {
-    fn view(&self) -> Option<&MemoryView> {
-        match self {
-            Self::Device(view) => Some(view.get()),
-            Self::Host(_) => None,
-        }
-    }
-
-    fn host(&self) -> Option<Py<PyAny>> {
-        match self {
-            Self::Device(_) => None,
-            Self::Host(buffer) => Some(buffer.clone().into_any().unbind()),
-        }
-    }
-
     /// The checked place in the side.
-    fn place(&self, pitches: Pitches, extent: Sizes) -> Result<Place> {
+    fn place(&self, pitches: Pitches, (width, height, depth): Sizes) -> Result<Place> {
         // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
         let (offset, row_pitch, slice_pitch) = pitches;
         let (is_host, address, size) = match self {
             Self::Device(view) => (false, view.get().device_address()?, view.get().len),
             Self::Host(buffer) => (true, buffer.get().address().expose_provenance() as u64, buffer.get().nbytes),
         };
-        let place = Place { is_host, address, row_pitch, slice_pitch };
-        let len = place.span(extent).unwrap_or(usize::MAX);
+        let last = |count: usize, pitch: usize| (count - 1).checked_mul(pitch);
+        let span = || last(depth, slice_pitch)?.checked_add(last(height, row_pitch)?)?.checked_add(width);
+        let len = if [width, height, depth].contains(&0) { 0 } else { span().unwrap_or(usize::MAX) };
         if offset > size || len > size - offset {
             return Err(vkgdr::Error::OutOfRange { offset, len, size }.into());
         }
-        Ok(Place { address: address + offset as u64, ..place })
+        Ok(Place { is_host, address: address + offset as u64, row_pitch, slice_pitch, len })
     }
 }
 
 impl Place {
-    /// The distance from the first byte to the end of the last one; `None` on overflow.
-    fn span(&self, (width, height, depth): Sizes) -> Option<usize> {
-        if width == 0 || height == 0 || depth == 0 {
-            return Some(0);
-        }
-        let slices = self.slice_pitch.checked_mul(depth - 1)?;
-        let rows = self.row_pitch.checked_mul(height - 1)?;
-        slices.checked_add(rows)?.checked_add(width)
-    }
-
     fn pitched(&self) -> PitchedPtr {
-        let &Self { is_host, address, row_pitch, slice_pitch } = self;
+        let &Self { is_host, address, row_pitch, slice_pitch, .. } = self;
         let host = || CopyPtr::Host(with_exposed_provenance_mut(as_address(address)));
         PitchedPtr { ptr: if is_host { host() } else { CopyPtr::Device(address) }, row_pitch, slice_pitch }
     }
 }
 
 /// Whether two layouts in device memory overlap, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
-fn overlaps(to: Place, from: Place, extent: Sizes) -> bool {
-    let (width, height, _) = extent;
-    let distance = i128::from(from.address) - i128::from(to.address);
-    let span = |place: Place| place.span(extent).map_or(i128::MAX, |span| span as i128);
-    if span(to) == 0 || distance >= span(to) || -distance >= span(from) {
-        return false;
-    }
-    if (to.row_pitch, to.slice_pitch) != (from.row_pitch, from.slice_pitch) || to.row_pitch == 0 {
-        return true;
-    }
+fn overlaps(to: Place, from: Place, (width, height, _): Sizes) -> bool {
+    let first = if to.address < from.address { to } else { from };
+    let distance = as_address(to.address.abs_diff(from.address));
+    let is_alike = (to.row_pitch, to.slice_pitch) == (from.row_pitch, from.slice_pitch);
     // Whether parts of `len` bytes that repeat with a pitch never meet.
-    let apart = |len: usize, pitch: usize| {
-        let (len, pitch) = (len as i128, pitch as i128);
-        (len..=pitch - len).contains(&distance.rem_euclid(pitch))
-    };
-    let slice = (height - 1) * to.row_pitch + width;
-    !apart(width, to.row_pitch) && (to.slice_pitch == 0 || !apart(slice, to.slice_pitch))
+    let apart = |len: usize, pitch: usize| pitch != 0 && distance % pitch >= len && distance % pitch + len <= pitch;
+    let is_apart = || apart(width, to.row_pitch) || apart((height - 1) * to.row_pitch + width, to.slice_pitch);
+    distance < first.len && !(is_alike && is_apart())
 }
 
 /// What an operation is ordered by: its stream, by default the one that the first side is bound to, or the null stream; streams on
@@ -138,7 +108,8 @@ pub(crate) fn copy(
     let target = to.place(to_pitches, extent)?;
     let source = from_.place(from_pitches, extent)?;
     let mut crossing = None;
-    if let (Some(to), Some(from)) = (to.view(), from_.view()) {
+    if let (Side::Device(to), Side::Device(from)) = (&to, &from_) {
+        let (to, from) = (to.get(), from.get());
         if overlaps(target, source, extent) {
             let base = to.device_address()?.min(from.device_address()?);
             return Err(Failure::Invalid(format!(
@@ -182,8 +153,13 @@ fn submit(
     (stream, ready, after, wait): Order,
     operation: impl FnOnce(StreamRef) -> Result<()> + Send,
 ) -> Result<Event> {
-    let views: Vec<&MemoryView> = sides.iter().filter_map(Side::view).collect();
-    let mut lent: Vec<Py<PyAny>> = sides.iter().filter_map(Side::host).collect();
+    let (mut views, mut lent) = (Vec::new(), Vec::new());
+    for side in sides {
+        match side {
+            Side::Device(view) => views.push(view.get()),
+            Side::Host(buffer) => lent.push(buffer.clone().into_any().unbind()),
+        }
+    }
     if views.is_empty() {
         return Err(PyTypeError::new_err("neither side is device memory").into());
     }

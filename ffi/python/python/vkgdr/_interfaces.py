@@ -219,7 +219,7 @@ def found_of(array: Interface, owner: object = None) -> MemoryView | None:
     The view keeps `owner`, the array: its library may reuse the bytes once that is gone. Memory objects need no such
     care.
     """
-    found = _vkgdr.find_device(*array.span)
+    found = _vkgdr.find(*array.span)
     if found is None:
         return None
     if array.readonly:

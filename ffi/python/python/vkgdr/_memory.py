@@ -266,7 +266,7 @@ class MemoryObject(_vkgdr.Base):
         if size and self.host_ptr is not None:
             _access.settle(self, stream)
             if not self.is_coherent:
-                if _vkgdr.find_host(source.address, size) is not None:
+                if _vkgdr.find(source.address, size) is not None:
                     # They lie in memory of this package, where an invalidate may change them.
                     source = _vkgdr.HostBuffer(memoryview(obj).tobytes(), False)
                 _access.invalidate_edges(self, offset, size)
@@ -840,7 +840,7 @@ def memory_of(obj: Any) -> Memory:
     found: MemoryView | None = None
     if hasattr(type(obj), "__index__") and not is_array:
         address = operator.index(obj)
-        found = _vkgdr.find_address(address) if 0 <= address < ADDRESSES else None
+        found = _vkgdr.find(address) if 0 <= address < ADDRESSES else None
         if found is None:
             raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
         return Memory._over(found)
@@ -862,7 +862,7 @@ def memory_of(obj: Any) -> Memory:
 
 
 def _found_on_host(first: int, size: int, *, readonly: bool) -> Memory:
-    found = _vkgdr.find_host(first, size)
+    found = _vkgdr.find(first, size)
     if found is None:
         raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at host address {first:#x}")
     return Memory._over(found.part(0, None, readonly))

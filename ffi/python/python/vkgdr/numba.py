@@ -117,7 +117,7 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
         They must be of the same user and in the same network namespace.
         """
-        found = _vkgdr.find_address(int(memory.device_pointer))
+        found = _vkgdr.find(int(memory.device_pointer))
         if found is None:
             return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
         identity = self.context.device.get_device_identity()
@@ -203,7 +203,7 @@ def _hook() -> None:
 
     def device_extents(memory: Any) -> tuple[int, int]:
         address = driver.device_pointer(memory)
-        found = _vkgdr.find_address(address)
+        found = _vkgdr.find(address)
         if found is None:
             first, end = extents(memory)
             return first, end

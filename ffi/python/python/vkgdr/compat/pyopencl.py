@@ -305,7 +305,7 @@ class _Side:
             raise TypeError(text) from None
         self.nbytes = buffer.nbytes
         # A host array over this package's memory: CUDA must get its device address.
-        found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
+        found = _vkgdr.find(buffer.address, buffer.nbytes) if buffer.nbytes else None
         if found is not None:
             self.memory = self.array_in = Memory._over(found)
             self.memory.flush()

@@ -115,16 +115,16 @@ class Buffer(MemoryObject):
         return MemoryView.allocate(owner, size, kind, 0, False) if size else MemoryView.empty(owner, kind)
 
     def _copy_from_address(self, address: int, size: int) -> None:
-        view, host = _vkgdr.find_device(address, size), _vkgdr.find_host(address, size)
+        view = _vkgdr.find(address, size)
         # Queried in the buffer's context: none needs to be current.
-        if view is host is None and _vkgdr.pointer_device(address, self._view) is not None:
+        if view is None and _vkgdr.pointer_device(address, self._view) is not None:
             view = _vkgdr.foreign(address, size, True, None, self._view)
-        if view is not None:
+        if view is not None and Memory._over(view).device_ptr == address:
             super().copy_from_device(Memory._over(view))
             return
-        if host is not None:
-            host.wait_for_stream()
-            Memory._over(host).invalidate()
+        if view is not None:
+            view.wait_for_stream()
+            Memory._over(view).invalidate()
         super().copy_from_host((ctypes.c_char * size).from_address(address))
 
     @classmethod
