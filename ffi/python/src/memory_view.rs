@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyType};
@@ -89,13 +90,13 @@ impl MemoryView {
     }
 
     /// A further view of a range of the same allocation, in its offsets.
-    fn range_of(&self, offset: usize, len: usize) -> Result<Self> {
-        Ok(Self::ranged(self.join()?, offset, len, self.readonly))
+    fn range_of(&self, offset: usize, len: usize, readonly: bool) -> Result<Self> {
+        Ok(Self::ranged(self.join()?, offset, len, self.readonly || readonly))
     }
 
     /// A further view of the same bytes.
     pub(crate) fn share(&self) -> Result<Self> {
-        self.range_of(self.offset, self.len)
+        self.range_of(self.offset, self.len, false)
     }
 
     /// Whether the view keeps another library's owner of its bytes.
@@ -321,10 +322,8 @@ impl MemoryView {
         if let Some(mut ours) = find(address, Some(size.0))? {
             // The same memory with the same binding, and one object that keeps the stream.
             ours.readonly |= readonly;
-            return match keep {
-                Some(keep) => ours.keeping(keep),
-                None => Ok(ours),
-            };
+            let Some(keep) = keep else { return Ok(ours) };
+            return ours.keeping(keep);
         }
         // Not found by its address, which may be that of other memory once this is freed.
         let allocation = Allocation::new(Bytes::of(memory), size.0, readonly, Some(owner.clone().unbind()));
@@ -380,9 +379,7 @@ impl MemoryView {
     /// A view of a range of this one.
     fn part(&self, offset: Size, size: Option<Size>, readonly: bool) -> Result<Self> {
         let range = self.range(offset.0, size.map(|size| size.0))?;
-        let mut part = self.range_of(range.start, range.len())?;
-        part.readonly |= readonly;
-        Ok(part)
+        self.range_of(range.start, range.len(), readonly)
     }
 
     /// A view of the allocation's first `size` bytes.
@@ -391,7 +388,7 @@ impl MemoryView {
         if len > whole {
             return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
         }
-        self.range_of(0, len)
+        self.range_of(0, len, false)
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
@@ -513,15 +510,13 @@ impl MemoryView {
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
-        let overlaps = self.overlaps(&range, target)?;
+        let mut saved = self.overlaps(&range, target)?.then(|| vec![0; size.0]);
         target.with_bytes_mut(size.0, |bytes| {
-            let read = |into: &mut [u8]| self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?));
-            if !overlaps {
-                return read(bytes);
+            let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
+            self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
+            if let Some(saved) = &saved {
+                bytes.copy_from_slice(saved);
             }
-            let mut saved = vec![0; size.0];
-            read(&mut saved)?;
-            bytes.copy_from_slice(&saved);
             Ok(())
         })
     }
@@ -545,12 +540,9 @@ fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
 }
 
 /// A duplicate of a socket's descriptor, which stays that of the socket when another thread closes it.
-fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
+fn descriptor_of(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
     let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
-    duplicate(number).map_err(|error| {
-        let code = error.raw_os_error().unwrap_or(libc::EBADF);
-        Failure::from(vkgdr::Error::System { operation: "fcntl", code }).of_socket(socket.py())
-    })
+    duplicate(number).map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))
 }
 
 /// A view of `size` bytes at an address of the device or of the host, by default to the end of their allocation. None if the first
