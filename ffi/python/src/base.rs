@@ -285,28 +285,11 @@ unsafe fn release(buffer: *mut ffi::Py_buffer) {
     }
 }
 
-/// An acquired `Py_buffer`, released on drop.
-struct Buffer(Box<ffi::Py_buffer>);
-
-// SAFETY: the exporter keeps the bytes in place until the buffer is released, on whichever thread.
-unsafe impl Send for Buffer {}
-// SAFETY: as above; the structure itself is never modified.
-unsafe impl Sync for Buffer {}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        // Once the interpreter has ended the exporter no longer exists.
-        let _ = Python::try_attach(|_| {
-            // SAFETY: filled in by `PyObject_GetBuffer`, released once, and this thread is attached.
-            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
-        });
-    }
-}
-
 /// Contiguous bytes of a Python object, which do not move while this lives.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct HostBuffer {
-    buffer: Buffer,
+    /// Acquired, and released on drop. PyO3's own buffers ask for a format, which NumPy does not have for dates.
+    buffer: Box<ffi::Py_buffer>,
     #[pyo3(get)]
     address: usize,
     #[pyo3(get)]
@@ -317,9 +300,24 @@ pub(crate) struct HostBuffer {
     pub(crate) writable: bool,
 }
 
+// SAFETY: the exporter keeps the bytes in place until the buffer is released, on whichever thread.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above; the structure itself is never modified.
+unsafe impl Sync for HostBuffer {}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // Once the interpreter has ended the exporter no longer exists.
+        let _ = Python::try_attach(|_| {
+            // SAFETY: filled in by `PyObject_GetBuffer`, released once, and this thread is attached.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.buffer) };
+        });
+    }
+}
+
 impl HostBuffer {
     pub(crate) fn address(&self) -> *mut u8 {
-        if self.nbytes == 0 { NonNull::dangling().as_ptr() } else { self.buffer.0.buf.cast() }
+        if self.nbytes == 0 { NonNull::dangling().as_ptr() } else { self.buffer.buf.cast() }
     }
 
     /// The bytes. If another thread writes to them during a copy, the copy has a mix of old and new bytes.
@@ -350,7 +348,7 @@ impl HostBuffer {
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) } == 0 {
             // The protocol has no negative lengths.
             let (address, nbytes, readonly) = (buffer.buf.addr(), buffer.len.unsigned_abs(), buffer.readonly != 0);
-            return Ok(Self { buffer: Buffer(buffer), address, nbytes, readonly, writable });
+            return Ok(Self { buffer, address, nbytes, readonly, writable });
         }
         let error = PyErr::fetch(py);
         // NumPy raises ValueError where the protocol specifies BufferError.

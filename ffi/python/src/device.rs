@@ -418,16 +418,11 @@ pub(crate) fn of_vulkan(number: u32) -> Option<u32> {
     (number != MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number)
 }
 
-/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor.
+/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor. An error in a child that was forked after the driver was
+/// loaded.
 #[pyfunction]
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)
-}
-
-/// Raises an error in a child that was forked after the driver was loaded.
-#[pyfunction]
-pub(crate) fn check_process() -> Result<()> {
-    if vkgdr::is_forked() { Err(vkgdr::Error::Forked.into()) } else { Ok(()) }
 }
 
 /// Carries out a command line of the command `vkgdr`, whose first word is the program's name, on the process's own stdout and

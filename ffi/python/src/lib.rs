@@ -44,9 +44,9 @@ mod _vkgdr {
     use crate::{
         allocation::defer_cleanup,
         base::{Base, HostBuffer, HostBytes, HostView},
-        device::{Vkgdr, check_process, command, driver_version},
+        device::{Vkgdr, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
-        memory_view::{MemoryView, find, find_id, foreign, pointer_device},
+        memory_view::{MemoryView, find, find_id, foreign},
         pool::Pool,
         resource::Resource,
         ring::Ring,

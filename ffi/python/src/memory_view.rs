@@ -31,7 +31,7 @@ struct Held {
 /// A range of an allocation.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct MemoryView {
-    /// The allocation's, also once the view is freed; 0 for memory that was never allocated.
+    /// The allocation's, also once the view is freed.
     id: u64,
     allocation: Weak<Allocation>,
     /// `None` once the view is freed.
@@ -267,7 +267,6 @@ impl MemoryView {
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let (kinds, alignment) = (device::kinds(kinds)?, alignment.0);
-        let others = || kinds[1..].iter().copied();
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
@@ -275,11 +274,12 @@ impl MemoryView {
         let first = if dma_buf { first.with_dma_buf() } else { first };
         let allocate = |options| py.detach(|| Memory::allocate_with(&gpu, size.0, options));
         let memory = match allocate(first) {
-            Err(error) if error.is_exhaustion() => {
-                make_room(py)?;
-                allocate(first.fallback(others()))?
+            Err(error) if error.is_exhaustion() || kinds.len() > 1 => {
+                if error.is_exhaustion() {
+                    make_room(py)?;
+                }
+                allocate(first.fallback(kinds[1..].iter().copied()))?
             }
-            Err(_) if kinds.len() > 1 => allocate(first.fallback(others()))?,
             other => other?,
         };
         let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
@@ -290,13 +290,6 @@ impl MemoryView {
             )));
         }
         Ok(view)
-    }
-
-    /// A view that is freed from the start.
-    #[staticmethod]
-    fn never() -> Self {
-        let (allocation, held) = (Weak::new(), Mutex::new(None));
-        Self { id: 0, allocation, held, offset: 0, len: 0, readonly: false }
     }
 
     /// An empty view; allocates nothing.
@@ -575,18 +568,8 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     }))
 }
 
-/// The CUDA device of an address, queried in the context of `within`, or in the current context; None for host addresses and
-/// addresses unknown to CUDA.
-#[pyfunction]
-#[pyo3(signature = (address, within = None))]
-pub(crate) fn pointer_device(address: u64, within: Option<&MemoryView>) -> Result<Option<i32>> {
-    Ok(match within {
-        Some(view) => view.stream(NULL_STREAM)?.pointer_device(address)?,
-        None => vkgdr::pointer_device(address)?,
-    })
-}
-
-/// A view of device memory that another library allocated and that `keep` keeps alive.
+/// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to CUDA, or
+/// of the host. CUDA is asked in the context of `within`, or in the current context.
 #[pyfunction]
 #[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(
@@ -595,18 +578,11 @@ pub(crate) fn foreign(
     readonly: bool,
     keep: Py<PyAny>,
     within: Option<&MemoryView>,
-) -> Result<MemoryView> {
-    // Before the driver is asked, which needs a context.
-    if size > 0 && device_ptr == 0 {
-        return Err(Failure::Invalid(format!("the null pointer is not the address of {}", in_bytes(size))));
-    }
-    if device_ptr.checked_add(size as u64).is_none() {
-        let text =
-            format!("the range of {} at device address {device_ptr:#x} exceeds the address space", in_bytes(size));
-        return Err(Failure::Invalid(text));
-    }
-    let device = if size == 0 { Some(0) } else { pointer_device(device_ptr, within)? };
-    let device =
-        device.ok_or_else(|| Failure::Invalid(format!("{device_ptr:#x} is not the address of CUDA device memory")))?;
-    Ok(MemoryView::foreign(device, device_ptr, size, readonly, keep))
+) -> Result<Option<MemoryView>> {
+    let device = match within {
+        _ if size == 0 => Some(0),
+        Some(view) => view.stream(NULL_STREAM)?.pointer_device(device_ptr)?,
+        None => vkgdr::pointer_device(device_ptr)?,
+    };
+    Ok(device.map(|device| MemoryView::foreign(device, device_ptr, size, readonly, keep)))
 }

@@ -259,13 +259,12 @@ pub(crate) fn fill(
     if !pattern.is_empty() && !to.is_multiple_of(pattern.len() as u64) {
         return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width}")));
     }
-    submit(py, &[Side::Device(view)], order, |queue| match *pattern {
-        // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
-        [a] => Ok(unsafe { queue.fill(to, FillPattern::One(a), count) }?),
-        // SAFETY: as above, and aligned.
-        [a, b] => Ok(unsafe { queue.fill(to, FillPattern::Two(u16::from_ne_bytes([a, b])), count) }?),
-        // SAFETY: as above.
-        [a, b, c, d] => Ok(unsafe { queue.fill(to, FillPattern::Four(u32::from_ne_bytes([a, b, c, d])), count) }?),
-        _ => Err(Failure::Invalid(format!("the pattern has {width}: CUDA fills with 1, 2 or 4"))),
-    })
+    let value = match *pattern {
+        [a] => FillPattern::One(a),
+        [a, b] => FillPattern::Two(u16::from_ne_bytes([a, b])),
+        [a, b, c, d] => FillPattern::Four(u32::from_ne_bytes([a, b, c, d])),
+        _ => return Err(Failure::Invalid(format!("the pattern has {width}: CUDA fills with 1, 2 or 4"))),
+    };
+    // SAFETY: the range and its alignment were checked, and `submit` keeps the memory until the fill is done.
+    submit(py, &[Side::Device(view)], order, |queue| Ok(unsafe { queue.fill(to, value, count) }?))
 }

@@ -153,8 +153,8 @@ class Interface:
         before, size = span_of(self.layout)
         first = self.address - before
         self.span = first, size
-        if not (0 <= self.address < ADDRESSES and first >= 0 and size < ADDRESSES):
-            raise InvalidArgumentError(f"{name} is malformed: {in_bytes(size)} at address {first}")
+        if not (0 <= self.address < ADDRESSES and first >= 0 and first + size < ADDRESSES):
+            raise InvalidArgumentError(f"{name} exceeds the address space: {in_bytes(size)} at address {first:#x}")
         if self.stream is not None and not 0 < self.stream < ADDRESSES:
             raise InvalidArgumentError(f"{name}['stream'] must not be {self.stream}")
 
@@ -229,7 +229,13 @@ def found_of(array: Interface, owner: object = None) -> MemoryView | None:
 
 def bytes_of(array: Interface, owner: object, within: MemoryView | None = None) -> MemoryView:
     """Return the bytes of an array interface, which `owner` keeps alive where they are not in this package's memory."""
-    return found_of(array, owner) or _vkgdr.foreign(*array.span, array.readonly, owner, within)
+    first, size = array.span
+    if size and not first:
+        raise InvalidArgumentError(f"the null pointer is not the address of {in_bytes(size)}")
+    found = found_of(array, owner) or _vkgdr.foreign(first, size, array.readonly, owner, within)
+    if found is None:
+        raise InvalidArgumentError(f"{first:#x} is not the address of CUDA device memory")
+    return found
 
 
 def _from_dlpack(obj: Any, consumer: StreamLike | None) -> tuple[MemoryView, Ready]:

@@ -155,7 +155,8 @@ class MemoryObject(_vkgdr.Base):
     """
 
     # Class defaults: an object whose `__init__` did not run counts as freed.
-    _view: MemoryView = MemoryView.never()
+    _view: MemoryView = _vkgdr.foreign(0, 0, False, None)  # type: ignore[assignment]
+    _view.free(False)
     _maps: frozenset[int] = frozenset()
     # Whether `release_raw` gave the bytes to a `RawMemory`, from which a forced free must not take them.
     _given = False
@@ -546,9 +547,8 @@ class MemoryObject(_vkgdr.Base):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryObject):
             return NotImplemented
-        key = self._view.key
-        # Objects without memory have the id 0.
-        return self is other or (key == other._view.key and key[0] != 0)
+        # Objects without memory share the class's view.
+        return self is other or (self._view.key == other._view.key and self._view is not MemoryObject._view)
 
     def __hash__(self) -> int:
         return hash(self._view.key)

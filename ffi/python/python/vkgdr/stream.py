@@ -54,14 +54,13 @@ _REMEDIES = {
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    # Loads the driver in the extension module too, which notices forks from then on; its error names the remedy.
-    _vkgdr.driver_version()
     return ctypes.CDLL("libcuda.so.1")
 
 
 def call(function: str, *arguments: object, allowed: int = 0) -> int:
     """Call a function of the driver; raise `VkgdrError` if its code is not `allowed`, and in a forked child."""
-    _vkgdr.check_process()
+    # Loads the driver in the extension module too, which notices forks from then on; its error names the remedy.
+    _vkgdr.driver_version()
     library = _library()
     code: int = getattr(library, function)(*arguments)
     if code not in (0, allowed):

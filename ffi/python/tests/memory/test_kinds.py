@@ -7,7 +7,7 @@ import vkgdr
 OPEN = """
 import os, pytest
 import vkgdr
-from vkgdr._vkgdr import pointer_device
+from vkgdr._vkgdr import foreign
 
 gpu = vkgdr.Vkgdr.open_primary_context(0)
 """
@@ -19,7 +19,7 @@ assert (memory_type.index, memory_type.heap, info.source) == (None, None, "syste
 assert "index=None, heap=None" in repr(memory_type) and "HOST_CACHED" in memory_type.flags
 assert 0 < info.free <= info.total == memory_type.heap_size
 memory = vkgdr.Memory(gpu, 5000, kind="host")
-assert pointer_device(memory.device_ptr) == 0
+assert vkgdr.Memory._over(foreign(memory.device_ptr, 5000, True, None)).device == 0
 memory.copy_from_host(b"hello")
 descriptor = memory.export_fd()
 shared = vkgdr.Memory.import_fd(gpu, descriptor, 5000, kind="host")

@@ -115,10 +115,8 @@ class Buffer(MemoryObject):
         return MemoryView.allocate(owner, size, kind, 0, False) if size else MemoryView.empty(owner, kind)
 
     def _copy_from_address(self, address: int, size: int) -> None:
-        view = _vkgdr.find(address, size)
         # Queried in the buffer's context: none needs to be current.
-        if view is None and _vkgdr.pointer_device(address, self._view) is not None:
-            view = _vkgdr.foreign(address, size, True, None, self._view)
+        view = _vkgdr.find(address, size) or _vkgdr.foreign(address, size, True, None, self._view)
         if view is not None and Memory._over(view).device_ptr == address:
             super().copy_from_device(Memory._over(view))
             return
