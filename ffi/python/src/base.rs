@@ -76,14 +76,35 @@ impl HostBytes {
         Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
     }
 
+    // One dimension of bytes, which the buffer keeps, also after `free()`.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        // SAFETY: the interpreter passes a structure to fill in.
-        unsafe { export(slf, buffer, flags) }
+        if buffer.is_null() {
+            return Err(PyBufferError::new_err("the Py_buffer to fill is null"));
+        }
+        // SAFETY: the interpreter passes a structure to fill in; on an error this field is null.
+        unsafe { (*buffer).obj = null_mut() };
+        let view = view_of(slf)?;
+        let view = view.get();
+        // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
+        let start = with_exposed_provenance_mut(view.visible()?.max(align_of::<u64>()));
+        let (len, readonly) = (isize::try_from(view.len).unwrap_or(isize::MAX), c_int::from(view.readonly));
+        let kept = Box::new(view.share()?);
+        // SAFETY: a live exporter, and a structure to fill in.
+        if unsafe { ffi::PyBuffer_FillInfo(buffer, slf.as_ptr(), start, len, readonly, flags) } != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        // SAFETY: filled in above; the field is the exporter's own.
+        unsafe { (*buffer).internal = Box::into_raw(kept).cast() };
+        Ok(())
     }
 
     unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter passes a structure that `export` filled in, once.
-        unsafe { release(buffer) }
+        // SAFETY: the interpreter passes a structure that was filled in above, once.
+        let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
+        if !kept.is_null() {
+            // SAFETY: allocated above, and dropped once.
+            drop(unsafe { Box::from_raw(kept) });
+        }
     }
 }
 
@@ -242,46 +263,6 @@ impl Base {
         interface.set_item("strides", py.None())?;
         interface.set_item("stream", stream)?;
         Ok(interface)
-    }
-}
-
-/// Fills in the buffer of a view for its exporter: one dimension of bytes, which it keeps, also after `free()`.
-///
-/// # Safety
-///
-/// `buffer` is null or points to a structure that may be written to.
-unsafe fn export(exporter: &Bound<'_, PyAny>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-    if buffer.is_null() {
-        return Err(PyBufferError::new_err("the Py_buffer to fill is null"));
-    }
-    // SAFETY: the caller passes a structure to fill in; on an error this field is null.
-    unsafe { (*buffer).obj = null_mut() };
-    let view = view_of(exporter)?;
-    let view = view.get();
-    // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
-    let start = with_exposed_provenance_mut(view.visible()?.max(align_of::<u64>()));
-    let (len, readonly) = (isize::try_from(view.len).unwrap_or(isize::MAX), c_int::from(view.readonly));
-    let kept = Box::new(view.share()?);
-    // SAFETY: a live exporter, and a structure to fill in.
-    if unsafe { ffi::PyBuffer_FillInfo(buffer, exporter.as_ptr(), start, len, readonly, flags) } != 0 {
-        return Err(PyErr::fetch(exporter.py()));
-    }
-    // SAFETY: filled in above; the field is the exporter's own.
-    unsafe { (*buffer).internal = Box::into_raw(kept).cast() };
-    Ok(())
-}
-
-/// Ends what a buffer keeps.
-///
-/// # Safety
-///
-/// `export` filled the buffer in, and this is called once for it.
-unsafe fn release(buffer: *mut ffi::Py_buffer) {
-    // SAFETY: the caller passes a buffer that `export` filled in.
-    let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
-    if !kept.is_null() {
-        // SAFETY: allocated by `export`, and dropped once.
-        drop(unsafe { Box::from_raw(kept) });
     }
 }
 

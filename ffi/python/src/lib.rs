@@ -50,7 +50,7 @@ mod _vkgdr {
         pool::Pool,
         resource::Resource,
         ring::Ring,
-        stream::{CudaHandle, Event, complete, record, stream_synchronize, stream_wait},
+        stream::{CudaHandle, Event, complete, record, stream_wait},
         transfer::{copy, fill},
         vulkan::Semaphore,
     };

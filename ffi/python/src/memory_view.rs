@@ -18,7 +18,7 @@ use crate::base::HostBuffer;
 use crate::device;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
 use crate::interpreter::lock;
-use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, make_room, raw_stream};
+use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, make_room, raw_stream};
 
 /// What a view keeps.
 #[derive(Clone)]
@@ -148,10 +148,7 @@ impl MemoryView {
     /// A stream of the memory's context or, if it belongs to another one, of the current context.
     pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
         match self.stream(handle) {
-            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
-                // SAFETY: as for `stream_of`.
-                Ok(unsafe { StreamRef::in_current_context(raw_stream(handle)) }?)
-            }
+            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => Ok(current_stream(handle)?),
             other => other,
         }
     }
@@ -163,8 +160,7 @@ impl MemoryView {
         if handle > PER_THREAD_STREAM {
             return Ok(vec![own]);
         }
-        // SAFETY: a default stream lives as long as its context, which the other library has current.
-        match unsafe { StreamRef::in_current_context(raw_stream(handle)) } {
+        match current_stream(handle) {
             Ok(current) if current.context() != own.context() => Ok(vec![own, current]),
             Err(error) if error.cuda_code() != Some(INVALID_CONTEXT) => Err(error.into()),
             // The memory's context, or none, is current.
@@ -225,11 +221,9 @@ impl MemoryView {
 /// A stream of the memory's context, or of the current one if the memory is another library's.
 pub(crate) fn stream_of(bytes: &Bytes, handle: u64) -> Result<StreamRef> {
     Ok(match bytes.memory() {
-        // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the number of a
-        // bound stream does so itself.
+        // SAFETY: as for `current_stream`.
         Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
-        // SAFETY: as above.
-        None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
+        None => current_stream(handle),
     }?)
 }
 

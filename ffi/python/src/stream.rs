@@ -25,6 +25,13 @@ pub(crate) const LEGACY_STREAM: u64 = 1;
 /// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
 pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
+/// A stream of the context that is current.
+pub(crate) fn current_stream(handle: u64) -> vkgdr::Result<StreamRef> {
+    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the number of a bound
+    // stream does so itself. A default stream lives as long as its context.
+    unsafe { StreamRef::in_current_context(raw_stream(handle)) }
+}
+
 /// A stream handle as CUDA's pointer type.
 pub(crate) fn raw_stream(handle: u64) -> CUstream {
     std::ptr::with_exposed_provenance_mut(as_address(handle))
@@ -318,10 +325,4 @@ pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: Stream) -> Resul
 #[pyfunction]
 pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: Stream, event: &Event) -> Result<()> {
     py.detach(|| view.streams_named(stream.handle)?.iter().try_for_each(|named| event.precede(named)))
-}
-
-/// Waits for a stream of any context.
-#[pyfunction]
-pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: Stream) -> Result<()> {
-    py.detach(|| Ok(view.stream_of_any_context(stream.handle)?.synchronize()?))
 }

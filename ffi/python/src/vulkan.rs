@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{StreamRef, vulkan};
+use vkgdr::vulkan;
 
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result};
 use crate::interpreter::{self, Detached, duration, lock};
-use crate::stream::Stream;
+use crate::stream::{Stream, current_stream};
 
 #[pymethods]
 impl Vkgdr {
@@ -32,11 +32,6 @@ impl Vkgdr {
             |gpu: &vkgdr::Vkgdr| gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),))));
         Ok(self.run(py, call)???)
     }
-}
-
-fn stream_of(stream: &Stream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
-    unsafe { StreamRef::in_current_context(stream.raw()) }
 }
 
 /// The native base class of `vkgdr.vulkan.Semaphore`.
@@ -101,12 +96,12 @@ impl Semaphore {
     /// Raises the value after the earlier work of a stream of the current context.
     fn signal_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
         // SAFETY: `vkgdr.vulkan.Semaphore.signal_on` requires a value that grows.
-        self.with(py, |semaphore| unsafe { semaphore.signal_on(&stream_of(&stream)?, value) })
+        self.with(py, |semaphore| unsafe { semaphore.signal_on(&current_stream(stream.handle)?, value) })
     }
 
     /// Lets the later work of a stream of the current context wait for a value.
     fn wait_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
-        self.with(py, |semaphore| semaphore.wait_on(&stream_of(&stream)?, value))
+        self.with(py, |semaphore| semaphore.wait_on(&current_stream(stream.handle)?, value))
     }
 
     /// Wait for all work of the context, and destroy the semaphore. A second call does nothing.
