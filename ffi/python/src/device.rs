@@ -87,15 +87,14 @@ impl Vkgdr {
     }
 
     /// The free and the total memory of the first kind that the GPU has.
-    pub(crate) fn memory_info_of<'py>(&self, py: Python<'py>, kinds: &[MemoryKind]) -> Result<Bound<'py, PyAny>> {
+    pub(crate) fn memory_info_of(&self, py: Python<'_>, kinds: &[MemoryKind]) -> Result<Py<PyAny>> {
         let info = self.run(py, |gpu| {
             gpu.memory_info(kinds[0]).or_else(|error| {
                 let other = kinds[1..].iter().find(|&&kind| gpu.supports(kind));
                 other.map_or(Err(error), |&kind| gpu.memory_info(kind))
             })
         })??;
-        let fields = (info.available, info.total, info.source.to_string());
-        Ok(made(py, ("vkgdr.typing", "MemoryInfo"), fields)?)
+        made(py, ("vkgdr.typing", "MemoryInfo"), (info.available, info.total, info.source.to_string()))
     }
 
     /// Opens a GPU, in place of the one before.
@@ -132,23 +131,27 @@ fn flag_bits(value: &Bound<'_, PyAny>) -> PyResult<u32> {
     number(value, "a set of flags")
 }
 
-fn gpu<T>(slf: &Bound<'_, Vkgdr>, read: impl FnOnce(vkgdr::Vkgdr) -> Result<T>) -> Result<T> {
-    read(slf.get().gpu()?)
+fn gpu<T>(slf: &Bound<'_, Vkgdr>, read: impl FnOnce(Python<'_>, vkgdr::Vkgdr) -> Result<T>) -> Result<T> {
+    read(slf.py(), slf.get().gpu()?)
 }
 
 attributes! { Vkgdr by gpu:
     /// The CUDA device number.
-    device: i32 = |gpu| gpu.device();
+    device: i32 = |_py, gpu| gpu.device();
     /// The GPU's name, from the CUDA driver.
-    name: String = |gpu| gpu.name().to_owned();
+    name: String = |_py, gpu| gpu.name().to_owned();
+    /// The flags of the handle.
+    flags: Py<PyAny> = |py, gpu| made(py, ("vkgdr", "OpenFlags"), (gpu.flags().bits(),))?;
+    /// The UUID by which CUDA and Vulkan identify the GPU.
+    uuid: Py<PyAny> = |py, gpu| made(py, ("uuid", "UUID"), (None::<&str>, PyBytes::new(py, &gpu.uuid())))?;
     /// The GPU's PCI bus id, such as ``0000:65:00.0``.
-    pci_bus_id: String = |gpu| gpu.pci_bus_id()?;
+    pci_bus_id: String = |_py, gpu| gpu.pci_bus_id()?;
     /// The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
     ///
     /// Settable, for all handles of the GPU; 0 selects the engine for every size. The CPU copies non-coherent memory,
     /// writes from memory that is not page-locked, and copies where the context has no copy engine: see
     /// `prepare_copies`.
-    copy_thresholds: (usize, usize) = |gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
+    copy_thresholds: (usize, usize) = |_py, gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
 }
 
 #[pymethods]
@@ -197,18 +200,6 @@ impl Vkgdr {
         Ok(opened)
     }
 
-    /// The flags of the handle.
-    #[getter]
-    fn flags<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        Ok(made(py, ("vkgdr", "OpenFlags"), (self.gpu()?.flags().bits(),))?)
-    }
-
-    /// The UUID by which CUDA and Vulkan identify the GPU.
-    #[getter]
-    fn uuid<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
-        Ok(made(py, ("uuid", "UUID"), (None::<&str>, PyBytes::new(py, &self.gpu()?.uuid())))?)
-    }
-
     /// Return whether memory of this kind can be allocated.
     ///
     /// The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that
@@ -238,18 +229,18 @@ impl Vkgdr {
     /// from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"`` (device, and mapped, whose total is then all of the
     /// GPU's memory). It is an error if the GPU has no memory of this kind.
     #[pyo3(signature = (kind = "mapped"))]
-    fn memory_info<'py>(&self, py: Python<'py>, kind: &str) -> Result<Bound<'py, PyAny>> {
+    fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<Py<PyAny>> {
         self.memory_info_of(py, &[self::kind(kind)?])
     }
 
     /// List the GPU's Vulkan memory types; none without Vulkan.
-    fn memory_types<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyAny>>> {
-        Ok(self.gpu()?.memory_types().into_iter().map(|info| memory_type(py, info)).collect::<PyResult<_>>()?)
+    fn memory_types(&self, py: Python<'_>) -> Result<Vec<Py<PyAny>>> {
+        self.gpu()?.memory_types().into_iter().map(|info| memory_type(py, info)).collect()
     }
 
     /// Return the memory type of a kind. Its ``index`` and ``heap`` are None if it does not come from Vulkan.
-    fn memory_type_of<'py>(&self, py: Python<'py>, kind: &str) -> Result<Bound<'py, PyAny>> {
-        Ok(memory_type(py, self.gpu()?.memory_type_of(self::kind(kind)?)?)?)
+    fn memory_type_of(&self, py: Python<'_>, kind: &str) -> Result<Py<PyAny>> {
+        memory_type(py, self.gpu()?.memory_type_of(self::kind(kind)?)?)
     }
 
     /// Count this package's live allocations on the GPU in this process.
@@ -373,11 +364,11 @@ pub(crate) fn made<'py>(
     py: Python<'py>,
     (module, class): (&str, &str),
     arguments: impl PyCallArgs<'py>,
-) -> PyResult<Bound<'py, PyAny>> {
-    py.import(module)?.getattr(class)?.call1(arguments)
+) -> Result<Py<PyAny>> {
+    Ok(py.import(module)?.getattr(class)?.call1(arguments)?.unbind())
 }
 
-fn memory_type(py: Python<'_>, info: MemoryTypeInfo) -> PyResult<Bound<'_, PyAny>> {
+fn memory_type(py: Python<'_>, info: MemoryTypeInfo) -> Result<Py<PyAny>> {
     let flags = PyTuple::new(py, property_flags(info))?;
     let fields = (of_vulkan(info.index), of_vulkan(info.heap), info.heap_size, flags);
     made(py, ("vkgdr.typing", "MemoryType"), fields)

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
@@ -96,6 +96,11 @@ const LEGACY_USED: &CStr = c"used_dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 const VERSIONED_USED: &CStr = c"used_dltensor_versioned";
 
+/// The error for a view that cannot be exported or imported.
+fn refused(text: impl Into<String>) -> Failure {
+    PyBufferError::new_err(text.into()).into()
+}
+
 // ---- Export ---------------------------------------------------------------------------------------------------------
 
 /// A tensor in either structure, and what it points to.
@@ -142,7 +147,7 @@ impl HostBytes {
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyCapsule>> {
         if slf.is_instance_of::<HostView>() && *dl_device.get_or_insert((CPU, 0)) != (CPU, 0) {
-            return Err(Failure::Buffer("a host view is on DLPack device (1, 0), the CPU, alone".into()));
+            return Err(refused("a host view is on DLPack device (1, 0), the CPU, alone"));
         }
         let view = view_of(slf)?;
         let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
@@ -168,9 +173,8 @@ pub(crate) fn dlpack_export<'py>(
         (CUDA, id) if id == here => on_device(view, stream, copy == Some(true))?,
         (CPU, 0) => on_host(view, copy)?,
         _ => {
-            let text =
-                format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
-            return Err(Failure::Buffer(text));
+            let known = format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0)");
+            return Err(refused(format!("{known}, not ({kind}, {id})")));
         }
     };
     let flags = match is_copy {
@@ -180,8 +184,7 @@ pub(crate) fn dlpack_export<'py>(
     };
     let is_versioned = max_version.is_some_and(|(major, _)| major >= 1);
     if flags & READ_ONLY != 0 && !is_versioned {
-        let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
-        return Err(Failure::Buffer(text.into()));
+        return Err(refused("the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)"));
     }
     let Layout((code, bits), mut shape, mut strides, first) = layout;
     let tensor = Tensor {
@@ -236,10 +239,8 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> R
 fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64) -> Result<Contents> {
     let (py, view, len) = (side.py(), side.get(), side.get().len);
     let memory = view.live()?.run(py, |bytes| {
-        let original = bytes.memory().ok_or_else(|| {
-            let text = "the memory was allocated by another library: only that can copy it for copy=True";
-            Failure::Buffer(text.into())
-        })?;
+        let foreign = "the memory was allocated by another library: only that can copy it for copy=True";
+        let original = bytes.memory().ok_or_else(|| refused(foreign))?;
         original.wait_for_stream()?;
         Ok(original.allocate_beside(len)?)
     })?;
@@ -261,7 +262,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
     let visible = view.visible().ok();
     if visible.is_none() && copy == Some(false) {
         let kind = view.with(|bytes| Ok(bytes.kind))?;
-        return Err(Failure::Buffer(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
+        return Err(refused(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
     }
     view.wait_for_stream(py)?;
     if let Some(address) = visible.filter(|_| copy != Some(true)) {
@@ -349,7 +350,7 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // The version is the first field in every version.
     let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
         if major != VERSION[0] {
-            return Err(Failure::Buffer(format!("DLPack version {major}.{minor} is not supported")));
+            return Err(refused(format!("DLPack version {major}.{minor} is not supported")));
         }
         let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
         (&managed.tensor, NonNull::from(managed).cast(), managed.flags, VERSIONED, VERSIONED_USED)
@@ -360,14 +361,14 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     };
     let [kind, device] = tensor.device;
     if kind != CUDA {
-        return Err(Failure::Buffer(format!("the tensor is on DLPack device type {kind}, not CUDA")));
+        return Err(refused(format!("the tensor is on DLPack device type {kind}, not CUDA")));
     }
     let readonly = flags & READ_ONLY != 0;
     let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
     let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
     let address = start.filter(|start| start.checked_add(len as u64).is_some());
     let address =
-        address.ok_or_else(|| Failure::Buffer(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
+        address.ok_or_else(|| refused(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
     // SAFETY: a live capsule and a static name.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()).into());
@@ -392,7 +393,7 @@ fn contiguous_bytes(tensor: &Tensor, padded: bool) -> Result<usize> {
     };
     let (shape, strides) = (dims(tensor.shape), dims(tensor.strides));
     if shape.iter().any(|&extent| extent < 0) {
-        return Err(Failure::Buffer(format!("invalid tensor shape {shape:?}")));
+        return Err(refused(format!("invalid tensor shape {shape:?}")));
     }
     if shape.contains(&0) {
         return Ok(0);
@@ -400,7 +401,7 @@ fn contiguous_bytes(tensor: &Tensor, padded: bool) -> Result<usize> {
     let mut elements = 1_i64;
     for (axis, &extent) in shape.iter().enumerate().rev() {
         if extent > 1 && strides.get(axis).is_some_and(|&stride| stride != elements) {
-            return Err(Failure::Buffer("the tensor is not in C order: make it contiguous first".into()));
+            return Err(refused("the tensor is not in C order: make it contiguous first"));
         }
         elements = elements.saturating_mul(extent);
     }
@@ -409,13 +410,10 @@ fn contiguous_bytes(tensor: &Tensor, padded: bool) -> Result<usize> {
         (..8, 1) if padded => 8,
         // dlpack.h does not say whether the lanes are padded, or the vector.
         (bits @ ..8, lanes) if padded => {
-            let text = format!("padded vectors of {lanes} lanes of {bits} bits are not supported");
-            return Err(Failure::Buffer(text));
+            return Err(refused(format!("padded vectors of {lanes} lanes of {bits} bits are not supported")));
         }
         (bits, lanes) => bits * lanes,
     };
     let bytes = usize::try_from(elements).ok().and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
-    bytes.ok_or_else(|| {
-        Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits exceeds the address space"))
-    })
+    bytes.ok_or_else(|| refused(format!("a tensor of {elements} elements of {bits} bits exceeds the address space")))
 }

@@ -1,7 +1,7 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
-use pyo3::exceptions::{PyBufferError, PyEOFError, PyOSError, PyOverflowError};
+use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
 use pyo3::prelude::*;
 use vkgdr::Error;
 
@@ -16,9 +16,6 @@ pub(crate) enum Failure {
     /// The memory was freed or the handle was closed: `FreedError`.
     #[error("{0}")]
     Gone(&'static str),
-    /// A view that cannot be exported or imported: `BufferError`.
-    #[error("{0}")]
-    Buffer(String),
     #[error(transparent)]
     Python(#[from] PyErr),
 }
@@ -103,7 +100,6 @@ impl From<Failure> for PyErr {
                 Failure::Driver(error) => exception(py, &error),
                 Failure::Invalid(text) => own("InvalidArgumentError", &text),
                 Failure::Gone(text) => own("FreedError", text),
-                Failure::Buffer(text) => Ok(PyBufferError::new_err(text)),
             }
             .unwrap_or_else(|error| error)
         })

@@ -188,12 +188,6 @@ impl Resource {
         Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?, pool))
     }
 
-    /// The kinds, first choice first.
-    #[getter]
-    fn kinds(&self) -> Vec<String> {
-        self.kinds.iter().map(ToString::to_string).collect()
-    }
-
     /// Allocate memory and return its device address.
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<Stream>) -> Result<u64> {
@@ -241,7 +235,7 @@ impl Resource {
 
     /// Return the free and the total memory of the first kind that the device has.
     #[pyo3(signature = (device = None))]
-    fn memory_info<'py>(&self, py: Python<'py>, device: Option<i32>) -> Result<Bound<'py, PyAny>> {
+    fn memory_info(&self, py: Python<'_>, device: Option<i32>) -> Result<Py<PyAny>> {
         self.handle(py, device)?.memory_info_of(py, &self.kinds)
     }
 
@@ -260,7 +254,8 @@ impl Resource {
     }
 
     fn __repr__(&self) -> String {
-        format!("<vkgdr Resource: {}, {} allocations>", self.kinds().join(", "), self.__len__())
+        let kinds: Vec<_> = self.kinds.iter().map(ToString::to_string).collect();
+        format!("<vkgdr Resource: {}, {} allocations>", kinds.join(", "), self.__len__())
     }
 }
 

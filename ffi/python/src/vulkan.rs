@@ -16,11 +16,11 @@ use crate::stream::{Stream, current_stream};
 impl Vkgdr {
     /// The Vulkan device that allocates, as numbers, for other libraries; an error if Vulkan is missing.
     #[getter]
-    fn vulkan_handles<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyAny>> {
+    fn vulkan_handles(slf: &Bound<'_, Self>) -> Result<Py<PyAny>> {
         let (py, handles) = (slf.py(), device::gpu_of(slf)?.vulkan_handles()?);
         let (instance, device) = (handles.instance.handle(), handles.device.handle());
         let numbers = (instance.as_raw(), handles.physical_device.as_raw(), device.as_raw(), handles.queue_family);
-        Ok(device::made(py, ("vkgdr.typing", "Handles"), numbers)?)
+        device::made(py, ("vkgdr.typing", "Handles"), numbers)
     }
 
     /// Return ``work(queue)``, called with the ``VkQueue`` of `vulkan_handles` while no other thread has it.
