@@ -204,7 +204,7 @@ impl Allocation {
     }
 
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
-    pub(crate) fn free(&self) -> Result<()> {
+    pub(crate) fn free(&self) -> vkgdr::Result<()> {
         let Some(memory) = lock(&self.bytes).take().and_then(|bytes| bytes.memory) else { return Ok(()) };
         // Before the release: other memory may get the id right after.
         if let Some(mut live) = live() {
@@ -225,21 +225,21 @@ impl Allocation {
 
 /// Releases memory. At the interpreter's end it is left to the end of the process if nothing keeps its context alive: neither its
 /// handle nor `has_owner`.
-fn release(memory: Memory, has_owner: bool) -> Result<()> {
+fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
     if is_ending() && !memory.owner().retains_context() && !has_owner {
         let _left = ManuallyDrop::new(memory);
         return Ok(());
     }
     // Detaching costs more than a return to a pool.
-    Ok(if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }?)
+    if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }
 }
 
 /// Logs the error of a release that nobody asks for.
-fn log_failure(freed: Result<()>) {
-    if let Err(failure) = freed
-        && failure.is_news()
+fn log_failure(freed: vkgdr::Result<()>) {
+    if let Err(error) = freed
+        && error.is_news()
     {
-        log::warn!("freeing memory: {failure}");
+        log::warn!("freeing memory: {error}");
     }
 }
 

@@ -213,9 +213,8 @@ fn lend<T>(managed: T, (_dims, _owner): ([Vec<i64>; 2], Box<dyn Send>)) -> NonNu
     NonNull::from(Box::leak(Box::new(Exported { managed, _dims, _owner }))).cast()
 }
 
-/// The device view, ordered before later work on the consumer's stream.
+/// The device view, or a copy of it, ordered before later work on the consumer's stream.
 fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> Result<Contents> {
-    let (py, view) = (side.py(), side.get());
     let consumer = match stream {
         Some(-1) => None,
         None => Some(LEGACY_STREAM),
@@ -224,34 +223,29 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> R
             Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
         }
     };
-    if copy && view.len > 0 {
-        return copy_on_device(side, consumer.unwrap_or(LEGACY_STREAM));
-    }
-    let allocation = view.live()?;
+    // Nothing shares the bytes of an empty copy.
+    let side = if copy && side.get().len > 0 { copy_of(side, consumer)? } else { side.clone() };
+    let (view, allocation) = (side.get(), side.get().live()?);
     if let Some(consumer) = consumer {
-        allocation.run(py, |bytes| order(view, &allocation, bytes, consumer))?;
+        allocation.run(side.py(), |bytes| order(view, &allocation, bytes, consumer))?;
     }
-    // A device address: provenance does not matter. And nothing shares the bytes of an empty copy.
+    // A device address: provenance does not matter.
     Ok((as_address(view.device_address()?), copy, Box::new(view.share()?)))
 }
 
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
-fn copy_on_device(side: &Bound<'_, MemoryView>, handle: u64) -> Result<Contents> {
-    let (py, view, len) = (side.py(), side.get(), side.get().len);
-    let memory = view.live()?.run(py, |bytes| {
+fn copy_of<'py>(side: &Bound<'py, MemoryView>, consumer: Option<u64>) -> Result<Bound<'py, MemoryView>> {
+    let (py, len) = (side.py(), side.get().len);
+    let memory = side.get().live()?.run(py, |bytes| {
         let foreign = "the memory was allocated by another library: only that can copy it for copy=True";
         let original = bytes.memory().ok_or_else(|| refused(foreign))?;
         original.wait_for_stream()?;
         Ok(original.allocate_beside(len)?)
     })?;
-    let allocation = Allocation::of(memory, false, None);
-    let copy = Bound::new(py, MemoryView::whole(allocation.clone()))?;
-    copy_all(py, Side::Device(copy.clone()), Side::Device(side.clone()), len, Some(Stream::of(handle)))?;
-    allocation.run(py, |bytes| {
-        let mut consumers = view.streams_named(handle)?.into_iter();
-        consumers.try_for_each(|consumer| allocation.note_use(bytes, consumer, &Stream::of(handle)))
-    })?;
-    Ok((as_address(copy.get().device_address()?), true, Box::new(allocation)))
+    let copy = Bound::new(py, MemoryView::whole(Allocation::of(memory, false, None)))?;
+    let stream = Stream::of(consumer.unwrap_or(LEGACY_STREAM));
+    copy_all(py, Side::Device(copy.clone()), Side::Device(side.clone()), len, Some(stream))?;
+    Ok(copy)
 }
 
 /// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing

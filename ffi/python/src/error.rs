@@ -26,11 +26,6 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) const INVALID_CONTEXT: i32 = 201;
 
 impl Failure {
-    /// Whether a drop logs it, as the crate does.
-    pub(crate) fn is_news(&self) -> bool {
-        !matches!(self, Self::Driver(error) if !error.is_news())
-    }
-
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
         match self {

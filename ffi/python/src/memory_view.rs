@@ -250,17 +250,15 @@ impl MemoryView {
     /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
     /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
-    #[pyo3(signature = (owner, size, kinds, alignment, readonly, dma_buf = false))]
+    #[pyo3(signature = (owner, size, kinds, options = (Size(0), false, false)))]
     fn allocate(
         owner: &Bound<'_, PyAny>,
         size: Size,
         kinds: &Bound<'_, PyAny>,
-        alignment: Size,
-        readonly: bool,
-        dma_buf: bool,
+        options: (Size, bool, bool),
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
-        let (kinds, alignment) = (device::kinds(kinds)?, alignment.0);
+        let (kinds, (Size(alignment), readonly, dma_buf)) = (device::kinds(kinds)?, options);
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
@@ -388,8 +386,8 @@ impl MemoryView {
     pub(crate) fn free(&self, force: bool) -> Result<()> {
         // With `force`, the view may have been freed before, while others keep the memory.
         match self.leave().or_else(|| self.allocation.upgrade().filter(|_| force)) {
-            Some(allocation) if force => allocation.free(),
-            Some(allocation) => Arc::into_inner(allocation).map_or(Ok(()), |last| last.free()),
+            Some(allocation) if force => Ok(allocation.free()?),
+            Some(allocation) => Arc::into_inner(allocation).map_or(Ok(()), |last| Ok(last.free()?)),
             None => Ok(()),
         }
     }
@@ -440,7 +438,7 @@ impl MemoryView {
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let allocation = self.live()?;
         allocation.run(py, |bytes| {
-            let (memory, raw) = (bytes.ours()?, stream.raw());
+            let (memory, raw) = (bytes.ours()?, raw_stream(stream.handle));
             lock(&allocation.kept).add_bound(stream);
             // SAFETY: the object that keeps the stream alive was added to those that stay while the memory is bound to it; for a
             // bare handle that is the caller's obligation.

@@ -12,7 +12,7 @@ use crate::device;
 use crate::error::{Failure, Result, Size};
 use crate::interpreter::{Detached, lock};
 use crate::memory_view::MemoryView;
-use crate::stream::Stream;
+use crate::stream::{Stream, raw_stream};
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -36,7 +36,7 @@ impl Open {
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
         let memory = match &self.stream {
             // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
-            Some(stream) => py.detach(|| unsafe { self.pool.allocate_on_raw(size, stream.raw()) })?,
+            Some(stream) => py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(stream.handle)) })?,
             // Detaching costs more than taking a chunk that is at hand.
             None => self.pool.try_allocate(size).map_or_else(|| py.detach(|| self.pool.allocate(size)), Ok)?,
         };
@@ -78,23 +78,19 @@ impl Pool {
     }
 
     /// Creates the pool in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none.
-    #[expect(clippy::too_many_arguments, reason = "the options of a pool")]
     fn _open(
         &self,
         owner: &Bound<'_, PyAny>,
-        kind: &str,
-        block_size: Size,
-        largest_chunk: Size,
-        leading_bits: u32,
-        alignment: Size,
+        options: (String, Size, Size, u32, Size),
         stream: Option<Stream>,
         class_: &Bound<'_, PyType>,
     ) -> Result<()> {
         let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+        let (kind, block_size, largest_chunk, leading_bits, alignment) = options;
         let value = leading_bits as usize;
         let out_of_range = Error::PoolOption { option: "leading_bits_in_bin_id", value, allowed: "0 to 6" };
         let classes = 1_u32.checked_shl(leading_bits).filter(|&classes| classes <= 64).ok_or(out_of_range)?;
-        let options = PoolOptions::new(device::kind(kind)?)
+        let options = PoolOptions::new(device::kind(&kind)?)
             .block_len(block_size.0)
             .largest_chunk(largest_chunk.0)
             .classes_per_doubling(classes)

@@ -153,7 +153,7 @@ impl Resource {
             let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
         }
         drop(bytes);
-        last.map_or(Ok(()), |last| last.free())
+        last.map_or(Ok(()), |last| Ok(last.free()?))
     }
 
     /// The oldest memory at an address, taken out if `take` says so. `None` for address 0, and in a forked child.

@@ -14,7 +14,7 @@ use crate::base::HostBuffer;
 use crate::device;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::interpreter::{self, Detached, duration, lock};
-use crate::stream::{Objects, Stream};
+use crate::stream::{Objects, Stream, raw_stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
@@ -85,7 +85,7 @@ impl Ring {
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
         // obligation.
-        py.detach(|| unsafe { self.ring.bind_raw_stream(stream.raw()) })?;
+        py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(stream.handle)) })?;
         lock(&self.streams).add_bound(stream);
         Ok(())
     }

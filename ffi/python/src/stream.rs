@@ -62,11 +62,6 @@ impl Stream {
         Self { handle, object: None, is_ours: false }
     }
 
-    /// CUDA's handle.
-    pub(crate) fn raw(&self) -> CUstream {
-        raw_stream(self.handle)
-    }
-
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { object: self.object.as_ref().map(|object| object.clone_ref(py)), ..*self }
     }

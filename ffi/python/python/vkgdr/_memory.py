@@ -666,7 +666,7 @@ class Memory(MemoryObject):
         name: str | None = None,
         dma_buf: bool = False,
     ) -> None:
-        self._view = MemoryView.allocate(owner, size, kind, alignment, readonly, dma_buf)
+        self._view = MemoryView.allocate(owner, size, kind, (alignment, readonly, dma_buf))
         self.name = name
         if stream is not None:
             self.bind_to_stream(stream)
@@ -748,7 +748,7 @@ class RawMemory(MemoryObject):
     ) -> None:
         if bits := operator.index(flags):
             raise InvalidArgumentError(f"unknown flag bits {bits:#x}: flags must be 0")
-        self._view = MemoryView.allocate(owner, size, kind, alignment, False)
+        self._view = MemoryView.allocate(owner, size, kind, (alignment, False, False))
         if self._by_hand:
             self._view.leak()
         if name is not None:

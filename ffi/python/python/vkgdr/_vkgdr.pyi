@@ -86,9 +86,8 @@ class MemoryView:
         owner: Vkgdr,
         size: SupportsIndex,
         kinds: str | Sequence[str],
-        alignment: SupportsIndex,
-        readonly: bool,
-        dma_buf: bool = False,
+        # The alignment, and whether it is read-only and can be registered by network cards.
+        options: tuple[SupportsIndex, bool, bool] = ...,
     ) -> MemoryView: ...
     @staticmethod
     def empty(owner: Vkgdr, kind: str) -> MemoryView: ...
@@ -131,11 +130,8 @@ class Pool:
     def _open(
         self,
         owner: Vkgdr,
-        kind: str,
-        block_size: SupportsIndex,
-        largest_chunk: SupportsIndex,
-        leading_bits: int,
-        alignment: SupportsIndex,
+        # The kind, the sizes of a block and of the largest chunk, the leading bits of a size class, and the alignment.
+        options: tuple[str, SupportsIndex, SupportsIndex, int, SupportsIndex],
         stream: StreamLike | None,
         class_: type[PooledMemory],
     ) -> None: ...

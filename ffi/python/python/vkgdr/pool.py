@@ -138,17 +138,8 @@ class Pool(_vkgdr.Pool):
         # Invalid for `vkgdr.Memory` too; an alignment below 64 would not reach the native check.
         if allocator.alignment & (allocator.alignment - 1):
             raise InvalidArgumentError(f"alignment must be 0 or a power of two, not {allocator.alignment}")
-        alignment = max(allocator.alignment, 64)
-        self._open(
-            allocator.owner,
-            allocator.kind,
-            block_size,
-            largest_chunk,
-            leading_bits_in_bin_id,
-            alignment,
-            allocator.stream,
-            PooledMemory,
-        )
+        options = allocator.kind, block_size, largest_chunk, leading_bits_in_bin_id, max(allocator.alignment, 64)
+        self._open(allocator.owner, options, allocator.stream, PooledMemory)
         self.allocator = allocator
 
     # `allocate`, `trim` and the counts are methods and attributes of the native base class.

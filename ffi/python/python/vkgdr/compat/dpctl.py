@@ -70,7 +70,7 @@ class _Memory(MemoryObject):
         else:
             if owner is None:
                 owner = default_owner() if found is None or found.owner is None else found.owner
-            self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False)
+            self._view = MemoryView.allocate(owner, size, self._kind, (max(alignment, 0), False, False))
             if found is not None:
                 self.copy_from_device(found)
         if queue is not None:

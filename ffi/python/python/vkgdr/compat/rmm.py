@@ -112,7 +112,7 @@ class Buffer(MemoryObject):
 
     @staticmethod
     def _allocate(owner: Vkgdr, size: int, kind: Kind) -> MemoryView:
-        return MemoryView.allocate(owner, size, kind, 0, False) if size else MemoryView.empty(owner, kind)
+        return MemoryView.allocate(owner, size, kind) if size else MemoryView.empty(owner, kind)
 
     def _copy_from_address(self, address: int, size: int) -> None:
         # Queried in the buffer's context: none needs to be current.
