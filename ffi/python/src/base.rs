@@ -57,10 +57,8 @@ struct ArrayInterface {
     version: u8,
 }
 
-impl ArrayInterface {
-    fn new(view: &MemoryView, typestr: &'static str, address: u64) -> Self {
-        Self { shape: (view.len,), typestr, data: (address, view.readonly), version: 3 }
-    }
+fn interface_of(view: &MemoryView, typestr: &'static str, address: u64) -> ArrayInterface {
+    ArrayInterface { shape: (view.len,), typestr, data: (address, view.readonly), version: 3 }
 }
 
 #[pymethods]
@@ -73,7 +71,7 @@ impl HostBytes {
     #[getter]
     fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
         let view = view_of(slf)?;
-        Ok(ArrayInterface::new(view.get(), "|V1", view.get().visible()? as u64))
+        Ok(interface_of(view.get(), "|V1", view.get().visible()? as u64))
     }
 
     // One dimension of bytes, which the buffer keeps, also after `free()`.
@@ -259,7 +257,7 @@ impl Base {
             other => other,
         };
         let address = view.device_address().map(|address| if view.len == 0 { 0 } else { address })?;
-        let interface = ArrayInterface::new(view, "|u1", address).into_pyobject(py)?;
+        let interface = interface_of(view, "|u1", address).into_pyobject(py)?;
         interface.set_item("strides", py.None())?;
         interface.set_item("stream", stream)?;
         Ok(interface)
@@ -275,10 +273,9 @@ pub(crate) struct HostBuffer {
     address: usize,
     #[pyo3(get)]
     pub(crate) nbytes: usize,
-    /// Whether the object's own view is read-only, though the bytes were only asked for to be read.
+    /// Whether the object's own view is read-only; never if the bytes were asked for to be written.
     #[pyo3(get)]
-    readonly: bool,
-    pub(crate) writable: bool,
+    pub(crate) readonly: bool,
 }
 
 // SAFETY: the exporter keeps the bytes in place until the buffer is released, on whichever thread.
@@ -309,7 +306,7 @@ impl HostBuffer {
 
     /// Runs `work` on the first `len` bytes. `copy_to_host` has checked that there are as many, and writable.
     pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        assert!(self.writable && len <= self.nbytes, "checked by the caller");
+        assert!(!self.readonly && len <= self.nbytes, "checked by the caller");
         // SAFETY: as for `bytes`; the exporter granted a writable buffer.
         work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
     }
@@ -329,7 +326,7 @@ impl HostBuffer {
         if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) } == 0 {
             // The protocol has no negative lengths.
             let (address, nbytes, readonly) = (buffer.buf.addr(), buffer.len.unsigned_abs(), buffer.readonly != 0);
-            return Ok(Self { buffer, address, nbytes, readonly, writable });
+            return Ok(Self { buffer, address, nbytes, readonly });
         }
         let error = PyErr::fetch(py);
         // NumPy raises ValueError where the protocol specifies BufferError.

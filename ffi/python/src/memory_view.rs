@@ -67,13 +67,6 @@ impl MemoryView {
         Self::whole(allocation)
     }
 
-    /// A range of an allocation that was found. `None` if its context was destroyed: its address may have been reused since.
-    fn found(allocation: Arc<Allocation>, offset: usize, len: usize) -> Option<Self> {
-        let readonly = allocation.readonly;
-        let found = Self::ranged(Held { allocation, beside: None }, offset, len, readonly);
-        found.check_context().is_ok().then_some(found)
-    }
-
     /// The allocation, unless it or this view was freed.
     pub(crate) fn live(&self) -> Result<Arc<Allocation>> {
         self.join().map(|held| held.allocation)
@@ -541,12 +534,12 @@ pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryVie
         Some((allocation, last + 1))
     };
     let Some((allocation, offset)) = Allocation::at(address).or_else(before) else { return Ok(None) };
-    let (whole, room) = (allocation.len, allocation.len - offset);
-    let len = size.unwrap_or(room);
-    match MemoryView::found(allocation, offset, len.min(room)) {
-        Some(_) if len > room => Err(vkgdr::Error::OutOfRange { offset, len, size: whole }.into()),
-        found => Ok(found),
+    let whole = MemoryView::whole(allocation);
+    // The address may have been reused since the context was destroyed.
+    if whole.check_context().is_err() {
+        return Ok(None);
     }
+    whole.part(Size(offset), size.map(Size), false).map(Some)
 }
 
 /// A view of the whole allocation with this id.
@@ -554,10 +547,7 @@ pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryVie
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id: u64 = number(id, "a memory handle")?;
     let found = allocation::all().into_iter().find(|allocation| allocation.id == id);
-    Ok(found.and_then(|allocation| {
-        let len = allocation.len;
-        MemoryView::found(allocation, 0, len)
-    }))
+    Ok(found.map(MemoryView::whole).filter(|whole| whole.check_context().is_ok()))
 }
 
 /// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to CUDA, or

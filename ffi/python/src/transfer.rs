@@ -4,13 +4,12 @@
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 
 use crate::allocation::{Allocation, Bytes};
 use crate::base::HostBuffer;
-use crate::error::{Failure, Result, in_bytes};
+use crate::error::{Failure, Result};
 use crate::memory_view::{MemoryView, stream_of};
 use crate::stream::{Event, LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, complete};
 
@@ -98,12 +97,9 @@ pub(crate) fn copy(
     extent: Sizes,
     order: Order,
 ) -> Result<Event> {
-    let is_readonly = match &to {
-        Side::Device(view) => view.get().readonly,
-        Side::Host(buffer) => !buffer.get().writable,
-    };
-    if is_readonly {
-        return Err(Failure::Invalid("the destination is read-only".into()));
+    match &to {
+        Side::Device(view) => view.get().writable()?,
+        Side::Host(buffer) => assert!(!buffer.get().readonly, "asked for by the caller"),
     }
     let target = to.place(to_pitches, extent)?;
     let source = from_.place(from_pitches, extent)?;
@@ -142,7 +138,7 @@ pub(crate) fn copy(
     })
 }
 
-/// Submits an operation on one or two sides to a stream, after what the order says and after the streams that the sides are bound to,
+/// Submits an operation on one or two sides, of which one is device memory, to a stream, after what the order says and after the streams that the sides are bound to,
 /// whose later work comes after the operation. Waits for it if the order says so; otherwise host bytes are kept until the event.
 ///
 /// One call does all of that, so that neither a signal's handler nor another thread comes between. It keeps the memory, even from
@@ -159,9 +155,6 @@ fn submit(
             Side::Device(view) => views.push(view.get()),
             Side::Host(buffer) => lent.push(buffer.clone().into_any().unbind()),
         }
-    }
-    if views.is_empty() {
-        return Err(PyTypeError::new_err("neither side is device memory").into());
     }
     // The bytes before the allocation, whose objects they need.
     let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.bytes()?, allocation)));
@@ -241,7 +234,7 @@ fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> boo
     number(stream) == number(other) && (stream > PER_THREAD_STREAM || context(view) == context(side))
 }
 
-/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The memory lives
+/// Fills memory on a stream with `count` repetitions of an aligned value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The memory lives
 /// until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
@@ -255,16 +248,12 @@ pub(crate) fn fill(
     own.writable()?;
     own.range(offset, Some(count.saturating_mul(pattern.len())))?;
     let to = own.device_address()? + offset as u64;
-    let width = in_bytes(pattern.len());
-    if !pattern.is_empty() && !to.is_multiple_of(pattern.len() as u64) {
-        return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width}")));
-    }
     let value = match *pattern {
         [a] => FillPattern::One(a),
         [a, b] => FillPattern::Two(u16::from_ne_bytes([a, b])),
         [a, b, c, d] => FillPattern::Four(u32::from_ne_bytes([a, b, c, d])),
-        _ => return Err(Failure::Invalid(format!("the pattern has {width}: CUDA fills with 1, 2 or 4"))),
+        _ => return Err(Failure::Invalid("CUDA fills with patterns of 1, 2 or 4 bytes".into())),
     };
-    // SAFETY: the range and its alignment were checked, and `submit` keeps the memory until the fill is done.
+    // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done. CUDA checks the alignment.
     submit(py, &[Side::Device(view)], order, |queue| Ok(unsafe { queue.fill(to, value, count) }?))
 }

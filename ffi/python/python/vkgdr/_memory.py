@@ -9,7 +9,7 @@ import operator
 
 from vkgdr import _access, _vkgdr
 from vkgdr._access import Map
-from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import (
     ADDRESSES,
     DLPACK_CPU,
@@ -529,8 +529,7 @@ class MemoryObject(_vkgdr.Base):
         return new
 
     def _require_owner(self) -> Vkgdr:
-        if self.freed:
-            raise FreedError("the memory was freed")
+        len(self)  # raises if it was freed
         owner = self.owner
         if owner is None:
             raise InvalidArgumentError("the memory was allocated by another library: it has no handle to allocate from")
@@ -847,28 +846,22 @@ def memory_of(obj: Any) -> Memory:
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         array = Interface(interface, obj)
-        (first, size), found = array.span, found_of(array)
-    elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
-        found, _ = device_view_of(obj)
-        first, size = Memory._over(found).device_ptr, found.nbytes
-        if found.is_foreign:
-            found = None
-    else:
-        first, size, readonly = _on_host(obj)
-        return _found_on_host(first, size, readonly=readonly)
-    if found is None:
-        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at device address {first:#x}")
-    return Memory._over(found)
+        return _found("device", array.span, found_of(array))
+    if hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
+        view, _ = device_view_of(obj)
+        return _found("device", (Memory._over(view).device_ptr, view.nbytes), None if view.is_foreign else view)
+    span, readonly = _on_host(obj)
+    return _found("host", span, _vkgdr.find(*span), readonly=readonly)
 
 
-def _found_on_host(first: int, size: int, *, readonly: bool) -> Memory:
-    found = _vkgdr.find(first, size)
+def _found(side: str, span: tuple[int, int], found: MemoryView | None, *, readonly: bool = False) -> Memory:
     if found is None:
-        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at host address {first:#x}")
+        text = f"the {in_bytes(span[1])} at {side} address {span[0]:#x}"
+        raise InvalidArgumentError(f"no memory of vkgdr contains {text}")
     return Memory._over(found.part(0, None, readonly))
 
 
-def _on_host(obj: Any) -> tuple[int, int, bool]:
+def _on_host(obj: Any) -> tuple[tuple[int, int], bool]:
     """Return the first address and the size of a host array, and whether it is read-only."""
     interface = getattr(obj, "__array_interface__", None)
     if interface is None and hasattr(obj, "__dlpack__"):
@@ -881,9 +874,9 @@ def _on_host(obj: Any) -> tuple[int, int, bool]:
             raise InvalidArgumentError(text) from error
     if interface is not None:
         array = Interface(interface, obj, "__array_interface__")
-        return *array.span, array.readonly
+        return array.span, array.readonly
     buffer = _vkgdr.HostBuffer(obj, False, True)
-    return buffer.address, buffer.nbytes, buffer.readonly
+    return (buffer.address, buffer.nbytes), buffer.readonly
 
 
 def device_view(array: Any) -> Memory:
@@ -894,7 +887,8 @@ def device_view(array: Any) -> Memory:
     memory of this package, or are not contiguous.
     """
     buffer = _vkgdr.HostBuffer(array, False, True)
-    return _found_on_host(buffer.address, buffer.nbytes, readonly=buffer.readonly)
+    span = buffer.address, buffer.nbytes
+    return _found("host", span, _vkgdr.find(*span), readonly=buffer.readonly)
 
 
 # Messages show the public name, not that of the private module.
