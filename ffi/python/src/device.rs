@@ -409,8 +409,8 @@ pub(crate) fn of_vulkan(number: u32) -> Option<u32> {
     (number != MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number)
 }
 
-/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor. An error in a child that was forked after the driver was
-/// loaded.
+/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor. An error in a child that was forked after the
+/// driver was loaded.
 #[pyfunction]
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)

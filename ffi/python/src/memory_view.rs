@@ -82,14 +82,9 @@ impl MemoryView {
         lock(&self.held).as_ref().filter(|held| !held.allocation.is_freed()).cloned().ok_or(FREED)
     }
 
-    /// A further view of a range of the same allocation, in its offsets.
-    fn range_of(&self, offset: usize, len: usize, readonly: bool) -> Result<Self> {
-        Ok(Self::ranged(self.join()?, offset, len, self.readonly || readonly))
-    }
-
     /// A further view of the same bytes.
     pub(crate) fn share(&self) -> Result<Self> {
-        self.range_of(self.offset, self.len, false)
+        self.part(Size(0), None, false)
     }
 
     /// Whether the view keeps another library's owner of its bytes.
@@ -357,16 +352,12 @@ impl MemoryView {
     /// A view of a range of this one.
     fn part(&self, offset: Size, size: Option<Size>, readonly: bool) -> Result<Self> {
         let range = self.range(offset.0, size.map(|size| size.0))?;
-        self.range_of(range.start, range.len(), readonly)
+        Ok(Self::ranged(self.join()?, range.start, range.len(), self.readonly || readonly))
     }
 
     /// A view of the allocation's first `size` bytes.
     fn first(&self, size: Size) -> Result<Self> {
-        let (len, whole) = (size.0, self.live()?.len);
-        if len > whole {
-            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
-        }
-        self.range_of(0, len, false)
+        Self::whole(self.live()?).part(Size(0), Some(size), false)
     }
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
@@ -550,8 +541,8 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     Ok(found.map(MemoryView::whole).filter(|whole| whole.check_context().is_ok()))
 }
 
-/// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to CUDA, or
-/// of the host. CUDA is asked in the context of `within`, or in the current context.
+/// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to
+/// CUDA, or of the host. CUDA is asked in the context of `within`, or in the current context.
 #[pyfunction]
 #[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(

@@ -138,11 +138,11 @@ pub(crate) fn copy(
     })
 }
 
-/// Submits an operation on one or two sides, of which one is device memory, to a stream, after what the order says and after the streams that the sides are bound to,
+/// Submits an operation on one or two sides to a stream, after what the order says and after the streams that the sides are bound to,
 /// whose later work comes after the operation. Waits for it if the order says so; otherwise host bytes are kept until the event.
 ///
-/// One call does all of that, so that neither a signal's handler nor another thread comes between. It keeps the memory, even from
-/// a forced free, until the operation is submitted; the memory's release then waits for it.
+/// One side at least is device memory. One call does all of that, so that neither a signal's handler nor another thread comes
+/// between. It keeps the memory, even from a forced free, until the operation is submitted; its release then waits for it.
 fn submit(
     py: Python<'_>,
     sides: &[Side<'_>],
@@ -234,8 +234,8 @@ fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> boo
     number(stream) == number(other) && (stream > PER_THREAD_STREAM || context(view) == context(side))
 }
 
-/// Fills memory on a stream with `count` repetitions of an aligned value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The memory lives
-/// until the fill is done.
+/// Fills memory on a stream with `count` repetitions of an aligned value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The
+/// memory lives until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
     view: Bound<'_, MemoryView>,
