@@ -1,5 +1,5 @@
-//! `Base`, the native base class of memory objects, and `HostView`: the buffer protocol, the array interfaces and the fast
-//! accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
+//! `Base`, the native base class of memory objects, `HostView`, and `HostBytes`, the base of both: the buffer protocol, the array
+//! interfaces and the fast accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
 use std::ffi::c_int;
@@ -302,13 +302,6 @@ impl HostBuffer {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the exporter keeps `len` contiguous bytes there until the buffer is released.
         unsafe { slice::from_raw_parts(self.address(), self.nbytes) }
-    }
-
-    /// Runs `work` on the first `len` bytes. `copy_to_host` has checked that there are as many, and writable.
-    pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        assert!(!self.readonly && len <= self.nbytes, "checked by the caller");
-        // SAFETY: as for `bytes`; the exporter granted a writable buffer.
-        work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::slice;
 use std::sync::{Arc, Mutex, Weak};
 
 use pyo3::exceptions::PyOSError;
@@ -480,14 +481,15 @@ impl MemoryView {
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
         let mut saved = self.overlaps(&range, target)?.then(|| vec![0; size.0]);
-        target.with_bytes_mut(size.0, |bytes| {
-            let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
-            self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
-            if let Some(saved) = &saved {
-                bytes.copy_from_slice(saved);
-            }
-            Ok(())
-        })
+        assert!(!target.readonly && size.0 <= target.nbytes, "checked by `copy_to_host`");
+        // SAFETY: the exporter keeps as many contiguous bytes there, and granted a writable buffer.
+        let bytes = unsafe { slice::from_raw_parts_mut(target.address(), size.0) };
+        let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
+        self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
+        if let Some(saved) = &saved {
+            bytes.copy_from_slice(saved);
+        }
+        Ok(())
     }
 
     /// Fills a range with a repeated pattern on the CPU. Does not flush.
