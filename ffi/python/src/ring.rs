@@ -63,7 +63,14 @@ impl Ring {
     #[pyo3(signature = (owner, messages, answers))]
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
-        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(told)?;
+        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
+            // No message was pushed yet: the capacity is wrong.
+            Error::MessageTooLong { len, most } => Failure::Invalid(format!(
+                "a ring for messages or answers of {} exceeds the address space: {most} at most",
+                in_bytes(len)
+            )),
+            other => other.into(),
+        })?;
         Ok(Self {
             device_ptr: ring.device_ptr(),
             kind: ring.kind().to_string(),
