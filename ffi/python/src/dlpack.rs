@@ -36,9 +36,6 @@ const IS_COPIED: u64 = 2;
 /// `DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`: elements of less than a byte lie in a byte each
 const IS_PADDED: u64 = 4;
 
-/// `DLDevice`: the kind and the number.
-type Device = [c_int; 2];
-
 /// `DLDataType`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -53,7 +50,8 @@ struct DataType {
 #[derive(Clone, Copy)]
 struct Tensor {
     data: *mut c_void,
-    device: Device,
+    /// `DLDevice`: the kind and the number.
+    device: [c_int; 2],
     ndim: c_int,
     dtype: DataType,
     shape: *mut i64,
@@ -115,8 +113,7 @@ struct Exported<T> {
 
 /// The data type of a tensor's elements, DLPack's code and the bits, its shape and its strides in elements, and the offset of its first
 /// element in bytes.
-#[derive(FromPyObject)]
-pub(crate) struct Layout((u8, u8), Vec<i64>, Vec<i64>, usize);
+pub(crate) type Layout = ((u8, u8), Vec<i64>, Vec<i64>, usize);
 
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
 pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
@@ -151,7 +148,7 @@ impl HostBytes {
         }
         let view = view_of(slf)?;
         let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
-        dlpack_export(&view, Layout((UINT, 8), vec![len], vec![1], 0), (stream, max_version, dl_device, copy))
+        dlpack_export(&view, ((UINT, 8), vec![len], vec![1], 0), (stream, max_version, dl_device, copy))
     }
 }
 
@@ -182,7 +179,7 @@ pub(crate) fn dlpack_export<'py>(
     if flags & READ_ONLY != 0 && !is_versioned {
         return Err(refused("the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)"));
     }
-    let Layout((code, bits), mut shape, mut strides, first) = layout;
+    let ((code, bits), mut shape, mut strides, first) = layout;
     let tensor = Tensor {
         // DLPack requires a null pointer for an empty tensor.
         data: if view.get().len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
