@@ -178,9 +178,24 @@ impl RetireQueue {
         }
     }
 
-    /// Releases every entry whose fence has passed; waits for contexts. Returns their number.
+    /// Releases every entry whose fence has passed; waits for contexts, and shortly for entries that other threads are scanning:
+    /// the caller may end the context that an event of theirs belongs to. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
-        self.scan(usize::MAX, |fence| fence.is_passed(|_| true))
+        const PATIENCE: Duration = Duration::from_millis(100);
+        if fork::is_forked() {
+            return 0;
+        }
+        let mut released = self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
+        let (end, mut waited) = (Instant::now() + PATIENCE, false);
+        while self.len() > self.entries.lock().len() && !SCANNING.get() && Instant::now() < end {
+            thread::sleep(PAUSE);
+            waited = true;
+        }
+        if waited {
+            // Some of them may have been put back.
+            released += self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
+        }
+        released
     }
 
     /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
@@ -263,22 +278,26 @@ mod tests {
     }
 
     #[test]
-    fn draining_waits_for_what_another_thread_has_taken_out() {
-        let (queue, begun) = (RetireQueue::default(), Arc::new(AtomicBool::new(false)));
-        let start = begun.clone();
-        queue.push(passed(), move || {
-            start.store(true, Ordering::SeqCst);
-            thread::sleep(Duration::from_millis(50));
-            Ok(())
-        });
-        thread::scope(|scope| {
-            scope.spawn(|| queue.collect());
-            while !begun.load(Ordering::SeqCst) {
-                thread::yield_now();
-            }
-            assert!(queue.drain(Some(Instant::now() + Duration::from_secs(60))));
-            assert_eq!(queue.len(), 0);
-        });
+    fn draining_and_collecting_wait_for_what_another_thread_has_taken_out() {
+        let drain = |queue: &RetireQueue| assert!(queue.drain(Some(Instant::now() + Duration::from_secs(60))));
+        let collect = |queue: &RetireQueue| assert_eq!(queue.collect(), 0, "the other thread released it");
+        for wait in [&drain as &dyn Fn(&RetireQueue), &collect] {
+            let (queue, begun) = (RetireQueue::default(), Arc::new(AtomicBool::new(false)));
+            let start = begun.clone();
+            queue.push(passed(), move || {
+                start.store(true, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(20));
+                Ok(())
+            });
+            thread::scope(|scope| {
+                scope.spawn(|| queue.collect());
+                while !begun.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+                wait(&queue);
+                assert_eq!(queue.len(), 0);
+            });
+        }
     }
 
     #[test]

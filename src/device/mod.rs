@@ -208,7 +208,7 @@ impl Vkgdr {
     /// Releases the deferred frees that are ready: memory and semaphores, on any handle of this GPU, that were dropped
     /// while the device still used them and are no longer in use. Returns their number.
     ///
-    /// Every release of a `Memory` that is not of a pool does the same for a few of the oldest, without waiting for their work, and
+    /// Every release of a `Memory` that is not of a pool does the same for a few of them, without waiting for their work, and
     /// the end of a pool for all. So only programs that do neither for a long time need to call this. An allocation does it where
     /// memory is short, and Vulkan's allocator before it makes a block. Memory whose drop could not wait for its context, as during
     /// a stream capture, has no event to ask. This call waits for that context. So does an allocation that finds no memory left,
