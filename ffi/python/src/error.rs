@@ -1,7 +1,7 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
-use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
+use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError, PyTimeoutError};
 use pyo3::prelude::*;
 use vkgdr::Error;
 
@@ -26,14 +26,13 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 pub(crate) const INVALID_CONTEXT: i32 = 201;
 
 impl Failure {
-    /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
+    /// The failure as Python's sockets report it: an `OSError` for an error of the system.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
         match self {
             Self::Driver(ref error @ Error::System { code, .. }) if !error.is_out_of_memory() => {
                 let text = py.import("os").and_then(|os| os.call_method1("strerror", (code,)));
                 Self::Python(text.map_or_else(|error| error, |text| PyOSError::new_err((code, text.unbind()))))
             }
-            Self::Driver(Error::Disconnected) => Self::Python(PyEOFError::new_err(Error::Disconnected.to_string())),
             other => other,
         }
     }
@@ -44,60 +43,55 @@ pub(crate) fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyA
     py.import("vkgdr._errors")?.getattr(name)
 }
 
-fn class_of(error: &Error) -> &'static str {
-    match error {
-        error if error.is_out_of_memory() => "AllocationError",
-        Error::Freed => "FreedError",
-        Error::OutOfRange { .. } | Error::ReversedRange { .. } => "OutOfRangeError",
-        Error::NoHostView { .. } => "NoHostViewError",
-        Error::ZeroSize { .. }
-        | Error::UnknownFlags { .. }
-        | Error::Misaligned { .. }
-        | Error::WrongDevice { .. }
-        | Error::ForeignStream
-        | Error::PerThreadStream
-        | Error::PoolOption { .. }
-        | Error::Pooled
-        | Error::HostToHost
-        | Error::NoExport { .. }
-        | Error::NoDmaBuf { .. }
-        | Error::NoMapping { .. }
-        | Error::ReadOnly => "InvalidArgumentError",
-        _ => "VkgdrError",
+/// The exception of this class, with the driver's codes as attributes.
+fn exception(py: Python<'_>, name: &str, failure: &Failure) -> PyResult<PyErr> {
+    let exception = class(py, name)?.call1((failure.to_string(),))?;
+    if let Failure::Driver(error) = failure {
+        let operation = match error {
+            Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } => Some(*operation),
+            Error::Allocation { operation, .. } => *operation,
+            _ => None,
+        };
+        exception.setattr("operation", operation)?;
+        exception.setattr("cu_result", error.cuda_code())?;
+        exception.setattr("vk_result", error.vulkan_code())?;
     }
-}
-
-/// The exception for an error of the crate, with the driver's codes as attributes.
-fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    let exception = class(py, class_of(error))?.call1((error.to_string(),))?;
-    let operation = match error {
-        Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } => Some(*operation),
-        Error::Allocation { operation, .. } => *operation,
-        _ => None,
-    };
-    exception.setattr("operation", operation)?;
-    exception.setattr("cu_result", error.cuda_code())?;
-    exception.setattr("vk_result", error.vulkan_code())?;
-    Ok(raised(exception))
-}
-
-/// An exception that gets the one that is being handled as its context when it is raised (PEP 3134), unlike one of `from_value`.
-fn raised(exception: Bound<'_, PyAny>) -> PyErr {
-    PyErr::from_type(exception.get_type(), exception.unbind())
+    // Gets the one that is being handled as its context when it is raised (PEP 3134), unlike one of `from_value`.
+    Ok(PyErr::from_type(exception.get_type(), exception.unbind()))
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        Python::attach(|py| {
-            let own = |name, text: &str| Ok(raised(class(py, name)?.call1((text,))?));
-            match failure {
-                Failure::Python(error) => Ok(error),
-                Failure::Driver(error) => exception(py, &error),
-                Failure::Invalid(text) => own("InvalidArgumentError", &text),
-                Failure::Gone(text) => own("FreedError", text),
+        let name = match failure {
+            Failure::Python(error) => return error,
+            // As Python's queues and sockets report them.
+            Failure::Driver(Error::Disconnected | Error::RingClosed) => {
+                return PyEOFError::new_err(failure.to_string());
             }
-            .unwrap_or_else(|error| error)
-        })
+            Failure::Driver(Error::RingTimeout { .. }) => return PyTimeoutError::new_err(failure.to_string()),
+            Failure::Driver(ref error) if error.is_out_of_memory() => "AllocationError",
+            Failure::Driver(Error::Freed) | Failure::Gone(_) => "FreedError",
+            Failure::Driver(Error::OutOfRange { .. } | Error::ReversedRange { .. }) => "OutOfRangeError",
+            Failure::Driver(Error::NoHostView { .. }) => "NoHostViewError",
+            Failure::Invalid(_)
+            | Failure::Driver(
+                Error::ZeroSize { .. }
+                | Error::UnknownFlags { .. }
+                | Error::Misaligned { .. }
+                | Error::WrongDevice { .. }
+                | Error::ForeignStream
+                | Error::PerThreadStream
+                | Error::PoolOption { .. }
+                | Error::Pooled
+                | Error::NoExport { .. }
+                | Error::NoDmaBuf { .. }
+                | Error::NoMapping { .. }
+                | Error::MessageTooLong { .. }
+                | Error::ReadOnly,
+            ) => "InvalidArgumentError",
+            Failure::Driver(_) => "VkgdrError",
+        };
+        Python::attach(|py| exception(py, name, &failure).unwrap_or_else(|error| error))
     }
 }
 
@@ -107,7 +101,6 @@ pub(crate) fn in_bytes(count: usize) -> String {
 }
 
 /// A number of bytes: any object with `__index__`, from 0 to `usize::MAX`.
-#[derive(Clone, Copy)]
 pub(crate) struct Size(pub usize);
 
 impl<'py> FromPyObject<'_, 'py> for Size {

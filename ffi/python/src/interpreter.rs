@@ -14,8 +14,6 @@ use log::{Level, Log, Metadata, Record};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::Result;
-
 /// Locks a mutex whose holders leave it whole when they panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,25 +103,20 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// The duration of an optional number of seconds; `None` for no limit.
-pub(crate) fn duration(seconds: Option<f64>) -> Result<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    if seconds.is_nan() {
-        return Err(PyValueError::new_err("timeout is not a number").into());
-    }
-    // Longer than a program runs is no limit, and less than nothing is no time.
-    Ok(Duration::try_from_secs_f64(seconds.max(0.0)).ok())
-}
-
-/// Repeats a wait of the crate in slices, detached from the interpreter, while `timed_out` says so of its result and the time is
-/// not over. Returns the last result. Python's signal handlers run in between.
+/// Repeats a wait of the crate in slices, detached from the interpreter, while `timed_out` says so of its result and the seconds
+/// are not over. Returns the last result. Python's signal handlers run in between.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
-    timeout: Option<Duration>,
+    seconds: Option<f64>,
     work: impl Fn(Duration) -> T + Sync,
     timed_out: impl Fn(&T) -> bool,
 ) -> PyResult<T> {
     const SLICE: Duration = Duration::from_millis(50);
+    if seconds.is_some_and(f64::is_nan) {
+        return Err(PyValueError::new_err("timeout is not a number"));
+    }
+    // Longer than a program runs is no limit, and less than nothing is no time.
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));

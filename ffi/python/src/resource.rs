@@ -70,23 +70,19 @@ pub(crate) struct Resource {
     retired: Detached<Mutex<Vec<Arc<Allocation>>>>,
 }
 
-/// The device of the current context, or device 0 if no context is current.
-fn current_device() -> Result<i32> {
-    match vkgdr::current_device() {
-        Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => Ok(0),
-        found => Ok(found?),
-    }
-}
-
 impl Resource {
     fn of(kinds: Vec<MemoryKind>, pooled: bool) -> Self {
         let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
         Self { kinds, pooled, gpus, held: Mutex::default(), retired }
     }
 
-    /// The GPU, opened on its first use, and again after its primary context was reset: a pool's memory is gone then, too. The
-    /// lock is not held over calls of the driver.
-    fn gpu(&self, device: i32) -> Result<Arc<OpenGpu>> {
+    /// The GPU, by default that of the current context, or device 0. It is opened on its first use, and again after its primary
+    /// context was reset: a pool's memory is gone then, too. The lock is not held over calls of the driver.
+    fn gpu(&self, device: Option<i32>) -> Result<Arc<OpenGpu>> {
+        let device = match device.map_or_else(vkgdr::current_device, Ok) {
+            Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => 0,
+            found => found?,
+        };
         let known = lock(&self.gpus).get(&device).cloned();
         if let Some(gpu) = known.filter(|gpu| !gpu.handle.context_is_destroyed()) {
             return Ok(gpu);
@@ -121,15 +117,13 @@ impl Resource {
         if len == 0 {
             return Ok(0);
         }
-        let device = device.map_or_else(current_device, Ok)?;
         let gpu = self.gpu(device)?;
         self.release_retired(MAX_RETIRED);
         let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         if !address.is_multiple_of(ALIGNMENT as u64) {
-            return Err(Failure::Invalid(format!(
-                "the device address {address:#x} is not aligned to {ALIGNMENT} bytes"
-            )));
+            let text = format!("the device address {address:#x} is not aligned to {ALIGNMENT} bytes");
+            return Err(Failure::Invalid(text));
         }
         lock(&self.held).insert((address, allocation.id), allocation);
         Ok(address)
@@ -229,8 +223,7 @@ impl Resource {
     /// Return a new handle of a device, of its primary context; by default as `allocate`.
     #[pyo3(signature = (device = None))]
     fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Vkgdr> {
-        let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
-        Ok(Vkgdr::of(gpu.handle.clone()))
+        Ok(Vkgdr::of(py.detach(|| self.gpu(device))?.handle.clone()))
     }
 
     /// Return the free and the total memory of the first kind that the device has.
@@ -267,25 +260,15 @@ static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::of(Vec::new(), 
 
 /// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
 fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
-    let result = without_python(|| {
-        let result = catch_unwind(AssertUnwindSafe(work));
-        match &result {
-            Ok(Ok(_)) => {}
+    without_python(|| {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(done)) => return done,
             Ok(Err(Failure::Driver(error))) if error.is_out_of_memory() => {}
             Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
             Err(_) => log::error!("{operation} for PyTorch: a panic"),
         }
-        result
-    });
-    result.ok().and_then(Result::ok).unwrap_or_default()
-}
-
-fn allocate(kind: MemoryKind, size: isize, device: c_int) -> *mut c_void {
-    let address = quietly("allocating", || {
-        let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
-        RESOURCE.allocate_at(&[kind], len, Some(device), None)
-    });
-    with_exposed_provenance_mut(as_address(address))
+        T::default()
+    })
 }
 
 /// Functions that allocate memory of a kind; null if that fails.
@@ -293,7 +276,11 @@ macro_rules! allocators {
     ($($name:ident: $kind:ident),*) => {
         $(#[unsafe(no_mangle)]
         extern "C" fn $name(size: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
-            allocate(MemoryKind::$kind, size, device)
+            let address = quietly("allocating", || {
+                let len = usize::try_from(size).map_err(|_| Failure::Invalid(format!("{size} is not a number of bytes")))?;
+                RESOURCE.allocate_at(&[MemoryKind::$kind], len, Some(device), None)
+            });
+            with_exposed_provenance_mut(as_address(address))
         })*
     };
 }

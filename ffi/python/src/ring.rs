@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyEOFError, PyTimeoutError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
@@ -13,7 +12,7 @@ use vkgdr::Error;
 use crate::base::HostBuffer;
 use crate::device;
 use crate::error::{Failure, Result, Size, in_bytes};
-use crate::interpreter::{self, Detached, duration, lock};
+use crate::interpreter::{self, Detached, lock};
 use crate::stream::{Objects, Stream, raw_stream};
 
 /// Messages to a kernel that keeps running, and its answers.
@@ -36,31 +35,14 @@ pub(crate) struct Ring {
     max_message: usize,
 }
 
-/// The failure as Python's queues and sockets report it: `EOFError` at the end.
-fn told(error: Error) -> Failure {
-    match error {
-        Error::RingClosed => PyEOFError::new_err(error.to_string()).into(),
-        Error::MessageTooLong { .. } => Failure::Invalid(error.to_string()),
-        other => other.into(),
-    }
-}
-
-/// Repeats a wait of the ring until it ends, or the time is over: `TimeoutError`.
-fn wait<T: Send>(
-    py: Python<'_>,
-    timeout: Option<Duration>,
-    work: impl Fn(Duration) -> vkgdr::Result<T> + Sync,
-) -> Result<T> {
-    match interpreter::wait(py, timeout, work, |result| matches!(result, Err(Error::RingTimeout { .. })))? {
-        Err(error @ Error::RingTimeout { .. }) => Err(PyTimeoutError::new_err(error.to_string()).into()),
-        result => result.map_err(told),
-    }
+/// Repeats a wait of the ring until it ends, or the time is over.
+fn wait<T: Send>(py: Python<'_>, limit: Option<f64>, work: impl Fn(Duration) -> vkgdr::Result<T> + Sync) -> Result<T> {
+    Ok(interpreter::wait(py, limit, work, |result| matches!(result, Err(Error::RingTimeout { .. })))??)
 }
 
 #[pymethods]
 impl Ring {
     #[new]
-    #[pyo3(signature = (owner, messages, answers))]
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
         let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
@@ -93,7 +75,7 @@ impl Ring {
     /// Push the bytes of an object with the buffer protocol. Return whether there was room.
     fn try_push(&self, message: &Bound<'_, PyAny>) -> Result<bool> {
         let buffer = HostBuffer::new(message, false, false)?;
-        message.py().detach(|| self.ring.try_push(buffer.bytes())).map_err(told)
+        Ok(message.py().detach(|| self.ring.try_push(buffer.bytes()))?)
     }
 
     /// Push a sequence of such objects while there is room. Return how many were pushed.
@@ -101,28 +83,26 @@ impl Ring {
         let buffers: Vec<_> =
             messages.iter().map(|message| HostBuffer::new(message, false, false)).collect::<Result<_>>()?;
         let bytes: Vec<_> = buffers.iter().map(HostBuffer::bytes).collect();
-        py.detach(|| self.ring.try_push_all(&bytes)).map_err(told)
+        Ok(py.detach(|| self.ring.try_push_all(&bytes))?)
     }
 
     /// Push the bytes of an object with the buffer protocol. Wait for room.
     #[pyo3(signature = (message, timeout = None))]
     fn push(&self, message: &Bound<'_, PyAny>, timeout: Option<f64>) -> Result<()> {
-        let (py, timeout) = (message.py(), duration(timeout)?);
         let buffer = HostBuffer::new(message, false, false)?;
-        wait(py, timeout, |time| self.ring.push(buffer.bytes(), time))
+        wait(message.py(), timeout, |time| self.ring.push(buffer.bytes(), time))
     }
 
     /// Return the next answer; None if no answer has arrived yet.
     fn try_pop(&self, py: Python<'_>) -> Result<Option<Vec<u8>>> {
         let mut answer = Vec::new();
-        let found = py.detach(|| self.ring.try_pop(&mut answer)).map_err(told)?;
-        Ok(found.then_some(answer))
+        Ok(py.detach(|| self.ring.try_pop(&mut answer))?.then_some(answer))
     }
 
     /// Return the next answer. Wait for it.
     #[pyo3(signature = (timeout = None))]
     fn pop(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Vec<u8>> {
-        wait(py, duration(timeout)?, |time| {
+        wait(py, timeout, |time| {
             let mut answer = Vec::new();
             self.ring.pop(&mut answer, time)?;
             Ok(answer)

@@ -9,7 +9,7 @@ use vkgdr::vulkan;
 
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result};
-use crate::interpreter::{self, Detached, duration, lock};
+use crate::interpreter::{self, Detached, lock};
 use crate::stream::{Stream, current_stream};
 
 #[pymethods]
@@ -90,7 +90,7 @@ impl Semaphore {
     fn wait(&self, py: Python<'_>, value: u64, timeout: Option<f64>) -> Result<bool> {
         // Looked up in each slice: a close on another thread ends the wait.
         let wait = |time| -> Result<bool> { Ok(self.live()?.wait(value, time)?) };
-        interpreter::wait(py, duration(timeout)?, wait, |reached| matches!(reached, Ok(false)))?
+        interpreter::wait(py, timeout, wait, |reached| matches!(reached, Ok(false)))?
     }
 
     /// Raises the value after the earlier work of a stream of the current context.
