@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use pyo3::prelude::*;
 use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
+use crate::device::Vkgdr;
 use crate::error::{Failure, Result};
 use crate::interpreter::{Detached, attached, detached, is_ending, lock};
 use crate::stream::{Objects, Stream, bound_handle};
@@ -22,30 +23,17 @@ pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 #[derive(Clone)]
 pub(crate) struct Bytes {
     /// All of a memory of this package; `None` for memory of another library, and for an empty range, which has none.
-    memory: Option<Memory>,
+    pub(crate) memory: Option<Memory>,
     /// The CUDA device number.
     pub(crate) device: i32,
     pub(crate) kind: MemoryKind,
     /// The device address of memory of another library.
-    address: Option<u64>,
+    pub(crate) address: Option<u64>,
 }
 
 impl Bytes {
     pub(crate) fn of(memory: Memory) -> Self {
         Self { device: memory.owner().device(), kind: memory.kind(), memory: Some(memory), address: None }
-    }
-
-    /// Bytes without memory of this package: device memory of another library at an address, or none.
-    pub(crate) const fn without_memory(device: i32, kind: MemoryKind, address: Option<u64>) -> Self {
-        Self { memory: None, device, kind, address }
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.memory.is_none() && self.address.is_none()
-    }
-
-    pub(crate) const fn memory(&self) -> Option<&Memory> {
-        self.memory.as_ref()
     }
 
     /// This package's memory; an error for memory of another library and for an empty range.
@@ -78,6 +66,11 @@ impl Bytes {
             None => self.kind.has_host_view().then_some(0),
         }
     }
+
+    /// The host address, or an error without a host view.
+    pub(crate) fn visible(&self) -> Result<usize> {
+        self.host_ptr().ok_or_else(|| vkgdr::Error::NoHostView { kind: self.kind }.into())
+    }
 }
 
 /// The bytes, and what they need.
@@ -106,8 +99,8 @@ pub(crate) fn all() -> Vec<Arc<Allocation>> {
 }
 
 impl Allocation {
-    /// The bytes, of which `owner`, a Python object `Vkgdr`, is kept.
-    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<PyAny>>) -> Arc<Self> {
+    /// The bytes, whose `owner` is kept.
+    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let kept = Mutex::new(Objects { gpu: owner, ..Objects::default() });
@@ -115,7 +108,7 @@ impl Allocation {
     }
 
     /// All of a memory, which is found by its address.
-    pub(crate) fn of(memory: Memory, readonly: bool, owner: Option<Py<PyAny>>) -> Arc<Self> {
+    pub(crate) fn of(memory: Memory, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
         let (len, key) = (memory.len(), memory.id());
         let allocation = Self::new(Bytes::of(memory), len, readonly, owner);
         if let Some(mut live) = live() {
@@ -151,7 +144,7 @@ impl Allocation {
     /// The stream that the bytes are bound to, with its objects.
     pub(crate) fn bound(&self, py: Python<'_>) -> Result<Option<Stream>> {
         // Under the lock under which objects are removed, so that the handle's own is there.
-        self.with(|bytes| Ok(bytes.memory().and_then(|memory| lock(&self.kept).bound(py, memory))))
+        self.with(|bytes| Ok(bytes.memory.as_ref().and_then(|memory| lock(&self.kept).bound(py, memory))))
     }
 
     /// Runs `work`, detached from the interpreter, on the bytes. They are not released meanwhile, and the streams that they are
@@ -164,7 +157,7 @@ impl Allocation {
             let bytes = bytes;
             work(&bytes)
         });
-        let over = self.with(|bytes| Ok(lock(&self.kept).end(bytes.memory())));
+        let over = self.with(|bytes| Ok(lock(&self.kept).end(bytes.memory.as_ref())));
         let over = over.unwrap_or_else(|_| lock(&self.kept).end(None));
         // Not under the lock: dropping an object may run Python code.
         drop(over);
@@ -174,7 +167,7 @@ impl Allocation {
     /// Records that a stream, of any context, uses the bytes: their release waits for that use. The stream's objects are kept until
     /// then; one without objects is kept alive by its owner.
     pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
-        let Some(memory) = bytes.memory() else { return Ok(()) };
+        let Some(memory) = &bytes.memory else { return Ok(()) };
         memory.record_use(stream)?;
         let is_kept = |kept: &Objects| kept.used.iter().any(|used| used.is_same(argument));
         let needs_none = argument.object.is_none() || bound_handle(memory) == Some(argument.handle);
@@ -191,7 +184,7 @@ impl Allocation {
     /// The same for a stream that may end before the memory is freed unless it has objects: then the release names no stream of the
     /// memory's context, and waits for that.
     pub(crate) fn note_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
-        let Some(memory) = bytes.memory() else { return Ok(()) };
+        let Some(memory) = &bytes.memory else { return Ok(()) };
         let is_own = stream.context() == memory.context();
         if argument.object.is_none() && !(is_own && bound_handle(memory) == Some(argument.handle)) {
             // SAFETY: waits for more than before.

@@ -67,18 +67,8 @@ impl HostBytes {
         bytes_of(slf, |view, _| Ok(view.len))
     }
 
-    /// NumPy's array interface, version 3, of the host view.
-    #[getter]
-    fn __array_interface__(slf: &Bound<'_, Self>) -> Result<ArrayInterface> {
-        let view = view_of(slf)?;
-        Ok(interface_of(view.get(), "|V1", view.get().visible()? as u64))
-    }
-
     // One dimension of bytes, which the buffer keeps, also after `free()`.
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, buffer: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
-        if buffer.is_null() {
-            return Err(PyBufferError::new_err("the Py_buffer to fill is null"));
-        }
         // SAFETY: the interpreter passes a structure to fill in; on an error this field is null.
         unsafe { (*buffer).obj = null_mut() };
         let view = view_of(slf)?;
@@ -99,10 +89,8 @@ impl HostBytes {
     unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
         // SAFETY: the interpreter passes a structure that was filled in above, once.
         let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
-        if !kept.is_null() {
-            // SAFETY: allocated above, and dropped once.
-            drop(unsafe { Box::from_raw(kept) });
-        }
+        // SAFETY: allocated above, and dropped once.
+        drop(unsafe { Box::from_raw(kept) });
     }
 }
 
@@ -119,17 +107,18 @@ impl HostView {
     }
 
     fn __repr__(&self) -> String {
-        let view = self.view.get();
-        view.visible().map_or_else(
-            |_| "<vkgdr.HostView: freed>".to_owned(),
-            |start| format!("<vkgdr.HostView: {} at {start:#x}>", in_bytes(view.len)),
-        )
+        match self.view.get().visible() {
+            Ok(start) => format!("<vkgdr.HostView: {} at {start:#x}>", in_bytes(self.view.get().len)),
+            Err(_) => "<vkgdr.HostView: freed>".to_owned(),
+        }
     }
 }
 
 attributes! { HostBytes by bytes_of:
     /// The number of bytes.
     nbytes: usize = |view, _bytes| view.len;
+    /// NumPy's array interface, version 3, of the host view.
+    __array_interface__: ArrayInterface = |view, bytes| interface_of(view, "|V1", (bytes.visible()? + view.offset) as u64);
 }
 
 attributes! { Base by bytes_of:
@@ -146,7 +135,7 @@ attributes! { Base by bytes_of:
     /// Whether host and device see each other's writes without flush and invalidate.
     is_coherent: bool = |_view, bytes| bytes.is_coherent();
     /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
-    non_coherent_atom_size: usize = |_view, bytes| bytes.memory().map_or(1, Memory::non_coherent_atom_size);
+    non_coherent_atom_size: usize = |_view, bytes| bytes.memory.as_ref().map_or(1, Memory::non_coherent_atom_size);
     /// Whether views of the memory are read-only.
     readonly: bool = |view, _bytes| view.readonly;
     /// The CUDA context as a number; None for memory of another library.
@@ -219,14 +208,13 @@ impl Base {
     ///
     /// Memory that an adaptor allocated for another library has a new handle of the same GPU.
     #[getter]
-    fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<PyAny>>> {
+    fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<Vkgdr>>> {
         let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };
         if let Some(owner) = &lock(&allocation.kept).gpu {
             return Ok(Some(owner.clone_ref(py)));
         }
-        let gpu = allocation.with(|bytes| Ok(bytes.memory().map(|memory| memory.owner().clone())));
-        let owner = gpu.ok().flatten().map(|gpu| Py::new(py, Vkgdr::of(gpu))).transpose()?;
-        Ok(owner.map(Py::into_any))
+        let gpu = allocation.with(|bytes| Ok(bytes.memory.as_ref().map(|memory| memory.owner().clone())));
+        Ok(gpu.ok().flatten().map(|gpu| Py::new(py, Vkgdr::of(gpu))).transpose()?)
     }
 
     /// Whether the memory was freed.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, MemoryTypeInfo, OpenFlags};
 
 use crate::allocation::{self, Bytes};
@@ -71,7 +71,7 @@ impl Vkgdr {
 
     /// The crate's handle, or the error that this one was closed. A caller that detaches drops it detached: another thread
     /// may close this one meanwhile.
-    fn gpu(&self) -> Result<vkgdr::Vkgdr> {
+    pub(crate) fn gpu(&self) -> Result<vkgdr::Vkgdr> {
         lock(&self.state).gpu.clone().ok_or(Failure::Gone("the handle was closed"))
     }
 
@@ -109,21 +109,10 @@ impl Vkgdr {
     }
 }
 
-/// The crate's handle of a Python `Vkgdr` object.
-pub(crate) fn gpu_of(owner: &Bound<'_, PyAny>) -> Result<vkgdr::Vkgdr> {
-    let Ok(handle) = owner.cast::<Vkgdr>() else {
-        let found = owner.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("owner must be a vkgdr.Vkgdr, not {found}")).into());
-    };
-    handle.get().gpu()
-}
-
 fn device_number(value: &Bound<'_, PyAny>) -> PyResult<i32> {
-    number(value, "a CUDA device number").map_err(|error| match error.is_instance_of::<PyTypeError>(value.py()) {
-        true => PyTypeError::new_err(format!(
-            "device must be an integer, CUDA's number of the GPU, such as 0, not {value:?}"
-        )),
-        false => error,
+    let text = || format!("device must be an integer, CUDA's number of the GPU, such as 0, not {value:?}");
+    number(value, "a CUDA device number").map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(value.py()) { PyTypeError::new_err(text()) } else { error }
     })
 }
 
@@ -338,11 +327,8 @@ impl Vkgdr {
         slf.is(other) || key.is_some() && key == other.get().key()
     }
 
-    fn __hash__(slf: &Bound<'_, Self>) -> PyResult<isize> {
-        match slf.get().key() {
-            Some(key) => key.into_pyobject(slf.py())?.hash(),
-            None => Ok(slf.as_ptr().addr().cast_signed()),
-        }
+    fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
+        self.key().into_pyobject(py)?.hash()
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -376,20 +362,14 @@ fn memory_type(py: Python<'_>, info: MemoryTypeInfo) -> Result<Py<PyAny>> {
 
 /// Parses a memory kind.
 pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
-    match word {
-        "mapped" => Ok(MemoryKind::Mapped),
-        "host" => Ok(MemoryKind::Host),
-        "device" => Ok(MemoryKind::Device),
-        _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
-    }
+    let invalid = || Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"));
+    MemoryKind::ALL.into_iter().find(|kind| kind.to_string() == word).ok_or_else(invalid)
 }
 
 /// At least one kind, first choice first: a word or a sequence of words.
 pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<Vec<MemoryKind>> {
-    if words.is_instance_of::<PyString>() {
-        return Ok(vec![kind(words.extract()?)?]);
-    }
-    let Ok(words) = words.extract::<Vec<String>>() else {
+    let one = words.extract().map(|word: String| vec![word]);
+    let Ok(words) = one.or_else(|_| words.extract::<Vec<String>>()) else {
         let text = format!("kind must be 'mapped', 'host' or 'device', or a sequence of these, not {}", words.repr()?);
         return Err(PyTypeError::new_err(text).into());
     };

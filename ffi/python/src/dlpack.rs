@@ -38,7 +38,6 @@ const IS_PADDED: u64 = 4;
 
 /// `DLDataType`
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct DataType {
     code: u8,
     bits: u8,
@@ -47,7 +46,6 @@ struct DataType {
 
 /// `DLTensor`
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct Tensor {
     data: *mut c_void,
     /// `DLDevice`: the kind and the number.
@@ -231,7 +229,7 @@ fn copy_of<'py>(side: &Bound<'py, MemoryView>, consumer: Option<u64>) -> Result<
     let (py, len) = (side.py(), side.get().len);
     let memory = side.get().live()?.run(py, |bytes| {
         let foreign = "the memory was allocated by another library: only that can copy it for copy=True";
-        let original = bytes.memory().ok_or_else(|| refused(foreign))?;
+        let original = bytes.memory.as_ref().ok_or_else(|| refused(foreign))?;
         original.wait_for_stream()?;
         Ok(original.allocate_beside(len)?)
     })?;
@@ -269,7 +267,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
 /// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
 fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u64) -> Result<()> {
     // Another library's memory, or none: neither is it bound, nor is it freed here.
-    let Some(memory) = bytes.memory() else { return Ok(()) };
+    let Some(memory) = &bytes.memory else { return Ok(()) };
     let bound = bound_handle(memory);
     for follower in view.streams_named(consumer)? {
         if bound == Some(consumer) && follower.context() == memory.context() {

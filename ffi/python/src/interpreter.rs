@@ -129,7 +129,7 @@ pub(crate) fn wait<T: Send>(
 }
 
 /// Forwards the crate's log lines to Python's `logging`, to the logger "vkgdr".
-struct Logger;
+pub(crate) struct Logger;
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -157,12 +157,4 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
-}
-
-/// Installs the logger.
-pub(crate) fn install_logger() {
-    // An application that embeds Python may have installed its own logger, which then stays.
-    if log::set_logger(&Logger).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
-    }
 }

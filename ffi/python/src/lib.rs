@@ -57,7 +57,10 @@ mod _vkgdr {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::interpreter::install_logger();
+        // An application that embeds Python may have installed its own logger, which then stays.
+        if log::set_logger(&crate::interpreter::Logger).is_ok() {
+            log::set_max_level(log::LevelFilter::Info);
+        }
         let ends = wrap_pyfunction!(crate::interpreter::interpreter_ends, module)?;
         module.py().import("atexit")?.call_method1("register", (ends,))?;
         module.add("RING_HEADER", vkgdr::ring::CUDA_HEADER)?;

@@ -16,7 +16,7 @@ use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
 use crate::base::HostBuffer;
-use crate::device;
+use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, make_room, raw_stream};
@@ -55,15 +55,15 @@ impl MemoryView {
         Self::ranged(Held { allocation, beside: None }, 0, len, readonly)
     }
 
-    /// All of a memory that was allocated from `owner`, a Python object `Vkgdr`.
-    pub(crate) fn of(memory: Memory, owner: Py<PyAny>) -> Self {
+    /// All of a memory that was allocated from `owner`.
+    pub(crate) fn of(memory: Memory, owner: Py<Vkgdr>) -> Self {
         Self::whole(Allocation::of(memory, false, Some(owner)))
     }
 
     /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
-        let allocation =
-            Allocation::new(Bytes::without_memory(device, MemoryKind::Device, Some(address)), len, readonly, None);
+        let bytes = Bytes { memory: None, device, kind: MemoryKind::Device, address: Some(address) };
+        let allocation = Allocation::new(bytes, len, readonly, None);
         lock(&allocation.kept).owners.push(keep);
         Self::whole(allocation)
     }
@@ -99,10 +99,7 @@ impl MemoryView {
 
     /// The host address, or an error for memory without a host view.
     pub(crate) fn visible(&self) -> Result<usize> {
-        self.with(|bytes| match bytes.host_ptr() {
-            Some(start) => Ok(start + self.offset),
-            None => Err(vkgdr::Error::NoHostView { kind: bytes.kind }.into()),
-        })
+        self.with(|bytes| Ok(bytes.visible()? + self.offset))
     }
 
     /// Checks a range of this view, `None` to the end, and returns it in offsets of the allocation.
@@ -120,11 +117,9 @@ impl MemoryView {
     fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
         let allocation = self.live()?;
         if (self.offset, self.len) != (0, allocation.len) {
-            return Err(Failure::Invalid(format!(
-                "a part of memory cannot be shared: share the whole memory of {}, and the offset {}",
-                in_bytes(allocation.len),
-                self.offset
-            )));
+            let (whole, offset) = (in_bytes(allocation.len), self.offset);
+            let remedy = format!("share the whole memory of {whole}, and the offset {offset}");
+            return Err(Failure::Invalid(format!("a part of memory cannot be shared: {remedy}")));
         }
         allocation.run(py, |bytes| Ok(work(bytes.ours()?)?))
     }
@@ -176,7 +171,7 @@ impl MemoryView {
         work: impl FnOnce(&Memory, Range<usize>) -> vkgdr::Result<()> + Send,
     ) -> Result<()> {
         let range = self.range(offset, len)?;
-        let work = |bytes: &Bytes| bytes.memory().map_or(Ok(()), |memory| Ok(work(memory, range)?));
+        let work = |bytes: &Bytes| bytes.memory.as_ref().map_or(Ok(()), |memory| Ok(work(memory, range)?));
         // On coherent memory it does not wait, so detaching from the interpreter would cost more than it gains.
         if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
     }
@@ -199,17 +194,11 @@ impl MemoryView {
         let users = Arc::strong_count(&allocation) - 1;
         users.saturating_sub(usize::from(lock(&self.held).is_some()))
     }
-
-    /// Ends this view. Returns its use of the allocation, unless it was freed before.
-    fn leave(&self) -> Option<Arc<Allocation>> {
-        let held = lock(&self.held).take();
-        held.map(|held| held.allocation)
-    }
 }
 
 /// A stream of the memory's context, or of the current one if the memory is another library's.
 pub(crate) fn stream_of(bytes: &Bytes, handle: u64) -> Result<StreamRef> {
-    Ok(match bytes.memory() {
+    Ok(match &bytes.memory {
         // SAFETY: as for `current_stream`.
         Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
         None => current_stream(handle),
@@ -223,9 +212,9 @@ fn bytes_of<T>(slf: &Bound<'_, MemoryView>, read: impl FnOnce(&MemoryView, &Byte
 attributes! { MemoryView by bytes_of:
     /// Whether the CPU caches the bytes.
     is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
-    is_foreign: bool = |_view, bytes| bytes.memory().is_none() && !bytes.is_empty();
+    is_foreign: bool = |_view, bytes| bytes.address.is_some();
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    vulkan_memory: Option<(u64, u64)> = |view, bytes| match bytes.memory() {
+    vulkan_memory: Option<(u64, u64)> = |view, bytes| match &bytes.memory {
         Some(memory) => {
             let place = memory.slice(view.range(0, None)?)?.vulkan_memory();
             place.map(|place| (place.memory.as_raw(), place.offset))
@@ -236,17 +225,17 @@ attributes! { MemoryView by bytes_of:
 
 #[pymethods]
 impl MemoryView {
-    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
+    /// Allocates in the primary context of `owner`, or in the current context if it has none. If memory of the
     /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
     #[pyo3(signature = (owner, size, kinds, options = (Size(0), false, false)))]
     fn allocate(
-        owner: &Bound<'_, PyAny>,
+        owner: &Bound<'_, Vkgdr>,
         size: Size,
         kinds: &Bound<'_, PyAny>,
         options: (Size, bool, bool),
     ) -> Result<Self> {
-        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), owner.get().gpu()?);
         let (kinds, (Size(alignment), readonly, dma_buf)) = (device::kinds(kinds)?, options);
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
@@ -266,30 +255,30 @@ impl MemoryView {
         let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.visible().unwrap_or(0));
         if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {
-            return Err(Failure::Invalid(format!(
-                "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
-            )));
+            let found = format!("device address is {device:#x}, host address is {host:#x}");
+            return Err(Failure::Invalid(format!("no memory aligned to {alignment} bytes: {found}")));
         }
         Ok(view)
     }
 
     /// An empty view; allocates nothing.
     #[staticmethod]
-    fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        let empty = Bytes::without_memory(device::gpu_of(owner)?.device(), device::kind(kind)?, None);
+    fn empty(owner: &Bound<'_, Vkgdr>, kind: &str) -> Result<Self> {
+        let (device, kind) = (owner.get().gpu()?.device(), device::kind(kind)?);
+        let empty = Bytes { memory: None, device, kind, address: None };
         Ok(Self::whole(Allocation::new(empty, 0, false, Some(owner.clone().unbind()))))
     }
 
     /// Memory of another library, mapped for the CPU, which `keep` or the caller keeps alive.
     #[staticmethod]
     fn map_existing(
-        owner: &Bound<'_, PyAny>,
+        owner: &Bound<'_, Vkgdr>,
         device_ptr: &Bound<'_, PyAny>,
         size: Size,
         keep: Option<Py<PyAny>>,
         readonly: bool,
     ) -> Result<Self> {
-        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), owner.get().gpu()?);
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
@@ -311,8 +300,8 @@ impl MemoryView {
     }
 
     #[staticmethod]
-    fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
-        let (py, gpu, kind) = (owner.py(), device::gpu_of(owner)?, device::kind(kind)?);
+    fn import_fd(owner: &Bound<'_, Vkgdr>, fd: i32, size: Size, kind: &str) -> Result<Self> {
+        let (py, gpu, kind) = (owner.py(), owner.get().gpu()?, device::kind(kind)?);
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
@@ -339,8 +328,8 @@ impl MemoryView {
 
     /// Receives memory from a Unix socket, of a process of this user, or of any.
     #[staticmethod]
-    fn receive(owner: &Bound<'_, PyAny>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
-        let (py, gpu, socket) = (owner.py(), device::gpu_of(owner)?, descriptor_of(connection)?);
+    fn receive(owner: &Bound<'_, Vkgdr>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
+        let (py, gpu, socket) = (owner.py(), owner.get().gpu()?, descriptor_of(connection)?);
         let received = py.detach(|| match any_user {
             // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
             true => unsafe { ipc::recv_from_any_user(socket.as_fd(), &gpu) },
@@ -369,8 +358,9 @@ impl MemoryView {
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
     pub(crate) fn free(&self, force: bool) -> Result<()> {
+        let held = lock(&self.held).take();
         // With `force`, the view may have been freed before, while others keep the memory.
-        match self.leave().or_else(|| self.allocation.upgrade().filter(|_| force)) {
+        match held.map(|held| held.allocation).or_else(|| self.allocation.upgrade().filter(|_| force)) {
             Some(allocation) if force => Ok(allocation.free()?),
             Some(allocation) => Arc::into_inner(allocation).map_or(Ok(()), |last| Ok(last.free()?)),
             None => Ok(()),
@@ -407,7 +397,9 @@ impl MemoryView {
     }
 
     fn __clear__(&self) {
-        self.leave();
+        let held = lock(&self.held).take();
+        // Not under the lock.
+        drop(held);
     }
 
     /// The bound stream's handle, a Python integer that keeps the stream's object alive.
@@ -443,7 +435,7 @@ impl MemoryView {
         let allocation = self.live()?;
         allocation.run(py, |bytes| {
             // Others release their memory without knowing of the use. Nothing is released with an empty range.
-            if !bytes.is_empty() {
+            if bytes.address.is_some() {
                 bytes.ours()?;
             }
             allocation.record_use(bytes, stream_of(bytes, stream.handle)?, &stream)
@@ -452,7 +444,7 @@ impl MemoryView {
 
     /// Waits for the bound stream, if there is one.
     pub(crate) fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
-        self.live()?.run(py, |bytes| bytes.memory().map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
+        self.live()?.run(py, |bytes| bytes.memory.as_ref().map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
     }
 
     /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.

@@ -8,7 +8,7 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{Error, PoolOptions};
 
-use crate::device;
+use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result, Size};
 use crate::interpreter::{Detached, lock};
 use crate::memory_view::MemoryView;
@@ -22,8 +22,7 @@ pub(crate) struct Pool {
 
 struct Open {
     pool: Detached<vkgdr::Pool>,
-    /// The Python object `Vkgdr`.
-    owner: Py<PyAny>,
+    owner: Py<Vkgdr>,
     /// The stream that memory is bound to.
     stream: Option<Stream>,
     /// The constructor of allocated memory, without `__init__`, and its argument, the class.
@@ -77,15 +76,15 @@ impl Pool {
         Self { open: OnceLock::new() }
     }
 
-    /// Creates the pool in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none.
+    /// Creates the pool in the primary context of `owner`, or in the current context if it has none.
     fn _open(
         &self,
-        owner: &Bound<'_, PyAny>,
+        owner: &Bound<'_, Vkgdr>,
         options: (String, Size, Size, u32, Size),
         stream: Option<Stream>,
         class_: &Bound<'_, PyType>,
     ) -> Result<()> {
-        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+        let (py, gpu) = (owner.py(), owner.get().gpu()?);
         let (kind, block_size, largest_chunk, leading_bits, alignment) = options;
         let value = leading_bits as usize;
         let out_of_range = Error::PoolOption { option: "leading_bits_in_bin_id", value, allowed: "0 to 6" };

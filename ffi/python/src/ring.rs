@@ -10,7 +10,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
 use crate::base::HostBuffer;
-use crate::device;
+use crate::device::Vkgdr;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::interpreter::{self, Detached, lock};
 use crate::stream::{Objects, Stream, raw_stream};
@@ -43,8 +43,8 @@ fn wait<T: Send>(py: Python<'_>, limit: Option<f64>, work: impl Fn(Duration) -> 
 #[pymethods]
 impl Ring {
     #[new]
-    fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
-        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+    fn new(owner: &Bound<'_, Vkgdr>, messages: Size, answers: Size) -> Result<Self> {
+        let (py, gpu) = (owner.py(), owner.get().gpu()?);
         let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
             // No message was pushed yet: the capacity is wrong.
             Error::MessageTooLong { len, most } => Failure::Invalid(format!(

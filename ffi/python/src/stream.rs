@@ -11,9 +11,9 @@ use pyo3::types::PyInt;
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
-use vkgdr::{Memory, StreamRef, Vkgdr};
+use vkgdr::{Memory, StreamRef};
 
-use crate::device::gpu_of;
+use crate::device::Vkgdr;
 use crate::error::Result;
 use crate::interpreter::{Detached, detached, is_ending, lock};
 use crate::memory_view::MemoryView;
@@ -95,8 +95,8 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
 /// that keep the streams alive that it is bound to, or that use it.
 #[derive(Default)]
 pub(crate) struct Objects {
-    /// The Python object `Vkgdr` that the memory was allocated from, if known.
-    pub(crate) gpu: Option<Py<PyAny>>,
+    /// The handle that the memory was allocated from, if known.
+    pub(crate) gpu: Option<Py<Vkgdr>>,
     pub(crate) owners: Vec<Py<PyAny>>,
     /// Views of memory that must be freed by hand. The collector does not see them, so that it does not free it either.
     pub(crate) leaked: Vec<Py<PyAny>>,
@@ -141,7 +141,8 @@ impl Objects {
     /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.owners.iter().chain(&self.gpu).try_for_each(|object| visit.call(object))?;
+        visit.call(&self.gpu)?;
+        self.owners.iter().try_for_each(|object| visit.call(object))?;
         let streams = self.bound.iter().chain(&self.used);
         streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))
     }
@@ -160,15 +161,15 @@ pub(crate) struct CudaHandle {
     owned: bool,
     is_event: bool,
     /// What keeps the context alive in which it was made; `None` for one that the program has current, and that outlives it.
-    owner: Option<Detached<Vkgdr>>,
+    owner: Option<Detached<vkgdr::Vkgdr>>,
 }
 
 #[pymethods]
 impl CudaHandle {
     #[new]
     #[pyo3(signature = (handle, owned = false, owner = None, is_event = false))]
-    fn new(handle: u64, owned: bool, owner: Option<&Bound<'_, PyAny>>, is_event: bool) -> Result<Self> {
-        let owner = owner.map(gpu_of).transpose()?.map(Detached::new);
+    fn new(handle: u64, owned: bool, owner: Option<&Bound<'_, Vkgdr>>, is_event: bool) -> Result<Self> {
+        let owner = owner.map(|owner| owner.get().gpu()).transpose()?.map(Detached::new);
         Ok(Self { handle, owned, is_event, owner })
     }
 }

@@ -56,14 +56,6 @@ impl Side<'_> {
     }
 }
 
-impl Place {
-    fn pitched(&self) -> PitchedPtr {
-        let &Self { is_host, address, row_pitch, slice_pitch, .. } = self;
-        let host = || CopyPtr::Host(with_exposed_provenance_mut(as_address(address)));
-        PitchedPtr { ptr: if is_host { host() } else { CopyPtr::Device(address) }, row_pitch, slice_pitch }
-    }
-}
-
 /// Whether two layouts in device memory overlap, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
 fn overlaps(to: Place, from: Place, (width, height, _): Sizes) -> bool {
     let first = if to.address < from.address { to } else { from };
@@ -108,11 +100,9 @@ pub(crate) fn copy(
         let (to, from) = (to.get(), from.get());
         if overlaps(target, source, extent) {
             let base = to.device_address()?.min(from.device_address()?);
-            return Err(Failure::Invalid(format!(
-                "the source, from byte {} on, and the destination, from byte {} on, overlap",
-                source.address - base,
-                target.address - base
-            )));
+            let (from, to) = (source.address - base, target.address - base);
+            let text = format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap");
+            return Err(Failure::Invalid(text));
         }
         let own = to.context_of()?;
         crossing = from.context_of()?.filter(|&context| own.is_some_and(|own| own != context));
@@ -121,9 +111,13 @@ pub(crate) fn copy(
             from.check_context()?;
         }
     }
+    let pitched = |Place { is_host, address, row_pitch, slice_pitch, .. }| {
+        let host = || CopyPtr::Host(with_exposed_provenance_mut(as_address(address)));
+        PitchedPtr { ptr: if is_host { host() } else { CopyPtr::Device(address) }, row_pitch, slice_pitch }
+    };
     let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
     submit(py, &[to, from_], order, move |queue| {
-        let (target, source) = (target.pitched(), source.pitched());
+        let (target, source) = (pitched(target), pitched(source));
         let Some(context) = crossing else {
             // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
             return Ok(unsafe { queue.copy(target, source, extent) }?);
@@ -160,7 +154,7 @@ fn submit(
     let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.bytes()?, allocation)));
     let held: Vec<(Bytes, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
     // In the context of the first side that has one.
-    let lead = held.iter().position(|(bytes, _)| bytes.memory().is_some()).unwrap_or(0);
+    let lead = held.iter().position(|(bytes, _)| bytes.memory.is_some()).unwrap_or(0);
     let mut others: Vec<(&MemoryView, Stream)> = Vec::new();
     let mut chosen = stream;
     for (view, (bytes, allocation)) in views.iter().zip(&held) {

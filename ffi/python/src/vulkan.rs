@@ -17,7 +17,7 @@ impl Vkgdr {
     /// The Vulkan device that allocates, as numbers, for other libraries; an error if Vulkan is missing.
     #[getter]
     fn vulkan_handles(slf: &Bound<'_, Self>) -> Result<Py<PyAny>> {
-        let (py, handles) = (slf.py(), device::gpu_of(slf)?.vulkan_handles()?);
+        let (py, handles) = (slf.py(), slf.get().gpu()?.vulkan_handles()?);
         let (instance, device) = (handles.instance.handle(), handles.device.handle());
         let numbers = (instance.as_raw(), handles.physical_device.as_raw(), device.as_raw(), handles.queue_family);
         device::made(py, ("vkgdr.typing", "Handles"), numbers)
@@ -60,8 +60,8 @@ impl Semaphore {
 #[pymethods]
 impl Semaphore {
     #[new]
-    fn new(owner: &Bound<'_, PyAny>, value: u64) -> Result<Self> {
-        let (py, gpu) = (owner.py(), device::gpu_of(owner)?);
+    fn new(owner: &Bound<'_, Vkgdr>, value: u64) -> Result<Self> {
+        let (py, gpu) = (owner.py(), owner.get().gpu()?);
         let semaphore = py.detach(|| vulkan::Semaphore::new(&gpu, value))?;
         let open = Mutex::new(Some(Arc::new(semaphore)));
         Ok(Self { open: Detached::in_context(open, gpu.retains_context()) })
