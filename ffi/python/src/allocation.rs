@@ -38,12 +38,9 @@ impl Bytes {
 
     /// This package's memory; an error for memory of another library and for an empty range.
     pub(crate) fn ours(&self) -> Result<&Memory> {
-        self.memory.as_ref().ok_or_else(|| match self.address {
-            Some(_) => {
-                Failure::Invalid("the memory was allocated by another library: it has only a device pointer".into())
-            }
-            None => Failure::Invalid("the memory is empty".into()),
-        })
+        let foreign = "the memory was allocated by another library: it has only a device pointer";
+        let text = if self.address.is_some() { foreign } else { "the memory is empty" };
+        self.memory.as_ref().ok_or_else(|| Failure::Invalid(text.into()))
     }
 
     pub(crate) fn is_coherent(&self) -> bool {
@@ -147,8 +144,7 @@ impl Allocation {
         self.with(|bytes| Ok(bytes.memory.as_ref().and_then(|memory| lock(&self.kept).bound(py, memory))))
     }
 
-    /// Runs `work`, detached from the interpreter, on the bytes. They are not released meanwhile, and the streams that they are
-    /// bound to stay alive, whatever other threads do.
+    /// Runs `work` detached from the interpreter. The bytes, and the streams that they are bound to, stay alive meanwhile.
     pub(crate) fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Bytes) -> Result<T> + Send) -> Result<T> {
         let bytes = self.bytes()?;
         lock(&self.kept).operations += 1;
@@ -164,8 +160,7 @@ impl Allocation {
         result
     }
 
-    /// Records that a stream, of any context, uses the bytes: their release waits for that use. The stream's objects are kept until
-    /// then; one without objects is kept alive by its owner.
+    /// Records that a stream, of any context, uses the bytes: their release waits for that use, and its objects are kept until then.
     pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = &bytes.memory else { return Ok(()) };
         memory.record_use(stream)?;
@@ -199,13 +194,11 @@ impl Allocation {
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> vkgdr::Result<()> {
         let Some(memory) = lock(&self.bytes).take().and_then(|bytes| bytes.memory) else { return Ok(()) };
-        // Before the release: other memory may get the id right after.
-        if let Some(mut live) = live() {
-            live.remove(&memory.id());
-        }
-        // Never in a forked child, which may have inherited the lock. Memory bound to a stream is not kept: its free does not wait,
+        // Never in a forked child, which may have inherited the locks. Memory bound to a stream is not kept: its free does not wait,
         // and records the event that the release waits for, since the stream may be destroyed right after.
         if !vkgdr::is_forked() {
+            // Before the release: other memory may get the id right after.
+            lock(&LIVE).remove(&memory.id());
             let mut deferred = lock(&DEFERRED);
             if deferred.0 > 0 && memory.drop_policy() != DropPolicy::WaitForStream {
                 deferred.1.push((memory, take(&mut *lock(&self.kept))));
@@ -216,8 +209,7 @@ impl Allocation {
     }
 }
 
-/// Releases memory. At the interpreter's end it is left to the end of the process if nothing keeps its context alive: neither its
-/// handle nor `has_owner`.
+/// Releases memory. At the interpreter's end it is left to the process's if neither its handle nor an owner keeps its context.
 fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
     if is_ending() && !memory.owner().retains_context() && !has_owner {
         let _left = ManuallyDrop::new(memory);

@@ -23,10 +23,7 @@ use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct HostBytes;
 
-/// The native base class of every memory object.
-///
-/// The class has no fields, so that it can be combined with another extension class, such as pycuda's, by multiple
-/// inheritance.
+/// The native base class of memory objects. It has no fields, so that a class can inherit from another extension class, too.
 #[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
 

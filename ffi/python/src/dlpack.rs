@@ -103,14 +103,11 @@ fn refused(text: impl Into<String>) -> Failure {
 #[repr(C)]
 struct Exported<T> {
     managed: T,
-    /// The shape and the strides.
-    _dims: [Vec<i64>; 2],
-    /// What keeps the bytes. Any thread may drop it, attached to the interpreter or not.
-    _owner: Box<dyn Send>,
+    /// The shape, the strides, and what keeps the bytes. Any thread may drop it, attached to the interpreter or not.
+    _kept: (Vec<i64>, Vec<i64>, Box<dyn Send>),
 }
 
-/// The data type of a tensor's elements, DLPack's code and the bits, its shape and its strides in elements, and the offset of its first
-/// element in bytes.
+/// DLPack's code and the bits of a tensor's elements, its shape, its strides in elements, the offset of its first one in bytes.
 pub(crate) type Layout = ((u8, u8), Vec<i64>, Vec<i64>, usize);
 
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
@@ -188,7 +185,7 @@ pub(crate) fn dlpack_export<'py>(
         strides: strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    let (context, kept) = (null_mut(), ([shape, strides], owner));
+    let (context, kept) = (null_mut(), (shape, strides, owner));
     let (pointer, name) = if is_versioned {
         let deleter = Some(delete::<ManagedVersioned> as Deleter);
         (lend(ManagedVersioned { version: VERSION, context, deleter, flags, tensor }, kept), VERSIONED)
@@ -200,8 +197,8 @@ pub(crate) fn dlpack_export<'py>(
 }
 
 /// Allocates an exported tensor, for `delete`.
-fn lend<T>(managed: T, (_dims, _owner): ([Vec<i64>; 2], Box<dyn Send>)) -> NonNull<c_void> {
-    NonNull::from(Box::leak(Box::new(Exported { managed, _dims, _owner }))).cast()
+fn lend<T>(managed: T, _kept: (Vec<i64>, Vec<i64>, Box<dyn Send>)) -> NonNull<c_void> {
+    NonNull::from(Box::leak(Box::new(Exported { managed, _kept }))).cast()
 }
 
 /// The device view, or a copy of it, ordered before later work on the consumer's stream.
@@ -239,8 +236,7 @@ fn copy_of<'py>(side: &Bound<'py, MemoryView>, consumer: Option<u64>) -> Result<
     Ok(copy)
 }
 
-/// The host view or a host copy, after the bound stream's work. The CPU has no streams: whichever one a consumer names has nothing
-/// to wait for.
+/// The host view or a host copy, after the bound stream's work. A stream that a consumer names has nothing to wait for.
 fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
     let (py, view) = (side.py(), side.get());
     let (len, used) = (view.len, view.share()?);
@@ -263,7 +259,6 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents>
 }
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
-///
 /// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
 fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u64) -> Result<()> {
     // Another library's memory, or none: neither is it bound, nor is it freed here.

@@ -1,5 +1,4 @@
-//! The interpreter: what runs attached to it and what detached, the log lines that it gets, and waits that its signals
-//! interrupt.
+//! What runs attached to the interpreter and what detached, the log lines that it gets, and waits that its signals interrupt.
 #![expect(unsafe_code, reason = "queries the interpreter's state of this thread")]
 
 use std::cell::Cell;
@@ -22,8 +21,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Whether the interpreter ends.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Called at the interpreter's end, when others, such as `pycuda.autoinit`, destroy their contexts: what is dropped in a context
-/// of others from then on is left to the end of the process.
+/// Called at the interpreter's end, when others, such as `pycuda.autoinit`, destroy their contexts.
 #[pyfunction]
 pub(crate) fn interpreter_ends() {
     ENDING.store(true, Ordering::Relaxed);
@@ -35,20 +33,11 @@ pub(crate) fn is_ending() -> bool {
 }
 
 thread_local! {
-    /// Whether this thread must not wait for the interpreter's lock now.
-    static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread must not wait for the interpreter's lock: [`attached`] does nothing, log lines go to the error output.
+    pub(crate) static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, in which [`attached`] does nothing: log lines are written to the error output.
-pub(crate) fn without_python<T>(work: impl FnOnce() -> T) -> T {
-    let before = WITHOUT_PYTHON.replace(true);
-    let result = work();
-    WITHOUT_PYTHON.set(before);
-    result
-}
-
-/// Runs `work` attached to the interpreter; `None` on a thread unknown to Python, in [`without_python`], and while the
-/// interpreter ends.
+/// Runs `work` attached to the interpreter; `None` on a thread unknown to Python or [`WITHOUT_PYTHON`], and at its end.
 pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
     // SAFETY: may be called on any thread at any time; reads thread-local state only.
     let is_python_thread = !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null();
@@ -62,9 +51,7 @@ pub(crate) fn detached<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.flatten().unwrap_or_else(|| work.take().expect("not run attached")())
 }
 
-/// A value whose drop may wait: it is dropped detached from the interpreter, whose other threads go on. One of them may be what
-/// the drop waits for.
-///
+/// A value whose drop may wait: it is dropped detached from the interpreter, since another thread may be what it waits for.
 /// Not to be dropped under a lock that attached threads take.
 pub(crate) struct Detached<T: Send> {
     /// `None` during the drop only.

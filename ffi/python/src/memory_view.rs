@@ -55,11 +55,6 @@ impl MemoryView {
         Self::ranged(Held { allocation, beside: None }, 0, len, readonly)
     }
 
-    /// All of a memory that was allocated from `owner`.
-    pub(crate) fn of(memory: Memory, owner: Py<Vkgdr>) -> Self {
-        Self::whole(Allocation::of(memory, false, Some(owner)))
-    }
-
     /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
         let bytes = Bytes { memory: None, device, kind: MemoryKind::Device, address: Some(address) };
@@ -112,8 +107,7 @@ impl MemoryView {
         Ok(self.offset + offset..self.offset + offset + len)
     }
 
-    /// Runs `work` on this package's memory, detached from the interpreter. An error for a part of an allocation: `work` shares
-    /// all of it with another process.
+    /// Runs `work`, which shares all of a memory with another process, detached. An error for a part of an allocation.
     fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
         let allocation = self.live()?;
         if (self.offset, self.len) != (0, allocation.len) {
@@ -124,7 +118,6 @@ impl MemoryView {
         allocation.run(py, |bytes| Ok(work(bytes.ours()?)?))
     }
 
-    /// A stream of the memory's context, or of the current one if the memory is another library's.
     pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
         stream_of(&self.live()?.bytes()?, handle)
     }
@@ -152,7 +145,6 @@ impl MemoryView {
         }
     }
 
-    /// The CUDA context; `None` for memory of another library.
     pub(crate) fn context_of(&self) -> Result<Option<usize>> {
         self.with(|bytes| Ok(bytes.context()))
     }
@@ -228,7 +220,6 @@ impl MemoryView {
     /// Allocates in the primary context of `owner`, or in the current context if it has none. If memory of the
     /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
-    #[pyo3(signature = (owner, size, kinds, options = (Size(0), false, false)))]
     fn allocate(
         owner: &Bound<'_, Vkgdr>,
         size: Size,
@@ -305,7 +296,7 @@ impl MemoryView {
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
-        Ok(Self::of(memory, owner.clone().unbind()))
+        Ok(Self::whole(Allocation::of(memory, false, Some(owner.clone().unbind()))))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
@@ -336,7 +327,7 @@ impl MemoryView {
             false => ipc::recv(socket.as_fd(), &gpu),
         });
         let memory = received.map_err(|error| Failure::from(error).of_socket(py))?;
-        Ok(Self::of(memory, owner.clone().unbind()))
+        Ok(Self::whole(Allocation::of(memory, false, Some(owner.clone().unbind()))))
     }
 
     /// A view of a range of this one.
@@ -417,8 +408,7 @@ impl MemoryView {
         allocation.run(py, |bytes| {
             let (memory, raw) = (bytes.ours()?, raw_stream(stream.handle));
             lock(&allocation.kept).add_bound(stream);
-            // SAFETY: the object that keeps the stream alive was added to those that stay while the memory is bound to it; for a
-            // bare handle that is the caller's obligation.
+            // SAFETY: its object was added to those that stay while the memory is bound; a bare handle is the caller's to keep.
             Ok(unsafe { memory.bind_raw_stream(raw) }?)
         })
     }
@@ -492,8 +482,7 @@ impl MemoryView {
     }
 }
 
-/// A duplicate of the descriptor with this number. To be called attached to the interpreter: detached, another thread may close
-/// the descriptor, and the number be that of another file.
+/// A duplicate of a descriptor. To be called attached: else another thread may close it, and the number be another file's.
 fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
     if number < 0 {
         return Err(std::io::Error::from_raw_os_error(libc::EBADF));
@@ -518,13 +507,10 @@ pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryVie
         let (allocation, last) = Allocation::at(address.checked_sub(1).filter(|_| size == Some(0))?)?;
         Some((allocation, last + 1))
     };
-    let Some((allocation, offset)) = Allocation::at(address).or_else(before) else { return Ok(None) };
-    let whole = MemoryView::whole(allocation);
+    let found = Allocation::at(address).or_else(before).map(|(found, offset)| (MemoryView::whole(found), offset));
     // The address may have been reused since the context was destroyed.
-    if whole.check_context().is_err() {
-        return Ok(None);
-    }
-    whole.part(Size(offset), size.map(Size), false).map(Some)
+    let found = found.filter(|(whole, _)| whole.check_context().is_ok());
+    found.map(|(whole, offset)| whole.part(Size(offset), size.map(Size), false)).transpose()
 }
 
 /// A view of the whole allocation with this id.
@@ -538,7 +524,6 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
 /// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to
 /// CUDA, or of the host. CUDA is asked in the context of `within`, or in the current context.
 #[pyfunction]
-#[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(
     device_ptr: u64,
     size: usize,

@@ -8,6 +8,7 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{Error, PoolOptions};
 
+use crate::allocation::Allocation;
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result, Size};
 use crate::interpreter::{Detached, lock};
@@ -39,7 +40,7 @@ impl Open {
             // Detaching costs more than taking a chunk that is at hand.
             None => self.pool.try_allocate(size).map_or_else(|| py.detach(|| self.pool.allocate(size)), Ok)?,
         };
-        let view = MemoryView::of(memory, self.owner.clone_ref(py));
+        let view = MemoryView::whole(Allocation::of(memory, false, Some(self.owner.clone_ref(py))));
         if let Some(stream) = &self.stream {
             lock(&view.live()?.kept).add_bound(stream.clone_ref(py));
         }

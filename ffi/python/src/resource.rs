@@ -17,7 +17,7 @@ use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, P
 use crate::allocation::Allocation;
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
-use crate::interpreter::{Detached, lock, without_python};
+use crate::interpreter::{Detached, WITHOUT_PYTHON, lock};
 use crate::memory_view::stream_of;
 use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
 
@@ -34,24 +34,21 @@ struct OpenGpu {
 }
 
 impl OpenGpu {
-    fn pool(&self, kind: MemoryKind) -> vkgdr::Result<&Pool> {
+    /// Allocates from the pool of a kind, for a stream if one is named.
+    fn allocate(&self, kind: MemoryKind, len: usize, stream: Option<u64>) -> vkgdr::Result<Memory> {
         let made = &self.pools[kind as usize];
         if made.get().is_none() {
             // Another thread's stays, if that was faster.
             let _ = made.set(Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?);
         }
-        Ok(made.get().expect("made above"))
-    }
-}
-
-/// Allocates from a pool, for a stream if one is named.
-fn allocate_from(pool: &Pool, len: usize, stream: Option<u64>) -> vkgdr::Result<Memory> {
-    let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
-    // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
-    match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
-        // A stream of another context: nothing can be reused on it.
-        Err(Error::ForeignStream) => pool.allocate(len),
-        other => other,
+        let pool = made.get().expect("made above");
+        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
+        // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
+        match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
+            // A stream of another context: nothing can be reused on it.
+            Err(Error::ForeignStream) => pool.allocate(len),
+            other => other,
+        }
     }
 }
 
@@ -71,11 +68,6 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    fn of(kinds: Vec<MemoryKind>, pooled: bool) -> Self {
-        let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
-        Self { kinds, pooled, gpus, held: Mutex::default(), retired }
-    }
-
     /// The GPU, by default that of the current context, or device 0. It is opened on its first use, and again after its primary
     /// context was reset: a pool's memory is gone then, too. The lock is not held over calls of the driver.
     fn gpu(&self, device: Option<i32>) -> Result<Arc<OpenGpu>> {
@@ -102,7 +94,7 @@ impl Resource {
         }
         let mut refusal = None;
         for &kind in kinds {
-            match gpu.pool(kind).and_then(|pool| allocate_from(pool, len, stream)) {
+            match gpu.allocate(kind, len, stream) {
                 Ok(memory) => return Ok(Allocation::of(memory, false, None)),
                 Err(error) if gpu.handle.lacks(kind, &error) => refusal = refusal.or(Some(error)),
                 Err(error) => return Err(error.into()),
@@ -129,14 +121,13 @@ impl Resource {
         Ok(address)
     }
 
-    /// Frees the memory at an address after the earlier work of a stream, which is not used after this call; without a
-    /// stream, after all work of the context. Views keep the memory; it is then freed with the last one. Does nothing for
-    /// address 0, and in a forked child.
+    /// Frees the memory at an address with its last view, after the earlier work of a stream, which is not used after this call,
+    /// or without one of the context. Does nothing for address 0, and in a forked child.
     fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
         let Some(allocation) = self.oldest(address, true)? else { return Ok(()) };
         let Ok(bytes) = allocation.bytes() else { return Ok(()) };
         let (memory, last) = (bytes.ours()?, Arc::into_inner(allocation));
-        let stream = stream.filter(|&stream| last.is_some() && stream != PER_THREAD_STREAM);
+        let stream = stream.filter(|_| last.is_some());
         // SAFETY: live during this call, which records the event that the release waits for.
         let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
         if !follows && memory.bound_stream().is_some() {
@@ -179,7 +170,9 @@ impl Resource {
     #[new]
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
-        Ok(Self::of(kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?, pool))
+        let kinds = kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?;
+        let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
+        Ok(Self { kinds, pooled: pool, gpus, held: Mutex::default(), retired })
     }
 
     /// Allocate memory and return its device address.
@@ -252,23 +245,23 @@ impl Resource {
     }
 }
 
-// The C functions of PyTorch's `CUDAPluggableAllocator`, for `vkgdr.torch`: one that allocates for each kind, one that frees. They
-// never wait for the interpreter's lock: PyTorch calls them under a lock of its own, which a thread that has the interpreter's may
-// be waiting for.
+// The C functions of PyTorch's `CUDAPluggableAllocator`, for `vkgdr.torch`. They never wait for the interpreter's lock: PyTorch calls
+// them under a lock of its own, which a thread that has the interpreter's may be waiting for.
 
-static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::of(Vec::new(), false));
+static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::new(None, false).expect("without words"));
 
 /// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
 fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {
-    without_python(|| {
-        match catch_unwind(AssertUnwindSafe(work)) {
-            Ok(Ok(done)) => return done,
-            Ok(Err(Failure::Driver(error))) if error.is_out_of_memory() => {}
-            Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
-            Err(_) => log::error!("{operation} for PyTorch: a panic"),
-        }
-        T::default()
-    })
+    let before = WITHOUT_PYTHON.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    match &result {
+        Ok(Ok(_)) => {}
+        Ok(Err(Failure::Driver(error))) if error.is_out_of_memory() => {}
+        Ok(Err(error)) => log::warn!("{operation} for PyTorch: {error}"),
+        Err(_) => log::error!("{operation} for PyTorch: a panic"),
+    }
+    WITHOUT_PYTHON.set(before);
+    result.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Functions that allocate memory of a kind; null if that fails.

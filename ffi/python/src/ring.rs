@@ -65,8 +65,7 @@ impl Ring {
     /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the end of the
     /// context's only ring waits for no other kernel.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
-        // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
-        // obligation.
+        // SAFETY: the caller has its object, which `streams` then keeps; a bare handle is the caller's to keep.
         py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(stream.handle)) })?;
         lock(&self.streams).add_bound(stream);
         Ok(())

@@ -91,8 +91,7 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
     }
 }
 
-/// Python objects that memory needs: those that live as long as it, such as a context or the owner of foreign memory, and those
-/// that keep the streams alive that it is bound to, or that use it.
+/// Python objects that memory needs: such as a context or the owner of foreign memory, and those that keep its streams alive.
 #[derive(Default)]
 pub(crate) struct Objects {
     /// The handle that the memory was allocated from, if known.
@@ -148,8 +147,7 @@ impl Objects {
     }
 }
 
-/// A `CUstream` or a `CUevent`, the base of `Stream` and `TimedEvent` in `vkgdr.stream`. One that is owned is destroyed with
-/// the last reference.
+/// A `CUstream` or a `CUevent`, the base of `Stream` and `TimedEvent`. One that is owned is destroyed with the last reference.
 ///
 /// Not by a finalizer: the garbage collector runs those of a cycle before it drops any of its objects, and the memory bound to
 /// a stream still records an event on it when it is dropped.

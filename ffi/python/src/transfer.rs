@@ -26,8 +26,7 @@ pub(crate) enum Side<'py> {
     Host(Bound<'py, HostBuffer>),
 }
 
-/// Where one side of a copy begins, its row pitch and slice pitch in bytes, and the distance from its first byte to the end of
-/// the last one.
+/// Where one side of a copy begins, its pitches, and the distance from its first byte to the end of the last one.
 #[derive(Clone, Copy)]
 struct Place {
     is_host: bool,
@@ -38,7 +37,6 @@ struct Place {
 }
 
 impl Side<'_> {
-    /// The checked place in the side.
     fn place(&self, pitches: Pitches, (width, height, depth): Sizes) -> Result<Place> {
         // The pitches were checked by `vkgdr.compat.pyopencl`; where rows overlap, the driver refuses the copy.
         let (offset, row_pitch, slice_pitch) = pitches;
@@ -77,7 +75,6 @@ pub(crate) fn copy_all(py: Python<'_>, to: Side<'_>, from: Side<'_>, len: usize,
 }
 
 /// Copies a rectangle on a stream; with one row and one slice, a range. Returns an event, which is complete if it was waited for.
-///
 /// Both sides live until the copy is done.
 #[pyfunction]
 pub(crate) fn copy(
@@ -173,7 +170,11 @@ fn submit(
     let stream = chosen.unwrap_or(Stream::of(NULL_STREAM));
     others.extend(ready.iter().map(|(view, stream)| (view.get(), stream.clone_ref(py))));
     let lead_view = views[lead];
-    others.retain(|(side, other)| !is_same(lead_view, stream.handle, side, other.handle));
+    let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
+    let context = |view: &MemoryView| view.context_of().ok().flatten();
+    // Each context has default streams of its own under the same handles.
+    let differs = |side: &MemoryView| stream.handle <= PER_THREAD_STREAM && context(side) != context(lead_view);
+    others.retain(|(side, other)| number(other.handle) != number(stream.handle) || differs(side));
     let (queue, submitted) = py.detach(|| {
         let queue = stream_of(&held[lead].0, stream.handle)?;
         for event in &after {
@@ -218,14 +219,6 @@ fn submit(
         event.synchronize(py)?;
     }
     Ok(event)
-}
-
-/// Whether two handles, each of a view's context, are known to be of the same stream.
-fn is_same(view: &MemoryView, stream: u64, side: &MemoryView, other: u64) -> bool {
-    let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
-    let context = |view: &MemoryView| view.context_of().ok().flatten();
-    // Each context has default streams of its own under the same handles.
-    number(stream) == number(other) && (stream > PER_THREAD_STREAM || context(view) == context(side))
 }
 
 /// Fills memory on a stream with `count` repetitions of an aligned value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The

@@ -42,18 +42,9 @@ pub(crate) struct Semaphore {
 }
 
 impl Semaphore {
+    /// To be dropped detached from the interpreter, since the last reference's drop waits for the context.
     fn live(&self) -> Result<Arc<vulkan::Semaphore>> {
         lock(&self.open).clone().ok_or(Failure::Gone("the semaphore was closed"))
-    }
-
-    /// Runs `work` detached from the interpreter, which the last reference's drop needs: it waits for the context.
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&vulkan::Semaphore) -> vkgdr::Result<T> + Send,
-    ) -> Result<T> {
-        let semaphore = self.live()?;
-        py.detach(move || Ok(work(&semaphore)?))
     }
 }
 
@@ -76,13 +67,15 @@ impl Semaphore {
     /// The present value.
     #[getter]
     fn value(&self, py: Python<'_>) -> Result<u64> {
-        self.with(py, vulkan::Semaphore::value)
+        let semaphore = self.live()?;
+        Ok(py.detach(move || semaphore.value())?)
     }
 
     /// Raise the value by the CPU, to more than the present one and less than what a queue or stream will signal.
     fn signal(&self, py: Python<'_>, value: u64) -> Result<()> {
+        let semaphore = self.live()?;
         // SAFETY: `vkgdr.vulkan.Semaphore.signal` requires a value that grows.
-        self.with(py, |semaphore| unsafe { semaphore.signal(value) })
+        Ok(py.detach(move || unsafe { semaphore.signal(value) })?)
     }
 
     /// Wait on this thread for a value or more; return False if `timeout`, in seconds, is over.
@@ -95,13 +88,15 @@ impl Semaphore {
 
     /// Raises the value after the earlier work of a stream of the current context.
     fn signal_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
+        let semaphore = self.live()?;
         // SAFETY: `vkgdr.vulkan.Semaphore.signal_on` requires a value that grows.
-        self.with(py, |semaphore| unsafe { semaphore.signal_on(&current_stream(stream.handle)?, value) })
+        Ok(py.detach(move || unsafe { semaphore.signal_on(&current_stream(stream.handle)?, value) })?)
     }
 
     /// Lets the later work of a stream of the current context wait for a value.
     fn wait_on(&self, py: Python<'_>, stream: Stream, value: u64) -> Result<()> {
-        self.with(py, |semaphore| semaphore.wait_on(&current_stream(stream.handle)?, value))
+        let semaphore = self.live()?;
+        Ok(py.detach(move || semaphore.wait_on(&current_stream(stream.handle)?, value))?)
     }
 
     /// Wait for all work of the context, and destroy the semaphore. A second call does nothing.

@@ -101,6 +101,8 @@ class Buffer(MemoryObject):
             raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
         if owner is None:
             owner = default_owner()
+        elif not isinstance(owner, Vkgdr):
+            raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
         self._view = self._allocate(owner, count, kind)
         self._capacity = count
         if stream is not None:
@@ -112,7 +114,7 @@ class Buffer(MemoryObject):
 
     @staticmethod
     def _allocate(owner: Vkgdr, size: int, kind: Kind) -> MemoryView:
-        return MemoryView.allocate(owner, size, kind) if size else MemoryView.empty(owner, kind)
+        return MemoryView.allocate(owner, size, kind, (0, False, False)) if size else MemoryView.empty(owner, kind)
 
     def _copy_from_address(self, address: int, size: int) -> None:
         # Queried in the buffer's context: none needs to be current.
