@@ -69,8 +69,7 @@ impl Vkgdr {
         Self { state: Detached::new(Mutex::new(gpu.into())) }
     }
 
-    /// The crate's handle, or the error that this one was closed. A caller that detaches drops it detached: another thread
-    /// may close this one meanwhile.
+    /// The crate's handle. A caller that detaches drops it detached: another thread may close this one meanwhile.
     pub(crate) fn gpu(&self) -> Result<vkgdr::Vkgdr> {
         lock(&self.state).gpu.clone().ok_or(Failure::Gone("the handle was closed"))
     }
@@ -389,15 +388,13 @@ pub(crate) fn of_vulkan(number: u32) -> Option<u32> {
     (number != MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number)
 }
 
-/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor. An error in a child that was forked after the
-/// driver was loaded.
+/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor. An error in a forked child.
 #[pyfunction]
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)
 }
 
-/// Carries out a command line of the command `vkgdr`, whose first word is the program's name, on the process's own stdout and
-/// stderr. Returns the exit code.
+/// Carries out a command line of `vkgdr`, from the program's name on, with the process's own output. Returns the exit code.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| vkgdr_cli::run(arguments))

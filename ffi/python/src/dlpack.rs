@@ -113,9 +113,6 @@ pub(crate) type Layout = ((u8, u8), Vec<i64>, Vec<i64>, usize);
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
 pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
 
-/// The address of a tensor's bytes, whether they are a copy, and what keeps them.
-type Contents = (usize, bool, Box<dyn Send>);
-
 #[pymethods]
 impl HostBytes {
     /// The device of `__dlpack__`: `(kDLCPU, 0)` for a host view, else `(kDLCUDA, device number)`.
@@ -202,7 +199,7 @@ fn lend<T>(managed: T, _kept: (Vec<i64>, Vec<i64>, Box<dyn Send>)) -> NonNull<c_
 }
 
 /// The device view, or a copy of it, ordered before later work on the consumer's stream.
-fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> Result<Contents> {
+fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> Result<(usize, bool, Box<dyn Send>)> {
     let consumer = match stream {
         Some(-1) => None,
         None => Some(LEGACY_STREAM),
@@ -237,7 +234,7 @@ fn copy_of<'py>(side: &Bound<'py, MemoryView>, consumer: Option<u64>) -> Result<
 }
 
 /// The host view or a host copy, after the bound stream's work. A stream that a consumer names has nothing to wait for.
-fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<Contents> {
+fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<(usize, bool, Box<dyn Send>)> {
     let (py, view) = (side.py(), side.get());
     let (len, used) = (view.len, view.share()?);
     let visible = view.visible().ok();
@@ -323,44 +320,42 @@ fn peek<'a, T>(capsule: &'a Bound<'_, PyAny>, name: &CStr) -> Option<&'a T> {
 #[pyfunction]
 pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // Two threads must not take the same tensor.
-    with_critical_section(capsule, || import(capsule))
-}
-
-fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
-    // The version is the first field in every version.
-    let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
-        if major != VERSION[0] {
-            return Err(refused(format!("DLPack version {major}.{minor} is not supported")));
+    with_critical_section(capsule, || {
+        // The version is the first field in every version.
+        let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
+            if major != VERSION[0] {
+                return Err(refused(format!("DLPack version {major}.{minor} is not supported")));
+            }
+            let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
+            (&managed.tensor, NonNull::from(managed).cast(), managed.flags, VERSIONED, VERSIONED_USED)
+        } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
+            (&managed.tensor, NonNull::from(managed).cast(), 0, LEGACY, LEGACY_USED)
+        } else {
+            return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
+        };
+        let [kind, device] = tensor.device;
+        if kind != CUDA {
+            return Err(refused(format!("the tensor is on DLPack device type {kind}, not CUDA")));
         }
-        let managed = peek::<ManagedVersioned>(capsule, VERSIONED).expect("has this name");
-        (&managed.tensor, NonNull::from(managed).cast(), managed.flags, VERSIONED, VERSIONED_USED)
-    } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
-        (&managed.tensor, NonNull::from(managed).cast(), 0, LEGACY, LEGACY_USED)
-    } else {
-        return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
-    };
-    let [kind, device] = tensor.device;
-    if kind != CUDA {
-        return Err(refused(format!("the tensor is on DLPack device type {kind}, not CUDA")));
-    }
-    let readonly = flags & READ_ONLY != 0;
-    let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
-    let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
-    let address = start.filter(|start| start.checked_add(len as u64).is_some());
-    let address =
-        address.ok_or_else(|| refused(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
-    // SAFETY: a live capsule and a static name.
-    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
-        return Err(PyErr::fetch(capsule.py()).into());
-    }
-    // SAFETY: as above; taken from a capsule of this name.
-    let keep = unsafe { PyCapsule::new_with_pointer_and_destructor(capsule.py(), managed, name, Some(destroy)) }?;
-    if let Some(mut view) = find(address, Some(len))? {
-        view.readonly |= readonly;
-        // Another library may reuse the bytes once its tensor is deleted.
-        return view.keeping(keep.into_any().unbind());
-    }
-    Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any().unbind()))
+        let readonly = flags & READ_ONLY != 0;
+        let len = contiguous_bytes(tensor, flags & IS_PADDED != 0)?;
+        let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
+        let address = start.filter(|start| start.checked_add(len as u64).is_some());
+        let address =
+            address.ok_or_else(|| refused(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
+        // SAFETY: a live capsule and a static name.
+        if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(capsule.py()).into());
+        }
+        // SAFETY: as above; taken from a capsule of this name.
+        let keep = unsafe { PyCapsule::new_with_pointer_and_destructor(capsule.py(), managed, name, Some(destroy)) }?;
+        if let Some(mut view) = find(address, Some(len))? {
+            view.readonly |= readonly;
+            // Another library may reuse the bytes once its tensor is deleted.
+            return view.keeping(keep.into_any().unbind());
+        }
+        Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any().unbind()))
+    })
 }
 
 /// The number of bytes of a tensor in C order. Where its elements are `padded`, those of less than a byte have one each.

@@ -116,11 +116,8 @@ pub(crate) fn number<'py, T>(value: &Bound<'py, PyAny>, what: &str) -> PyResult<
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
+    let text = || format!("{value} is not {what}: it is negative or too large");
     value.extract().map_err(|error: PyErr| {
-        if error.is_instance_of::<PyOverflowError>(value.py()) {
-            PyOverflowError::new_err(format!("{value} is not {what}: it is negative or too large"))
-        } else {
-            error
-        }
+        if error.is_instance_of::<PyOverflowError>(value.py()) { PyOverflowError::new_err(text()) } else { error }
     })
 }

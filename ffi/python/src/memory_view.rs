@@ -503,11 +503,8 @@ fn descriptor_of(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
 #[pyo3(signature = (address, size = None))]
 pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryView>> {
     // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
-    let before = || {
-        let (allocation, last) = Allocation::at(address.checked_sub(1).filter(|_| size == Some(0))?)?;
-        Some((allocation, last + 1))
-    };
-    let found = Allocation::at(address).or_else(before).map(|(found, offset)| (MemoryView::whole(found), offset));
+    let last = || Allocation::at(address.checked_sub(1).filter(|_| size == Some(0))?).map(|(one, at)| (one, at + 1));
+    let found = Allocation::at(address).or_else(last).map(|(found, offset)| (MemoryView::whole(found), offset));
     // The address may have been reused since the context was destroyed.
     let found = found.filter(|(whole, _)| whole.check_context().is_ok());
     found.map(|(whole, offset)| whole.part(Size(offset), size.map(Size), false)).transpose()
@@ -524,6 +521,7 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
 /// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to
 /// CUDA, or of the host. CUDA is asked in the context of `within`, or in the current context.
 #[pyfunction]
+#[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(
     device_ptr: u64,
     size: usize,

@@ -246,13 +246,11 @@ impl Event {
             (recorded, must_leak)
         });
         tidy();
-        match &recorded {
-            _ if must_leak => {
-                log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
-                let _leaked = ManuallyDrop::new(objects);
-            }
-            Ok(event) if lends => lock(&IN_USE).push((event.clone(), objects)),
-            _ => {}
+        if must_leak {
+            log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
+            let _leaked = ManuallyDrop::new(objects);
+        } else if let (true, Ok(event)) = (lends, &recorded) {
+            lock(&IN_USE).push((event.clone(), objects));
         }
         Ok(Self { event: Some(Detached::in_context(recorded?, false)) })
     }

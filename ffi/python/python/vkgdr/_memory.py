@@ -155,7 +155,7 @@ class MemoryObject(_vkgdr.Base):
     """
 
     # Class defaults: an object whose `__init__` did not run counts as freed.
-    _view: MemoryView = _vkgdr.foreign(0, 0, False, None, None)  # type: ignore[assignment]
+    _view: MemoryView = _vkgdr.foreign(0, 0, False, None)  # type: ignore[assignment]
     _view.free(False)
     _maps: frozenset[int] = frozenset()
     # Whether `release_raw` gave the bytes to a `RawMemory`, from which a forced free must not take them.
