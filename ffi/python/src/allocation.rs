@@ -253,6 +253,5 @@ pub(crate) fn defer_cleanup(begin: bool) {
     drop(deferred);
     for (memory, kept) in freed {
         log_failure(release(memory, !kept.owners.is_empty()));
-        drop(kept);
     }
 }

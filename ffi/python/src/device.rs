@@ -255,8 +255,7 @@ impl Vkgdr {
     #[setter]
     fn set_copy_thresholds(&self, read_and_write: [Size; 2]) -> Result<()> {
         let [read, write] = read_and_write;
-        self.gpu()?.set_copy_thresholds(CopyThresholds { read: read.0, write: write.0 });
-        Ok(())
+        self.gpu().map(|gpu| gpu.set_copy_thresholds(CopyThresholds { read: read.0, write: write.0 }))
     }
 
     /// Make the stream of the GPU's copy engine, so that copies use it by default.
@@ -286,8 +285,7 @@ impl Vkgdr {
     fn set_shortage_timeout(&self, seconds: f64) -> Result<()> {
         let timeout = Duration::try_from_secs_f64(seconds);
         let timeout = timeout.map_err(|error| Failure::Invalid(format!("a timeout of {seconds} seconds: {error}")))?;
-        self.gpu()?.set_shortage_timeout(timeout);
-        Ok(())
+        self.gpu().map(|gpu| gpu.set_shortage_timeout(timeout))
     }
 
     /// Close the handle. Its memory stays valid. A second call does nothing.

@@ -70,16 +70,13 @@ struct Managed {
     deleter: Option<Deleter>,
 }
 
-/// `DLPackVersion`: the major and the minor one.
-type Version = [u32; 2];
-
-/// The version of exported tensors.
-const VERSION: Version = [1, 1];
+/// The version of exported tensors, a `DLPackVersion`: the major and the minor one.
+const VERSION: [u32; 2] = [1, 1];
 
 /// `DLManagedTensorVersioned`
 #[repr(C)]
 struct ManagedVersioned {
-    version: Version,
+    version: [u32; 2],
     context: *mut c_void,
     deleter: Option<Deleter>,
     flags: u64,
@@ -322,7 +319,7 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // Two threads must not take the same tensor.
     with_critical_section(capsule, || {
         // The version is the first field in every version.
-        let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<Version>(capsule, VERSIONED) {
+        let (tensor, managed, flags, name, used) = if let Some(&[major, minor]) = peek::<[u32; 2]>(capsule, VERSIONED) {
             if major != VERSION[0] {
                 return Err(refused(format!("DLPack version {major}.{minor} is not supported")));
             }

@@ -206,12 +206,9 @@ attributes! { MemoryView by bytes_of:
     is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
     is_foreign: bool = |_view, bytes| bytes.address.is_some();
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    vulkan_memory: Option<(u64, u64)> = |view, bytes| match &bytes.memory {
-        Some(memory) => {
-            let place = memory.slice(view.range(0, None)?)?.vulkan_memory();
-            place.map(|place| (place.memory.as_raw(), place.offset))
-        }
-        None => None,
+    vulkan_memory: Option<(u64, u64)> = |view, bytes| {
+        let place = bytes.memory.as_ref().and_then(Memory::vulkan_memory);
+        place.map(|place| (place.memory.as_raw(), place.offset + view.offset as u64))
     };
 }
 
@@ -439,15 +436,12 @@ impl MemoryView {
 
     /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.
     fn leak(slf: Py<Self>) -> Result<()> {
-        let allocation = slf.get().live()?;
-        lock(&allocation.kept).leaked.push(slf.into_any());
-        Ok(())
+        slf.get().live().map(|allocation| lock(&allocation.kept).leaked.push(slf.into_any()))
     }
 
     /// Keeps an object alive until the memory is freed.
     fn keep(&self, object: Py<PyAny>) -> Result<()> {
-        lock(&self.live()?.kept).owners.push(object);
-        Ok(())
+        self.live().map(|allocation| lock(&allocation.kept).owners.push(object))
     }
 
     /// Copies host bytes into this view on the CPU. Does not flush.

@@ -149,22 +149,17 @@ impl Pool {
     ///     The number of bytes returned.
     #[pyo3(signature = (keep = Size(0)), text_signature = "($self, keep=0)")]
     fn trim(&self, py: Python<'_>, keep: Size) -> Result<usize> {
-        let pool = &self.open()?.pool;
-        Ok(py.detach(|| pool.trim(keep.0)))
+        self.open().map(|open| py.detach(|| open.pool.trim(keep.0)))
     }
 
     /// Wait for the context, and return all unused blocks to the drivers.
     fn free_held(&self, py: Python<'_>) -> Result<()> {
-        let pool = &self.open()?.pool;
-        py.detach(|| pool.release_unused());
-        Ok(())
+        self.open().map(|open| py.detach(|| open.pool.release_unused()))
     }
 
     /// Return all unused blocks, and from now on return each block as soon as it is unused.
     fn stop_holding(&self, py: Python<'_>) -> Result<()> {
-        let pool = &self.open()?.pool;
-        py.detach(|| pool.disable_caching());
-        Ok(())
+        self.open().map(|open| py.detach(|| open.pool.disable_caching()))
     }
 
     /// The bytes that a chunk of a size occupies; None for 0, and for sizes that are dedicated allocations.

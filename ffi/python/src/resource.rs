@@ -202,8 +202,7 @@ impl Resource {
     /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
     /// no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        lock(&self.retired).extend(self.oldest(address, true)?);
-        Ok(())
+        self.oldest(address, true).map(|found| lock(&self.retired).extend(found))
     }
 
     /// Records that a stream uses the memory at an address: its release waits for that use.

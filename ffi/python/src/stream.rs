@@ -272,9 +272,7 @@ impl Event {
 
     /// Waits until the work submitted before the event is done.
     pub(crate) fn synchronize(&self, py: Python<'_>) -> Result<()> {
-        if let Some(event) = &self.event {
-            py.detach(|| event.synchronize())?;
-        }
+        self.event.as_ref().map_or(Ok(()), |event| py.detach(|| event.synchronize()))?;
         tidy();
         Ok(())
     }
