@@ -86,8 +86,11 @@ impl HostBytes {
     unsafe fn __releasebuffer__(&self, buffer: *mut ffi::Py_buffer) {
         // SAFETY: the interpreter passes a structure that was filled in above, once.
         let kept = unsafe { (*buffer).internal }.cast::<MemoryView>();
-        // SAFETY: allocated above, and dropped once.
-        drop(unsafe { Box::from_raw(kept) });
+        // Null where a subclass has a `__buffer__` of its own, from Python 3.12 on.
+        if !kept.is_null() {
+            // SAFETY: allocated above, and dropped once.
+            drop(unsafe { Box::from_raw(kept) });
+        }
     }
 }
 
