@@ -209,7 +209,7 @@ impl Allocation {
     }
 }
 
-/// Releases memory. At the interpreter's end it is left to the process's if neither its handle nor an owner keeps its context.
+/// Releases memory. At the interpreter's end leaves it to that of the process if neither its handle nor an owner keeps its context.
 fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
     if is_ending() && !memory.owner().retains_context() && !has_owner {
         let _left = ManuallyDrop::new(memory);
