@@ -100,15 +100,23 @@ impl Memory {
 
     #[cold]
     fn make_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<CudaSlice<u8>>> {
-        // Never dropped: its drop would free the bytes.
-        let slice = self.inner().context().run(|| {
+        let (mut made, context) = (None, self.inner().context());
+        let entered = context.run(|| {
             // `upgrade_device_ptr` panics where the driver makes no event.
             if let Err(DriverError(code)) = stream.context().new_event(None) {
                 cuda()?.check("cuEventCreate", code as i32)?;
             }
             // SAFETY: the bytes are the memory's, which outlives the slice; `end` leaks it.
-            Ok(ManuallyDrop::new(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) }))
-        })?;
-        Ok(Box::new(ManuallyDrop::into_inner(slice)))
+            made = Some(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) });
+            Ok(())
+        });
+        match (entered, made) {
+            (Ok(()), made) => Ok(Box::new(made.expect("made before the context is left"))),
+            (Err(error), made) => {
+                // Not dropped, which would free the bytes.
+                made.into_iter().for_each(|slice| end(slice, context));
+                Err(error)
+            }
+        }
     }
 }
