@@ -114,7 +114,9 @@ impl Memory {
             (Ok(()), made) => Ok(Box::new(made.expect("made before the context is left"))),
             (Err(error), made) => {
                 // Not dropped, which would free the bytes.
-                made.into_iter().for_each(|slice| end(slice, context));
+                if let Some(slice) = made {
+                    end(slice, context);
+                }
                 Err(error)
             }
         }

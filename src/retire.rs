@@ -182,20 +182,18 @@ impl RetireQueue {
     /// the caller may end the context that an event of theirs belongs to. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
         const PATIENCE: Duration = Duration::from_millis(100);
-        if fork::is_forked() {
+        if SCANNING.get() || fork::is_forked() {
             return 0;
         }
-        let mut released = self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
-        let (end, mut waited) = (Instant::now() + PATIENCE, false);
-        while self.len() > self.entries.lock().len() && !SCANNING.get() && Instant::now() < end {
-            thread::sleep(PAUSE);
-            waited = true;
-        }
-        if waited {
-            // Some of them may have been put back.
+        let (mut released, end) = (0, Instant::now() + PATIENCE);
+        loop {
             released += self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
+            // What is not in the queue is in another thread's hands.
+            if self.len() == self.entries.lock().len() || Instant::now() >= end {
+                return released;
+            }
+            thread::sleep(PAUSE);
         }
-        released
     }
 
     /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there

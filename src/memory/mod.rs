@@ -267,8 +267,9 @@ impl Memory {
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
         let mut part = self.clone();
-        part.host_ptr =
-            Handle(NonNull::new(self.host_ptr.0).map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset)));
+        if !self.host_ptr.0.is_null() {
+            part.host_ptr = Handle(self.host_ptr.0.wrapping_add(offset));
+        }
         part.device_ptr += offset as u64;
         part.len = len;
         Ok(part)

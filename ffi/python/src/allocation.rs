@@ -219,7 +219,7 @@ fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
     if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }
 }
 
-/// Logs the error of a release that nobody asks for.
+/// Logs the error of a release that has no caller to return it to.
 fn log_failure(freed: vkgdr::Result<()>) {
     if let Err(error) = freed
         && error.is_news()

@@ -2,8 +2,8 @@
 //!
 //! `Vkgdr`, `HostView` and `Event` are whole here. The other public classes are written in Python, in the package around this
 //! module. A memory object has a `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a
-//! [`vkgdr::Memory`]. `base::Base` gives memory objects the protocols and the accessors that must be fast. Driver calls and long
-//! copies run detached from the interpreter.
+//! [`vkgdr::Memory`]. `base::HostBytes` and `base::Base` give memory objects the protocols and the accessors that must be fast.
+//! Driver calls and long copies run detached from the interpreter.
 
 /// Read-only attributes of a class: each with its documentation, its type, and its value, of what a function gives for the object.
 macro_rules! attributes {
@@ -50,7 +50,7 @@ mod _vkgdr {
         pool::Pool,
         resource::Resource,
         ring::Ring,
-        stream::{CudaHandle, Event, complete, record, stream_wait},
+        stream::{CudaHandle, Event, complete, record, stream_synchronize, stream_wait},
         transfer::{copy, fill},
         vulkan::Semaphore,
     };

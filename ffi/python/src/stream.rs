@@ -316,3 +316,9 @@ pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: Stream) -> Resul
 pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: Stream, event: &Event) -> Result<()> {
     py.detach(|| view.streams_named(stream.handle)?.iter().try_for_each(|named| event.precede(named)))
 }
+
+/// Waits for a stream of any context.
+#[pyfunction]
+pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: Stream) -> Result<()> {
+    py.detach(|| Ok(view.stream_of_any_context(stream.handle)?.synchronize()?))
+}

@@ -51,7 +51,7 @@ def wait_for_all(events: Iterable[Waitable] | None) -> None:
 def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
     """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
     if stream is not None:
-        _vkgdr.record(memory._view, stream).synchronize()
+        _vkgdr.stream_synchronize(memory._view, stream)
     memory._view.wait_for_stream()
 
 

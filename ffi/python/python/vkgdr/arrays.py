@@ -443,7 +443,7 @@ class Array:
         stream = None if stream is None else operator.index(stream)
         if self.stream and self.size:
             if dl_device == (1, 0):
-                _vkgdr.record(view, self.stream).synchronize()
+                _vkgdr.stream_synchronize(view, self.stream)
             elif stream is None or stream > 0:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.
                 ready = _vkgdr.record(view, self.stream)
@@ -459,7 +459,7 @@ class Array:
         queue, view = stream or self.stream or None, self._memory._view
         if queue is None or view.has_stream(queue):
             return queue
-        _vkgdr.record(view, queue).synchronize()
+        _vkgdr.stream_synchronize(view, queue)
         return None
 
     def copy_to_host(
@@ -561,7 +561,7 @@ class Array:
     def __reduce__(self) -> tuple[Any, ...]:
         # With its bytes, which `__deepcopy__` and pickle copy, and without its stream, which they cannot.
         if self.stream and self.size:
-            _vkgdr.record(self._memory._view, self.stream).synchronize()
+            _vkgdr.stream_synchronize(self._memory._view, self.stream)
         return _rebuilt, (self._memory, self.shape, self.strides, self.dtype)
 
     # Elements
