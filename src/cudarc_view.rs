@@ -13,16 +13,24 @@ use crate::driver::fork;
 use crate::memory::UsedStream;
 use crate::{Error, Memory, Result};
 
-/// Ends the slice behind a memory's views: its stream waits for the uses that cudarc recorded.
-#[cold]
-pub(crate) fn end(slice: CudaSlice<u8>, context: Context) {
-    let is_gone = || context.enter().is_err_and(|error| error.context_is_gone());
-    if fork::is_forked() || is_gone() {
+/// A cudarc slice of a memory's bytes, which stay the memory's. Its end makes its stream wait for the uses that cudarc recorded.
+#[derive(Debug)]
+pub(crate) struct LentSlice {
+    slice: ManuallyDrop<CudaSlice<u8>>,
+    context: Context,
+}
+
+impl Drop for LentSlice {
+    #[cold]
+    fn drop(&mut self) {
+        let is_gone = || self.context.enter().is_err_and(|error| error.context_is_gone());
         // The parent's, or gone with the context, which cudarc would name to the driver.
-        let _ = ManuallyDrop::new(slice);
-    } else {
-        // cudarc keeps errors for the next caller of `CudaContext::check_err`.
-        keeping_current(|| slice.leak());
+        if !fork::is_forked() && !is_gone() {
+            // SAFETY: taken by the drop alone.
+            let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+            // cudarc keeps errors for the next caller of `CudaContext::check_err`.
+            keeping_current(|| slice.leak());
+        }
     }
 }
 
@@ -55,19 +63,13 @@ impl Memory {
     /// fit `T`, [`Error::Forked`], and the errors of entering the context and of `cuEventCreate`.
     pub fn view<T: DeviceRepr + Pod>(&self, stream: &Arc<CudaStream>) -> Result<CudaView<'_, T>> {
         let len = self.count_for_view::<T>(stream)?;
-        let slice = match self.cuda.get() {
-            Some(slice) => slice,
-            None => {
-                let made = self.make_slice(stream)?;
-                // Another thread may have been faster: then this one's is ended.
-                if let Err(lost) = self.cuda.set(made) {
-                    end(*lost, self.inner().context());
-                }
-                self.cuda.get().expect("set above")
-            }
-        };
+        if self.cuda.get().is_none() {
+            // Another thread may have been faster: then this one's ends here.
+            let _ = self.cuda.set(self.lend_slice(stream)?);
+        }
+        let lent = self.cuda.get().expect("set above");
         // SAFETY: every bit pattern is a `T`, and the address is aligned.
-        Ok(unsafe { slice.transmute(len) }.expect("no more elements than the bytes have room for"))
+        Ok(unsafe { lent.slice.transmute(len) }.expect("no more elements than the bytes have room for"))
     }
 
     /// [`view`](Self::view) for cudarc to write.
@@ -78,11 +80,11 @@ impl Memory {
     pub fn view_mut<T: DeviceRepr + Pod>(&mut self, stream: &Arc<CudaStream>) -> Result<CudaViewMut<'_, T>> {
         let len = self.count_for_view::<T>(stream)?;
         if self.cuda.get().is_none() {
-            self.cuda = OnceLock::from(self.make_slice(stream)?);
+            self.cuda = OnceLock::from(self.lend_slice(stream)?);
         }
-        let slice = self.cuda.get_mut().expect("set above");
+        let lent = self.cuda.get_mut().expect("set above");
         // SAFETY: every bit pattern is a `T`, and the address is aligned.
-        Ok(unsafe { slice.transmute_mut(len) }.expect("no more elements than the bytes have room for"))
+        Ok(unsafe { lent.slice.transmute_mut(len) }.expect("no more elements than the bytes have room for"))
     }
 
     /// The number of elements of a view on `stream`.
@@ -99,26 +101,18 @@ impl Memory {
     }
 
     #[cold]
-    fn make_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<CudaSlice<u8>>> {
-        let (mut made, context) = (None, self.inner().context());
-        let entered = context.run(|| {
+    fn lend_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<LentSlice>> {
+        let (mut lent, context) = (None, self.inner().context());
+        context.run(|| {
             // `upgrade_device_ptr` panics where the driver makes no event.
             if let Err(DriverError(code)) = stream.context().new_event(None) {
                 cuda()?.check("cuEventCreate", code as i32)?;
             }
-            // SAFETY: the bytes are the memory's, which outlives the slice; `end` leaks it.
-            made = Some(unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) });
+            // SAFETY: the bytes are the memory's, which outlives the slice; a `LentSlice` does not free them.
+            let slice = unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) };
+            lent = Some(LentSlice { slice: ManuallyDrop::new(slice), context });
             Ok(())
-        });
-        match (entered, made) {
-            (Ok(()), made) => Ok(Box::new(made.expect("made before the context is left"))),
-            (Err(error), made) => {
-                // Not dropped, which would free the bytes.
-                if let Some(slice) = made {
-                    end(slice, context);
-                }
-                Err(error)
-            }
-        }
+        })?;
+        Ok(Box::new(lent.expect("made before the context is left")))
     }
 }

@@ -17,12 +17,12 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
-use cudarc::driver::{CudaSlice, CudaStream};
 
 use crate::allocation::Allocation;
 use crate::copy::CopyRoutine;
-use crate::cudarc_view;
+use crate::cudarc_view::LentSlice;
 use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
 use crate::engine::SharedThresholds;
@@ -88,9 +88,9 @@ pub struct Memory {
     len: usize,
     routine: CopyRoutine,
     thresholds: &'static SharedThresholds,
-    /// What cudarc's views are of, made with the first of them. Ends before the reference: it knows of work that the release
-    /// waits for.
-    pub(crate) cuda: OnceLock<Box<CudaSlice<u8>>>,
+    /// What cudarc's views are of, made with the first of them. Before the reference, to end first: it knows of work that the
+    /// release waits for.
+    pub(crate) cuda: OnceLock<Box<LentSlice>>,
     inner: Arc<Inner>,
 }
 
@@ -573,9 +573,10 @@ impl Memory {
     }
 
     /// The reference to what is shared; ends the view for cudarc.
+    #[inline]
     fn into_inner(self) -> Arc<Inner> {
-        let inner = self.inner.clone();
-        drop(self);
+        let Self { cuda, inner, .. } = self;
+        drop(cuda);
         inner
     }
 }
@@ -584,15 +585,6 @@ impl Clone for Memory {
     fn clone(&self) -> Self {
         let Self { host_ptr, device_ptr, len, routine, thresholds, ref inner, .. } = *self;
         Self { host_ptr, device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner: inner.clone() }
-    }
-}
-
-impl Drop for Memory {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(slice) = self.cuda.take() {
-            cudarc_view::end(*slice, self.inner.context());
-        }
     }
 }
 
