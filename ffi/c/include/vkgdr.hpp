@@ -252,9 +252,10 @@ public:
     /// Frees memory whose free was deferred until a stream had passed it, and returns the number of allocations.
     std::size_t collect() const { return result<std::size_t>(vkgdr_device_collect, get()); }
 
-    /// How long an allocation that runs short waits for freed memory that the device still uses: a second by default.
+    /// How long an allocation that runs short waits for freed memory that the device still uses: a second by default, and not
+    /// at all for a negative time.
     void set_shortage_timeout(std::chrono::milliseconds longest) const {
-        check(vkgdr_device_set_shortage_timeout(get(), static_cast<std::uint64_t>(longest.count())));
+        check(vkgdr_device_set_shortage_timeout(get(), static_cast<std::uint64_t>(std::max(longest, longest.zero()).count())));
     }
 
     /// From how many bytes on copies are left to the copy engine; see `struct vkgdr_copy_thresholds`.

@@ -186,7 +186,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
         if pattern.is_empty() {
-            return Err(Failure::Null("pattern"));
+            return Err(Failure::Empty("pattern"));
         }
         Ok(memory.fill_pattern(range, pattern)?)
     })

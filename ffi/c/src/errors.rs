@@ -56,13 +56,15 @@ pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32
 pub(crate) enum Failure {
     /// A null pointer where null is not allowed; the name of the parameter.
     Null(&'static str),
+    /// A size of 0 where that is not allowed; what it is of.
+    Empty(&'static str),
     NullHandle,
     /// Options of a size that no version of this library's header has.
     OptionsSize(usize),
     /// An unknown copy policy.
     CopyPolicy(u32),
-    /// A region where whole memory is required.
-    Region,
+    /// A region, or a mapping of others' memory, where whole memory is required.
+    NotWhole,
     /// An address in no memory of this library.
     NotFound,
     /// An error of the crate.
@@ -97,9 +99,12 @@ impl Failure {
 
     pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Null(_) | Self::NullHandle | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
-                Status::VKGDR_ERROR_INVALID_ARGUMENT
-            }
+            Self::Null(_)
+            | Self::Empty(_)
+            | Self::NullHandle
+            | Self::OptionsSize(_)
+            | Self::CopyPolicy(_)
+            | Self::NotWhole => Status::VKGDR_ERROR_INVALID_ARGUMENT,
             Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,
@@ -111,10 +116,13 @@ impl Display for Failure {
     fn fmt(&self, text: &mut Formatter<'_>) -> FmtResult {
         match self {
             Self::Null(what) => write!(text, "the {what} is NULL"),
+            Self::Empty(what) => write!(text, "the {what} has a size of 0"),
             Self::NullHandle => text.write_str("the handle is NULL: closed or freed, or in C++ moved from"),
             Self::OptionsSize(size) => write!(text, "this library knows no options of {size} bytes"),
             Self::CopyPolicy(value) => write!(text, "unknown copy policy {value}"),
-            Self::Region => text.write_str("a region is given where whole memory is required"),
+            Self::NotWhole => {
+                text.write_str("whole memory of this library is required, not a region or a mapping of others' memory")
+            }
             Self::NotFound => text.write_str("no memory of vkgdr contains the address"),
             Self::Library(error) => error.fmt(text),
             Self::Panic => text.write_str("internal error in vkgdr: see stderr"),

@@ -154,8 +154,11 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let name = unsafe { handle(g) }?.inner.name();
-        if buffer.is_null() || capacity == 0 {
+        if buffer.is_null() {
             return Err(Failure::Null("buffer"));
+        }
+        if capacity == 0 {
+            return Err(Failure::Empty("buffer"));
         }
         let len = name.len().min(capacity - 1);
         // SAFETY: `len` is less than the capacity.

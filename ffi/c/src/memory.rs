@@ -161,7 +161,9 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
     out: *mut vkgdr_memory_t,
 ) -> i32 {
     // SAFETY: by this function's contract.
-    unsafe { boundary::answer(mem, out, |mem| region(mem, offset, size)) }
+    let make = || region(unsafe { handle(mem) }?, offset, size);
+    // SAFETY: by this function's contract.
+    unsafe { boundary::making(out, make) }
 }
 
 /// The host address, valid until the memory is freed. NULL for device memory.

@@ -85,7 +85,7 @@ pub(crate) unsafe fn whole<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Memory> {
     let vkgdr_memory { memory, role } = unsafe { handle(mem) }?;
     match role {
         Role::Owner | Role::Found => Ok(memory),
-        Role::Region | Role::FoundRegion => Err(Failure::Region),
+        Role::Region | Role::FoundRegion => Err(Failure::NotWhole),
     }
 }
 
