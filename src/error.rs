@@ -295,7 +295,7 @@ pub enum Error {
         operation: &'static str,
     },
     /// A message that is longer than the ring, or than the buffer for it.
-    #[error("a message of {} does not fit: there is room for {}", in_bytes(*len), in_bytes(*most))]
+    #[error("messages of {} do not fit: there is room for {}", in_bytes(*len), in_bytes(*most))]
     MessageTooLong {
         /// The bytes of the message.
         len: usize,
@@ -686,7 +686,8 @@ fn no_view_at(address: u64, reason: NoMapping) -> String {
 }
 
 /// A number of bytes, without a larger unit.
-pub(crate) fn in_bytes<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
+#[must_use]
+pub fn in_bytes<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
     let unit = if count == N::from(1) { "byte" } else { "bytes" };
     format!("{count} {unit}")
 }

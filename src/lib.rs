@@ -91,7 +91,8 @@ pub use stream::{Event, StreamRef};
 pub use {
     copy::CopyRoutine,
     device::{current_device, pointer_device},
-    driver::fork::is_forked,
+    driver::{fork::is_forked, os::duplicate},
+    error::in_bytes,
     flags::MappingFlags,
     stream::{CopyPtr, Extent, FillPattern, PitchedPtr},
 };

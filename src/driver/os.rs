@@ -51,7 +51,11 @@ pub(super) unsafe fn take(fd: RawFd) -> Result<OwnedFd> {
 }
 
 /// A descriptor of the same file, close-on-exec.
-pub(crate) fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
+///
+/// # Errors
+///
+/// That of `dup`.
+pub fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned().map_err(system("dup"))
 }
 

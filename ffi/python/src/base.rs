@@ -1,4 +1,4 @@
-//! `Base`, the native base class of memory objects, `HostView`, and `HostBytes`, the base of both: the buffer protocol, the array
+//! `Base`, the native base class of memory objects, and `HostBytes`, that of `Base` and of host views: the buffer protocol, the array
 //! interfaces and the fast accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
@@ -9,12 +9,12 @@ use std::slice;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
-use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use pyo3::{ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
 use crate::device::{Vkgdr, of_vulkan, property_flags};
-use crate::error::{Failure, Result, Size, class, in_bytes};
+use crate::error::{Failure, Result, Size, class};
 use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
@@ -26,13 +26,6 @@ pub(crate) struct HostBytes;
 /// The native base class of memory objects. It has no fields, so that a class can inherit from another extension class, too.
 #[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
-
-/// The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU.
-#[pyclass(frozen, weakref, extends = HostBytes, module = "vkgdr")]
-pub(crate) struct HostView {
-    #[pyo3(get, name = "_view")]
-    view: Py<MemoryView>,
-}
 
 /// The view of a memory object.
 pub(crate) fn view_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, MemoryView>> {
@@ -60,6 +53,11 @@ fn interface_of(view: &MemoryView, typestr: &'static str, address: u64) -> Array
 
 #[pymethods]
 impl HostBytes {
+    #[new]
+    fn new(_view: &Bound<'_, MemoryView>) -> Self {
+        Self
+    }
+
     fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
         bytes_of(slf, |view, _| Ok(view.len))
     }
@@ -90,26 +88,6 @@ impl HostBytes {
         if !kept.is_null() {
             // SAFETY: allocated above, and dropped once.
             drop(unsafe { Box::from_raw(kept) });
-        }
-    }
-}
-
-#[pymethods]
-impl HostView {
-    #[new]
-    fn new(view: Py<MemoryView>) -> Result<PyClassInitializer<Self>> {
-        view.get().visible()?;
-        Ok(PyClassInitializer::from(HostBytes).add_subclass(Self { view }))
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        visit.call(&self.view)
-    }
-
-    fn __repr__(&self) -> String {
-        match self.view.get().visible() {
-            Ok(start) => format!("<vkgdr.HostView: {} at {start:#x}>", in_bytes(self.view.get().len)),
-            Err(_) => "<vkgdr.HostView: freed>".to_owned(),
         }
     }
 }
@@ -300,6 +278,12 @@ impl HostBuffer {
     #[pyo3(signature = (object, writable, any_order = false))]
     pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
         let py = object.py();
+        if let Some(dtype) = object.getattr_opt(intern!(py, "dtype"))?
+            && let Some(has_objects) = dtype.getattr_opt(intern!(py, "hasobject"))?
+            && has_objects.is_truthy()?
+        {
+            return Err(Failure::Invalid("the bytes must not be references to Python objects".into()));
+        }
         let order = if any_order { ffi::PyBUF_ANY_CONTIGUOUS } else { ffi::PyBUF_C_CONTIGUOUS };
         let flags = order | if writable { ffi::PyBUF_WRITABLE } else { 0 };
         let mut buffer = Box::new(ffi::Py_buffer::new());

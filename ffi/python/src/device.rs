@@ -88,10 +88,8 @@ impl Vkgdr {
     /// The free and the total memory of the first kind that the GPU has.
     pub(crate) fn memory_info_of(&self, py: Python<'_>, kinds: &[MemoryKind]) -> Result<Py<PyAny>> {
         let info = self.run(py, |gpu| {
-            gpu.memory_info(kinds[0]).or_else(|error| {
-                let other = kinds[1..].iter().find(|&&kind| gpu.supports(kind));
-                other.map_or(Err(error), |&kind| gpu.memory_info(kind))
-            })
+            let of_others = || kinds[1..].iter().find_map(|&kind| gpu.memory_info(kind).ok());
+            gpu.memory_info(kinds[0]).or_else(|error| of_others().ok_or(error))
         })??;
         made(py, ("vkgdr.typing", "MemoryInfo"), (info.available, info.total, info.source.to_string()))
     }

@@ -13,11 +13,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyByteArray, PyCapsule};
-use vkgdr::Memory;
+use vkgdr::{Memory, in_bytes};
 
 use crate::allocation::{Allocation, Bytes};
-use crate::base::{HostBuffer, HostBytes, HostView, view_of};
-use crate::error::{Failure, Result, in_bytes};
+use crate::base::{Base, HostBuffer, HostBytes, view_of};
+use crate::error::{Failure, Result};
 use crate::interpreter::attached;
 use crate::memory_view::{MemoryView, find};
 use crate::stream::{LEGACY_STREAM, Stream, as_address, bound_handle};
@@ -114,7 +114,7 @@ pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int
 impl HostBytes {
     /// The device of `__dlpack__`: `(kDLCPU, 0)` for a host view, else `(kDLCUDA, device number)`.
     fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, c_int)> {
-        if slf.is_instance_of::<HostView>() {
+        if !slf.is_instance_of::<Base>() {
             return Ok((CPU, 0));
         }
         Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device))?))
@@ -132,7 +132,7 @@ impl HostBytes {
         mut dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyCapsule>> {
-        if slf.is_instance_of::<HostView>() && *dl_device.get_or_insert((CPU, 0)) != (CPU, 0) {
+        if !slf.is_instance_of::<Base>() && *dl_device.get_or_insert((CPU, 0)) != (CPU, 0) {
             return Err(refused("a host view is on DLPack device (1, 0), the CPU, alone"));
         }
         let view = view_of(slf)?;

@@ -95,11 +95,6 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// Formats a number of bytes: "1 byte", "2 bytes".
-pub(crate) fn in_bytes(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "byte" } else { "bytes" })
-}
-
 /// A number of bytes: any object with `__index__`, from 0 to `usize::MAX`.
 pub(crate) struct Size(pub usize);
 

@@ -1,6 +1,6 @@
 //! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
-//! `Vkgdr`, `HostView` and `Event` are whole here. The other public classes are written in Python, in the package around this
+//! `Vkgdr` and `Event` are whole here. The other public classes are written in Python, in the package around this
 //! module. A memory object has a `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a
 //! [`vkgdr::Memory`]. `base::HostBytes` and `base::Base` give memory objects the protocols and the accessors that must be fast.
 //! Driver calls and long copies run detached from the interpreter.
@@ -43,7 +43,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostBuffer, HostBytes, HostView},
+        base::{Base, HostBuffer, HostBytes},
         device::{Vkgdr, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
         memory_view::{MemoryView, find, find_id, foreign},

@@ -6,18 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::slice;
 use std::sync::{Arc, Mutex, Weak};
 
-use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, ipc};
+use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, in_bytes, ipc};
 
 use crate::allocation::{self, Allocation, Bytes, FREED};
 use crate::base::HostBuffer;
 use crate::device::{self, Vkgdr};
-use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes, number};
+use crate::error::{Failure, INVALID_CONTEXT, Result, Size, number};
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, make_room, raw_stream};
 
@@ -310,8 +309,7 @@ impl MemoryView {
     /// Sends the memory over a Unix socket.
     fn send(&self, connection: &Bound<'_, PyAny>) -> Result<()> {
         let (py, socket) = (connection.py(), descriptor_of(connection)?);
-        let sent = self.with_whole(py, |memory| ipc::send(socket.as_fd(), memory));
-        sent.map_err(|failure| failure.of_socket(py))
+        self.with_whole(py, |memory| ipc::send(socket.as_fd(), memory)).map_err(|failure| failure.of_socket(py))
     }
 
     /// Receives memory from a Unix socket, of a process of this user, or of any.
@@ -477,18 +475,18 @@ impl MemoryView {
 }
 
 /// A duplicate of a descriptor. To be called attached: else another thread may close it, and the number be another file's.
-fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
+fn duplicate(number: i32) -> vkgdr::Result<OwnedFd> {
     if number < 0 {
-        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
+        return Err(vkgdr::Error::System { operation: "dup", code: libc::EBADF });
     }
     // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
-    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+    vkgdr::duplicate(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// A duplicate of a socket's descriptor, which stays that of the socket when another thread closes it.
-fn descriptor_of(socket: &Bound<'_, PyAny>) -> PyResult<OwnedFd> {
+fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
     let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
-    duplicate(number).map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))
+    duplicate(number).map_err(|error| Failure::from(error).of_socket(socket.py()))
 }
 
 /// A view of `size` bytes at an address of the device or of the host, by default to the end of their allocation. None if the first

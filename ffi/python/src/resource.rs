@@ -113,10 +113,10 @@ impl Resource {
         self.release_retired(MAX_RETIRED);
         let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
-        if !address.is_multiple_of(ALIGNMENT as u64) {
-            let text = format!("the device address {address:#x} is not aligned to {ALIGNMENT} bytes");
-            return Err(Failure::Invalid(text));
-        }
+        assert!(
+            address.is_multiple_of(ALIGNMENT as u64),
+            "a driver aligns to pages, or as `cuMemAlloc`, and a pool as asked"
+        );
         lock(&self.held).insert((address, allocation.id), allocation);
         Ok(address)
     }
@@ -236,11 +236,6 @@ impl Resource {
     /// The number of live allocations.
     fn __len__(&self) -> usize {
         lock(&self.held).len()
-    }
-
-    fn __repr__(&self) -> String {
-        let kinds: Vec<_> = self.kinds.iter().map(ToString::to_string).collect();
-        format!("<vkgdr Resource: {}, {} allocations>", kinds.join(", "), self.__len__())
     }
 }
 

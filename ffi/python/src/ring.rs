@@ -7,11 +7,11 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::Error;
+use vkgdr::{Error, in_bytes};
 
 use crate::base::HostBuffer;
 use crate::device::Vkgdr;
-use crate::error::{Failure, Result, Size, in_bytes};
+use crate::error::{Result, Size};
 use crate::interpreter::{self, Detached, lock};
 use crate::stream::{Objects, Stream, raw_stream};
 
@@ -45,14 +45,7 @@ impl Ring {
     #[new]
     fn new(owner: &Bound<'_, Vkgdr>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), owner.get().gpu()?);
-        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0)).map_err(|error| match error {
-            // No message was pushed yet: the capacity is wrong.
-            Error::MessageTooLong { len, most } => Failure::Invalid(format!(
-                "a ring for messages or answers of {} exceeds the address space: {most} at most",
-                in_bytes(len)
-            )),
-            other => other.into(),
-        })?;
+        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0))?;
         Ok(Self {
             device_ptr: ring.device_ptr(),
             kind: ring.kind().to_string(),

@@ -113,19 +113,14 @@ pub(crate) fn copy(
         PitchedPtr { ptr: if is_host { host() } else { CopyPtr::Device(address) }, row_pitch, slice_pitch }
     };
     let extent = Extent { width: extent.0, height: extent.1, depth: extent.2 };
-    submit(py, &[to, from_], order, move |queue| {
-        let (target, source) = (pitched(target), pitched(source));
-        let Some(context) = crossing else {
-            // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
-            return Ok(unsafe { queue.copy(target, source, extent) }?);
-        };
-        let (CopyPtr::Device(to), CopyPtr::Device(from), 1, 1) = (target.ptr, source.ptr, extent.height, extent.depth)
-        else {
-            return Err(Failure::Invalid("rectangles can only be copied within one CUDA context".into()));
-        };
-        let context = with_exposed_provenance_mut(context);
-        // SAFETY: as above; the source's context lives.
-        Ok(unsafe { queue.copy_between_contexts(to, from, context, extent.width) }?)
+    submit(py, &[to, from_], order, move |queue| match crossing.map(with_exposed_provenance_mut) {
+        // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
+        None => Ok(unsafe { queue.copy(pitched(target), pitched(source), extent) }?),
+        Some(_) if (extent.height, extent.depth) != (1, 1) => {
+            Err(Failure::Invalid("rectangles can only be copied within one CUDA context".into()))
+        }
+        // SAFETY: as above, both on a device; the source's context lives.
+        Some(of) => Ok(unsafe { queue.copy_between_contexts(target.address, source.address, of, extent.width) }?),
     })
 }
 

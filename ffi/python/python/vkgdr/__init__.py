@@ -18,7 +18,7 @@ pointer address the same bytes.
 
 from __future__ import annotations
 
-from vkgdr._access import Map
+from vkgdr._access import HostView, Map
 from vkgdr._errors import (
     AllocationError,
     FreedError,
@@ -28,7 +28,7 @@ from vkgdr._errors import (
     VkgdrError,
 )
 from vkgdr._memory import Mapping, Memory, MemoryObject, OpenFlags, RawMemory, device_view, memory_of
-from vkgdr._vkgdr import HostView, Vkgdr, __version__
+from vkgdr._vkgdr import Vkgdr, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

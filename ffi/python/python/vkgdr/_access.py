@@ -1,6 +1,6 @@
 """The order in which the CPU and the device access memory: waits, copies, fills, and `Map`, the CPU's turn.
 
-The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one.
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one. And `HostView`.
 """
 
 from __future__ import annotations
@@ -228,5 +228,20 @@ class Map:
         return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
 
 
+class HostView(_vkgdr.HostBytes):
+    """The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU."""
+
+    __slots__ = ("__weakref__", "_view")
+
+    def __init__(self, view: MemoryView) -> None:
+        self._view = view
+
+    def __repr__(self) -> str:
+        try:
+            return f"<vkgdr.HostView: {in_bytes(len(self))} at {self.__array_interface__['data'][0]:#x}>"
+        except FreedError:
+            return "<vkgdr.HostView: freed>"
+
+
 # Messages show the public name, not that of the private module.
-Map.__module__ = "vkgdr"
+Map.__module__ = HostView.__module__ = "vkgdr"

@@ -8,7 +8,7 @@ import numbers
 import operator
 
 from vkgdr import _access, _vkgdr
-from vkgdr._access import Map
+from vkgdr._access import HostView, Map
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import (
     ADDRESSES,
@@ -21,7 +21,7 @@ from vkgdr._interfaces import (
     laid_out,
     whole,
 )
-from vkgdr._vkgdr import HostView, MemoryView, Vkgdr
+from vkgdr._vkgdr import MemoryView, Vkgdr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -314,7 +314,8 @@ class MemoryObject(_vkgdr.Base):
         ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
         kind of memory has none.
         """
-        return HostView(self._view.part(0, None, False))
+        with self.buf:
+            return HostView(self._view.part(0, None, False))
 
     @property
     def buf(self) -> memoryview:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import byte_bounds
 
 from vkgdr import _access, _vkgdr
-from vkgdr._errors import InvalidArgumentError, NoHostViewError
+from vkgdr._errors import InvalidArgumentError
 from vkgdr._interfaces import (
     LEGACY_STREAM,
     Interface,
@@ -406,14 +406,6 @@ class Array:
             stream = stream or LEGACY_STREAM
         address = self._memory.device_ptr + span_of(self._layout)[0] if self.size else 0
         return {**self._layout.__array_interface__, "data": (address, self._memory.readonly), "stream": stream}
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        try:
-            return self.host.__array_interface__
-        except NoHostViewError as error:
-            # NumPy then calls `__array__`, which copies.
-            raise AttributeError(str(error)) from None
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         has_view = not self.size or self._memory.host_ptr is not None

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import ByInterface, every_kind
-from vkgdr.arrays import Array, as_cuda_array, device_array, host_array, mapped_array, to_device
+from vkgdr.arrays import (
+    Array,
+    as_cuda_array,
+    device_array,
+    host_array,
+    mapped_array,
+    mapped_array_like,
+    to_device,
+)
 
 ALIGNED = np.dtype([("a", "u1"), ("b", "f8")], align=True)
 TYPES = {
@@ -62,6 +70,18 @@ def test_host_views_of_every_type_are_whole(gpu, dtype):
         for view in (array.host, vkgdr.host_view(array), mapped, map_):
             assert view.dtype == dtype
             assert values(view) == values(host)
+
+
+@every_type
+@every_kind
+def test_numpy_sees_an_array_with_its_type(gpu, dtype, kind):
+    """NumPy prefers an array interface, in which padding is a field and overlapping fields are none."""
+    host = example(dtype)
+    array = to_device(host, kind=kind, owner=gpu)
+    assert np.asarray(array).dtype == np.array(array).dtype == mapped_array_like(array, owner=gpu).dtype == dtype
+    assert values(np.asarray(array)) == values(host)
+    if kind != "device":
+        assert np.asarray(array).ctypes.data == array.memory.host_ptr
 
 
 @pytest.mark.parametrize("name", ["text", "a date", "aligned fields", "nested fields"])
