@@ -88,7 +88,10 @@ impl Run<'_> {
             match self.gpu.memory_info(*kind) {
                 Err(error) => self.skip(&format!("{kind} memory"), &error.to_string())?,
                 Ok(info) => match check_room(self.gpu, *kind, info.available, bytes, private) {
-                    Err(error) => result = result.and(Err(error)),
+                    Err(error) => {
+                        self.report.skipped.push(format!("{kind} memory is not measured: {error}"));
+                        result = result.and(Err(error));
+                    }
                     Ok(()) => measure(self, *kind)?,
                 },
             }

@@ -137,12 +137,12 @@ pub(super) fn vulkan(system: &System, evidence: &Evidence) -> Vec<Check> {
 }
 
 fn container(evidence: &Evidence) -> Check {
-    let text = match (&evidence.capabilities, evidence.container) {
-        (Some(list), _) => format!("yes, with NVIDIA_DRIVER_CAPABILITIES={list}"),
-        (None, true) => "yes, without NVIDIA_DRIVER_CAPABILITIES".to_owned(),
-        (None, false) => "no".to_owned(),
+    let (level, text) = match (&evidence.capabilities, evidence.container) {
+        (Some(list), _) => (Level::Ok, format!("yes, with NVIDIA_DRIVER_CAPABILITIES={list}")),
+        (None, true) => (Level::Note, "yes, without NVIDIA_DRIVER_CAPABILITIES".to_owned()),
+        (None, false) => (Level::Ok, "no".to_owned()),
     };
-    Check::ok("container", "container", text)
+    Check { level, ..Check::ok("container", "container", text) }
 }
 
 fn loader() -> Check {
