@@ -60,7 +60,12 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Misaligned`] when the device address does not
-    /// fit `T`, [`Error::Forked`], and the errors of entering the context and of `cuEventCreate`.
+    /// fit `T`, [`Error::Forked`], and the errors of entering the context and of cudarc's `new_event`, which returns the error of an
+    /// earlier call that it kept.
+    ///
+    /// # Panics
+    ///
+    /// cudarc panics where the driver makes one event for it, but not the two that it needs.
     pub fn view<T: DeviceRepr + Pod>(&self, stream: &Arc<CudaStream>) -> Result<CudaView<'_, T>> {
         let len = self.count_for_view::<T>(stream)?;
         if self.cuda.get().is_none() {
@@ -106,7 +111,7 @@ impl Memory {
         context.run(|| {
             // `upgrade_device_ptr` panics where the driver makes no event.
             if let Err(DriverError(code)) = stream.context().new_event(None) {
-                cuda()?.check("cuEventCreate", code as i32)?;
+                cuda()?.check("CudaContext::new_event", code as i32)?;
             }
             // SAFETY: the bytes are the memory's, which outlives the slice; a `LentSlice` does not free them.
             let slice = unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) };

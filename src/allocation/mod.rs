@@ -114,28 +114,34 @@ struct Request<'a> {
 impl Allocation {
     /// Allocates `len` bytes in `context`, which is current, and of the owner's device. So do the other constructors.
     ///
-    /// Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that.
-    pub(crate) fn new(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
-        let (memory_type, deadline) = (owner.memory_type(kind)?, owner.shortage_deadline());
+    /// Mapped memory for which Vulkan has no room is CUDA's, where the CPU can map that. When memory is short, it waits until
+    /// `deadline`.
+    pub(crate) fn new(
+        owner: &Vkgdr,
+        context: Context,
+        len: usize,
+        kind: MemoryKind,
+        deadline: Instant,
+    ) -> Result<Self> {
+        let memory_type = owner.memory_type(kind)?;
         match Request::new(owner, context, len, kind, memory_type).and_then(|request| request.make(deadline)) {
             Err(error @ Error::Allocation { .. })
                 if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
             {
-                // What is left of the time for waits.
-                Self::exportable(owner, context, len, kind)
-                    .and_then(|request| request.make(deadline))
-                    .map_err(|_| error)
+                Self::allocate_exportable(owner, context, len, kind, deadline).map_err(|_| error)
             }
             made => made,
         }
     }
 
     /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
-    pub(crate) fn allocate_exportable(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::exportable(owner, context, len, kind)?.make(owner.shortage_deadline())
-    }
-
-    fn exportable(owner: &Vkgdr, context: Context, len: usize, kind: MemoryKind) -> Result<Request<'_>> {
+    pub(crate) fn allocate_exportable(
+        owner: &Vkgdr,
+        context: Context,
+        len: usize,
+        kind: MemoryKind,
+        deadline: Instant,
+    ) -> Result<Self> {
         let device = owner.device();
         let memory_type = match kind {
             MemoryKind::Mapped => {
@@ -148,7 +154,7 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Request::new(owner, context, len, kind, memory_type)
+        Request::new(owner, context, len, kind, memory_type)?.make(deadline)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -586,7 +592,7 @@ impl Vkgdr {
             return Ok(listed);
         }
         let trial = |context| {
-            let mut allocation = Allocation::new(self, context, 1, kind)?;
+            let mut allocation = Allocation::new(self, context, 1, kind, self.shortage_deadline())?;
             // The device has never used it.
             allocation.release()?;
             Ok(allocation.memory_type)

@@ -9,6 +9,7 @@ pub(crate) mod gpu;
 mod memory_type;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,8 @@ struct HandleState {
     /// One-entry cache of the last context that was checked to belong to this device.
     last_context: Lock<Option<Context>>,
     /// How long an allocation that runs short waits for freed memory.
-    shortage_timeout: Lock<Duration>,
+    /// In nanoseconds.
+    shortage_timeout: AtomicU64,
 }
 
 impl Vkgdr {
@@ -156,7 +158,7 @@ impl Vkgdr {
             primary,
             kept: OnceLock::new(),
             last_context: Lock::default(),
-            shortage_timeout: Lock::new(SHORTAGE_TIMEOUT),
+            shortage_timeout: AtomicU64::new(nanoseconds(SHORTAGE_TIMEOUT)),
         };
         Ok(Self { handle: Arc::new(state) })
     }
@@ -184,19 +186,17 @@ impl Vkgdr {
     ///
     /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. With 0,
     /// an allocation still waits up to 20 ms for a whole context, to find out whether it is idle. It also frees dropped memory that
-    /// nothing uses, for which the driver waits: beside such a kernel drop none. A pool's allocation may wait up to three times
-    /// as long as an allocation: for its own memory, and for each of two attempts to add a block.
+    /// nothing uses, for which the driver waits: beside such a kernel drop none.
     ///
     /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
     /// streams there.
     pub fn set_shortage_timeout(&self, timeout: Duration) {
-        *self.handle.shortage_timeout.lock() = timeout;
+        self.handle.shortage_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
 
     /// When an allocation that runs short stops waiting.
     pub(crate) fn shortage_deadline(&self) -> Instant {
-        let now = Instant::now();
-        now.checked_add(*self.handle.shortage_timeout.lock()).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+        Instant::now() + Duration::from_nanos(self.handle.shortage_timeout.load(Ordering::Relaxed))
     }
 
     /// The flags that the handle was opened with.
@@ -402,7 +402,8 @@ impl Vkgdr {
 
     /// The number of deferred frees of this GPU, on all handles of the process: memory, Vulkan's buffers and images,
     /// and semaphores that were dropped and wait until the device has finished with them. Free memory of a
-    /// [`Pool`](crate::Pool) does not count, unless the pool was dropped. See [`collect`](Self::collect).
+    /// [`Pool`](crate::Pool) does not count, unless the pool was dropped or another context's stream used the memory. See
+    /// [`collect`](Self::collect).
     #[must_use]
     pub fn deferred_frees(&self) -> usize {
         self.gpu().retired().len()
@@ -524,6 +525,11 @@ pub fn current_device() -> Result<CUdevice> {
 /// The errors of [`device_count`].
 pub fn driver_version() -> Result<i32> {
     cuda()?.version()
+}
+
+/// A duration for an atomic; the longest there is for one of 584 years or more.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The first driver that maps dma-bufs, as `cuDriverGetVersion` reports it: CUDA 13.3, R610.

@@ -176,7 +176,7 @@ impl Memory {
     /// when memory is exhausted or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not
     /// come from Vulkan), [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, |context| Allocation::new(owner, context, len, kind))
+        Self::make(owner, |context| Allocation::new(owner, context, len, kind, owner.shortage_deadline()))
     }
 
     /// Like [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
@@ -188,9 +188,9 @@ impl Memory {
     /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         let make = if options.dma_buf { Allocation::allocate_exportable } else { Allocation::new };
-        let mut refusal = None;
+        let (mut refusal, deadline) = (None, owner.shortage_deadline());
         for kind in options.kinds.into_iter().flatten() {
-            match Self::make(owner, |context| make(owner, context, len, kind)) {
+            match Self::make(owner, |context| make(owner, context, len, kind, deadline)) {
                 Err(error) if owner.lacks(kind, &error) => _ = refusal.get_or_insert(error),
                 result => return result,
             }

@@ -37,7 +37,8 @@ impl RawMemory {
     /// or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not come from Vulkan),
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        let mut allocation = owner.in_context(|context| Allocation::new(owner, context, len, kind))?;
+        let mut allocation =
+            owner.in_context(|context| Allocation::new(owner, context, len, kind, owner.shortage_deadline()))?;
         allocation.list(Box::new(|_| None));
         Ok(Self { allocation: ManuallyDrop::new(Some(allocation)), len, kind })
     }

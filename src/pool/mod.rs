@@ -46,7 +46,8 @@ pub use options::PoolOptions;
 ///   event, for which [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
 ///   `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid that wait, bind
-///   memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized).
+///   memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture
+///   forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being captured.
 ///
 /// # Teardown
 ///
@@ -117,7 +118,7 @@ impl Pool {
     /// allocation of its own for the memory.
     #[inline]
     pub fn allocate(&self, len: usize) -> Result<Memory> {
-        self.open.0.allocate(len)
+        self.open.0.allocate(len, None)
     }
 
     /// Allocates from the blocks that there are, without a wait: for callers that hold an interpreter's lock.
@@ -133,7 +134,7 @@ impl Pool {
     ///
     /// Memory that was bound to the same stream is reused at once, although the stream's earlier work may still use it:
     /// work submitted to the stream from now on comes after that. The CPU must wait before it reads or writes, as
-    /// [`map`](Memory::map) does.
+    /// [`map`](Memory::map) does. Work on another stream must be ordered after this one's first, also that of views.
     ///
     /// # Errors
     ///
@@ -279,14 +280,15 @@ impl PoolInner {
         self.arena.lock()
     }
 
-    fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
+    /// Allocates `len` bytes, for a stream if one is named.
+    fn allocate(self: &Arc<Self>, len: usize, stream: Option<StreamRef>) -> Result<Memory> {
         fork::check()?;
         let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
         loop {
             if let Some(memory) = self.take(class, len) {
                 return Ok(memory);
             }
-            if let Some(memory) = self.grow(class, len)? {
+            if let Some(memory) = self.grow(class, len, stream)? {
                 return Ok(memory);
             }
         }
@@ -313,9 +315,10 @@ impl PoolInner {
 
     /// Allocates `len` bytes as an allocation of their own.
     fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
-        let block = match self.make_block(len) {
-            Err(error) if self.may_need_room(&error) && self.release_unused(Some(self.owner.shortage_deadline())) => {
-                self.make_block(len).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
+        let deadline = self.owner.shortage_deadline();
+        let block = match self.make_block(len, deadline) {
+            Err(error) if self.may_need_room(&error) && self.release_unused(Some(deadline)) => {
+                self.make_block(len, deadline).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
             }
             block => block,
         }?;
@@ -327,33 +330,35 @@ impl PoolInner {
         Ok(Memory::of(inner))
     }
 
-    /// Allocates freed memory that the device has finished with meanwhile, or adds a block.
+    /// Allocates freed memory that the device has finished with meanwhile, or adds a block. Does not wait while `stream` is captured,
+    /// which a wait would end.
     #[cold]
-    fn grow(self: &Arc<Self>, class: usize, len: usize) -> Result<Option<Memory>> {
+    fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
         let _turn = self.growth.begin();
-        let deadline = Some(self.owner.shortage_deadline());
+        let deadline = self.owner.shortage_deadline();
+        let may_wait = !stream.map_or(Ok(false), |stream| stream.is_capturing())?;
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll(usize::MAX);
-            if self.arena().awaiting_context_bytes >= self.block_len / 4 {
-                self.wait_for_context(deadline);
+            if may_wait && self.arena().awaiting_context_bytes >= self.block_len / 4 {
+                self.wait_for_context(Some(deadline));
             }
             self.take(class, len)
         });
         if taken.is_some() {
             return Ok(taken);
         }
-        let mut block = match self.make_block(self.block_len) {
+        let mut block = match self.make_block(self.block_len, deadline) {
             Err(error) if error.is_exhaustion() => {
-                if self.may_need_room(&error) {
-                    self.release_unused(deadline);
+                if may_wait && self.may_need_room(&error) {
+                    self.release_unused(Some(deadline));
                     if let Some(memory) = self.take(class, len) {
                         return Ok(Some(memory));
                     }
                 }
                 // A statement of its own: within the call, the arena would stay locked over it.
                 let least = self.arena().span_len(class).min(self.block_len);
-                self.make_block(least).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
+                self.make_block(least, deadline).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
             }
             block => block,
         }?;
@@ -373,15 +378,15 @@ impl PoolInner {
         error.is_exhaustion() && (!error.exceeds_the_heap() || has_cuda_fallback())
     }
 
-    fn make_block(&self, len: usize) -> Result<Allocation> {
-        self.context.run(|| Allocation::new(&self.owner, self.context, len, self.kind))
+    fn make_block(&self, len: usize, deadline: Instant) -> Result<Allocation> {
+        self.context.run(|| Allocation::new(&self.owner, self.context, len, self.kind, deadline))
     }
 
     /// Allocates memory that is bound to a stream of the pool's context.
     fn allocate_for_stream(self: &Arc<Self>, len: usize, stream: UsedStream) -> Result<Memory> {
         let memory = match self.reuse(len, stream.stream)? {
             Some(memory) => memory,
-            None => self.allocate(len)?,
+            None => self.allocate(len, Some(stream.stream))?,
         };
         memory.inner().bind(stream)?;
         Ok(memory)

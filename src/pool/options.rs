@@ -71,7 +71,8 @@ impl PoolOptions {
     /// The alignment of chunks: a power of two from 64 to 4096; 64 by default. It is raised to Vulkan's
     /// `nonCoherentAtomSize`, so that no flush of one chunk touches another.
     ///
-    /// Device addresses are multiples of it. So are offsets from the block's host mapping, of which Vulkan guarantees
+    /// Device addresses are multiples of it, unless the driver aligns the block or longer memory to less: without Vulkan, CUDA
+    /// aligns them to 256 bytes at least. So are offsets from the block's host mapping, of which Vulkan guarantees
     /// an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the
     /// alignment of `cudaMalloc`: chunks need not be aligned to more than this value, however long they are.
     pub const fn alignment(mut self, bytes: usize) -> Self {

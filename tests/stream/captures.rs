@@ -162,3 +162,26 @@ fn a_pool_allocates_on_a_stream_that_is_captured() -> Result {
     allocated.transpose()?;
     Ok(())
 }
+
+#[test]
+fn a_pool_that_would_wait_for_the_context_makes_a_block_for_a_captured_stream() -> Result {
+    const CHUNK: usize = 64 << 10;
+    let (_context, gpu) = open()?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED).block_len(4 * CHUNK).largest_chunk(CHUNK))?;
+    let stream = Stream::create();
+    let unbound: Vec<_> = (0..4).map(|_| pool.allocate(CHUNK)).collect::<vkgdr::Result<_>>()?;
+    assert!(unbound.iter().all(|memory| memory.device_ptr() != 0));
+    drop(unbound);
+    let mut allocated = None;
+    let valid = captured_on(&stream, RELAXED, || {
+        // SAFETY: the stream is declared earlier.
+        allocated = Some(unsafe { pool.allocate_on_raw(CHUNK, stream.raw()) });
+    });
+    assert!(valid, "the capture was ended");
+    let _allocated = allocated.transpose()?;
+    assert_eq!((pool.managed_bytes(), pool.free_chunks()), (8 * CHUNK, 4));
+    // Three of the new block, and one of those that waited for the context.
+    let held: Vec<_> = (0..4).map(|_| pool.allocate(CHUNK)).collect::<vkgdr::Result<_>>()?;
+    assert_eq!((pool.managed_bytes(), held.len()), (8 * CHUNK, 4));
+    Ok(())
+}
