@@ -338,7 +338,7 @@ typedef struct vkgdr_pool_options {
   size_t largest_chunk;
   /**
    * The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
-   * it is at most the alignment of Vulkan's mapping.
+   * it is at most the alignment of Vulkan's mapping, and on the device that of CUDA's allocations, where Vulkan is missing.
    */
   size_t alignment;
   /**

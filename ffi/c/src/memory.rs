@@ -160,8 +160,11 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
     size: usize,
     out: *mut vkgdr_memory_t,
 ) -> i32 {
-    // SAFETY: by this function's contract.
-    let make = || region(unsafe { handle(mem) }?, offset, size);
+    let make = || {
+        // SAFETY: by this function's contract.
+        let mem = unsafe { handle(mem) }?;
+        region(mem, offset, size)
+    };
     // SAFETY: by this function's contract.
     unsafe { boundary::making(out, make) }
 }

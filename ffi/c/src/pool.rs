@@ -34,7 +34,7 @@ pub struct vkgdr_pool_options {
     /// default. Larger requests get an allocation of their own.
     pub largest_chunk: usize,
     /// The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
-    /// it is at most the alignment of Vulkan's mapping.
+    /// it is at most the alignment of Vulkan's mapping, and on the device that of CUDA's allocations, where Vulkan is missing.
     pub alignment: usize,
     /// The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
     pub kind: u32,
