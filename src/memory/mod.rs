@@ -552,7 +552,7 @@ impl Memory {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn free(self) -> Result<()> {
-        Arc::into_inner(self.into_inner()).map_or(Ok(()), |mut inner| inner.release())
+        self.free_after(|_| ())
     }
 
     /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it. The
@@ -567,8 +567,25 @@ impl Memory {
     ///
     /// No work of the device may use the memory that was submitted through this reference or by its pointers.
     pub unsafe fn free_unsynchronized(self) -> Result<()> {
+        self.free_after(|uses| uses.set_policy(DropPolicy::Immediate))
+    }
+
+    /// [`free_unsynchronized`](Self::free_unsynchronized), unless the memory is bound to a stream: then [`free`](Self::free).
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    pub unsafe fn free_unless_bound(self) -> Result<()> {
+        self.free_after(|uses| {
+            if uses.bound_stream().is_none() {
+                uses.set_policy(DropPolicy::Immediate);
+            }
+        })
+    }
+
+    /// Releases the memory if this is the last reference, whose uses `set` may change before.
+    #[inline]
+    fn free_after(self, set: impl FnOnce(&mut Uses)) -> Result<()> {
         let Some(mut inner) = Arc::into_inner(self.into_inner()) else { return Ok(()) };
-        inner.uses.get_mut().set_policy(DropPolicy::Immediate);
+        set(inner.uses.get_mut());
         inner.release()
     }
 

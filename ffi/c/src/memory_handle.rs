@@ -111,7 +111,9 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
         // Regions may keep the memory alive.
         memory.c_handle().store(0, Ordering::Relaxed);
     }
-    let waits = matches!(role, Role::Found | Role::FoundRegion) || memory.bound_stream().is_some();
-    // SAFETY: the device has finished with the memory, by this function's contract.
-    Ok(if waits { memory.free() } else { unsafe { memory.free_unsynchronized() } }?)
+    Ok(match role {
+        Role::Found | Role::FoundRegion => memory.free(),
+        // SAFETY: the device has finished with memory that is not bound, by this function's contract.
+        Role::Owner | Role::Region => unsafe { memory.free_unless_bound() },
+    }?)
 }
