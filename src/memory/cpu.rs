@@ -335,8 +335,22 @@ impl Memory {
         if self.by_engine(policy, is_long, (offset, len), write)? {
             return self.invalidate(offset..offset + len);
         }
+        self.write_by_cpu(offset, source)
+    }
+
+    #[inline]
+    pub(super) fn write_by_cpu(&self, offset: usize, source: &[u8]) -> Result<()> {
         self.write_unordered(offset, source)?;
         copy::order_writes(self.routine);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+        copy::order_reads(self.routine);
+        let from = self.host_range(offset, target.len())?;
+        // SAFETY: as in `read`.
+        unsafe { copy::read_unordered(self.routine, from, target) };
         Ok(())
     }
 
@@ -351,11 +365,7 @@ impl Memory {
         if self.by_engine(policy, is_long, (offset, len), read)? {
             return Ok(());
         }
-        copy::order_reads(self.routine);
-        let from = self.host_range(offset, len)?;
-        // SAFETY: as in `read`.
-        unsafe { copy::read_unordered(self.routine, from, target) };
-        Ok(())
+        self.read_by_cpu(offset, target)
     }
 
     /// Makes a copy of `len` bytes by the copy engine, which is given their device address, and waits for it. False if the CPU is

@@ -11,7 +11,7 @@ use bytemuck::{NoUninit, Pod};
 
 use super::Memory;
 use crate::report::report;
-use crate::{CopyPolicy, Error, Result};
+use crate::{Error, Result};
 use crate::{copy, range};
 
 /// How the CPU uses mapped memory.
@@ -89,12 +89,13 @@ impl<'a> MapGuard<'a> {
     ///
     /// [`Error::OutOfRange`], and [`Error::ReadOnly`] for a guard of mode
     /// [`MapMode::Read`].
+    #[inline]
     pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
         if self.mode == MapMode::Read {
             return Err(Error::ReadOnly);
         }
         range::check(offset, size_of_val(source), self.len)?;
-        self.memory.write_with(CopyPolicy::Cpu, self.offset + offset, source)
+        self.memory.write_by_cpu(self.offset + offset, bytemuck::cast_slice(source))
     }
 
     /// Copies from `offset` to `target` by the CPU, see [`Memory::read`].
@@ -102,9 +103,10 @@ impl<'a> MapGuard<'a> {
     /// # Errors
     ///
     /// [`Error::OutOfRange`].
+    #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         range::check(offset, size_of_val(target), self.len)?;
-        self.memory.read_with(CopyPolicy::Cpu, self.offset + offset, target)
+        self.memory.read_by_cpu(self.offset + offset, bytemuck::cast_slice_mut(target))
     }
 
     /// Ends the guard: flushes, if the mode says so.
