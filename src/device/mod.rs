@@ -69,8 +69,7 @@ struct HandleState {
     kept: OnceLock<PrimaryContext>,
     /// One-entry cache of the last context that was checked to belong to this device.
     last_context: Lock<Option<Context>>,
-    /// How long an allocation that runs short waits for freed memory.
-    /// In nanoseconds.
+    /// How long an allocation that runs short waits for freed memory, in nanoseconds.
     shortage_timeout: AtomicU64,
 }
 
@@ -186,7 +185,8 @@ impl Vkgdr {
     ///
     /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. With 0,
     /// an allocation still waits up to 20 ms for a whole context, to find out whether it is idle. It also frees dropped memory that
-    /// nothing uses, for which the driver waits: beside such a kernel drop none.
+    /// nothing uses, for which the driver waits: beside such a kernel drop none. A pool's allocation may wait twice as long: for
+    /// freed memory of the GPU, and for that of the pool.
     ///
     /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
     /// streams there.

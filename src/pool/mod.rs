@@ -47,7 +47,8 @@ pub use options::PoolOptions;
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
 ///   `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid that wait, bind
 ///   memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture
-///   forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being captured.
+///   forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being captured,
+///   unless memory is short.
 ///
 /// # Teardown
 ///
@@ -283,7 +284,7 @@ impl PoolInner {
     /// Allocates `len` bytes, for a stream if one is named.
     fn allocate(self: &Arc<Self>, len: usize, stream: Option<StreamRef>) -> Result<Memory> {
         fork::check()?;
-        let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
+        let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len, stream) };
         loop {
             if let Some(memory) = self.take(class, len) {
                 return Ok(memory);
@@ -314,10 +315,13 @@ impl PoolInner {
     }
 
     /// Allocates `len` bytes as an allocation of their own.
-    fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
-        let deadline = self.owner.shortage_deadline();
-        let block = match self.make_block(len, deadline) {
-            Err(error) if self.may_need_room(&error) && self.release_unused(Some(deadline)) => {
+    fn allocate_dedicated(self: &Arc<Self>, len: usize, stream: Option<StreamRef>) -> Result<Memory> {
+        let block = match self.make_block(len, self.owner.shortage_deadline()) {
+            Err(error) if self.may_need_room(&error) && !is_captured(stream)? => {
+                let deadline = self.owner.shortage_deadline();
+                if !self.release_unused(Some(deadline)) {
+                    return Err(error);
+                }
                 self.make_block(len, deadline).map_err(|error| error.with_still_used(self.arena().pending_chunks()))
             }
             block => block,
@@ -330,13 +334,12 @@ impl PoolInner {
         Ok(Memory::of(inner))
     }
 
-    /// Allocates freed memory that the device has finished with meanwhile, or adds a block. Does not wait while `stream` is captured,
-    /// which a wait would end.
+    /// Allocates freed memory that the device has finished with meanwhile, or adds a block. Does not wait for the pool's context while
+    /// `stream` is captured, which that would end.
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
         let _turn = self.growth.begin();
-        let deadline = self.owner.shortage_deadline();
-        let may_wait = !stream.map_or(Ok(false), |stream| stream.is_capturing())?;
+        let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll(usize::MAX);
@@ -350,6 +353,7 @@ impl PoolInner {
         }
         let mut block = match self.make_block(self.block_len, deadline) {
             Err(error) if error.is_exhaustion() => {
+                let deadline = self.owner.shortage_deadline();
                 if may_wait && self.may_need_room(&error) {
                     self.release_unused(Some(deadline));
                     if let Some(memory) = self.take(class, len) {
@@ -582,6 +586,14 @@ impl Home for PoolInner {
             self.poll(Self::POLLED);
         }
         Ok(())
+    }
+}
+
+/// Whether a stream is captured, or a capture forbids to ask: that of a stream that waits for this one, a legacy default stream.
+fn is_captured(stream: Option<StreamRef>) -> Result<bool> {
+    match stream.map_or(Ok(false), |stream| stream.is_capturing()) {
+        Err(error) if error.is_of_capture() => Ok(true),
+        asked => asked,
     }
 }
 

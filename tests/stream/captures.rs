@@ -7,7 +7,7 @@ use support::blocking::was_open_on_return;
 use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
 use support::{Result, simcuda, skip};
-use vkgdr::cudarc::driver::sys::{self, CUresult, CUstreamCaptureMode};
+use vkgdr::cudarc::driver::sys::{self, CUresult, CUstream, CUstreamCaptureMode};
 use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
 use crate::{MAPPED, NONE};
@@ -25,18 +25,18 @@ fn open() -> Result<(PrimaryContext, Vkgdr)> {
 
 /// Runs `work` while a new stream is captured. Returns whether the capture was still valid afterwards.
 fn captured(mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
-    captured_on(&Stream::create(), mode, work)
+    captured_on(Stream::create().raw(), mode, work)
 }
 
 /// [`captured`] on a stream.
-fn captured_on(stream: &Stream, mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
+fn captured_on(stream: CUstream, mode: CUstreamCaptureMode, work: impl FnOnce()) -> bool {
     // SAFETY: the stream is live.
-    let begun = unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) };
+    let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
     assert_eq!(begun, CUresult::CUDA_SUCCESS);
     work();
     let mut graph = ptr::null_mut();
     // SAFETY: the stream is live, and `graph` a local.
-    let ended = unsafe { sys::cuStreamEndCapture(stream.raw(), &raw mut graph) };
+    let ended = unsafe { sys::cuStreamEndCapture(stream, &raw mut graph) };
     if !graph.is_null() {
         // SAFETY: the graph was just made.
         assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, CUresult::CUDA_SUCCESS);
@@ -153,13 +153,32 @@ fn a_pool_allocates_on_a_stream_that_is_captured() -> Result {
     let gate = stream.hold();
     drop(memory);
     let mut allocated = None;
-    let valid = captured_on(&stream, RELAXED, || {
+    let valid = captured_on(stream.raw(), RELAXED, || {
         // SAFETY: the stream is declared earlier.
         allocated = Some(unsafe { pool.allocate_on_raw(SIZE, stream.raw()) });
     });
     assert!(valid, "the capture was ended");
     gate.open();
     allocated.transpose()?;
+    Ok(())
+}
+
+#[test]
+fn a_pool_allocates_on_the_legacy_stream_beside_a_capture_that_forbids_to_ask_for_it() -> Result {
+    let (_context, gpu) = open()?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    // One that waits for the legacy stream, unlike those of the tests' support.
+    let (mut blocking, mut allocated) = (ptr::null_mut(), None);
+    // SAFETY: a live local.
+    assert_eq!(unsafe { sys::cuStreamCreate(&raw mut blocking, 0) }, CUresult::CUDA_SUCCESS);
+    let valid = captured_on(blocking, RELAXED, || {
+        // SAFETY: the legacy stream lives as long as the context.
+        allocated = Some(unsafe { pool.allocate_on_raw(SIZE, ptr::null_mut()) });
+    });
+    assert!(valid, "the capture was ended");
+    allocated.transpose()?;
+    // SAFETY: made above, and not used any more.
+    assert_eq!(unsafe { sys::cuStreamDestroy_v2(blocking) }, CUresult::CUDA_SUCCESS);
     Ok(())
 }
 
@@ -173,7 +192,7 @@ fn a_pool_that_would_wait_for_the_context_makes_a_block_for_a_captured_stream() 
     assert!(unbound.iter().all(|memory| memory.device_ptr() != 0));
     drop(unbound);
     let mut allocated = None;
-    let valid = captured_on(&stream, RELAXED, || {
+    let valid = captured_on(stream.raw(), RELAXED, || {
         // SAFETY: the stream is declared earlier.
         allocated = Some(unsafe { pool.allocate_on_raw(CHUNK, stream.raw()) });
     });

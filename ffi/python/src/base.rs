@@ -54,7 +54,8 @@ fn interface_of(view: &MemoryView, typestr: &'static str, address: u64) -> Array
 #[pymethods]
 impl HostBytes {
     #[new]
-    fn new(_view: &Bound<'_, MemoryView>) -> Self {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
         Self
     }
 

@@ -113,10 +113,7 @@ impl Resource {
         self.release_retired(MAX_RETIRED);
         let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
-        assert!(
-            address.is_multiple_of(ALIGNMENT as u64),
-            "a driver aligns to pages, or as `cuMemAlloc`, and a pool as asked"
-        );
+        assert!(address.is_multiple_of(ALIGNMENT as u64), "drivers align at least as `cuMemAlloc`, pools as asked");
         lock(&self.held).insert((address, allocation.id), allocation);
         Ok(address)
     }

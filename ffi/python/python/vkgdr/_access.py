@@ -235,6 +235,11 @@ class HostView(_vkgdr.HostBytes):
 
     def __init__(self, view: MemoryView) -> None:
         self._view = view
+        # Raises if there is no host view.
+        _ = self.__array_interface__
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a host view cannot be copied or pickled")
 
     def __repr__(self) -> str:
         try:

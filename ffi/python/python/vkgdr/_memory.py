@@ -314,8 +314,7 @@ class MemoryObject(_vkgdr.Base):
         ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
         kind of memory has none.
         """
-        with self.buf:
-            return HostView(self._view.part(0, None, False))
+        return HostView(self._view.part(0, None, False))
 
     @property
     def buf(self) -> memoryview:

@@ -1,7 +1,9 @@
 """The host view: the buffer protocol, NumPy's array interface, and ``memory.host``."""
 
 import ctypes
+import copy
 import gc
+import pickle
 import io
 import os
 
@@ -184,6 +186,13 @@ def test_after_a_forced_free_it_is_freed(gpu):
         with pytest.raises(vkgdr.FreedError, match="freed"):
             use()
     assert repr(host) == "<vkgdr.HostView: freed>"
+
+
+def test_it_cannot_be_copied_or_pickled(gpu):
+    host = vkgdr.Memory(gpu, 100).host
+    for use in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="a host view cannot be copied or pickled"):
+            use(host)
 
 
 def test_read_only_memory_has_a_read_only_one(gpu):
