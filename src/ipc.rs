@@ -41,7 +41,7 @@ use ash::vk;
 use crate::allocation::{self, Exported};
 use crate::device::{MemoryType, Source};
 use crate::driver::fork;
-use crate::driver::os::{self, FileType, Received, file_type, is_memory_file};
+use crate::driver::os::{self, FileType, Received, RecvFlags, SendFlags, file_type, is_memory_file};
 use crate::error::{hyphenated, in_bytes};
 use crate::{Error, Memory, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 
@@ -57,7 +57,17 @@ use crate::{Error, Memory, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 /// `EAFNOSUPPORT` for a socket that is not a Unix socket, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
 /// is full and is non-blocking or has a timeout. Nothing was sent then.
 pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
-    let socket = socket.as_fd();
+    send_by(socket.as_fd(), memory, SendFlags::empty())
+}
+
+/// [`send`] that never waits: `EAGAIN` from a socket that is full.
+#[cfg(feature = "__internal")]
+#[doc(hidden)]
+pub fn try_send(socket: impl AsFd, memory: &Memory) -> Result<()> {
+    send_by(socket.as_fd(), memory, SendFlags::DONTWAIT)
+}
+
+fn send_by(socket: BorrowedFd<'_>, memory: &Memory, flags: SendFlags) -> Result<()> {
     check_socket(socket)?;
     let exported = memory.export_fd()?;
     let owner = memory.owner();
@@ -73,7 +83,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
         registered,
         memory_type: info,
     };
-    match os::send(socket, &message.encode(), exported.as_fd())? {
+    match os::send(socket, &message.encode(), exported.as_fd(), flags)? {
         LEN => Ok(()),
         // Linux divides no message of less than a page (unix_stream_sendmsg in net/unix/af_unix.c).
         _ => Err(Error::System { operation: "sendmsg", code: libc::EMSGSIZE }),
@@ -103,14 +113,17 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// Errors of the context, [`Error::Forked`], [`Error::OtherUser`] and `EAGAIN` leave the message in the socket. After
 /// other refusals a stream may be in the midst of a message: close it.
 pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
-    let socket = socket.as_fd();
-    check_socket(socket)?;
-    let (theirs, ours) = (os::peer_user(socket)?, os::own_user());
-    if theirs != ours {
-        return Err(Error::OtherUser { theirs, ours });
-    }
+    check_user(&socket)?;
     // SAFETY: the sender has the rights of this process, see above.
     unsafe { recv_from_any_user(socket, owner) }
+}
+
+/// Whether the process at the other end is of the same user: what [`recv`] checks.
+#[doc(hidden)]
+pub fn check_user(socket: impl AsFd) -> Result<()> {
+    check_socket(socket.as_fd())?;
+    let (theirs, ours) = (os::peer_user(socket.as_fd())?, os::own_user());
+    if theirs == ours { Ok(()) } else { Err(Error::OtherUser { theirs, ours }) }
 }
 
 /// As [`recv`], from a process of any user.
@@ -124,11 +137,26 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 /// The process at the other end must be trusted to send only by [`send`], or as `docs/sharing.md` says: with a
 /// descriptor of anything else than the message describes, the drivers' behaviour is undefined.
 pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
-    let socket = socket.as_fd();
+    // SAFETY: by this function's contract.
+    unsafe { recv_by(socket.as_fd(), owner, RecvFlags::empty()) }
+}
+
+/// [`recv_from_any_user`] that never waits: `EAGAIN` from a socket that is empty.
+#[cfg(feature = "__internal")]
+#[doc(hidden)]
+pub unsafe fn try_recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
+    // SAFETY: by this function's contract, that of `recv_from_any_user`.
+    unsafe { recv_by(socket.as_fd(), owner, RecvFlags::DONTWAIT) }
+}
+
+/// # Safety
+///
+/// The contract of [`recv_from_any_user`].
+unsafe fn recv_by(socket: BorrowedFd<'_>, owner: &Vkgdr, flags: RecvFlags) -> Result<Memory> {
     check_socket(socket)?;
     // First: without a context the memory that arrives would be lost.
     owner.allocation_context()?;
-    let (bytes, fd) = receive_message(socket)?;
+    let (bytes, fd) = receive_message(socket, flags)?;
     let message = Message::decode(&bytes)?;
     let memory_type = match message.registered {
         true => owner.memory_type(MemoryKind::Host)?,
@@ -170,9 +198,9 @@ fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(bool, [u8; 16], Me
 
 /// The bytes of one message, and its only descriptor. [`send`] makes one call for a message, which Linux delivers whole. An
 /// incomplete one is refused: the other process could delay the rest for ever.
-fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
+fn receive_message(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<([u8; LEN], OwnedFd)> {
     let mut bytes = [0; LEN];
-    let Received { len, cut, mut descriptors, lost } = os::receive(socket, &mut bytes)?;
+    let Received { len, cut, mut descriptors, lost } = os::receive(socket, &mut bytes, flags)?;
     check_start(&bytes[..len])?;
     if cut {
         return Err(refused(format!("the message is longer than {LEN} bytes")));

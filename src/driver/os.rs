@@ -21,9 +21,10 @@ use rustix::io::{Errno, FdFlags, IoSlice, IoSliceMut, fcntl_setfd, retry_on_intr
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    recvmsg, sendmsg,
 };
+pub(crate) use rustix::net::{RecvFlags, SendFlags};
 pub(crate) use rustix::param::page_size;
 use rustix::system::sysinfo;
 
@@ -265,22 +266,27 @@ pub(crate) fn own_user() -> u32 {
 }
 
 /// Sends bytes and a descriptor. Returns the number of bytes that were sent.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<usize> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+    flags: SendFlags,
+) -> Result<usize> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let descriptors = [descriptor];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one descriptor");
-    let mut call = || sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+    let mut call = || sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags | SendFlags::NOSIGNAL);
     retry_on_intr(&mut call).map_err(system("sendmsg"))
 }
 
 /// Receives bytes and descriptors. Returns `EAGAIN` as the socket does: at once if it is non-blocking, and after its
 /// timeout.
-pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<Received> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> Result<Received> {
     // Credentials come beside them where the socket asks for those (SO_PASSCRED).
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut call = || recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let mut call = || recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags | RecvFlags::CMSG_CLOEXEC);
     let message = retry_on_intr(&mut call).map_err(system("recvmsg"))?;
     let mut descriptors = Vec::new();
     for part in control.drain() {
@@ -365,9 +371,9 @@ mod tests {
     fn a_descriptor_is_closed_in_other_programs_from_its_arrival_on() -> Result {
         let (ours, theirs) = UnixStream::pair()?;
         let file = File::open("/dev/null")?;
-        assert_eq!(send(ours.as_fd(), b"bytes", file.as_fd())?, 5);
+        assert_eq!(send(ours.as_fd(), b"bytes", file.as_fd(), SendFlags::empty())?, 5);
         let mut bytes = [0; 8];
-        let received = receive(theirs.as_fd(), &mut bytes)?;
+        let received = receive(theirs.as_fd(), &mut bytes, RecvFlags::empty())?;
         assert_eq!((received.len, received.cut, received.lost, &bytes[..5]), (5, false, false, b"bytes".as_slice()));
         let [fd] = received.descriptors.as_slice() else { return Err("not one descriptor".into()) };
         assert_eq!(rustix::io::fcntl_getfd(fd)?, FdFlags::CLOEXEC);

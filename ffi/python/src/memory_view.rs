@@ -306,20 +306,20 @@ impl MemoryView {
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 
-    /// Sends the memory over a Unix socket.
+    /// Sends the memory over a Unix socket, without a wait.
     fn send(&self, connection: &Bound<'_, PyAny>) -> Result<()> {
         let (py, socket) = (connection.py(), descriptor_of(connection)?);
-        self.with_whole(py, |memory| ipc::send(socket.as_fd(), memory)).map_err(|failure| failure.of_socket(py))
+        self.with_whole(py, |memory| ipc::try_send(socket.as_fd(), memory)).map_err(|failure| failure.of_socket(py))
     }
 
-    /// Receives memory from a Unix socket, of a process of this user, or of any.
+    /// Receives memory from a Unix socket, without a wait, of a process of this user, or of any.
     #[staticmethod]
     fn receive(owner: &Bound<'_, Vkgdr>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
         let (py, gpu, socket) = (owner.py(), owner.get().gpu()?, descriptor_of(connection)?);
-        let received = py.detach(|| match any_user {
-            // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
-            true => unsafe { ipc::recv_from_any_user(socket.as_fd(), &gpu) },
-            false => ipc::recv(socket.as_fd(), &gpu),
+        let received = py.detach(|| {
+            if any_user { Ok(()) } else { ipc::check_user(&socket) }?;
+            // SAFETY: the sender is of this user, or `vkgdr.ipc.recv` requires a trusted one.
+            unsafe { ipc::try_recv_from_any_user(&socket, &gpu) }
         });
         let memory = received.map_err(|error| Failure::from(error).of_socket(py))?;
         Ok(Self::whole(Allocation::of(memory, false, Some(owner.clone().unbind()))))

@@ -33,10 +33,6 @@ __all__ = ["recv", "send"]
 __dir__ = __all__.copy
 
 
-# Held while a message is sent or received. A logger that does so meanwhile is on the same thread.
-_turn = threading.RLock()
-
-
 def send(connection: socket.socket, memory: Memory) -> None:
     """Send memory to the process at the other end of a Unix socket.
 
@@ -109,24 +105,21 @@ def _check(connection: object) -> None:
 
 
 def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) -> T:
-    """Return the result of `call` once the socket is ready for it, within the socket's timeout.
+    """Return the result of `call`, which never waits, once the socket is ready for it, within the socket's timeout.
 
-    The wait runs signal handlers, unlike one in `call`. That never blocks: a socket with a timeout is non-blocking, and
-    one without is still ready, since the threads of this process take turns.
+    The wait runs signal handlers.
     """
     timeout = connection.gettimeout()
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         if timeout != 0.0 and not _is_ready(connection, event, deadline):
             raise TimeoutError("timed out")
-        with _turn:
-            if timeout == 0.0 or _is_ready(connection, event, 0):
-                try:
-                    return call()
-                except BlockingIOError:
-                    # Another process was faster.
-                    if timeout == 0.0:
-                        raise
+        try:
+            return call()
+        except BlockingIOError:
+            # Another thread or process was faster.
+            if timeout == 0.0:
+                raise
 
 
 def _is_ready(connection: socket.socket, event: int, deadline: float | None) -> bool:
@@ -206,9 +199,9 @@ def _name() -> bytes:
 
 def _leave_to_parent() -> None:
     """Close the socket in a forked child, where no thread answers: connections to it would wait in vain."""
-    global _listening, _lock, _turn
-    # Another thread may have held them.
-    _lock, _turn = threading.Lock(), threading.RLock()
+    global _listening, _lock
+    # Another thread may have held it.
+    _lock = threading.Lock()
     if _listening is not None:
         _listening[2].close()
         _listening = None

@@ -1,11 +1,11 @@
 """The host view: the buffer protocol, NumPy's array interface, and ``memory.host``."""
 
-import ctypes
 import copy
+import ctypes
 import gc
-import pickle
 import io
 import os
+import pickle
 
 import numpy as np
 import pytest

@@ -154,6 +154,25 @@ def test_a_signal_is_handled_while_nothing_has_come(gpu, pair):
     assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
 
 
+def test_a_message_that_another_process_took_is_waited_for_by_python(gpu, pair, monkeypatch):
+    """A wait in the system would run no handler of a signal, and keep the other receivers and senders waiting."""
+    was_ready, seen = vkgdr.ipc._is_ready, []
+
+    def is_ready(*arguments):
+        # As if a message had come, and gone before the call.
+        seen.append(None)
+        return len(seen) <= 2 or was_ready(*arguments)
+
+    monkeypatch.setattr(vkgdr.ipc, "_is_ready", is_ready)
+    pair[0].settimeout(None)
+    memory = vkgdr.Memory(gpu, 5)
+    later = threading.Timer(0.1, lambda: vkgdr.ipc.send(pair[1], memory))
+    later.start()
+    assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
+    later.join()
+    assert len(seen) > 2
+
+
 def test_one_of_several_receivers_gets_a_message_and_the_others_can_be_interrupted(run_python):
     code = """
         import contextlib, signal, socket, threading, vkgdr, vkgdr.ipc
