@@ -73,7 +73,13 @@ impl System {
     /// The manifests that name NVIDIA's driver to the Vulkan loader. It looks in these folders ("Driver Discovery" in its
     /// documentation), and in some of the user's home.
     pub fn manifests(&self) -> Vec<PathBuf> {
-        let listed = |name: &str| env::var_os(name).map(|list| env::split_paths(&list).collect::<Vec<_>>());
+        // Files, or folders of them.
+        let files = |path: PathBuf| {
+            let entries = fs::read_dir(&path).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
+            entries.unwrap_or_else(|_| vec![path])
+        };
+        let listed =
+            |name: &str| env::var_os(name).map(|list| env::split_paths(&list).flat_map(files).collect::<Vec<_>>());
         // With one of these two, the loader looks nowhere else.
         let only = listed("VK_DRIVER_FILES").or_else(|| listed("VK_ICD_FILENAMES"));
         let mut found = only.unwrap_or_else(|| {

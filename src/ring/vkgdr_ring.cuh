@@ -214,21 +214,22 @@ static __device__ __forceinline__ unsigned long long vkgdr_device_ring_number(co
     return ((const unsigned long long *)(ring->messages + ring->offset))[1];
 }
 
-/* Waits until the CPU has returned so much room for answers. */
+/* Waits until the CPU has returned so much room for answers, unless it has aborted the ring. */
 static __device__ inline int vkgdr_device_ring_wait(struct vkgdr_device_ring *ring, unsigned long long room)
 {
-    while (ring->answer_position + room - ring->answer_returned > ring->answer_capacity) {
+    for (;;) {
         unsigned long long word = vkgdr_device_ring_peek(ring->answer_tail);
         if (word & VKGDR_RING_ABORTED) {
             ring->ended = 1;
             return 0;
         }
+        if (ring->answer_position + room - ring->answer_returned <= ring->answer_capacity)
+            return 1;
         if ((word & VKGDR_RING_POSITION) == ring->answer_returned)
             vkgdr_device_ring_commit(ring);
         else
             ring->answer_returned = vkgdr_device_ring_acquire(ring->answer_tail) & VKGDR_RING_POSITION;
     }
-    return 1;
 }
 
 /* Waits for room for an answer of this size, which the caller then writes. Null if it is longer than the ring, or if the

@@ -54,7 +54,7 @@ impl AllocatorOptions {
 ///
 /// | location | memory |
 /// |---|---|
-/// | `CpuToGpu` | the GPU's, which the CPU writes through the BAR; the system's where the GPU has none or no more |
+/// | `CpuToGpu` | the GPU's, which the CPU writes through the BAR; the system's where the GPU has no room for a block |
 /// | `GpuToCpu` | the system's, which the CPU caches |
 /// | `GpuOnly` | the GPU's; the CPU sees it where all of the GPU's memory can be mapped and Vulkan lists that type first |
 ///
@@ -373,8 +373,15 @@ impl AllocatorInner {
             AllocationError::OutOfMemory => {
                 let allowed = (0..u32::BITS).filter(|index| types & (1 << index) != 0);
                 let found = allowed.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
+                // What gpu-allocator requires of the location.
+                let wanted = match desc.location {
+                    MemoryLocation::Unknown => vk::MemoryPropertyFlags::empty(),
+                    MemoryLocation::GpuOnly => vk::MemoryPropertyFlags::DEVICE_LOCAL,
+                    MemoryLocation::CpuToGpu | MemoryLocation::GpuToCpu => vk::MemoryPropertyFlags::HOST_VISIBLE,
+                };
+                let fitting = found.filter(|(_, found)| found.info.flags.contains(wanted));
                 let (asked, code) = (desc.requirements.size, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
-                let heap = found.map(|(_, found)| found.info.heap_size).max().unwrap_or(0);
+                let heap = fitting.map(|(_, found)| found.info.heap_size).max().unwrap_or(0);
                 Error::shortage(None, code, kind, asked, heap)
             }
             error => suballocation(error),

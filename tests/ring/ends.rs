@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::blocking::waits;
 use support::cuda::{PrimaryContext, Stream};
@@ -65,6 +65,24 @@ fn an_abort_ends_a_kernel_that_waits_for_messages_or_for_room() -> Result {
 }
 
 #[test]
+fn an_abort_ends_a_kernel_that_only_answers_although_there_is_room() -> Result {
+    let setup = Setup::new()?;
+    for ptx in KERNELS {
+        // Room for the answers of three minutes.
+        let ring = Ring::new(&setup.gpu, 64, 3 << 20)?;
+        setup.start(&setup.kernel(ptx, "produce_slowly")?, &ring, u64::MAX, 1_000_000)?;
+        ring.pop(&mut Vec::new(), PATIENCE)?;
+        ring.abort()?;
+        let (ended, deadline) = (setup.stream.record_event(None)?, Instant::now() + PATIENCE);
+        while !ended.is_complete() {
+            assert!(Instant::now() < deadline, "the kernel answers until there is no room");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn an_abort_in_the_middle_of_a_long_queue_ends_the_kernel_before_its_end() -> Result {
     let setup = Setup::new()?;
     for closes in [false, true] {
@@ -79,7 +97,7 @@ fn an_abort_in_the_middle_of_a_long_queue_ends_the_kernel_before_its_end() -> Re
             // It takes nothing back.
             ring.close()?;
         }
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         setup.stream.synchronize()?;
         assert!(ring.stats()?.unread_bytes > 400_000, "{:?} after {:?}", ring.stats()?, begin.elapsed());
     }

@@ -63,6 +63,19 @@ extern "C" __global__ void linger(u64 address, u64 most, u64 time)
     check_all(address, most, time, true);
 }
 
+// Sends empty answers until it has sent `most` or the CPU aborts the ring. Spends `time` nanoseconds with each.
+extern "C" __global__ void produce_slowly(u64 address, u64 most, u64 time)
+{
+    struct vkgdr_device_ring ring;
+    if (!vkgdr_device_ring_open(&ring, address))
+        return;
+    for (u64 number = 0; number < most && vkgdr_device_ring_reserve(&ring, 0); number++) {
+        vkgdr_device_ring_commit(&ring);
+        for (u64 begin = now(); now() - begin < time;)
+            ;
+    }
+}
+
 // Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring.
 extern "C" __global__ void produce(u64 address, u64 most, u64 longest)
 {

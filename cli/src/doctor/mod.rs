@@ -203,7 +203,9 @@ fn page(findings: &Findings, screen: &Screen) -> String {
     let verdict = match findings.verdict {
         Verdict::Usable => "Usable: the CPU can map GPU memory.",
         Verdict::Limited => "Usable with limits: see the lines above that are marked limited or failed.",
-        Verdict::Unusable => "Not usable: CUDA finds no GPU. `vkgdr sim -- PROGRAM` runs programs on a simulated one.",
+        Verdict::Unusable => {
+            "Not usable: no GPU can be opened. `vkgdr sim -- PROGRAM` runs programs on a simulated one."
+        }
     };
     lines.push(String::new());
     lines.extend(wrap(verdict, width, "", "  "));

@@ -237,6 +237,19 @@ impl Drop for Allocation {
     }
 }
 
+/// Memory that was freed where nothing may wait, and is not released yet: see `Resource.retire`.
+pub(crate) static RETIRED: Mutex<Vec<Arc<Allocation>>> = Mutex::new(Vec::new());
+
+/// Releases retired memory if there is more of it than a number of allocations or of bytes. May wait.
+pub(crate) fn release_retired((most, most_bytes): (usize, usize)) {
+    let mut retired = lock(&RETIRED);
+    let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
+    let released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
+    // Not under the lock.
+    drop(retired);
+    drop(released);
+}
+
 /// The open scopes of `defer_cleanup`, as numba's, and the freed memory that is released at the end of the outermost one, before the
 /// objects that it needs.
 static DEFERRED: Mutex<(usize, Vec<(Memory, Objects)>)> = Mutex::new((0, Vec::new()));

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, RETIRED, release_retired};
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
 use crate::interpreter::{Detached, WITHOUT_PYTHON, lock};
@@ -63,8 +63,6 @@ pub(crate) struct Resource {
     /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
     /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
     held: Mutex<BTreeMap<(u64, u64), Arc<Allocation>>>,
-    /// What was freed by `retire` and not released yet. Dropping it may wait.
-    retired: Detached<Mutex<Vec<Arc<Allocation>>>>,
 }
 
 impl Resource {
@@ -110,7 +108,7 @@ impl Resource {
             return Ok(0);
         }
         let gpu = self.gpu(device)?;
-        self.release_retired(MAX_RETIRED);
+        release_retired(MAX_RETIRED);
         let allocation = self.take(&gpu, kinds, len, stream)?;
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         assert!(address.is_multiple_of(ALIGNMENT as u64), "drivers align at least as `cuMemAlloc`, pools as asked");
@@ -150,16 +148,6 @@ impl Resource {
         };
         Ok(if take { held.remove(&key) } else { Some(found.clone()) })
     }
-
-    /// Releases retired memory if there is more of it than a number of allocations or of bytes.
-    fn release_retired(&self, (most, most_bytes): (usize, usize)) {
-        let mut retired = lock(&self.retired);
-        let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
-        let released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
-        // Not under the lock.
-        drop(retired);
-        drop(released);
-    }
 }
 
 #[pymethods]
@@ -168,8 +156,7 @@ impl Resource {
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
         let kinds = kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?;
-        let (gpus, retired) = (Detached::new(Mutex::default()), Detached::new(Mutex::default()));
-        Ok(Self { kinds, pooled: pool, gpus, held: Mutex::default(), retired })
+        Ok(Self { kinds, pooled: pool, gpus: Detached::new(Mutex::default()), held: Mutex::default() })
     }
 
     /// Allocate memory and return its device address.
@@ -181,7 +168,6 @@ impl Resource {
             // Frees garbage and what finished copies keep, and tries once more.
             Err(Failure::Driver(error)) if error.is_exhaustion() => {
                 make_room(py)?;
-                py.detach(|| self.release_retired((0, 0)));
                 py.detach(allocate)
             }
             other => other,
@@ -196,10 +182,10 @@ impl Resource {
     }
 
     /// Frees the memory at an address without calling a driver, so also while a stream is captured, which no driver tells of
-    /// and a wait would end. It is released, after all work of the context, by a later allocation: when there is much of it, or
-    /// no other memory. Does nothing for address 0, and in a forked child.
+    /// and a wait would end. It is released, after all work of the context, by a later allocation of this package: of a resource when
+    /// there is much of it, of any when there is no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        self.oldest(address, true).map(|found| lock(&self.retired).extend(found))
+        self.oldest(address, true).map(|found| found.into_iter().for_each(|one| lock(&RETIRED).push(one)))
     }
 
     /// Records that a stream uses the memory at an address: its release waits for that use.
@@ -225,7 +211,7 @@ impl Resource {
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
         py.detach(|| {
-            self.release_retired((0, 0));
+            release_retired((0, 0));
             drop(gpus);
         });
     }

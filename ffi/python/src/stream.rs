@@ -13,6 +13,7 @@ use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
 use vkgdr::{Memory, StreamRef};
 
+use crate::allocation::release_retired;
 use crate::device::Vkgdr;
 use crate::error::Result;
 use crate::interpreter::{Detached, detached, is_ending, lock};
@@ -208,10 +209,11 @@ type InUse = (Arc<vkgdr::Event>, Vec<Py<PyAny>>);
 
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
-/// Frees what garbage and finished copies keep, before memory that was exhausted is asked for once more.
+/// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
 pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     py.import("gc")?.call_method0("collect")?;
     tidy();
+    py.detach(|| release_retired((0, 0)));
     Ok(())
 }
 

@@ -29,7 +29,8 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     """Allocates cuda.core's buffers on a device, by default the current one, in its primary context.
 
     `kind` is as for `vkgdr.Memory`. With `pool`, small buffers are lent by a pool, and cannot be shared with other
-    processes. Neither allocations nor frees are possible on a stream that builds a graph: `vkgdr.InvalidArgumentError`.
+    processes. Allocate and close buffers outside of graphs: an allocation with a graph builder is a
+    `vkgdr.InvalidArgumentError`.
     """
 
     # The CPU has an address of its own, see `vkgdr.host_view`, and must not use the device's.

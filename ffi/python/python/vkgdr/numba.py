@@ -168,6 +168,11 @@ class IpcHandle(driver.IpcHandle):  # type: ignore[misc]
         _hook()
         return super().open_direct(context)
 
+    def open_staged(self, context: Any) -> Any:
+        """Open a copy of the memory in a context of another GPU."""
+        _hook()
+        return super().open_staged(context)
+
 
 @contextlib.contextmanager
 def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Iterator[Any]:
@@ -180,7 +185,9 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
     try:
         yield opened.open_array(cuda.current_context(), shape=extents, strides=strides, dtype=element)
     finally:
-        opened.close()
+        # It was not opened: the error says why.
+        with contextlib.suppress(ValueError):
+            opened.close()
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Self, SupportsIndex
+from typing import Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -116,6 +116,13 @@ class MappedArray:
     def __post_init__(self) -> None:
         if not isinstance(self.host, np.ndarray):
             raise TypeError("MappedArray is made by MappedArray.empty(gpu, shape, dtype)")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        # The views of a copy would be of other bytes than its memory.
+        raise TypeError("a MappedArray cannot be pickled or copied deeply: pickle `device`, or copy into another one")
 
     # Omits the elements: the CPU reads GPU memory slowly.
     def __repr__(self) -> str:

@@ -33,6 +33,16 @@ def test_the_address_is_that_of_the_memory(current_primary, kind, pool):
     assert len(resource) == 0
 
 
+def test_any_allocation_that_finds_no_room_releases_what_was_retired(current_primary, simulated, gpu):
+    resource = Resource()
+    resource.retire(resource.allocate(4096))
+    before = live()
+    with simulator.no_room(gpu):
+        memory = vkgdr.Memory(gpu, 64)
+    assert live() == before
+    memory.free()
+
+
 @both
 def test_a_size_of_0_is_address_0(pool):
     resource = Resource(pool=pool)

@@ -167,6 +167,16 @@ def test_the_stream_of_a_resize_is_bound(cuda, gpu):
         buffer.free()
 
 
+def test_the_stream_is_bound_where_nothing_moves(cuda, gpu):
+    """As by RMM: the caller uses the buffer on it from then on, and frees it after its work."""
+    with cuda.stream() as first, cuda.stream() as second:
+        for change in (lambda buffer: buffer.resize(3, second), lambda buffer: buffer.reserve(2, second)):
+            buffer = Buffer.to_device(b"abc", first, owner=gpu)
+            change(buffer)
+            assert buffer.stream == second
+            buffer.free()
+
+
 def test_a_resize_comes_after_the_bound_streams_work(cuda, gpu):
     with cuda.stream() as stream:
         buffer = Buffer.to_device(b"old", stream, owner=gpu, kind="device")

@@ -251,6 +251,14 @@ def test_a_mapped_array_is_made_by_its_factories(handle):
         vkgdr.pycuda.MappedArray(handle, (3, 5), np.complex64)
 
 
+def test_a_mapped_array_is_not_copied_into_three_memories(handle):
+    array = vkgdr.pycuda.MappedArray.empty(handle, 4, np.float32)
+    assert copy.copy(array) is array
+    for use in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="a MappedArray cannot be"):
+            use(array)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_mapped_array_is_one_array_on_both_sides(handle, order):
     array = vkgdr.pycuda.MappedArray.empty(handle, (3, 5), np.complex64, order)

@@ -164,12 +164,14 @@ class Buffer(MemoryObject):
         """Grow the capacity to at least this many bytes, and keep size and contents; the addresses may change.
 
         `stream` is the one to bind to first, as by `bind_to_stream`; it then copies the contents. `BufferError` while
-        views exist; else the errors are those of `vkgdr.Memory`, and the buffer is unchanged then.
+        views exist; else the errors are those of `vkgdr.Memory`. The contents are unchanged then.
         """
         wanted, size = _count(new_capacity), len(self)
+        if stream is not None:
+            self.bind_to_stream(stream)
         if wanted > self._capacity:
             self._check_no_views(wanted)
-            self._move(wanted, size, stream)
+            self._move(wanted, size)
 
     def resize(self, new_size: SupportsIndex, stream: StreamLike | None = None) -> None:
         """Change the size. Keeps the contents up to the new size; new bytes are undefined.
@@ -177,15 +179,15 @@ class Buffer(MemoryObject):
         Within the capacity nothing moves, and the capacity is kept. Beyond it the new size is the new capacity. The
         errors and the stream are those of `reserve`.
         """
-        wanted = _count(new_size)
-        if wanted == len(self):
+        wanted, size = _count(new_size), len(self)
+        if stream is not None:
+            self.bind_to_stream(stream)
+        if wanted == size:
             return
         self._check_no_views(wanted)
         if wanted > self._capacity:
-            self._move(wanted, wanted, stream)
+            self._move(wanted, wanted)
             return
-        if stream is not None:
-            self.bind_to_stream(stream)
         self._view = self._view.first(wanted)
 
     def _check_no_views(self, wanted: int) -> None:
@@ -193,9 +195,7 @@ class Buffer(MemoryObject):
         if views:
             raise BufferError(f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views")
 
-    def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
-        if stream is not None:
-            self.bind_to_stream(stream)
+    def _move(self, capacity: int, size: int) -> None:
         before = self._view
         after = self._allocate(self._require_owner(), capacity, self.kind)
         bound = self._bound
