@@ -53,8 +53,8 @@ def mem_pool(kind: Kind = "mapped", *, device: Any = None) -> Any:
     """Return a ``torch.cuda.MemPool`` of one kind of memory and one device, for ``torch.cuda.use_mem_pool``.
 
     Allocations raise ``torch.OutOfMemoryError`` when memory is exhausted. The segments are given back when neither the
-    pool nor a tensor from it is left; where a tensor goes last, by ``torch.cuda.empty_cache()``. The device is the current one by default. Tensors of other devices that are
-    allocated with the pool lie in PyTorch's own memory.
+    pool nor a tensor from it is left; where a tensor goes last, ``torch.cuda.empty_cache()`` does so. The device is the
+    current one by default. Tensors of other devices that are allocated with the pool lie in PyTorch's own memory.
     """
     # PyTorch registers the allocator for the device that is current when the pool is made.
     with torch.cuda.device(device):
