@@ -154,9 +154,8 @@ impl Allocation {
             work(&bytes)
         });
         let over = self.with(|bytes| Ok(lock(&self.kept).end(bytes.memory.as_ref())));
-        let over = over.unwrap_or_else(|_| lock(&self.kept).end(None));
-        // Not under the lock: dropping an object may run Python code.
-        drop(over);
+        // Not dropped under the lock: that may run Python code.
+        let _over = over.unwrap_or_else(|_| lock(&self.kept).end(None));
         result
     }
 
@@ -244,10 +243,9 @@ pub(crate) static RETIRED: Mutex<Vec<Arc<Allocation>>> = Mutex::new(Vec::new());
 pub(crate) fn release_retired((most, most_bytes): (usize, usize)) {
     let mut retired = lock(&RETIRED);
     let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
-    let released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
-    // Not under the lock.
+    let _released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
+    // Before the memory.
     drop(retired);
-    drop(released);
 }
 
 /// The open scopes of `defer_cleanup`, as numba's, and the freed memory that is released at the end of the outermost one, before the

@@ -279,10 +279,9 @@ impl HostBuffer {
     #[pyo3(signature = (object, writable, any_order = false))]
     pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
         let py = object.py();
-        if let Some(dtype) = object.getattr_opt(intern!(py, "dtype"))?
-            && let Some(has_objects) = dtype.getattr_opt(intern!(py, "hasobject"))?
-            && has_objects.is_truthy()?
-        {
+        let dtype = object.getattr_opt(intern!(py, "dtype"))?;
+        let has_objects = dtype.map(|dtype| dtype.getattr_opt(intern!(py, "hasobject"))).transpose()?.flatten();
+        if has_objects.map_or(Ok(false), |has| has.is_truthy())? {
             return Err(Failure::Invalid("the bytes must not be references to Python objects".into()));
         }
         let order = if any_order { ffi::PyBUF_ANY_CONTIGUOUS } else { ffi::PyBUF_C_CONTIGUOUS };

@@ -99,8 +99,7 @@ impl Vkgdr {
         let open = if is_primary { vkgdr::Vkgdr::open_primary_context } else { vkgdr::Vkgdr::open };
         py.detach(|| {
             let opened = open(device, OpenFlags::from_bits_retain(flags))?.into();
-            let before = replace(&mut *lock(&self.state), opened);
-            drop(before);
+            let _before = replace(&mut *lock(&self.state), opened);
             Ok(())
         })
     }

@@ -17,7 +17,7 @@ use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, P
 use crate::allocation::{Allocation, RETIRED, release_retired};
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
-use crate::interpreter::{Detached, WITHOUT_PYTHON, lock};
+use crate::interpreter::{Detached, WITHOUT_PYTHON, detached, lock};
 use crate::memory_view::stream_of;
 use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
 
@@ -80,8 +80,7 @@ impl Resource {
         let handle = vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?;
         let opened = Arc::new(OpenGpu { handle, pools: Default::default() });
         // That of a destroyed context, or of another thread, whose memory keeps what it needs.
-        let before = lock(&self.gpus).insert(device, opened.clone());
-        drop(before);
+        let _before = lock(&self.gpus).insert(device, opened.clone());
         Ok(opened)
     }
 
@@ -147,6 +146,14 @@ impl Resource {
             return Err(Failure::Invalid(format!("{text} {address:#x}, or it was freed")));
         };
         Ok(if take { held.remove(&key) } else { Some(found.clone()) })
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        if !vkgdr::is_forked() {
+            detached(|| release_retired((0, 0)));
+        }
     }
 }
 
