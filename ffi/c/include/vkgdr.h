@@ -1352,7 +1352,8 @@ VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan
 /**
  * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
  * Vulkan device is destroyed that the program made. Frees may remain that a stream capture has deferred, until
- * vkgdr_device_collect() finds that it has ended, and those that another thread is waiting for.
+ * vkgdr_device_collect() finds that it has ended, and those that another thread is waiting for. So does the memory of
+ * rings that were freed, until the last ring of their context is.
  *
  * @param g  The GPU.
  * @return A `vkgdr_status`.
