@@ -402,7 +402,7 @@ impl PoolInner {
         let Some(fenced) = found else { return Ok(None) };
         let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
-        let order = || match stream.is_capturing()? {
+        let order = || match is_captured(Some(stream))? {
             true => Ok(false),
             false => events.iter().try_for_each(|event| stream.wait(event)).map(|()| true),
         };

@@ -171,12 +171,23 @@ fn a_pool_allocates_on_the_legacy_stream_beside_a_capture_that_forbids_to_ask_fo
     let (mut blocking, mut allocated) = (ptr::null_mut(), None);
     // SAFETY: a live local.
     assert_eq!(unsafe { sys::cuStreamCreate(&raw mut blocking, 0) }, CUresult::CUDA_SUCCESS);
-    let valid = captured_on(blocking, RELAXED, || {
-        // SAFETY: the legacy stream lives as long as the context.
-        allocated = Some(unsafe { pool.allocate_on_raw(SIZE, ptr::null_mut()) });
-    });
-    assert!(valid, "the capture was ended");
-    allocated.transpose()?;
+    // SAFETY: the legacy stream lives as long as the context, here and below.
+    let earlier = unsafe { pool.allocate_on_raw(SIZE, ptr::null_mut()) }?;
+    assert_ne!(earlier.device_ptr(), 0);
+    // SAFETY: as above.
+    let gate = unsafe { Stream::hold_raw(ptr::null_mut()) };
+    // First without freed memory that waits for the stream's work, and then beside such memory.
+    let mut earlier = [None, Some(earlier)];
+    for freed in &mut earlier {
+        drop(freed.take());
+        let valid = captured_on(blocking, RELAXED, || {
+            // SAFETY: as above.
+            allocated = Some(unsafe { pool.allocate_on_raw(SIZE, ptr::null_mut()) });
+        });
+        assert!(valid, "the capture was ended");
+        allocated.take().transpose()?;
+    }
+    gate.open();
     // SAFETY: made above, and not used any more.
     assert_eq!(unsafe { sys::cuStreamDestroy_v2(blocking) }, CUresult::CUDA_SUCCESS);
     Ok(())
