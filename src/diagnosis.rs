@@ -44,12 +44,9 @@ impl System {
         fs::read_to_string(self.path(path)).ok()
     }
 
-    /// The entries of a folder, in the order of their names; empty if it cannot be read.
+    /// [`entries`] of a folder of the system.
     fn entries(&self, folder: &str) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
-        let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
-        entries.sort();
-        entries
+        entries(&self.path(folder))
     }
 
     /// The version of NVIDIA's kernel module, such as `580.65.06`.
@@ -74,10 +71,7 @@ impl System {
     /// documentation), and in some of the user's home.
     pub fn manifests(&self) -> Vec<PathBuf> {
         // Files, or folders of them.
-        let files = |path: PathBuf| {
-            let entries = fs::read_dir(&path).map(|entries| entries.flatten().map(|entry| entry.path()).collect());
-            entries.unwrap_or_else(|_| vec![path])
-        };
+        let files = |path: PathBuf| if path.is_dir() { entries(&path) } else { vec![path] };
         let listed =
             |name: &str| env::var_os(name).map(|list| env::split_paths(&list).flat_map(files).collect::<Vec<_>>());
         // With one of these two, the loader looks nowhere else.
@@ -90,6 +84,13 @@ impl System {
         found.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("_nvidia.so")));
         found
     }
+}
+
+/// The entries of a folder, in the order of their names; empty if it cannot be read.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    entries
 }
 
 /// Whether a word is a driver's version: two or more numbers with dots between them.

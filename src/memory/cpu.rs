@@ -346,7 +346,7 @@ impl Memory {
     }
 
     #[inline]
-    pub(super) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         copy::order_reads(self.routine);
         let from = self.host_range(offset, target.len())?;
         // SAFETY: as in `read`.

@@ -32,7 +32,7 @@ use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::Lock;
 use crate::report::report;
-use crate::{AllocateOptions, CopyPolicy, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
+use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
 use ends::{ABORTED, CONTROL, Consumer, HEAD, Link, Producer, TAIL, UNIT, VERSION, record_len};
 
 /// The text of `vkgdr_ring.cuh`, the kernel's end of a [`Ring`], for NVRTC or a file that nvcc includes.
@@ -412,7 +412,7 @@ impl Link for SharedLink {
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.records.invalidate(offset..offset + bytes.len())?;
-        self.records.read_with(CopyPolicy::Cpu, offset, bytes)
+        self.records.read_by_cpu(offset, bytes)
     }
 
     fn order_reads(&self) -> Result<()> {

@@ -66,10 +66,16 @@ impl Run<'_> {
         if self.json { Ok(()) } else { self.screen.print(&line) }
     }
 
-    /// Says that something is not measured, and why.
-    fn skip(&mut self, what: &str, reason: &str) -> Result {
+    /// Notes in the report that something is not measured, and why. Returns the line.
+    fn note_skipped(&mut self, what: &str, reason: &str) -> String {
         let line = format!("{what} is not measured: {reason}");
         self.report.skipped.push(line.clone());
+        line
+    }
+
+    /// Says that something is not measured, and why.
+    fn skip(&mut self, what: &str, reason: &str) -> Result {
+        let line = self.note_skipped(what, reason);
         let lines = crate::screen::wrap(&line, self.screen.width(), "", "  ");
         if self.json { Ok(()) } else { self.screen.print(&lines.join("\n")) }
     }
@@ -89,7 +95,7 @@ impl Run<'_> {
                 Err(error) => self.skip(&format!("{kind} memory"), &error.to_string())?,
                 Ok(info) => match check_room(self.gpu, *kind, info.available, bytes, private) {
                     Err(error) => {
-                        self.report.skipped.push(format!("{kind} memory is not measured: {error}"));
+                        self.note_skipped(&format!("{kind} memory"), &error.to_string());
                         result = result.and(Err(error));
                     }
                     Ok(()) => measure(self, *kind)?,

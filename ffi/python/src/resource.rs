@@ -216,11 +216,8 @@ impl Resource {
 
     /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.
     fn close(&self, py: Python<'_>) {
-        let gpus = take(&mut *lock(&self.gpus));
-        py.detach(|| {
-            release_retired((0, 0));
-            drop(gpus);
-        });
+        let _gpus = Detached::new(take(&mut *lock(&self.gpus)));
+        py.detach(|| release_retired((0, 0)));
     }
 
     /// The number of live allocations.

@@ -96,8 +96,10 @@ pub(crate) fn copy(
     if let (Side::Device(to), Side::Device(from)) = (&to, &from_) {
         let (to, from) = (to.get(), from.get());
         if overlaps(target, source, extent) {
-            let (from, to) = (source.address, target.address);
-            return Err(Failure::Invalid(format!("the source at {from:#x} and the destination at {to:#x} overlap")));
+            let base = to.device_address()?.min(from.device_address()?);
+            let (from, to) = (source.address - base, target.address - base);
+            let text = format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap");
+            return Err(Failure::Invalid(text));
         }
         let own = to.context_of()?;
         crossing = from.context_of()?.filter(|&context| own.is_some_and(|own| own != context));

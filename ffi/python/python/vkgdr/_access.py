@@ -1,6 +1,7 @@
 """The order in which the CPU and the device access memory: waits, copies, fills, and `Map`, the CPU's turn.
 
-The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one. And `HostView`.
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one. `HostView` is that view
+as an object.
 """
 
 from __future__ import annotations
