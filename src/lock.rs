@@ -4,6 +4,8 @@
 //! own waits.
 #![forbid(unsafe_code)]
 
+use std::hint;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -19,6 +21,22 @@ impl<T> Lock<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    /// Waits with growing pauses, then in the system. The standard library's mutex looks without a pause, so that the lock and
+    /// what it guards move between two processors each time: a pool's pair then takes 285 ns with two threads, with these pauses
+    /// 123 ns, with one thread 83 ns (`benches/pool.rs`, an AMD EPYC with two processors).
+    #[cold]
+    fn wait(&self) -> MutexGuard<'_, T> {
+        /// Doublings of the pause: from 16 to 512 turns of the processor's spin hint, some 20 us in all.
+        const PAUSES: Range<u32> = 4..10;
+        for pause in PAUSES {
+            (0..1 << pause).for_each(|_| hint::spin_loop());
+            if let Some(value) = self.try_lock() {
+                return value;
+            }
+        }
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
