@@ -256,10 +256,11 @@ impl Evidence {
         self.wsl.then(|| Finding::new("NVIDIA has no Vulkan driver for WSL2", "use host memory"))
     }
 
-    /// The GPU that CUDA calls `name` is a MIG slice.
+    /// The GPU that CUDA calls `name` is a MIG slice without graphics (NVIDIA's MIG User Guide, "Supported MIG Profiles").
     pub fn is_slice(name: &str) -> Option<Finding> {
-        let found = Finding::new("this is a MIG slice, which has no Vulkan device", "use a whole GPU");
-        name.contains("MIG ").then_some(found)
+        let remedy = "use a whole GPU, or a profile with \"+gfx\" in its name";
+        let found = Finding::new("this is a MIG slice, which has no Vulkan device", remedy);
+        (name.contains("MIG ") && !name.contains("+gfx")).then_some(found)
     }
 
     /// NVIDIA's Vulkan driver is not installed or cannot be loaded.

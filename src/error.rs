@@ -344,6 +344,7 @@ pub enum Call {
     ExportMemory,
     ImportMemory,
     MapImported,
+    RegisterPages,
     ExportDmaBuf,
     CreateSemaphore,
     ExportSemaphore,
@@ -363,6 +364,7 @@ impl Call {
             Self::ExportMemory => "vkGetMemoryFdKHR",
             Self::ImportMemory => "cuImportExternalMemory",
             Self::MapImported => "cuExternalMemoryGetMappedBuffer",
+            Self::RegisterPages => "cuMemHostRegister",
             Self::ExportDmaBuf => "cuMemGetHandleForAddressRange",
             Self::CreateSemaphore => "vkCreateSemaphore",
             Self::ExportSemaphore => "vkGetSemaphoreFdKHR",
@@ -452,11 +454,17 @@ impl Error {
         self.cuda_code().is_some_and(|code| CudaCode::OF_CAPTURE.contains(&code))
     }
 
-    /// Whether CUDA refuses to share Vulkan's memory, by the codes that say so. Any other code, such as `CUDA_ERROR_UNKNOWN`,
-    /// is a failure of this one call.
+    /// Whether CUDA refuses to share Vulkan's memory or the system's pages, by the codes that say so. Any other code, such as
+    /// `CUDA_ERROR_UNKNOWN`, is a failure of this one call.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Cuda { call: Call::ImportMemory | Call::MapImported, code, .. }
-            if CudaCode::REFUSAL.contains(&code.value()))
+        match self {
+            Self::Cuda { call: Call::ImportMemory | Call::MapImported, code, .. } => {
+                CudaCode::REFUSAL.contains(&code.value())
+            }
+            // On Tegra without I/O coherence, and under confidential computing.
+            Self::Cuda { call: Call::RegisterPages, code, .. } => code.value() == CudaCode::NOT_SUPPORTED,
+            _ => false,
+        }
     }
 
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
@@ -763,6 +771,7 @@ mod tests {
     #[test]
     fn only_the_codes_that_say_so_are_a_refusal() {
         let of = |call| move |code: &i32| Error::cuda(call, CudaCode::new(*code, None)).is_refusal();
+        assert_eq!((0..5000).filter(of(Call::RegisterPages)).collect::<Vec<_>>(), [801]);
         for call in [Call::ImportMemory, Call::MapImported] {
             assert_eq!((0..5000).filter(of(call)).collect::<Vec<_>>(), [1, 400, 801]);
         }

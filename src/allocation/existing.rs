@@ -4,7 +4,8 @@
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a
 //! program that maps one part of it is likely to map others. A larger one may not fit the BAR: only the pages of the
-//! range are mapped. A range of virtual memory (`cuMemMap`) may lie in several mappings side by side.
+//! range are mapped. Of virtual memory, a range must lie in one `cuMemMap`: NVIDIA's kernel module maps only the first
+//! of several (`nv_dma_buf_mmap`, open-gpu-kernel-modules pull request 1072).
 #![forbid(unsafe_code)]
 
 use std::ffi::c_ulonglong;
@@ -45,8 +46,7 @@ struct Backing {
 /// Whole pages, mapped.
 #[derive(Debug)]
 struct MappedPages {
-    /// Those of the range for which the pages were mapped, in ascending order.
-    backings: Vec<Backing>,
+    backing: Backing,
     first: CUdeviceptr,
     len: usize,
     pcie: bool,
@@ -57,7 +57,7 @@ struct MappedPages {
 #[derive(Debug)]
 pub(crate) struct ExistingRange {
     pages: Arc<MappedPages>,
-    backings: Vec<Backing>,
+    backing: Backing,
     address: CUdeviceptr,
     len: usize,
 }
@@ -65,19 +65,18 @@ pub(crate) struct ExistingRange {
 impl ExistingRange {
     /// Maps the pages around a range of device memory in the current context, unless they are mapped already.
     pub(super) fn map(device: CUdevice, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
-        let backings = find(device, address, len)?;
-        let start = backings.first().map_or(address, |first| first.start);
-        let whole = pages_around(start, backings.iter().map(|backing| backing.len as u64).sum())?;
+        let backing = find(device, address, len)?;
+        let whole = pages_around(backing.start, backing.len as u64)?;
         let part = pages_around(address, len as u64)?;
-        let pages = match shared(&backings, part, pcie) {
+        let pages = match shared(&backing, part, pcie) {
             Some(pages) => pages,
             None if whole.1 <= WHOLE && whole != part => {
                 // A BAR that is nearly full may have room for the pages of the range.
-                MappedPages::map(&backings, whole, pcie).or_else(|_| MappedPages::map(&backings, part, pcie))?
+                MappedPages::map(backing, whole, pcie).or_else(|_| MappedPages::map(backing, part, pcie))?
             }
-            None => MappedPages::map(&backings, part, pcie)?,
+            None => MappedPages::map(backing, part, pcie)?,
         };
-        Ok(Self { pages, backings, address, len })
+        Ok(Self { pages, backing, address, len })
     }
 
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
@@ -92,14 +91,8 @@ impl ExistingRange {
 
     /// Whether the driver has the same memory at the addresses as when it was mapped.
     pub(crate) fn is_current(&self) -> Result<bool> {
-        let cuda = cuda()?;
-        for backing in &self.backings {
-            let Backing { memory, block_id, asked, .. } = *backing;
-            if cuda.memory_at(asked)? != memory || cuda.memory_block_id(asked)? != block_id {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let (cuda, Backing { memory, block_id, asked, .. }) = (cuda()?, self.backing);
+        Ok(cuda.memory_at(asked)? == memory && cuda.memory_block_id(asked)? == block_id)
     }
 
     /// A new descriptor of the pages around the range, and the range's offset in it. A context of the device must be
@@ -115,10 +108,10 @@ impl ExistingRange {
 
 impl MappedPages {
     /// Exports and maps pages, and lists them.
-    fn map(backings: &[Backing], (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
+    fn map(backing: Backing, (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
         let dma_buf = cuda()?.dma_buf(first, len, pcie)?;
         let host = Mapping::shared(dma_buf.as_fd(), len)?;
-        let pages = Arc::new(Self { backings: backings.to_vec(), first, len, pcie, host });
+        let pages = Arc::new(Self { backing, first, len, pcie, host });
         let mut mapped = MAPPED.lock();
         mapped.retain(|other| other.strong_count() > 0);
         mapped.push(Arc::downgrade(&pages));
@@ -142,17 +135,6 @@ fn device_memory(device: CUdevice, asked: CUdeviceptr) -> Result<MemoryAt> {
 }
 
 impl Backing {
-    /// The backing of device memory, in the current context.
-    fn of(memory: MemoryAt, asked: CUdeviceptr) -> Result<Self> {
-        let cuda = cuda()?;
-        let (start, len) = cuda.address_range(asked)?;
-        Ok(Self { memory, block_id: cuda.memory_block_id(asked)?, start, len, asked })
-    }
-
-    fn end(&self) -> CUdeviceptr {
-        self.start.saturating_add(self.len as u64)
-    }
-
     /// Whether it is the same memory. Without an id, memory that was allocated again at the address cannot be told apart.
     fn is(&self, other: &Self) -> bool {
         let known = |of: &Self| (of.memory, of.block_id, of.start, of.len);
@@ -161,11 +143,11 @@ impl Backing {
 }
 
 /// Mapped pages that contain all of a range of pages.
-fn shared(backings: &[Backing], (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
+fn shared(backing: &Backing, (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
     let end = first + len as u64;
     let fits = |pages: &Arc<MappedPages>| {
-        let has = |wanted: &Backing| pages.backings.iter().any(|backing| backing.is(wanted));
-        backings.iter().all(has) && pages.pcie == pcie && pages.first <= first && end <= pages.first + pages.len as u64
+        let is_within = pages.first <= first && end <= pages.first + pages.len as u64;
+        is_within && pages.pcie == pcie && pages.backing.is(backing)
     };
     // All are kept until the lock is released: the last reference unmaps.
     let live: Vec<_> = MAPPED.lock().iter().filter_map(Weak::upgrade).collect();
@@ -181,8 +163,8 @@ fn pages_around(address: CUdeviceptr, len: u64) -> Result<(CUdeviceptr, usize)> 
     len.map(|len| (first, len)).ok_or_else(|| no_mapping(address, NoMapping::Unknown))
 }
 
-/// The memory of all of a range, if it is memory of `device`: one allocation, or mappings of virtual memory side by side.
-fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backing>> {
+/// The memory of all of a range, if it is memory of `device`, in the current context.
+fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Backing> {
     let memory = device_memory(device, address)?;
     if len == 0 {
         return Err(no_mapping(address, NoMapping::Empty));
@@ -191,20 +173,10 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Vec<Backin
         Error::NoMapping { reason, .. } => no_mapping(address, reason),
         other => other,
     })?;
-    let MemoryAt { start, len: size, .. } = memory;
-    let offset = usize::try_from(address.saturating_sub(start)).expect("usize has 64 bits");
-    range::check(offset, len, size)?;
-    let mut last = Backing::of(memory, address)?;
-    let mut backings = vec![last];
-    while last.end() < address + len as u64 {
-        // Of virtual memory, the rest of the range may have no memory.
-        let next = device_memory(device, last.end()).and_then(|memory| Backing::of(memory, last.end()));
-        let next = next.ok().filter(|next| next.start == last.end());
-        let size = usize::try_from(last.end() - start).expect("usize has 64 bits");
-        last = next.ok_or(Error::OutOfRange { offset, len, size })?;
-        backings.push(last);
-    }
-    Ok(backings)
+    let cuda = cuda()?;
+    let (start, size) = cuda.address_range(address)?;
+    range::check(usize::try_from(address - start).expect("usize has 64 bits"), len, size)?;
+    Ok(Backing { memory, block_id: cuda.memory_block_id(address)?, start, len: size, asked: address })
 }
 
 /// A new descriptor of the pages around a range of device memory of this crate, and the range's offset in it. A context of

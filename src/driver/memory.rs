@@ -52,7 +52,7 @@ impl CudaMemory {
     pub(crate) unsafe fn register(start: NonNull<u8>, len: usize) -> Result<Self> {
         let (cuda, start, mut pointer) = (cuda()?, start.as_ptr(), 0);
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
-        call!(cuda, cuMemHostRegister_v2(start.cast(), len, flags))?;
+        call!(cuda, cuMemHostRegister_v2(start.cast(), len, flags) as Call::RegisterPages)?;
         let mut registered = Self { pointer: 0, origin: Origin::Registered(Handle(start)) };
         call!(cuda, cuMemHostGetDevicePointer_v2(&raw mut pointer, start.cast(), 0))?;
         registered.pointer = pointer;

@@ -26,6 +26,7 @@ use rustix::net::{
 };
 pub(crate) use rustix::net::{RecvFlags, SendFlags};
 pub(crate) use rustix::param::page_size;
+use rustix::process::{Resource, getrlimit};
 use rustix::system::sysinfo;
 
 use super::{Handle, fork};
@@ -68,7 +69,8 @@ pub(crate) fn descriptors_are_short() -> bool {
 }
 
 /// A duplicate of a descriptor, which a driver owns on success. On failure some drivers leave it open, as Vulkan
-/// specifies; others close it (Mesa's lavapipe), so that its number may already belong to another file.
+/// specifies; others close it (Mesa's lavapipe), so that its number may already belong to another file. All descriptors of
+/// NVIDIA's driver are of one device, and look like the same file: that it closes none is relied on.
 pub(super) struct DriverFd<'a> {
     copy: RawFd,
     original: BorrowedFd<'a>,
@@ -143,6 +145,10 @@ pub(crate) fn memory_file(len: usize) -> Result<OwnedFd> {
         other => other,
     }
     .map_err(system("memfd_create"))?;
+    // The system would end the process by a signal (SIGXFSZ).
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| len as u64 > most) {
+        return Err(Error::System { operation: "ftruncate", code: libc::EFBIG });
+    }
     ftruncate(&file, len as u64).map_err(system("ftruncate"))?;
     fcntl_add_seals(&file, SEALS).map_err(system("fcntl"))?;
     Ok(file)

@@ -123,7 +123,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::NoMapping`] with the reason and what works instead, [`Error::OutOfRange`] for bytes beyond the end of the
-    /// allocation, [`Error::NoHostView`] for memory of this crate that the CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`,
+    /// allocation, or of virtual memory beyond that of one `cuMemMap`, [`Error::NoHostView`] for memory of this crate that the CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`,
     /// [`Error::WrongDevice`], [`Error::Forked`], and those of `cuMemGetHandleForAddressRange` and
     /// `mmap`.
     ///

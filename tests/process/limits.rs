@@ -1,5 +1,4 @@
 //! Processes under limits of the system: too few descriptors, too little address space, files too short.
-#![expect(unsafe_code, reason = "ignores a signal")]
 
 use std::os::fd::AsRawFd;
 
@@ -125,8 +124,6 @@ fn registered_pages_that_the_system_refuses_name_the_call_and_leave_nothing() ->
 fn refuse_registered_pages() -> Result {
     const LEN: usize = 64 << 20;
     let (_context, gpu) = support::open(NONE)?;
-    // SAFETY: no handler is replaced; a file that would be too long is an error then, not the process's end.
-    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let allocate = || Memory::allocate(&gpu, LEN, MemoryKind::Host);
     allocate()?.free()?;
     let before = State::take();

@@ -86,9 +86,12 @@ fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
         // Beyond the memory, and beyond the addresses.
         for len in [UNIT, 2 * UNIT] {
             let error = refused(support::map_existing(&gpu, address, len, MappingFlags::empty()));
-            let size = if len == UNIT { 3 * UNIT } else { 4 * UNIT };
-            assert!(matches!(error, Error::OutOfRange { size: told, .. } if told == size), "{error}");
+            assert!(matches!(error, Error::OutOfRange { size: UNIT, offset: 70_000, .. }), "{error}");
         }
+        // Memory beside it is another mapping, which NVIDIA's kernel module leaves out of one that begins here.
+        reserved.map(3);
+        let error = refused(support::map_existing(&gpu, address, UNIT, MappingFlags::empty()));
+        assert!(matches!(error, Error::OutOfRange { size: UNIT, .. }), "{error}");
         // Other memory beside it changes nothing; other memory in its place does.
         reserved.map(0);
         assert!(view.is_current()?);
@@ -102,7 +105,7 @@ fn a_part_of_the_addresses_that_has_memory_has_a_view() -> Result {
         host_write(&next, 0, &pattern(1000, 2))?;
         assert!(device_read(address, 1000) == pattern(1000, 2));
         drop((view, next));
-        [0, 2].iter().for_each(|index| reserved.unmap(*index));
+        [0, 2, 3].iter().for_each(|index| reserved.unmap(*index));
         Ok(())
     })
 }
