@@ -115,6 +115,7 @@ int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
  * pinned address is at va plus its distance from gdr_info_v2_t.va; the bytes of the pages around the memory must not be used. */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
+/* EINVAL if nothing is mapped, or for a size of 0. va may be any address. */
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
 /* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. 0 bytes are copied from and to

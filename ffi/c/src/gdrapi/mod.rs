@@ -276,13 +276,14 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
     Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }?)
 }
 
-/// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed.
+/// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed. Like gdrcopy's, it does not look at the
+/// address: DPDK passes the device's.
 #[unsafe(no_mangle)]
-pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: usize) -> c_int {
+pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, _va: *mut c_void, size: usize) -> c_int {
     status(|| {
-        handles::with_pinned(number(g), handle.h, |pin, mapping| {
-            if *mapping == NONE || va.addr() != pin.map || size == 0 {
-                return Err(invalid("nothing is mapped at va, or the size is 0"));
+        handles::with_pinned(number(g), handle.h, |_, mapping| {
+            if *mapping == NONE || size == 0 {
+                return Err(invalid("nothing is mapped, or the size is 0"));
             }
             *mapping = NONE;
             Ok(())

@@ -4,7 +4,7 @@ Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU; CUDA imports i
 pointer address the same bytes.
 
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
-* ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
+* ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda's kernels take the memory object itself.
 * `vkgdr.memory_of` finds the memory in which an array or an address lies, `vkgdr.host_view` the CPU's view of it.
   Where the driver and the GPU allow it, `host_view` maps other libraries' memory too; `Mapping` does so by address.
 * `vkgdr.ring` passes messages to a kernel that keeps running, and back.

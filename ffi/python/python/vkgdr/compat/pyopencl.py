@@ -14,7 +14,10 @@ to it. After an operation that does not block, wait for the event, and on memory
 The functions differ from pyopencl's in these points:
 
 * Copies between device memory block by default, too, and fills do not.
-* A pattern may have any size, and rectangles are counted in bytes, rows and slices on both sides.
+* `fill` has the arguments of ``enqueue_fill``, not those of ``enqueue_fill_buffer``.
+* A pattern may have any size, and rectangles are counted in bytes, rows and slices on both sides. Those of host arrays
+  have the arguments of device memory: ``src_`` and ``dst_``, not ``buffer_`` and ``host_``.
+* Maps take a ``mode``, such as ``"r"``, and no ``map_flags``.
 * `migrate` returns new memory and frees the old objects, where pyopencl moves the bytes of the same objects.
 * An `Event` has ``wait``, and this package's ``synchronize``, ``query`` and ``is_complete``; there are no profiling
   information, callbacks and user events.
