@@ -73,10 +73,10 @@ uninstall: ## remove them
 	@$(folders)ffi/c/install.sh --uninstall
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
-	@$(MAKE) -C sim install
+	@$(folders)$(MAKE) -C sim install
 
 uninstall-sim: ## remove the installed vkgdr-sim
-	@$(MAKE) -C sim uninstall
+	@$(folders)$(MAKE) -C sim uninstall
 
 python: ## make a virtual environment with the package
 	@sim/run --driver >/dev/null

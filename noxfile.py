@@ -242,7 +242,16 @@ def build_wheel(session: nox.Session) -> None:
     # Apart from the objects of other builds.
     flags = {"RUSTFLAGS": f"-C link-arg={unwinder} -C link-arg=-Wl,--allow-shlib-undefined"}
     options = ["--zig", "--auditwheel", "check", "--compatibility", "manylinux2014", "--out", str(HERE / "wheel")]
-    command = ["maturin", "build", "--quiet", "--release", "--manifest-path", "ffi/python/Cargo.toml", *options]
+    command = [
+        "maturin",
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "--manifest-path",
+        "ffi/python/Cargo.toml",
+        *options,
+    ]
     session.run(*command, env=flags | {"CARGO_TARGET_DIR": str(HERE / "zig")})
     [built] = (HERE / "wheel").glob("*-cp311-abi3-manylinux2014_*.whl")
     session.run("twine", "check", "--strict", str(built), silent=True)
@@ -268,8 +277,11 @@ TENSORRT_CRATE = "trtx-sys@0.9.1"
 
 @nox.session(venv_backend="venv", reuse_venv=False)
 def install(session: nox.Session) -> None:
-    """Run `pip install ./ffi/python` as a user would: pip fetches maturin, and NumPy is absent."""
-    session.install("./ffi/python", silent=True)
+    """Run `pip install` of the source distribution as a user would: pip fetches maturin, and NumPy is absent."""
+    session.install("--requirement", "scripts/requirements/wheel.txt", silent=True)
+    shutil.rmtree(HERE / "sdist", ignore_errors=True)
+    session.run("maturin", "sdist", "--quiet", "--manifest-path", "ffi/python/Cargo.toml", "--out", str(HERE / "sdist"))
+    session.install(*map(str, (HERE / "sdist").glob("*.tar.gz")), silent=True)
     run(session, "-m", "vkgdr")
 
 

@@ -25,7 +25,9 @@ temporary=$sim/cache/build.sh.$$
 trap 'rm -rf "$temporary"' EXIT
 mkdir -p "$sim"/{bin,lib64,vklayers} "$temporary"
 
-build=(build) cc=("${CC:-cc}")
+build=(build)
+# As make and configure scripts take it: words.
+read -ra cc <<<"${CC:-cc}"
 if [ -n "${GLIBC:-}" ]; then
     export CARGO_BUILD_TARGET
     CARGO_BUILD_TARGET=$(uname -m)-unknown-linux-gnu

@@ -13,7 +13,8 @@ done
 [[ ${GDRAPI:-0} == [01] ]] || die "GDRAPI must be 0 or 1, unlike '$GDRAPI'"
 prefix=$(realpath -sm "${PREFIX:-/usr/local}") libdir=$(realpath -sm "${LIBDIR:-${PREFIX:-/usr/local}/lib}")
 include=$(realpath -sm "${INCLUDEDIR:-${PREFIX:-/usr/local}/include}") bin=${prefix%/}/bin share=${prefix%/}/share
-target=${CARGO_TARGET_DIR:-target} built=$target/${CARGO_BUILD_TARGET:-.}/release
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
+target=$CARGO_TARGET_DIR built=$target/${CARGO_BUILD_TARGET:-.}/release
 value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$2" | head -n 1; }
 version=$(value version Cargo.toml) so=$(value library-version ffi/c/Cargo.toml) gdrapi=$(value gdrapi-version ffi/c/Cargo.toml)
 
@@ -49,7 +50,8 @@ check() {
 put() { if [ "$1" = link ]; then ln -sfTv "$2" "${DESTDIR-}$3"; else install -DTvm "$1" "$2" "${DESTDIR-}$3"; fi; }
 remove() { rm -fv "${DESTDIR-}$3"; }
 update() { [ "${DESTDIR-}" ] || ldconfig 2>/dev/null || true; }
-made=$(mktemp -d) && trap 'rm -rf "$made"' EXIT
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
 if [ "${1-}" = --uninstall ]; then
     each remove
     rmdir "${DESTDIR-}$libdir/cmake/vkgdr" 2>/dev/null || true
@@ -65,8 +67,9 @@ else
     # This machine writes the manual, also of a command for another one.
     env -u CARGO_BUILD_TARGET cargo build --locked --release --package vkgdr-cli --example manual
     rm -rf "$built/texts" && "$target/release/examples/manual" "$built/texts"
-    # Without a symbol of its own: the dynamic linker finds those of the library that it needs, which is beside it.
-    ${CC:-cc} -shared -nostdlib -Wl,--no-as-needed,-soname,libgdrapi.so.2,-rpath,\$ORIGIN \
+    # Without a symbol of its own: the dynamic linker finds those of the library that it needs, which is beside it. Without an
+    # object either, whose absence means an executable stack unless that is refused: glibc 2.41 loads no such library.
+    ${CC:-cc} -shared -nostdlib -Wl,-z,noexecstack,--no-as-needed,-soname,libgdrapi.so.2,-rpath,\$ORIGIN \
         -o "$built/libgdrapi.so.2" "$built/libvkgdr_c.so"
     # The time before the build: nothing was put into this folder since.
     touch -r "$made" "$built/installable"

@@ -204,7 +204,9 @@ impl Allocation {
                 return Ok(());
             }
         }
-        release(memory, !lock(&self.kept).owners.is_empty())
+        // A statement of its own: the lock would be held over the release, which waits.
+        let has_owner = !lock(&self.kept).owners.is_empty();
+        release(memory, has_owner)
     }
 }
 

@@ -106,9 +106,9 @@ impl Vkgdr {
 }
 
 fn device_number(value: &Bound<'_, PyAny>) -> PyResult<i32> {
-    let text = || format!("device must be an integer, CUDA's number of the GPU, such as 0, not {value:?}");
     number(value, "a CUDA device number").map_err(|error| {
-        if error.is_instance_of::<PyTypeError>(value.py()) { PyTypeError::new_err(text()) } else { error }
+        let text = format!("device must be an integer, CUDA's number of the GPU, such as 0, not {value:?}");
+        if error.is_instance_of::<PyTypeError>(value.py()) { PyTypeError::new_err(text) } else { error }
     })
 }
 

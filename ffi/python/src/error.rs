@@ -87,7 +87,8 @@ impl From<Failure> for PyErr {
                 | Error::NoDmaBuf { .. }
                 | Error::NoMapping { .. }
                 | Error::MessageTooLong { .. }
-                | Error::ReadOnly,
+                | Error::ReadOnly
+                | Error::System { code: libc::EBADF, .. },
             ) => "InvalidArgumentError",
             Failure::Driver(_) => "VkgdrError",
         };

@@ -132,9 +132,7 @@ impl Log for Logger {
             let level = 50 - 10 * record.level().min(Level::Debug) as usize;
             let logger = py.import("logging").and_then(|logging| logging.call_method1("getLogger", ("vkgdr",)));
             let result = logger.and_then(|logger| logger.call_method1("log", (level, "%s", &text)).map(drop));
-            if let Some(pending) = pending {
-                pending.restore(py);
-            }
+            pending.into_iter().for_each(|pending| pending.restore(py));
             result
         });
         if !matches!(logged, Some(Ok(()))) && record.level() <= Level::Warn {

@@ -110,9 +110,9 @@ impl MemoryView {
     fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
         let allocation = self.live()?;
         if (self.offset, self.len) != (0, allocation.len) {
-            let (whole, offset) = (in_bytes(allocation.len), self.offset);
-            let remedy = format!("share the whole memory of {whole}, and the offset {offset}");
-            return Err(Failure::Invalid(format!("a part of memory cannot be shared: {remedy}")));
+            let whole =
+                format!("share the whole memory of {}, and the offset {}", in_bytes(allocation.len), self.offset);
+            return Err(Failure::Invalid(format!("a part of memory cannot be shared: {whole}")));
         }
         allocation.run(py, |bytes| Ok(work(bytes.ours()?)?))
     }
@@ -167,11 +167,16 @@ impl MemoryView {
         if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
     }
 
-    /// Whether host bytes overlap a range of the allocation: then a copy saves them first.
-    fn overlaps(&self, range: &Range<usize>, bytes: &HostBuffer) -> Result<bool> {
-        let (first, len) = (bytes.address().addr(), bytes.nbytes);
+    /// A copy of host bytes that overlap a range of the allocation, to copy from or to instead.
+    fn saved(&self, range: &Range<usize>, host: &HostBuffer) -> Result<Option<Vec<u8>>> {
+        let (first, len, mut copy) = (host.address().addr(), host.nbytes, Vec::new());
         let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
-        Ok(start.is_some_and(|start| first < start + range.end && start + range.start < first + len))
+        if !start.is_some_and(|start| first < start + range.end && start + range.start < first + len) {
+            return Ok(None);
+        }
+        copy.try_reserve_exact(len).map_err(|_| vkgdr::Error::System { operation: "malloc", code: libc::ENOMEM })?;
+        copy.extend_from_slice(host.bytes());
+        Ok(Some(copy))
     }
 
     pub(crate) fn writable(&self) -> Result<()> {
@@ -289,7 +294,7 @@ impl MemoryView {
     #[staticmethod]
     fn import_fd(owner: &Bound<'_, Vkgdr>, fd: i32, size: Size, kind: &str) -> Result<Self> {
         let (py, gpu, kind) = (owner.py(), owner.get().gpu()?, device::kind(kind)?);
-        let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
+        let ours = duplicate(fd)?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
         Ok(Self::whole(Allocation::of(memory, false, Some(owner.clone().unbind()))))
@@ -446,7 +451,7 @@ impl MemoryView {
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
-        let saved = self.overlaps(&range, source)?.then(|| source.bytes().to_vec());
+        let saved = self.saved(&range, source)?;
         let source = saved.as_deref().unwrap_or_else(|| source.bytes());
         self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source)?))
     }
@@ -454,15 +459,13 @@ impl MemoryView {
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
-        let mut saved = self.overlaps(&range, target)?.then(|| vec![0; size.0]);
         assert!(!target.readonly && size.0 <= target.nbytes, "checked by `copy_to_host`");
+        let mut saved = self.saved(&range, target)?;
         // SAFETY: the exporter keeps as many contiguous bytes there, and granted a writable buffer.
         let bytes = unsafe { slice::from_raw_parts_mut(target.address(), size.0) };
-        let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
+        let into = saved.as_mut().map_or(&mut *bytes, |saved| &mut saved[..size.0]);
         self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
-        if let Some(saved) = &saved {
-            bytes.copy_from_slice(saved);
-        }
+        saved.iter().for_each(|saved| bytes.copy_from_slice(&saved[..size.0]));
         Ok(())
     }
 

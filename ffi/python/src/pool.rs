@@ -95,15 +95,12 @@ impl Pool {
             .largest_chunk(largest_chunk.0)
             .classes_per_doubling(classes)
             .alignment(alignment.0);
-        let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(|error| match error {
-            // The parameter's name is Python's.
-            Error::PoolOption { option: "block_len", value, allowed } => {
-                Error::PoolOption { option: "block_size", value, allowed }
-            }
-            other => other,
-        })?;
+        let mut pool = py.detach(|| vkgdr::Pool::new(&gpu, options));
+        if let Err(Error::PoolOption { option: option @ "block_len", .. }) = &mut pool {
+            *option = "block_size";
+        }
         let open = Open {
-            pool: Detached::in_context(pool, gpu.retains_context()),
+            pool: Detached::in_context(pool?, gpu.retains_context()),
             owner: owner.clone().unbind(),
             stream,
             new: class_.getattr("__new__")?.unbind(),

@@ -17,7 +17,7 @@ use super::workshop::{Workshop, done, finish, fixture, has, library};
 fn workshop(name: &str) -> Result<Option<Workshop>> {
     let Some(shop) = Workshop::open(&format!("gdrapi-{name}"))?.filter(|_| has("cc")) else { return Ok(None) };
     let empty = shop.path("lib/libgdrapi.so.2");
-    let options = ["-shared", "-nostdlib", "-Wl,-soname,libgdrapi.so.2", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"];
+    let options = ["-shared", "-nostdlib", "-Wl,-z,noexecstack,--no-as-needed,-soname,libgdrapi.so.2,-rpath,$ORIGIN"];
     finish(Command::new("cc").args(options).arg(library()?).arg("-o").arg(&empty))?;
     Ok(Some(shop))
 }

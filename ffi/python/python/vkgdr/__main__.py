@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python's own handler would run only once the command has ended.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         arguments = sys.argv[1:]
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return _vkgdr.command(["vkgdr", *arguments])
 
 

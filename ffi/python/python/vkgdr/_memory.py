@@ -152,6 +152,9 @@ class MemoryObject(_vkgdr.Base):
     All methods may be called from any thread, and enter the memory's context themselves. Sizes and offsets are in
     bytes. ``int(memory)`` is the device address; ``np.uintp(memory)`` and ``np.intp(memory)`` are arrays of the bytes,
     since NumPy asks for an array first.
+
+    The garbage collector frees memory in a cycle of references, unless it has other views, parts or maps then: an
+    attribute of the handle that holds a part of the handle's own memory is such a cycle.
     """
 
     # Class defaults: an object whose `__init__` did not run counts as freed.

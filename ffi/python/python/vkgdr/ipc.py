@@ -10,6 +10,7 @@ namespace, while the memory lives and its process runs.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -219,9 +220,9 @@ def _serve(listener: socket.socket) -> None:
             threading.Thread(target=_attend, args=(connection,), name="vkgdr offer", daemon=True).start()
         except (OSError, RuntimeError) as error:
             # Too many descriptors or threads: a passing state. A connection that was not accepted stays in the queue.
-            _report(error)
             if connection is not None:
                 connection.close()
+            _report(error)
             time.sleep(_PAUSE)
 
 
@@ -241,4 +242,6 @@ def _attend(connection: socket.socket) -> None:
 
 
 def _report(error: Exception) -> None:
-    logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)
+    # A handler that raises must not end the thread: one that opens its file lacks the same descriptors.
+    with contextlib.suppress(Exception):
+        logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)

@@ -1,10 +1,13 @@
 """Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
 
+import logging
 import os
+import resource
 import socket
 import struct
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -119,6 +122,32 @@ def test_other_bytes_are_no_offer(primary):
     with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
         ipc.offer(vkgdr.memory_of(address).handle)
     source.free(address)
+
+
+def test_a_logger_that_raises_does_not_end_the_offers(primary):
+    class Raises(logging.Handler):
+        def emit(self, record):
+            lines.append(record.getMessage())
+            raise RuntimeError
+
+    lines, handler, logger = [], Raises(), logging.getLogger("vkgdr")
+    memory = vkgdr.Memory(primary, 5000)
+    memory.memset(7)
+    data = ipc.offer(memory.handle)
+    logger.addHandler(handler)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            # None is left for the connection that is accepted.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (peer.fileno(), most[1]))
+            peer.connect(ipc._address(data[16:32]))
+            while not lines:
+                time.sleep(0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        logger.removeHandler(handler)
+    assert "Too many open files" in lines[0]
+    assert take_elsewhere(data).startswith("070707")
 
 
 def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):

@@ -150,6 +150,33 @@ def test_many_threads_free_the_same_memory(primary, force, simulated):
     assert simulator.pages() == before
 
 
+def test_a_forced_free_beside_a_copy_that_waits_for_the_interpreter(run_python):
+    code = """
+        import sys, threading, time, vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        memory = vkgdr.Memory(gpu, 16 << 20, kind="host")
+        target, started = bytearray(memory.nbytes), threading.Event()
+
+        def copy():
+            started.set()
+            memory.copy_to_host(target)
+
+        # This thread keeps the interpreter until it lets go of it, and the copy is over by then.
+        sys.setswitchinterval(1000)
+        thread = threading.Thread(target=copy)
+        thread.start()
+        started.wait()
+        time.sleep(0.001)
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+        memory.free(force=True)
+        thread.join()
+        print("ended")
+    """
+    assert run_python(code).stdout == "ended\n"
+
+
 def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
     before = simulator.pages()
     for _ in range(30):

@@ -221,3 +221,19 @@ def test_pytorch_takes_it_for_a_cpu_tensor(gpu):
     tensor = torch.as_tensor(memory.host, device="cpu")
     assert tensor.data_ptr() == memory.host_ptr
     assert tensor.shape == (100,)
+
+
+def test_a_copy_to_memory_from_itself_without_room_is_a_memory_error(run_python):
+    code = """
+        import pathlib, resource, vkgdr
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 512 << 20, kind="host")
+        view = memoryview(memory)
+        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (8 << 20),) * 2)
+        for copy in (lambda: memory.copy_to_host(view), lambda: memory[1:].copy_from_host(view[:-1])):
+            try:
+                copy()
+            except MemoryError as error:
+                print(type(error).__name__)
+    """
+    assert run_python(code).stdout.split() == ["AllocationError"] * 2

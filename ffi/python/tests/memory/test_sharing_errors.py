@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -47,6 +48,22 @@ def test_whole_memory_that_a_capsule_showed_is_shared_by_both_kinds_of_sockets(g
     descriptor = whole.export_fd()
     assert len(vkgdr.Memory.import_fd(gpu, descriptor, len(whole))) == 4096
     os.close(descriptor)
+
+
+def test_an_import_without_a_free_descriptor_is_no_invalid_argument(gpu):
+    descriptor = vkgdr.Memory(gpu, 4096).export_fd()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Every number below is in use.
+    lowest = os.dup(descriptor)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, most[1]))
+    try:
+        with pytest.raises(vkgdr.VkgdrError, match="too many open files") as error:
+            vkgdr.Memory.import_fd(gpu, descriptor, 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        os.close(descriptor)
+    assert not isinstance(error.value, ValueError)
 
 
 def test_what_is_no_memory_of_ours_is_not_sent(gpu, pair, foreign):

@@ -58,6 +58,12 @@ def test_numpy_is_not_needed(run_python):
     assert "CUDA device 0" in run_python(code).stdout
 
 
+def test_a_closed_standard_output_is_no_error():
+    command = ["sh", "-c", 'exec "$0" -m vkgdr --version >&-', sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_console_script_is_the_same_command():
     script = Path(sys.executable).parent / "vkgdr"
     if not script.exists():
