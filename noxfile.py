@@ -278,9 +278,11 @@ TENSORRT_CRATE = "trtx-sys@0.9.1"
 @nox.session(venv_backend="venv", reuse_venv=False)
 def install(session: nox.Session) -> None:
     """Run `pip install` of the source distribution as a user would: pip fetches maturin, and NumPy is absent."""
-    session.install("--requirement", "scripts/requirements/wheel.txt", silent=True)
+    session.install("--constraint", "scripts/requirements/wheel.txt", "maturin", silent=True)
     shutil.rmtree(HERE / "sdist", ignore_errors=True)
-    session.run("maturin", "sdist", "--quiet", "--manifest-path", "ffi/python/Cargo.toml", "--out", str(HERE / "sdist"))
+    session.run(
+        "maturin", "sdist", "--manifest-path", "ffi/python/Cargo.toml", "--out", str(HERE / "sdist"), silent=True
+    )
     session.install(*map(str, (HERE / "sdist").glob("*.tar.gz")), silent=True)
     run(session, "-m", "vkgdr")
 

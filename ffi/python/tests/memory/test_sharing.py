@@ -142,10 +142,7 @@ def test_what_cannot_be_is_not_imported(gpu, simulated):
         ((descriptor, 0), ValueError, "0 bytes"),
         ((descriptor, -1), OverflowError, "-1"),
         ((descriptor, 5, "gpu"), ValueError, "gpu"),
-        *(
-            ((number, 5), (vkgdr.VkgdrError, ValueError), "Bad file descriptor")
-            for number in (-1, -100, 10**6, 2**31 - 1)
-        ),
+        *(((number, 5), ValueError, "Bad file descriptor") for number in (-1, -100, 10**6, 2**31 - 1)),
         *(((number, 5), TypeError, "") for number in ("x", None, 1.5)),
         ((2**31, 5), OverflowError, ""),
     ):
