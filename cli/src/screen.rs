@@ -32,7 +32,7 @@ impl Screen {
     pub(crate) fn new() -> Self {
         let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
         Self {
             width: columns.or_else(|| width_of(stdout())).unwrap_or(DEFAULT_WIDTH).clamp(LEAST, MOST),
             coloured: stdout().is_terminal() && !set("NO_COLOR") && !dumb,

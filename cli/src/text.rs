@@ -1,5 +1,7 @@
 //! Sizes, times and rates as text, and sizes from text.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 /// Bytes in binary units, with at most one digit after the point.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -13,6 +15,8 @@ pub(crate) fn size(bytes: u64) -> String {
     if tenths == 0 { format!("{whole} {}", UNITS[unit]) } else { format!("{whole}.{tenths} {}", UNITS[unit]) }
 }
 
+const TOO_MANY: &str = "more bytes than there are addresses";
+
 /// A number of bytes from text: `4096`, `4K`, `4KiB`, `1.5` is refused. Units are binary.
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -25,10 +29,12 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
         "t" | "tb" | "tib" => 40,
         _ => return Err(format!("'{unit}' is no unit: use K, M, G or T")),
     };
-    let number: usize =
-        digits.parse().map_err(|_| "a size is a whole number with an optional unit, such as 64K".to_owned())?;
+    let number: usize = digits.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => TOO_MANY,
+        _ => "a size is a whole number with an optional unit, such as 64K",
+    })?;
     match number.checked_shl(shift).filter(|bytes| bytes >> shift == number) {
-        None => Err("more bytes than there are addresses".to_owned()),
+        None => Err(TOO_MANY.to_owned()),
         Some(0) => Err("the smallest size is 1 byte".to_owned()),
         Some(bytes) => Ok(bytes),
     }

@@ -106,6 +106,7 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuStreamAddCallback, (void *, StreamCallback, void *, unsigned)) \
     X(cuLaunchHostFunc, (void *, HostFunction, void *)) \
     X(cuStreamGetFlags, (void *, unsigned *)) \
+    X(cuStreamGetCtx, (void *, void **)) \
     X(cuStreamGetPriority, (void *, int *)) \
     X(cuStreamGetId, (void *, unsigned long long *)) \
     X(cuStreamGetDevice, (void *, int *)) \

@@ -250,10 +250,19 @@ static int check(Dim3 grid, Dim3 block) {
     return empty || large || threads * block.z > 1024 ? INVALID_CONFIGURATION : SUCCESS;
 }
 
+// A stream of the current context, as the default ones are; that of another is an error (CUDA programming guide, "Stream and Event Behavior").
+static int check_stream(void *stream) {
+    void *own = NULL, *current = NULL;
+    int code = (uintptr_t)stream <= (uintptr_t)PER_THREAD ? SUCCESS : driver.cuStreamGetCtx(stream, &own);
+    if (code == SUCCESS && own != NULL) code = driver.cuCtxGetCurrent(&current);
+    return code == SUCCESS && own != current ? INVALID_HANDLE : code;
+}
+
 static int launch(const void *function, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream, int cooperative) {
     void *kernel;
     int code = check(grid, block);
     if (code == SUCCESS && shared > UINT32_MAX) code = INVALID_VALUE;
+    if (code == SUCCESS) code = check_stream(stream);
     if (code == SUCCESS) code = runtime_kernel(&kernel, function);
     if (code != SUCCESS) return code;
     if (cooperative)
@@ -291,6 +300,7 @@ typedef struct {
 static int launch_extended(const RuntimeConfig *config, const void *function, void **arguments, void *stream) {
     void *kernel;
     int code = config->shared > UINT32_MAX ? INVALID_VALUE : check(config->grid, config->block);
+    if (code == SUCCESS) code = check_stream(stream);
     if (code == SUCCESS) code = runtime_kernel(&kernel, function);
     if (code != SUCCESS) return code;
     LaunchConfig own = {config->grid, config->block, (unsigned)config->shared, stream, config->attributes, config->count};

@@ -80,8 +80,8 @@ impl Run<'_> {
         if self.json { Ok(()) } else { self.screen.print(&lines.join("\n")) }
     }
 
-    /// Measures each kind of memory of which there is room: a kind that the GPU does not have keeps no other from being measured.
-    /// Returns the first failure.
+    /// Measures each kind of memory of which there is room: a kind that cannot be measured keeps no other from that. Returns the
+    /// first failure.
     fn for_each_kind(
         &mut self,
         kinds: &[MemoryKind],
@@ -93,13 +93,17 @@ impl Run<'_> {
         for kind in kinds {
             match self.gpu.memory_info(*kind) {
                 Err(error) => self.skip(&format!("{kind} memory"), &error.to_string())?,
-                Ok(info) => match check_room(self.gpu, *kind, info.available, bytes, private) {
-                    Err(error) => {
-                        self.note_skipped(&format!("{kind} memory"), &error.to_string());
-                        result = result.and(Err(error));
+                Ok(info) => {
+                    let room = check_room(self.gpu, *kind, info.available, bytes, private);
+                    match room.and_then(|()| measure(self, *kind)) {
+                        Err(error) if is_broken_pipe(&*error) => return Err(error),
+                        Err(error) => {
+                            self.note_skipped(&format!("{kind} memory"), &error.to_string().replace("\n ", ";"));
+                            result = result.and(Err(error));
+                        }
+                        Ok(()) => {}
                     }
-                    Ok(()) => measure(self, *kind)?,
-                },
+                }
             }
         }
         result
@@ -163,7 +167,8 @@ fn between(from: usize, to: usize) -> Result<Vec<usize>> {
 /// to refuse it, and Linux may end the process instead.
 fn check_room(gpu: &Vkgdr, kind: MemoryKind, available: u64, bytes: usize, private: u64) -> Result {
     let asked = bytes as u64;
-    let choose = "choose a smaller --to, or fewer --threads";
+    // Each thread has as many bytes of its own.
+    let choose = if private > 0 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
     if asked > available {
         let problem = format!("{} of {kind} memory are needed, {} are free", size(asked), size(available));
         return Err(Failure::boxed(problem, choose));

@@ -2,7 +2,7 @@
 
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::diagnosis::{Evidence, System};
-use vkgdr::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
+use vkgdr::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
 
 use super::{Check, Group, Level};
 use crate::info::is_simulated;
@@ -17,6 +17,9 @@ const EXPORTS_DMA_BUF: i32 = 124;
 const MAPS_DMA_BUF: i32 = 152;
 /// `CUDA_ERROR_NO_DEVICE`.
 const NO_DEVICE: i32 = 100;
+
+/// The remedy for an error that names none.
+const SYSTEM_SAYS: &str = "see what `nvidia-smi` and the kernel's log (`dmesg`) say";
 
 /// What was found out by opening the GPUs.
 pub(super) struct Gpus {
@@ -66,7 +69,7 @@ fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
             return Device { checks: vec![check.on(number)], ..Device::default() };
         }
     };
-    let mapped = gpu.memory_info(MemoryKind::Mapped);
+    let mapped = tried(&gpu, MemoryKind::Mapped);
     let at = gpu.pci_bus_id().map_or_else(|_| String::new(), |id| format!(", PCI {id}"));
     let mut checks = vec![Check::ok("open", "GPU", format!("{}{at}", gpu.name()))];
     checks.extend(Evidence::is_slice(gpu.name()).map(|finding| Check::found("mig", "MIG", finding)));
@@ -85,6 +88,14 @@ fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
     }
     let checks = checks.into_iter().map(|check| check.on(number)).collect();
     Device { opened: true, mapped: has_mapped, simulated: is_simulated(gpu.name()), checks }
+}
+
+/// How much memory of a kind there is, of which some can be allocated: `memory_info` fails for refusals of the kind alone.
+fn tried(gpu: &Vkgdr, kind: MemoryKind) -> vkgdr::Result<MemoryInfo> {
+    let info = gpu.memory_info(kind)?;
+    let own = Vkgdr::open_primary_context(gpu.device(), OpenFlags::empty())?;
+    Memory::allocate(&own, 1, kind)?.free()?;
+    Ok(info)
 }
 
 /// Whether a name is that of a vGPU: `GRID …`, or one that ends in its profile, such as `NVIDIA A40-8Q`.
@@ -128,7 +139,7 @@ fn mapped_memory(gpu: &Vkgdr, evidence: &Evidence, mapped: &vkgdr::Result<Memory
         }
         Err(Error::Extension { device, extension }) => limited(format!("Vulkan device {device} has no {extension}"))
             .at(Level::Limited, "install a newer NVIDIA driver"),
-        Err(error) => limited(error.to_string()),
+        Err(error) => limited(error.to_string()).at(Level::Limited, SYSTEM_SAYS),
     }
 }
 
@@ -159,8 +170,7 @@ fn bar(system: &System, gpu: &Vkgdr, mapped: u64) -> Option<Check> {
 
 fn other_memory(gpu: &Vkgdr, kind: MemoryKind) -> Check {
     let (id, subject) = if kind == MemoryKind::Host { ("host", "host memory") } else { ("device", "device memory") };
-    // The trial of `memory_info` decides how host memory is made.
-    match gpu.memory_info(kind).and_then(|_| gpu.memory_type_of(kind)) {
+    match tried(gpu, kind).and_then(|_| gpu.memory_type_of(kind)) {
         Ok(found) => {
             let outside = found.index == MemoryTypeInfo::OUTSIDE_VULKAN;
             let text = match (kind, outside) {
@@ -170,7 +180,7 @@ fn other_memory(gpu: &Vkgdr, kind: MemoryKind) -> Check {
             };
             Check::ok(id, subject, text)
         }
-        Err(error) => Check { level: Level::Limited, ..Check::ok(id, subject, error.to_string()) },
+        Err(error) => Check::ok(id, subject, error.to_string()).at(Level::Limited, SYSTEM_SAYS),
     }
 }
 

@@ -104,6 +104,19 @@ fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
 }
 
 #[test]
+fn memory_that_cannot_be_allocated_keeps_no_other_from_being_measured() -> Result {
+    need_simulator!();
+    let fault = |nth| ["--fail".to_owned(), format!("cuImportExternalMemory:{nth}:999")];
+    let faults: Vec<_> = (1..9).flat_map(fault).collect();
+    let machine = Machine::simulated("refused", "rebar")?.with_simulator(&faults);
+    let printed = machine.run(&["bench", "latency", "--from", "64", "--to", "64", "--kind", "mapped,host"])?;
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.words().contains("host write 64 bytes"), "{}", printed.out);
+    assert!(printed.err.contains("cuImportExternalMemory failed"), "{}", printed.err);
+    Ok(())
+}
+
+#[test]
 fn what_was_measured_is_in_the_json_and_the_plot_also_if_a_kind_has_no_room() -> Result {
     need_simulator!();
     let machine = Machine::simulated("no-room", "bar256")?;
@@ -169,7 +182,7 @@ fn absurd_sizes_and_numbers_are_refused() -> Result {
         ("bw --to 1.5M", 2, "whole number"),
         ("bw --to 4Q", 2, "use K, M, G or T"),
         ("bw --to 4i", 2, "use K, M, G or T"),
-        ("bw --to 99999999999999999999999", 2, "whole number"),
+        ("bw --to 99999999999999999999999", 2, "addresses"),
         ("bw --to 99999999T", 2, "addresses"),
         ("bw --from 2K --to 1K", 2, "2 KiB is more than 1 KiB"),
         ("bw --to 100T", 1, "100 TiB of mapped memory are needed"),

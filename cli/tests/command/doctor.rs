@@ -89,6 +89,17 @@ fn a_driver_that_is_too_old_is_named() -> Result {
 }
 
 #[test]
+fn memory_of_which_nothing_can_be_allocated_is_a_limit() -> Result {
+    need_simulator!();
+    for (call, check) in [("cuImportExternalMemory", "mapped"), ("cuMemHostRegister", "host")] {
+        let faults: Vec<_> = (1..20).flat_map(|nth| ["--fail".to_owned(), format!("{call}:{nth}:999")]).collect();
+        let report = Report::ends(1, &Machine::simulated(check, "rebar")?.with_simulator(&faults))?;
+        report.says(check, "limited", &[&format!("{call} failed (CUDA_ERROR_UNKNOWN)")]);
+    }
+    Ok(())
+}
+
+#[test]
 fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
     need_simulator!();
     let fault = ["--fail", "cuInit:1:100", "--fail", "cuInit:2:100"];

@@ -30,7 +30,7 @@ const UNSET: [&str; 14] = [
 pub(crate) struct Machine {
     folder: PathBuf,
     /// Arguments of vkgdr-sim; none without a CUDA driver.
-    simulator: Option<Vec<&'static str>>,
+    simulator: Option<Vec<String>>,
     variables: Vec<(&'static str, OsString)>,
     shell: String,
 }
@@ -100,13 +100,13 @@ impl Machine {
     pub(crate) fn simulated(name: &str, profile: &'static str) -> Result<Self> {
         let mut machine = Self::bare(name)?;
         fs::remove_file(machine.folder.join("lib/libcuda.so.1"))?;
-        machine.simulator = Some(vec!["--profile", profile]);
+        machine = machine.with_simulator(&["--profile", profile]);
         Ok(machine)
     }
 
     /// More arguments of vkgdr-sim.
-    pub(crate) fn with_simulator(mut self, arguments: &[&'static str]) -> Self {
-        self.simulator.get_or_insert_default().extend(arguments);
+    pub(crate) fn with_simulator(mut self, arguments: &[impl ToString]) -> Self {
+        self.simulator.get_or_insert_default().extend(arguments.iter().map(ToString::to_string));
         self
     }
 

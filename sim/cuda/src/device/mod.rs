@@ -132,9 +132,20 @@ fn pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
 fn by_pci_bus_id(out: Out<i32>, text: Text<'_>) -> Outcome {
     out.required()?;
     let text = text.read().ok_or(INVALID_VALUE)?;
-    // Both "domain:bus:device.function" and the short form without the domain are allowed.
-    let named = |id: String| id == text || id.strip_prefix("0000:") == Some(text);
-    out.set((0..how_many()).find(|device| number(*device).is_ok_and(|it| named(bus_id(it)))).ok_or(INVALID_DEVICE)?)
+    let bus = bus_of(text).ok_or(INVALID_DEVICE)?;
+    out.set((0..how_many()).find(|device| number(*device) == Ok(bus)).ok_or(INVALID_DEVICE)?)
+}
+
+/// The bus of a device's address, which is its number ([`bus_id`]): "domain:bus:device.function", or without the function or the
+/// domain, in hexadecimal digits.
+fn bus_of(address: &str) -> Option<i32> {
+    let (path, function) = address.split_once('.').map_or((address, None), |(path, function)| (path, Some(function)));
+    let number = |digits| i32::from_str_radix(digits, 16).ok();
+    let numbers = path.split(':').chain(function).map(number).collect::<Option<Vec<_>>>()?;
+    match (function, numbers.as_slice()) {
+        (Some(_), [0, bus, 0, 0] | [bus, 0, 0]) | (None, [0, bus, 0]) => Some(*bus),
+        _ => None,
+    }
 }
 
 fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {

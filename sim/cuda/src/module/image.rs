@@ -8,6 +8,8 @@ use crate::device::COMPUTE_CAPABILITY;
 use crate::ffi::In;
 
 const ELF: &[u8] = b"\x7fELF";
+/// As NVRTC begins it under `-dlto`.
+const LTO_IR: &[u8] = b"\xedCN\x7f";
 // Little-endian 0x466243b1: the wrapper that nvcc puts around a fat binary in an object file.
 const WRAPPER: &[u8] = &[0xb1, 0x43, 0x62, 0x46];
 // FATBINC_LINK_VERSION in CUDA's fatbinary_section.h: the wrapper has a list of fat binaries to link, too.
@@ -54,6 +56,9 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
     if image.starts_with(ELF) {
         return Err(compiled("a cubin"));
     }
+    if image.starts_with(LTO_IR) {
+        return Err(compiled("LTO-IR"));
+    }
     from_text(&image.until_nul().map_err(missing)?)
 }
 
@@ -76,6 +81,9 @@ fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
 pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
     if bytes.starts_with(ELF) {
         return Err(compiled("a cubin"));
+    }
+    if bytes.starts_with(LTO_IR) {
+        return Err(compiled("LTO-IR"));
     }
     if bytes.starts_with(ARCHIVE) {
         return Err(compiled("a library"));

@@ -24,6 +24,23 @@ fn report() {
         good(call!(cuDeviceGetPCIBusId(id.as_mut_ptr() => *mut u8, 13 => i32, device => i32)));
         let found: i32 = given(|out| call!(cuDeviceGetByPCIBusId(out => *mut i32, id.as_ptr() => *const u8)));
         assert_eq!(found, device);
+        let bus = String::from_utf8_lossy(&id[5..7]).into_owned();
+        for (address, code) in [
+            (format!("{bus}:00.0"), 0),
+            (format!("0000:{bus}:00"), 0),
+            (format!("00000000:{bus}:0.0"), 0),
+            (format!("0001:{bus}:00.0"), INVALID_DEVICE),
+            (format!("{bus}:00"), INVALID_DEVICE),
+            (format!("{bus}:00.1"), INVALID_DEVICE),
+        ] {
+            let (mut found, text) = (-1, format!("{address}\0"));
+            assert_eq!(
+                call!(cuDeviceGetByPCIBusId(&raw mut found => *mut i32, text.as_ptr() => *const u8)),
+                code,
+                "{address}"
+            );
+            assert!(code != 0 || found == device, "{address}");
+        }
         // CU_DEVICE_ATTRIBUTE_PCI_BUS_ID.
         let bus: i32 = given(|out| call!(cuDeviceGetAttribute(out => *mut i32, 33 => u32, device => i32)));
         assert_eq!(format!("{bus:02x}").as_bytes(), &id[5..7]);

@@ -108,6 +108,7 @@ fn compiled_code_is_refused_with_a_hint() -> Result {
     let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
     assert_eq!(result.map(drop), Err(codes::NO_BINARY_FOR_GPU));
     assert_says(&log, &["a cubin", "--ptx"]);
+    assert_eq!(load_image(b"\xedCN\x7f as NVRTC begins it\0"), Err(codes::NO_BINARY_FOR_GPU), "LTO-IR");
     Ok(())
 }
 

@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use support::cuda::{Context, Stream};
 use support::fork::{End, end_of};
 use support::{Result, child, simcuda, skip};
 
-use crate::{HOST_TO_DEVICE, INVALID_VALUE, Runtime, call, good, with_each};
+use crate::{HOST_TO_DEVICE, INVALID_HANDLE, INVALID_VALUE, Runtime, call, good, with_each};
 
 const PTX: &[u8] = b"
 .version 7.0
@@ -100,6 +101,22 @@ fn launch_on(cuda: Runtime, stream: usize, kernel: usize, block: Dim3, (out, amo
 fn words(cuda: Runtime, from: usize, count: usize) -> Vec<u32> {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
     cuda.read(from, 4 * count).chunks(4).map(word).collect()
+}
+
+#[test]
+fn a_launch_on_a_stream_of_another_context_is_refused() {
+    with_each(|cuda| {
+        let _binary = Binary::register(cuda, PTX, address(&KERNEL));
+        let out = cuda.allocate(4);
+        let other = Context::create(0);
+        let stream = Stream::create();
+        let launch = || launch_on(cuda, stream.raw().addr(), address(&KERNEL), Dim3(1, 1, 1), (out, 5));
+        assert_eq!(launch(), 0, "of the current context");
+        good!(cuda, cudaSetDevice(0 => i32));
+        assert_eq!(launch(), INVALID_HANDLE);
+        other.with_current(|| drop(stream));
+        cuda.free(out);
+    });
 }
 
 #[test]
