@@ -38,7 +38,7 @@ impl Fence {
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         match self {
-            Self::Events(events) => events.iter().all(has_ended),
+            Self::Events(events) => events.iter().all(|event| has_ended(event) == Some(true)),
             Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
         }
     }
@@ -46,29 +46,29 @@ impl Fence {
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
     /// the wait fails by a transient error.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
-        match (self, deadline) {
-            (Self::Events(events), None) => events.iter().all(|event| event.synchronize().is_ok() || has_ended(event)),
-            (Self::Events(events), Some(deadline)) => {
-                while !events.iter().all(has_ended) {
-                    if Instant::now() >= deadline {
-                        return false;
-                    }
-                    thread::sleep(PAUSE);
+        let is_passed = |event: &Event| match deadline {
+            None => event.synchronize().is_ok() || has_ended(event) == Some(true),
+            Some(deadline) => loop {
+                match has_ended(event) {
+                    Some(false) if Instant::now() < deadline => thread::sleep(PAUSE),
+                    ended => break ended == Some(true),
                 }
-                true
-            }
+            },
+        };
+        match (self, deadline) {
+            (Self::Events(events), _) => events.iter().all(is_passed),
             (Self::Contexts(contexts), None) => finish(contexts),
             (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
         }
     }
 }
 
-/// Whether an event is complete or never will be: its context was destroyed or is broken, or this process is a forked child. False
+/// Whether an event is complete or never will be: its context was destroyed or is broken, or this process is a forked child. None
 /// for temporary errors, such as those during a stream capture.
-fn has_ended(event: &Event) -> bool {
-    event.is_complete().unwrap_or_else(|error| {
+fn has_ended(event: &Event) -> Option<bool> {
+    event.is_complete().map(Some).unwrap_or_else(|error| {
         report!(Debug, "a deferred free: {error}");
-        error.ends_all_work() || matches!(error, Error::Forked)
+        (error.ends_all_work() || matches!(error, Error::Forked)).then_some(true)
     })
 }
 
@@ -212,7 +212,8 @@ impl RetireQueue {
                 busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
                 passed
             });
-            if self.len() == 0 || Instant::now() >= end {
+            // What is left in the queue could not be waited for. What is not in it is in another thread's hands.
+            if self.len() == self.entries.lock().len() || Instant::now() >= end {
                 return true;
             }
             thread::sleep(PAUSE);

@@ -5,10 +5,12 @@
 #![expect(unsafe_code, reason = "pushes contexts that it does not own")]
 
 use std::ptr;
+use std::sync::Arc;
 
+use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
-use super::cuda::{Cuda, call, cuda};
+use super::cuda::{Cuda, call, cuda, retry_once};
 use super::{Handle, fork};
 use crate::Result;
 use crate::error::CudaCode;
@@ -125,12 +127,15 @@ impl Context {
     }
 }
 
-/// Runs `work`, a call of cudarc's, which may change the current context, and makes the one before current again.
-pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work`, a drop of cudarc's in its context, which may change the current one, and makes the one before current again.
+pub(crate) fn keeping_current(context: Arc<CudaContext>, work: impl FnOnce()) {
     let current = || cuda().and_then(Cuda::context_current);
-    let before = retry_once(current);
-    let value = work();
+    let (before, own) = (retry_once(current), context.cu_ctx());
+    work();
+    // The last owner of a context of `new_non_primary` ends it.
+    let has_ended = Arc::into_inner(context).map(drop).is_some();
     if let Ok(before) = before
+        && !(has_ended && before == own)
         && !current().is_ok_and(|after| after == before)
     {
         // `before` is null, or was current on this thread, and alive.
@@ -139,13 +144,6 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
             report!(Warn, "making a CUDA context current again: {error}");
         }
     }
-    value
-}
-
-/// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
-/// once.
-fn retry_once<T>(call: impl Fn() -> Result<T>) -> Result<T> {
-    call().or_else(|_| call())
 }
 
 /// Pops the context that [`Context::enter`] pushed, if it pushed one.

@@ -153,6 +153,12 @@ fn output<T>(mut value: T, call: impl FnOnce(*mut T) -> Result<()>) -> Result<T>
     Ok(value)
 }
 
+/// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
+/// once.
+pub(crate) fn retry_once<T>(call: impl Fn() -> Result<T>) -> Result<T> {
+    call().or_else(|_| call())
+}
+
 /// The CUDA driver, loaded at the first call. A failure is not remembered: the next call tries again. Every use of the driver
 /// passes this check, which fails in a child that was forked after the driver was loaded.
 #[inline]
@@ -443,13 +449,13 @@ impl Cuda {
     /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut mode = CAPTURE_MODE_RELAXED;
+        let exchange = |mode| retry_once(|| output(mode, |mode| call!(self, ?cuThreadExchangeStreamCaptureMode(mode))));
         // Some drivers have no modes.
-        let exchanged = call!(self, ?cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_ok();
+        let before = exchange(CAPTURE_MODE_RELAXED);
         let value = work();
-        if exchanged {
+        if let Ok(before) = before {
             // A failure, like a panic of `work`, leaves the relaxed mode, which forbids nothing.
-            let _ = call!(self, ?cuThreadExchangeStreamCaptureMode(&raw mut mode));
+            let _ = exchange(before);
         }
         value
     }

@@ -78,7 +78,7 @@ impl Drop for UsedStream {
             // A stream goes with its context, which cudarc would name to the driver.
             let stream = ManuallyDrop::new(stream);
             if !self.stream.context.is_destroyed() {
-                keeping_current(|| drop(ManuallyDrop::into_inner(stream)));
+                keeping_current(stream.context().clone(), || drop(ManuallyDrop::into_inner(stream)));
             }
         }
     }
@@ -107,6 +107,8 @@ pub(crate) struct Uses {
     bound: Option<UsedStream>,
     /// The streams of `record_use`.
     others: Vec<UsedStream>,
+    /// The stream of the last view while the memory was unbound: it keeps a context of cudarc's alive.
+    viewed: Option<UsedStream>,
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     wait_for_context: bool,
@@ -167,11 +169,15 @@ impl Uses {
     }
 
     /// Records that a view is for a stream of the memory's context. Without a bound stream, the release waits for all of that.
-    pub(crate) fn record_view(&mut self, stream: UsedStream) {
-        match self.bound {
-            None => self.wait_for_context = true,
-            Some(_) => self.record(stream),
+    /// Returns what is not kept any more, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn record_view(&mut self, stream: UsedStream) -> Option<UsedStream> {
+        if self.bound.is_none() {
+            self.wait_for_context = true;
+            return self.viewed.replace(stream);
         }
+        self.record(stream);
+        None
     }
 
     /// The recorded streams of other contexts than `own`.
@@ -262,7 +268,12 @@ impl Uses {
         let released = match fence {
             None => then(),
             Some(fence) => {
-                queue.push(fence, then);
+                // Its streams keep a context of cudarc's alive until then.
+                queue.push(fence, move || {
+                    let done = then();
+                    drop(self);
+                    done
+                });
                 Ok(())
             }
         };

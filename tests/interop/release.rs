@@ -2,12 +2,13 @@
 //! contexts.
 #![expect(unsafe_code, reason = "records uses of streams that the tests keep")]
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use support::blocking::{let_run, while_shut};
-use support::cuda::{Context, Gate, Stream, hold};
+use support::cuda::{Context, Gate, Stream, current, hold};
 use support::ledger::Live;
-use support::{Result, host_write};
+use support::{Result, host_write, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
@@ -50,6 +51,37 @@ fn memory_that_two_streams_read_by_views_is_released_after_both() -> Result {
         gpu.collect();
         assert_eq!((gpu.deferred_frees(), Live::now()), (0, before), "bound: {bound}");
     }
+    Ok(())
+}
+
+#[test]
+fn memory_may_be_the_last_owner_of_a_context_of_cudarc() -> Result {
+    if simcuda().is_none() {
+        return skip("only the simulated driver says what becomes of a destroyed context");
+    }
+    let before = Live::now();
+    for way in ["bound", "bound while it is used", "viewed"] {
+        let context = ManuallyDrop::new(Context::create(0));
+        // SAFETY: live, of device 0, and destroyed by cudarc alone.
+        let context = unsafe { CudaContext::from_raw_context(0, 0, context.raw()) }?;
+        let (stream, gpu) = (context.new_stream()?, Vkgdr::open_current_context(OpenFlags::empty())?);
+        let mut memory = ones(&gpu)?;
+        if way == "viewed" {
+            _ = memory.view_mut::<u8>(&stream)?;
+        } else {
+            memory.bind_stream(&stream)?;
+        }
+        let gate = (way == "bound while it is used").then(|| hold(&stream));
+        assert_ne!(memory.device_ptr(), 0);
+        drop((stream, context));
+        memory.free()?;
+        if let Some(gate) = gate {
+            gate.open();
+            let_run(|| gpu.collect() > 0);
+        }
+        assert!(current().is_null(), "{way}: the context ended with the memory");
+    }
+    assert_eq!(Live::now(), before);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::ptr;
 use support::blocking::was_open_on_return;
 use support::cuda::{PrimaryContext, Stream};
 use support::state::State;
-use support::{Result, simcuda, skip};
+use support::{Result, logs, simcuda, skip};
 use vkgdr::cudarc::driver::sys::{self, CUresult, CUstream, CUstreamCaptureMode};
 use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
@@ -82,6 +82,46 @@ fn what_a_capture_forbids_to_free_is_freed_all_the_same() -> Result {
         State::assert_unchanged(&before, what);
         assert_eq!(gpu.deferred_frees(), 0, "{what}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_free_in_a_capture_survives_an_error_of_earlier_work() -> Result {
+    let Some(sim) = simcuda() else { return skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = open()?;
+    let release = |fault: bool| -> Result {
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        captured(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL, || {
+            if fault {
+                sim.fail("cuThreadExchangeStreamCaptureMode", 1, support::codes::UNKNOWN);
+            }
+            // SAFETY: the device never had it.
+            drop(unsafe { memory.free_unsynchronized() });
+        });
+        sim.clear_faults();
+        Ok(())
+    };
+    release(false)?;
+    let before = State::take();
+    release(true)?;
+    State::assert_unchanged(&before, "the mapping");
+    Ok(())
+}
+
+#[test]
+fn a_wait_that_a_capture_forbids_is_tried_once() -> Result {
+    let (_context, gpu) = open()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_ne!(memory.device_ptr(), 0);
+    logs::capture();
+    captured(RELAXED, || {
+        drop(memory);
+        gpu.finish_deferred_frees();
+    });
+    let tries = logs::captured().into_iter().filter(|line| line.contains("a deferred free: cuCtxSynchronize")).count();
+    assert_eq!(tries, 1);
+    gpu.finish_deferred_frees();
+    assert_eq!(gpu.deferred_frees(), 0);
     Ok(())
 }
 
