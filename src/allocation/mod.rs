@@ -232,7 +232,10 @@ impl Allocation {
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
         match &self.stages().backing {
             Backing::Mapped(range) => range.dma_buf(),
-            Backing::Unmapped => existing::export(self.device_ptr, self.len),
+            Backing::Unmapped => {
+                device::check_export(self.owner.device())?;
+                existing::export(self.device_ptr, self.len)
+            }
             Backing::Vulkan(_) | Backing::Pages { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
         }
     }
@@ -499,7 +502,7 @@ impl<'a> Request<'a> {
         if self.import.is_none()
             && self.resources.is_none()
             && is_bar
-            && !os::descriptors_are_short()
+            && !os::descriptors_are_short(os::DESCRIPTORS_OF_ALLOCATION)
             && let Error::Allocation { asked, free, others, .. } = &mut shortage
             && let Ok(vulkan) = owner.vulkan()
             && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)

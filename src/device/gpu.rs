@@ -14,6 +14,7 @@ use cudarc::driver::sys::CUdevice;
 use super::memory_type::{self, MemoryType, MemoryTypeInfo, Source};
 use crate::diagnosis::{Evidence, System};
 use crate::driver::cuda::cuda;
+use crate::driver::os;
 use crate::driver::vulkan::{Device, HEADLESS, Instance, PhysicalDevice};
 use crate::engine::SharedThresholds;
 use crate::error::hyphenated;
@@ -175,6 +176,8 @@ impl Gpu {
                 Ok((gpu, vulkan))
             }
             Err(error) if error.is_exhaustion() || matches!(error, Error::Forked) => Err(error),
+            // Libraries and drivers that cannot be opened look as if they were not there.
+            Err(_) if os::descriptors_are_short(1) => Err(Error::System { operation: "open", code: libc::EMFILE }),
             Err(error) => {
                 if matches!(error, Error::NoVulkan { .. }) {
                     *known = Some(Err(error.clone()));

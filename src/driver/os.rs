@@ -11,15 +11,16 @@ use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use rustix::cmsg_space;
 use rustix::fs::{
     FileType as Kind, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, major,
     memfd_create,
 };
-use rustix::io::{Errno, FdFlags, IoSlice, IoSliceMut, fcntl_setfd, retry_on_intr};
+use rustix::io::{Errno, FdFlags, IoSlice, IoSliceMut, fcntl_setfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::net::sockopt::socket_domain;
+use rustix::net::sockopt::{Timeout, socket_domain, socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     recvmsg, sendmsg,
@@ -61,10 +62,12 @@ pub fn duplicate(fd: impl AsFd) -> Result<OwnedFd> {
     fd.as_fd().try_clone_to_owned().map_err(system("dup"))
 }
 
-/// Whether the process or the system has hardly any descriptors left: fewer than an allocation may need at once.
-pub(crate) fn descriptors_are_short() -> bool {
-    const NEEDED: usize = 8;
-    let opened: io::Result<Vec<_>> = (0..NEEDED).map(|_| File::open("/dev/null")).collect();
+/// As many descriptors as an allocation may need at once.
+pub(crate) const DESCRIPTORS_OF_ALLOCATION: usize = 8;
+
+/// Whether the process or the system has fewer descriptors left than `needed`.
+pub(crate) fn descriptors_are_short(needed: usize) -> bool {
+    let opened: io::Result<Vec<_>> = (0..needed).map(|_| File::open("/dev/null")).collect();
     opened.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
 }
 
@@ -283,7 +286,25 @@ pub(crate) fn send(
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room for one descriptor");
     let mut call = || sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags | SendFlags::NOSIGNAL);
-    retry_on_intr(&mut call).map_err(system("sendmsg"))
+    despite_signals(socket, Timeout::Send, &mut call).map_err(system("sendmsg"))
+}
+
+/// Calls again after a signal, for no longer than the socket's timeout, which each call has anew.
+fn despite_signals<T>(
+    socket: BorrowedFd<'_>,
+    timeout: Timeout,
+    mut call: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(Errno::INTR) if socket_timeout(socket, timeout)?.is_some_and(|most| start.elapsed() >= most) => {
+                return Err(Errno::AGAIN);
+            }
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
 }
 
 /// Receives bytes and descriptors. Returns `EAGAIN` as the socket does: at once if it is non-blocking, and after its
@@ -293,7 +314,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut call = || recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags | RecvFlags::CMSG_CLOEXEC);
-    let message = retry_on_intr(&mut call).map_err(system("recvmsg"))?;
+    let message = despite_signals(socket, Timeout::Recv, &mut call).map_err(system("recvmsg"))?;
     let mut descriptors = Vec::new();
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = part {

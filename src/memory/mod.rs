@@ -51,7 +51,8 @@ pub(crate) use uses::{UsedStream, Uses};
 /// The handle retains the device's primary context as soon as memory is in it, so that only `cudaDeviceReset` ends it earlier.
 /// Then only Vulkan's side of the memory is freed, and a warning is logged. **A context of `cuCtxCreate` must outlive its memory**:
 /// what the driver does with a destroyed context is undefined. cudarc's `CudaContext::new_non_primary` makes such a context, and
-/// the last `Arc` ends it: keep one until the memory was freed.
+/// the last `Arc` ends it: keep one until the memory was freed. Memory that is bound to a stream is freed when it is
+/// [collected](crate::Vkgdr::collect).
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
 /// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a stream, or

@@ -189,9 +189,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`], and the errors of `cuPointerGetAttributes`.
+    /// For memory of others [`Error::Forked`], and the errors of `cuPointerGetAttributes`.
     pub fn is_current(&self) -> Result<bool> {
-        fork::check()?;
         self.existing().map_or(Ok(true), ExistingRange::is_current)
     }
 

@@ -1,13 +1,16 @@
 //! Memory sent to another process and received from one (`vkgdr::ipc`). The child's end of the socket is its standard
 //! input.
+#![expect(unsafe_code, reason = "sets a timer")]
 
 use std::io::{Read, Write, stdin};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
+use std::ptr;
+use std::time::Duration;
 
 use support::cuda::{self, PrimaryContext};
-use support::{HOST_VIEWS, Result, child, device_read, host_read, host_write, pattern, supported};
+use support::{HOST_VIEWS, Result, child, device_read, host_read, host_write, pattern, refused, supported};
 use vkgdr::{Error, Memory, Vkgdr, ipc};
 
 use crate::{MAPPED, NONE, SIZE};
@@ -35,6 +38,25 @@ fn wait_for(byte: u8, mut socket: &UnixStream) -> Result {
     let mut found = [0];
     socket.read_exact(&mut found)?;
     if found == [byte] { Ok(()) } else { Err(format!("expected {byte}, received {found:?}").into()) }
+}
+
+#[test]
+fn signals_do_not_prolong_the_timeout_of_a_socket() -> Result {
+    child::afresh(|| {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let (_context, gpu) = support::open(NONE)?;
+        let (_ours, theirs) = UnixStream::pair()?;
+        theirs.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let every = libc::timeval { tv_sec: 0, tv_usec: 5_000 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        // SAFETY: a handler that does nothing.
+        unsafe { libc::signal(libc::SIGALRM, nothing as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        // SAFETY: a live structure.
+        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) }, 0);
+        let error = refused(ipc::recv(&theirs, &gpu));
+        assert!(matches!(error, Error::System { code: libc::EAGAIN, .. }), "{error}");
+        Ok(())
+    })
 }
 
 /// Both processes write in turn, by both sides, and each sees what the other wrote.

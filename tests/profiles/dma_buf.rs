@@ -89,6 +89,16 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
 }
 
 #[test]
+fn device_memory_of_a_gpu_that_exports_none_says_so() -> Result {
+    under("no-vulkan", || {
+        let (_context, gpu) = open()?;
+        let refused = refused(Memory::allocate(&gpu, 1, MemoryKind::Device)?.dma_buf());
+        assert!(matches!(refused, Error::NoMapping { reason: NoMapping::NoExport { device: 0 }, .. }), "{refused}");
+        Ok(())
+    })
+}
+
+#[test]
 fn without_vulkan_mapped_memory_is_cudas() -> Result {
     under("dma-buf-no-vulkan", || {
         let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;

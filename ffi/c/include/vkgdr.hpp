@@ -141,7 +141,8 @@ struct vkgdr {
     template <typename Pointer = unique_bytes>
     static Pointer allocate_unique(const device &gpu, std::size_t size, memory_kind kind = memory_kind::mapped);
 
-    /// The memory behind a pointer from allocate_unique(). Throws for others, also where another deleter wraps its own.
+    /// The memory behind a pointer from allocate_unique(), whose deleter is a unique_deleter or a std::function of one. Throws for
+    /// others, also where another deleter wraps its own.
     template <typename Pointer>
     static memory &memory_of(const Pointer &pointer);
 
@@ -459,8 +460,12 @@ Pointer vkgdr::allocate_unique(const device &gpu, std::size_t size, memory_kind 
 
 template <typename Pointer>
 vkgdr::memory &vkgdr::memory_of(const Pointer &pointer) {
-    const auto *deleter = pointer.get_deleter().template target<unique_deleter>();
-    if (deleter) return deleter->get();
+    const unique_deleter *deleter = nullptr;
+    if constexpr (std::is_same_v<typename Pointer::deleter_type, unique_deleter>)
+        deleter = &pointer.get_deleter();
+    else
+        deleter = pointer.get_deleter().template target<unique_deleter>();
+    if (deleter && pointer) return deleter->get();
     throw error("vkgdr::memory_of: the pointer is not one of allocate_unique", VKGDR_ERROR_INVALID_ARGUMENT);
 }
 

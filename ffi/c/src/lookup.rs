@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use vkgdr_rs::memory_of;
+use vkgdr_rs::{Error, is_forked, memory_of};
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, required};
@@ -29,6 +29,9 @@ use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
 pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memory_t, offset: *mut usize) -> i32 {
     boundary::status(|| {
         required(memory)?;
+        if is_forked() {
+            return Err(Error::Forked.into());
+        }
         let address = ptr.addr() as u64;
         // SAFETY: an alias of what others use, as all memory is in C.
         let (memory_found, at) = unsafe { memory_of(address) }.ok_or(Failure::NotFound)?;
@@ -54,7 +57,8 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_free_at(ptr: CUdeviceptr) -> i32 {
     boundary::status(|| {
-        if ptr == 0 {
+        // In a forked child, nothing is released.
+        if ptr == 0 || is_forked() {
             return Ok(());
         }
         // SAFETY: live, and not used again by this function's contract.

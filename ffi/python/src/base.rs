@@ -166,15 +166,8 @@ impl Base {
     /// pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
     /// a stream, does not wait, and the pages are released after that stream's work.
     ///
-    /// Parameters
-    /// ----------
-    /// force : bool, optional
-    ///     Release the pages although views exist, as vkgdr 0.1 does: using a view then crashes.
-    ///
-    /// Raises
-    /// ------
-    /// VkgdrError
-    ///     The first error of the drivers. The remaining steps are still done.
+    /// With `force` the pages are released although views exist, as vkgdr 0.1 does: using a view then crashes. The first
+    /// error of the drivers is raised as a `VkgdrError`; the remaining steps are still done.
     #[pyo3(signature = (*, force = false), text_signature = "($self, *, force=False)")]
     fn free(slf: &Bound<'_, Self>, force: bool) -> Result<()> {
         let (py, view) = (slf.py(), view_of(slf)?);

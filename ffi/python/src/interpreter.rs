@@ -25,6 +25,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 #[pyfunction]
 pub(crate) fn interpreter_ends() {
     ENDING.store(true, Ordering::Relaxed);
+    ENDS_HERE.set(true);
 }
 
 /// Whether what is in contexts of others is left to the end of the process.
@@ -33,6 +34,7 @@ pub(crate) fn is_ending() -> bool {
 }
 
 thread_local! {
+    static ENDS_HERE: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread must not wait for the interpreter's lock: [`attached`] does nothing, log lines go to the error output.
     pub(crate) static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };
 }
@@ -41,7 +43,17 @@ thread_local! {
 pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
     // SAFETY: may be called on any thread at any time; reads thread-local state only.
     let is_python_thread = !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null();
-    if is_python_thread && !WITHOUT_PYTHON.get() { Python::try_attach(work) } else { None }
+    if !is_python_thread || WITHOUT_PYTHON.get() {
+        return None;
+    }
+    // PyO3 takes a thread within one of its own calls for attached. But code that this call ran may have let go of the interpreter:
+    // a tensor of PyTorch that we drop calls DLPack's deleter like that.
+    // SAFETY: a thread of Python. Where the interpreter ends on another thread, PyO3 finds out whether this one may still attach.
+    let before = (!is_ending() || ENDS_HERE.get()).then(|| unsafe { pyo3::ffi::PyGILState_Ensure() });
+    let done = Python::try_attach(work);
+    // SAFETY: ends what began above.
+    before.into_iter().for_each(|before| unsafe { pyo3::ffi::PyGILState_Release(before) });
+    done
 }
 
 /// Runs `work`, detached from the interpreter where this thread is attached.

@@ -114,19 +114,9 @@ impl Pool {
         self.open()?.take(py, size.0)
     }
 
-    /// Allocate memory. Its contents are undefined.
+    /// Allocate `size` bytes, at least 1, with undefined contents.
     ///
-    /// Parameters
-    /// ----------
-    /// size : int
-    ///     The number of bytes, at least 1.
-    ///
-    /// Raises
-    /// ------
-    /// AllocationError
-    ///     Memory is exhausted, even after unused blocks were freed.
-    /// InvalidArgumentError
-    ///     The size is 0.
+    /// `AllocationError` if memory is exhausted, even after unused blocks were freed.
     fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
         let open = self.open()?;
         let view = open.take(py, size.0)?;

@@ -199,8 +199,10 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     -------
     numpy.ndarray
         The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
-        keeps `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless,
-        as by ``cudaFree`` or a reset of the device, must not be used through it.
+        keeps `obj` or its memory alive. Does not wait for the device: synchronise the library's stream before reading,
+        and before writing to a new array of an allocator that reuses memory in stream order, such as PyTorch's. Memory
+        that another library frees nevertheless, as by ``cudaFree`` or a reset of the device, must not be used through
+        it.
 
     Raises
     ------
