@@ -109,6 +109,25 @@ fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> R
     })
 }
 
+#[test]
+fn a_search_for_vulkan_without_descriptors_is_not_remembered() -> Result {
+    if support::simcuda().is_none() {
+        return support::skip("there may be no Vulkan driver");
+    }
+    child::afresh(|| {
+        // Loads CUDA.
+        vkgdr::device_count()?;
+        let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
+        let before = limit(Limit::Descriptors, u64::try_from(lowest)?);
+        let refused = Vkgdr::open_primary_context(0, NONE);
+        limit(Limit::Descriptors, before);
+        assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
+        let gpu = Vkgdr::open_primary_context(0, NONE)?;
+        assert!(!gpu.memory_types().is_empty(), "a handle without Vulkan");
+        Ok(())
+    })
+}
+
 /// Bytes of address space in use.
 fn address_space() -> Result<u64> {
     const PAGE: u64 = 4096;
