@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::driver::context::{Context, PrimaryContext};
+use crate::driver::cuda::retry_once;
 use crate::driver::fork;
 use crate::lock::Lock;
 use crate::report::{log_failure, report};
@@ -47,7 +48,7 @@ impl Fence {
     /// the wait fails by a transient error.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
         let is_passed = |event: &Event| match deadline {
-            None => event.synchronize().is_ok() || has_ended(event) == Some(true),
+            None => retry_once(|| event.synchronize()).is_ok() || has_ended(event) == Some(true),
             Some(deadline) => loop {
                 match has_ended(event) {
                     Some(false) if Instant::now() < deadline => thread::sleep(PAUSE),
@@ -207,13 +208,15 @@ impl RetireQueue {
         // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
         let busy = Cell::new(false);
         loop {
+            let left = Cell::new(0);
             self.scan(usize::MAX, |fence| {
                 let passed = if busy.get() { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
                 busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
+                left.set(left.get() + usize::from(!passed));
                 passed
             });
-            // What is left in the queue could not be waited for. What is not in it is in another thread's hands.
-            if self.len() == self.entries.lock().len() || Instant::now() >= end {
+            // A second wait for what could not be waited for would fail, too. Other entries were in another thread's hands.
+            if self.len() <= left.get() || Instant::now() >= end {
                 return true;
             }
             thread::sleep(PAUSE);

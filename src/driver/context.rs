@@ -132,14 +132,18 @@ pub(crate) fn keeping_current(context: Arc<CudaContext>, work: impl FnOnce()) {
     let current = || cuda().and_then(Cuda::context_current);
     let (before, own) = (retry_once(current), context.cu_ctx());
     work();
-    // The last owner of a context of `new_non_primary` ends it.
+    // The last owner of a context of `new_non_primary` ends it, which takes it off the thread's stack.
     let has_ended = Arc::into_inner(context).map(drop).is_some();
-    if let Ok(before) = before
+    if let (Ok(before), Ok(after)) = (before, retry_once(current))
         && !(has_ended && before == own)
-        && !current().is_ok_and(|after| after == before)
+        && after != before
     {
+        let is_popped = has_ended && after != own && !before.is_null();
         // `before` is null, or was current on this thread, and alive.
-        let restored = retry_once(|| cuda().and_then(|cuda| call!(cuda, cuCtxSetCurrent(before))));
+        let restored = retry_once(|| match cuda()? {
+            cuda if is_popped => call!(cuda, cuCtxPushCurrent_v2(before)),
+            cuda => call!(cuda, cuCtxSetCurrent(before)),
+        });
         if let Err(error) = restored {
             report!(Warn, "making a CUDA context current again: {error}");
         }

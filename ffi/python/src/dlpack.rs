@@ -18,7 +18,7 @@ use vkgdr::{Memory, in_bytes};
 use crate::allocation::{Allocation, Bytes};
 use crate::base::{Base, HostBuffer, HostBytes, view_of};
 use crate::error::{Failure, Result};
-use crate::interpreter::attached;
+use crate::interpreter::attached_anew;
 use crate::memory_view::{MemoryView, find};
 use crate::stream::{LEGACY_STREAM, Stream, as_address, bound_handle};
 use crate::transfer::{Side, copy_all};
@@ -277,7 +277,7 @@ unsafe extern "C" fn delete<T>(managed: *mut c_void) {
         // SAFETY: `lend` allocated it, of which the structure is the first field, and it is deleted once.
         let mut exported = Some(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
         // What it keeps goes at once if this thread is attached; else PyO3 lets the next attached thread drop Python's objects.
-        attached(|_| drop(exported.take()));
+        attached_anew(|_| drop(exported.take()));
     }
 }
 

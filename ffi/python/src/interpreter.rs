@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use log::{Level, Log, Metadata, Record};
 use pyo3::exceptions::PyValueError;
+use pyo3::ffi::{PyGILState_Ensure, PyGILState_Release};
 use pyo3::prelude::*;
 
 /// Locks a mutex whose holders leave it whole when they panic.
@@ -39,20 +40,25 @@ thread_local! {
     pub(crate) static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether this thread is known to Python, and not [`WITHOUT_PYTHON`].
+fn may_attach() -> bool {
+    // SAFETY: may be called on any thread at any time; reads thread-local state only.
+    !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null() && !WITHOUT_PYTHON.get()
+}
+
 /// Runs `work` attached to the interpreter; `None` on a thread unknown to Python or [`WITHOUT_PYTHON`], and at its end.
 pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
-    // SAFETY: may be called on any thread at any time; reads thread-local state only.
-    let is_python_thread = !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null();
-    if !is_python_thread || WITHOUT_PYTHON.get() {
-        return None;
-    }
-    // PyO3 takes a thread within one of its own calls for attached. But code that this call ran may have let go of the interpreter:
-    // a tensor of PyTorch that we drop calls DLPack's deleter like that.
-    // SAFETY: a thread of Python. Where the interpreter ends on another thread, PyO3 finds out whether this one may still attach.
-    let before = (!is_ending() || ENDS_HERE.get()).then(|| unsafe { pyo3::ffi::PyGILState_Ensure() });
-    let done = Python::try_attach(work);
+    if may_attach() { Python::try_attach(work) } else { None }
+}
+
+/// [`attached`], for calls of other libraries. These may let go of the interpreter within a call of ours, as PyTorch does when we
+/// drop a tensor, and PyO3 takes the thread for attached all the same.
+pub(crate) fn attached_anew<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
+    // SAFETY: a thread of Python; not while another one ends the interpreter, for which this would wait without end.
+    let before = (may_attach() && (!is_ending() || ENDS_HERE.get())).then(|| unsafe { PyGILState_Ensure() });
+    let done = attached(work);
     // SAFETY: ends what began above.
-    before.into_iter().for_each(|before| unsafe { pyo3::ffi::PyGILState_Release(before) });
+    before.into_iter().for_each(|before| unsafe { PyGILState_Release(before) });
     done
 }
 

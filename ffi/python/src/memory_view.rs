@@ -167,16 +167,18 @@ impl MemoryView {
         if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
     }
 
-    /// A copy of host bytes that overlap a range of the allocation, to copy from or to instead.
-    fn saved(&self, range: &Range<usize>, host: &HostBuffer) -> Result<Option<Vec<u8>>> {
-        let (first, len, mut copy) = (host.address().addr(), host.nbytes, Vec::new());
+    /// Bytes to copy from or to instead of host bytes that overlap a range of the allocation, as many as the range has.
+    fn spare(&self, range: &Range<usize>, host: &HostBuffer) -> Result<Option<Vec<u8>>> {
+        let (first, len, mut spare) = (host.address().addr(), host.nbytes, Vec::new());
         let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
         if !start.is_some_and(|start| first < start + range.end && start + range.start < first + len) {
             return Ok(None);
         }
-        copy.try_reserve_exact(len).map_err(|_| vkgdr::Error::System { operation: "malloc", code: libc::ENOMEM })?;
-        copy.extend_from_slice(host.bytes());
-        Ok(Some(copy))
+        spare
+            .try_reserve_exact(range.len())
+            .map_err(|_| vkgdr::Error::System { operation: "malloc", code: libc::ENOMEM })?;
+        spare.resize(range.len(), 0);
+        Ok(Some(spare))
     }
 
     pub(crate) fn writable(&self) -> Result<()> {
@@ -451,7 +453,8 @@ impl MemoryView {
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
-        let saved = self.saved(&range, source)?;
+        let mut saved = self.spare(&range, source)?;
+        saved.iter_mut().for_each(|saved| saved.copy_from_slice(source.bytes()));
         let source = saved.as_deref().unwrap_or_else(|| source.bytes());
         self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source)?))
     }
@@ -460,12 +463,12 @@ impl MemoryView {
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
         assert!(!target.readonly && size.0 <= target.nbytes, "checked by `copy_to_host`");
-        let mut saved = self.saved(&range, target)?;
+        let mut saved = self.spare(&range, target)?;
         // SAFETY: the exporter keeps as many contiguous bytes there, and granted a writable buffer.
         let bytes = unsafe { slice::from_raw_parts_mut(target.address(), size.0) };
-        let into = saved.as_mut().map_or(&mut *bytes, |saved| &mut saved[..size.0]);
+        let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
         self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
-        saved.iter().for_each(|saved| bytes.copy_from_slice(&saved[..size.0]));
+        saved.iter().for_each(|saved| bytes.copy_from_slice(saved));
         Ok(())
     }
 

@@ -126,14 +126,9 @@ impl Pool {
         Ok(memory)
     }
 
-    /// Return unused blocks to the drivers until at most `keep` bytes are managed.
+    /// Return unused blocks to the drivers until at most `keep` bytes are managed; return the number of bytes.
     ///
     /// Does not wait: memory that the device may still use is kept.
-    ///
-    /// Returns
-    /// -------
-    /// int
-    ///     The number of bytes returned.
     #[pyo3(signature = (keep = Size(0)), text_signature = "($self, keep=0)")]
     fn trim(&self, py: Python<'_>, keep: Size) -> Result<usize> {
         self.open().map(|open| py.detach(|| open.pool.trim(keep.0)))

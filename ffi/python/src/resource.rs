@@ -42,9 +42,7 @@ impl OpenGpu {
             let _ = made.set(Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?);
         }
         let pool = made.get().expect("made above");
-        // Memory that is an allocation of its own was not used before: its free names the only stream that it is bound to.
-        let is_reused = |&stream: &u64| stream != PER_THREAD_STREAM && pool.chunk_len(len).is_some();
-        let Some(stream) = stream.filter(is_reused) else { return pool.allocate(len) };
+        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
         // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
         match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
             // A stream of another context: nothing can be reused on it.

@@ -30,3 +30,24 @@ def test_a_view_drops_a_tensor_whose_library_lets_go_of_the_interpreter(run_pyth
         kept = vkgdr.host_view(Tensor(vkgdr.Memory(gpu, 4096)))  # until the interpreter's end
     """
     assert run_python(code).stdout == "0\n"
+
+
+def test_memory_goes_with_the_state_of_a_thread_that_another_library_made(run_python):
+    code = """
+        import ctypes, threading, vkgdr
+
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        local, libc, thread = threading.local(), ctypes.CDLL(None), ctypes.c_ulong()
+
+        @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+        def body(_):
+            local.memory = vkgdr.Memory(gpu, 4096)
+
+        libc.pthread_create.argtypes = [ctypes.c_void_p] * 4
+        libc.pthread_join.argtypes = ctypes.c_ulong, ctypes.c_void_p
+        for _ in range(3):
+            libc.pthread_create(ctypes.addressof(thread), None, ctypes.cast(body, ctypes.c_void_p), None)
+            libc.pthread_join(thread, None)
+        print(gpu.stats()["live_allocations"])
+    """
+    assert run_python(code).stdout == "0\n"
