@@ -241,17 +241,9 @@ def build_wheel(session: nox.Session) -> None:
         session.error("libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)")
     # Apart from the objects of other builds.
     flags = {"RUSTFLAGS": f"-C link-arg={unwinder} -C link-arg=-Wl,--allow-shlib-undefined"}
-    options = ["--zig", "--auditwheel", "check", "--compatibility", "manylinux2014", "--out", str(HERE / "wheel")]
-    command = [
-        "maturin",
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--manifest-path",
-        "ffi/python/Cargo.toml",
-        *options,
-    ]
+    options = ["--zig", "--auditwheel", "check", "--compatibility", "manylinux2014"]
+    paths = ["--manifest-path", "ffi/python/Cargo.toml", "--out", str(HERE / "wheel")]
+    command = ["maturin", "build", "--quiet", "--locked", "--release", *options, *paths]
     session.run(*command, env=flags | {"CARGO_TARGET_DIR": str(HERE / "zig")})
     [built] = (HERE / "wheel").glob("*-cp311-abi3-manylinux2014_*.whl")
     session.run("twine", "check", "--strict", str(built), silent=True)

@@ -250,7 +250,8 @@ static int check(Dim3 grid, Dim3 block) {
     return empty || large || threads * block.z > 1024 ? INVALID_CONFIGURATION : SUCCESS;
 }
 
-// A stream of the current context, as the default ones are; that of another is an error (CUDA programming guide, "Stream and Event Behavior").
+// Fails for a stream of another context than the current one, of which the default streams are (CUDA programming guide, "Stream
+// and Event Behavior").
 static int check_stream(void *stream) {
     void *own = NULL, *current = NULL;
     int code = (uintptr_t)stream <= (uintptr_t)PER_THREAD ? SUCCESS : driver.cuStreamGetCtx(stream, &own);

@@ -123,9 +123,9 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::NoMapping`] with the reason and what works instead, [`Error::OutOfRange`] for bytes beyond the end of the
-    /// allocation, or of virtual memory beyond that of one `cuMemMap`, [`Error::NoHostView`] for memory of this crate that the CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`,
-    /// [`Error::WrongDevice`], [`Error::Forked`], and those of `cuMemGetHandleForAddressRange` and
-    /// `mmap`.
+    /// allocation, or of virtual memory beyond that of one `cuMemMap`, [`Error::NoHostView`] for memory of this crate that the
+    /// CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and those of
+    /// `cuMemGetHandleForAddressRange` and `mmap`.
     ///
     /// # Safety
     ///

@@ -49,8 +49,8 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// call waits for none of its work, and a pool reuses the memory immediately. The driver itself may wait for running
 /// kernels, whatever they use.
 ///
-/// Free memory before its context of cuCtxCreate() is destroyed, and after memory was bound to a stream or freed on one call
-/// vkgdr_device_finish_deferred_frees(): what the CUDA driver does with a destroyed context is undefined.
+/// Free memory before its context of cuCtxCreate() is destroyed. If it was bound to a stream or freed on one, also call
+/// vkgdr_device_finish_deferred_frees() before. What the CUDA driver does with a destroyed context is undefined.
 /// After a reset of the device (cudaDeviceReset()), only Vulkan's side of its primary context's memory is freed.
 ///
 /// Freeing memory twice is undefined, as with free(3).

@@ -35,6 +35,7 @@ pub(crate) fn is_ending() -> bool {
 }
 
 thread_local! {
+    /// Whether this thread ends the interpreter.
     static ENDS_HERE: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread must not wait for the interpreter's lock: [`attached`] does nothing, log lines go to the error output.
     pub(crate) static WITHOUT_PYTHON: Cell<bool> = const { Cell::new(false) };

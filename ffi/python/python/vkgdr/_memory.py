@@ -153,8 +153,8 @@ class MemoryObject(_vkgdr.Base):
     bytes. ``int(memory)`` is the device address; ``np.uintp(memory)`` and ``np.intp(memory)`` are arrays of the bytes,
     since NumPy asks for an array first.
 
-    The garbage collector frees memory in a cycle of references, unless it has other views, parts or maps then: an
-    attribute of the handle that holds a part of the handle's own memory is such a cycle.
+    The garbage collector frees memory in a cycle of references only while it has no other views, parts or maps. A
+    handle that has a part of its own memory as an attribute is never collected.
     """
 
     # Class defaults: an object whose `__init__` did not run counts as freed.

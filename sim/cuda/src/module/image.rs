@@ -7,9 +7,8 @@ use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::device::COMPUTE_CAPABILITY;
 use crate::ffi::In;
 
-const ELF: &[u8] = b"\x7fELF";
-/// As NVRTC begins it under `-dlto`.
-const LTO_IR: &[u8] = b"\xedCN\x7f";
+// What begins an image that is compiled already; LTO-IR is NVRTC's under `-dlto`.
+const COMPILED: [(&[u8], &str); 2] = [(b"\x7fELF", "a cubin"), (b"\xedCN\x7f", "LTO-IR")];
 // Little-endian 0x466243b1: the wrapper that nvcc puts around a fat binary in an object file.
 const WRAPPER: &[u8] = &[0xb1, 0x43, 0x62, 0x46];
 // FATBINC_LINK_VERSION in CUDA's fatbinary_section.h: the wrapper has a list of fat binaries to link, too.
@@ -53,11 +52,8 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
     if image.starts_with(FAT_BINARY) {
         return from_fat_binary(image);
     }
-    if image.starts_with(ELF) {
-        return Err(compiled("a cubin"));
-    }
-    if image.starts_with(LTO_IR) {
-        return Err(compiled("LTO-IR"));
+    if let Some((_, what)) = COMPILED.iter().find(|(start, _)| image.starts_with(start)) {
+        return Err(compiled(what));
     }
     from_text(&image.until_nul().map_err(missing)?)
 }
@@ -79,11 +75,8 @@ fn linked(binaries: In<In<u8>>) -> Result<String, Refusal> {
 
 /// The PTX text in bytes whose length is known, with or without a NUL behind it.
 pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
-    if bytes.starts_with(ELF) {
-        return Err(compiled("a cubin"));
-    }
-    if bytes.starts_with(LTO_IR) {
-        return Err(compiled("LTO-IR"));
+    if let Some((_, what)) = COMPILED.iter().find(|(start, _)| bytes.starts_with(start)) {
+        return Err(compiled(what));
     }
     if bytes.starts_with(ARCHIVE) {
         return Err(compiled("a library"));
