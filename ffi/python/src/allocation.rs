@@ -77,6 +77,8 @@ pub(crate) struct Allocation {
     pub(crate) len: usize,
     /// Whether every view of it is read-only, also one that is found by an address.
     pub(crate) readonly: bool,
+    /// The handle that the memory was allocated from, if known.
+    pub(crate) owner: Option<Py<Vkgdr>>,
     /// `None` once freed. An operation clones them before it waits.
     bytes: Mutex<Option<Bytes>>,
     pub(crate) kept: Mutex<Objects>,
@@ -100,8 +102,7 @@ impl Allocation {
     pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let kept = Mutex::new(Objects { gpu: owner, ..Objects::default() });
-        Arc::new(Self { id, len, readonly, bytes: Mutex::new(Some(bytes)), kept })
+        Arc::new(Self { id, len, readonly, owner, bytes: Mutex::new(Some(bytes)), kept: Mutex::default() })
     }
 
     /// All of a memory, which is found by its address.
@@ -163,9 +164,8 @@ impl Allocation {
     pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = &bytes.memory else { return Ok(()) };
         memory.record_use(stream)?;
-        let is_kept = |kept: &Objects| kept.used.iter().any(|used| used.is_same(argument));
         let needs_none = argument.object.is_none() || bound_handle(memory) == Some(argument.handle);
-        if needs_none || is_kept(&lock(&self.kept)) {
+        if needs_none || lock(&self.kept).used.iter().any(|used| used.is_same(argument)) {
             return Ok(());
         }
         // At the interpreter's end nothing of it is dropped any more.
@@ -234,7 +234,7 @@ impl Drop for Allocation {
         // On any thread, including one that is unknown to Python.
         log_failure(self.free());
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
-        attached(|_| drop(take(&mut self.kept)));
+        attached(|_| drop((take(&mut self.kept), self.owner.take())));
     }
 }
 

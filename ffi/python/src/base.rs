@@ -8,14 +8,13 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt};
+use pyo3::types::{IntoPyDict, PyDict, PyInt};
 use pyo3::{ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
 use crate::device::{Vkgdr, of_vulkan, property_flags};
 use crate::error::{Failure, Result, Size, class};
-use crate::interpreter::lock;
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
@@ -39,16 +38,12 @@ fn bytes_of<T>(slf: &Bound<'_, PyAny>, read: impl FnOnce(&MemoryView, &Bytes) ->
 }
 
 /// An array interface, NumPy's or CUDA's, of bytes.
-#[derive(IntoPyObject)]
-struct ArrayInterface {
-    shape: (usize,),
-    typestr: &'static str,
-    data: (u64, bool),
-    version: u8,
-}
-
-fn interface_of(view: &MemoryView, typestr: &'static str, address: u64) -> ArrayInterface {
-    ArrayInterface { shape: (view.len,), typestr, data: (address, view.readonly), version: 3 }
+fn interface<'py>(py: Python<'py>, view: &MemoryView, typestr: &str, address: u64) -> PyResult<Bound<'py, PyDict>> {
+    let interface = [("typestr", typestr)].into_py_dict(py)?;
+    interface.set_item("shape", (view.len,))?;
+    interface.set_item("data", (address, view.readonly))?;
+    interface.set_item("version", 3)?;
+    Ok(interface)
 }
 
 #[pymethods]
@@ -61,6 +56,14 @@ impl HostBytes {
 
     fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
         bytes_of(slf, |view, _| Ok(view.len))
+    }
+
+    /// NumPy's array interface, version 3, of the host view.
+    #[getter]
+    fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyDict>> {
+        let view = view_of(slf)?;
+        let address = view.get().visible()?;
+        Ok(interface(slf.py(), view.get(), "|V1", address as u64)?)
     }
 
     // One dimension of bytes, which the buffer keeps, also after `free()`.
@@ -96,8 +99,6 @@ impl HostBytes {
 attributes! { HostBytes by bytes_of:
     /// The number of bytes.
     nbytes: usize = |view, _bytes| view.len;
-    /// NumPy's array interface, version 3, of the host view.
-    __array_interface__: ArrayInterface = |view, bytes| interface_of(view, "|V1", (bytes.visible()? + view.offset) as u64);
 }
 
 attributes! { Base by bytes_of:
@@ -182,7 +183,7 @@ impl Base {
     #[getter]
     fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<Vkgdr>>> {
         let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };
-        if let Some(owner) = &lock(&allocation.kept).gpu {
+        if let Some(owner) = &allocation.owner {
             return Ok(Some(owner.clone_ref(py)));
         }
         let gpu = allocation.with(|bytes| Ok(bytes.memory.as_ref().map(|memory| memory.owner().clone())));
@@ -217,7 +218,7 @@ impl Base {
             other => other,
         };
         let address = view.device_address().map(|address| if view.len == 0 { 0 } else { address })?;
-        let interface = interface_of(view, "|u1", address).into_pyobject(py)?;
+        let interface = interface(py, view, "|u1", address)?;
         interface.set_item("strides", py.None())?;
         interface.set_item("stream", stream)?;
         Ok(interface)

@@ -85,15 +85,6 @@ impl Vkgdr {
         Ok(py.detach(move || work(&gpu)))
     }
 
-    /// The free and the total memory of the first kind that the GPU has.
-    pub(crate) fn memory_info_of(&self, py: Python<'_>, kinds: &[MemoryKind]) -> Result<Py<PyAny>> {
-        let info = self.run(py, |gpu| {
-            let of_others = || kinds[1..].iter().find_map(|&kind| gpu.memory_info(kind).ok());
-            gpu.memory_info(kinds[0]).or_else(|error| of_others().ok_or(error))
-        })??;
-        made(py, ("vkgdr.typing", "MemoryInfo"), (info.available, info.total, info.source.to_string()))
-    }
-
     /// Opens a GPU, in place of the one before.
     fn open(&self, py: Python<'_>, device: i32, flags: u32, is_primary: bool) -> Result<()> {
         let open = if is_primary { vkgdr::Vkgdr::open_primary_context } else { vkgdr::Vkgdr::open };
@@ -215,7 +206,9 @@ impl Vkgdr {
     /// GPU's memory). It is an error if the GPU has no memory of this kind.
     #[pyo3(signature = (kind = "mapped"))]
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<Py<PyAny>> {
-        self.memory_info_of(py, &[self::kind(kind)?])
+        let kind = self::kind(kind)?;
+        let info = self.run(py, |gpu| gpu.memory_info(kind))??;
+        made(py, ("vkgdr.typing", "MemoryInfo"), (info.available, info.total, info.source.to_string()))
     }
 
     /// List the GPU's Vulkan memory types; none without Vulkan.

@@ -20,22 +20,16 @@ use crate::error::{Failure, INVALID_CONTEXT, Result, Size, number};
 use crate::interpreter::lock;
 use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, make_room, raw_stream};
 
-/// What a view keeps.
-#[derive(Clone)]
-struct Held {
-    allocation: Arc<Allocation>,
-    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
-    beside: Option<Arc<Py<PyAny>>>,
-}
-
 /// A range of an allocation.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct MemoryView {
     /// The allocation's, also once the view is freed.
     id: u64,
     allocation: Weak<Allocation>,
-    /// `None` once the view is freed.
-    held: Mutex<Option<Held>>,
+    /// `None` once the view is freed, which takes this first.
+    held: Mutex<Option<Arc<Allocation>>>,
+    /// Another library's owner of the bytes, such as a tensor, whose library may reuse them once it is gone.
+    beside: Mutex<Option<Arc<Py<PyAny>>>>,
     pub(crate) offset: usize,
     #[pyo3(get, name = "nbytes")]
     pub(crate) len: usize,
@@ -43,15 +37,15 @@ pub(crate) struct MemoryView {
 }
 
 impl MemoryView {
-    fn ranged(held: Held, offset: usize, len: usize, readonly: bool) -> Self {
-        let (id, allocation) = (held.allocation.id, Arc::downgrade(&held.allocation));
-        Self { id, allocation, held: Mutex::new(Some(held)), offset, len, readonly }
+    fn ranged(held: Arc<Allocation>, beside: Option<Arc<Py<PyAny>>>, range: Range<usize>, readonly: bool) -> Self {
+        let (id, allocation, offset, len) = (held.id, Arc::downgrade(&held), range.start, range.len());
+        Self { id, allocation, held: Mutex::new(Some(held)), beside: Mutex::new(beside), offset, len, readonly }
     }
 
     /// All of an allocation.
     pub(crate) fn whole(allocation: Arc<Allocation>) -> Self {
         let (len, readonly) = (allocation.len, allocation.readonly);
-        Self::ranged(Held { allocation, beside: None }, 0, len, readonly)
+        Self::ranged(allocation, None, 0..len, readonly)
     }
 
     /// Device memory of another library, which `keep` keeps alive.
@@ -64,17 +58,12 @@ impl MemoryView {
 
     /// The allocation, unless it or this view was freed.
     pub(crate) fn live(&self) -> Result<Arc<Allocation>> {
-        self.join().map(|held| held.allocation)
+        lock(&self.held).as_ref().filter(|held| !held.is_freed()).cloned().ok_or(FREED)
     }
 
     /// Runs `work` on the bytes of the allocation, under locks: it must neither wait, nor run Python code, nor use this view.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
-        lock(&self.held).as_ref().ok_or(FREED)?.allocation.with(work)
-    }
-
-    /// A further use of the bytes, which keeps them even when this view is freed.
-    fn join(&self) -> Result<Held> {
-        lock(&self.held).as_ref().filter(|held| !held.allocation.is_freed()).cloned().ok_or(FREED)
+        lock(&self.held).as_ref().ok_or(FREED)?.with(work)
     }
 
     /// A further view of the same bytes.
@@ -84,7 +73,7 @@ impl MemoryView {
 
     /// Whether the view keeps another library's owner of its bytes.
     pub(crate) fn keeps_an_owner(&self) -> bool {
-        lock(&self.held).as_ref().is_some_and(|held| held.beside.is_some())
+        lock(&self.beside).is_some()
     }
 
     pub(crate) fn device_address(&self) -> Result<u64> {
@@ -335,7 +324,9 @@ impl MemoryView {
     /// A view of a range of this one.
     fn part(&self, offset: Size, size: Option<Size>, readonly: bool) -> Result<Self> {
         let range = self.range(offset.0, size.map(|size| size.0))?;
-        Ok(Self::ranged(self.join()?, range.start, range.len(), self.readonly || readonly))
+        // Before the allocation: while there is that, a free has not taken this.
+        let beside = lock(&self.beside).clone();
+        Ok(Self::ranged(self.live()?, beside, range, self.readonly || readonly))
     }
 
     /// A view of the allocation's first `size` bytes.
@@ -345,15 +336,16 @@ impl MemoryView {
 
     /// A further view of the same bytes that keeps another library's owner of them alive, as do all views that are made of it.
     pub(crate) fn keeping(&self, object: Py<PyAny>) -> Result<Self> {
-        let held = Held { beside: Some(Arc::new(object)), ..self.join()? };
-        Ok(Self::ranged(held, self.offset, self.len, self.readonly))
+        Ok(Self::ranged(self.live()?, Some(Arc::new(object)), self.range(0, None)?, self.readonly))
     }
 
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
     pub(crate) fn free(&self, force: bool) -> Result<()> {
         let held = lock(&self.held).take();
+        // Dropped after the memory, and not under its lock.
+        let _beside = lock(&self.beside).take();
         // With `force`, the view may have been freed before, while others keep the memory.
-        match held.map(|held| held.allocation).or_else(|| self.allocation.upgrade().filter(|_| force)) {
+        match held.or_else(|| self.allocation.upgrade().filter(|_| force)) {
             Some(allocation) if force => Ok(allocation.free()?),
             Some(allocation) => Arc::into_inner(allocation).map_or(Ok(()), |last| Ok(last.free()?)),
             None => Ok(()),
@@ -382,17 +374,21 @@ impl MemoryView {
         if vkgdr::is_forked() {
             return Ok(());
         }
-        let Some(Held { allocation, beside }) = &*lock(&self.held) else { return Ok(()) };
-        if let Some(beside) = beside.as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
+        if let Some(beside) = lock(&self.beside).as_ref().filter(|beside| Arc::strong_count(beside) == 1) {
             visit.call(&**beside)?;
         }
-        if Arc::strong_count(allocation) == 1 { lock(&allocation.kept).traverse(&visit) } else { Ok(()) }
+        if let Some(allocation) = lock(&self.held).as_ref().filter(|allocation| Arc::strong_count(allocation) == 1) {
+            visit.call(&allocation.owner)?;
+            lock(&allocation.kept).traverse(&visit)?;
+        }
+        Ok(())
     }
 
     fn __clear__(&self) {
         let held = lock(&self.held).take();
-        // Not under the lock.
-        drop(held);
+        // Neither is dropped under a lock.
+        let beside = lock(&self.beside).take();
+        drop((held, beside));
     }
 
     /// The bound stream's handle, a Python integer that keeps the stream's object alive.

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
@@ -17,7 +17,7 @@ use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, P
 use crate::allocation::{Allocation, RETIRED, release_retired};
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
-use crate::interpreter::{Detached, WITHOUT_PYTHON, detached, lock};
+use crate::interpreter::{WITHOUT_PYTHON, detached, lock};
 use crate::memory_view::stream_of;
 use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
 
@@ -27,29 +27,30 @@ const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
 
-/// An open GPU, with the pools of those kinds that a resource with pools has needed.
-struct OpenGpu {
-    handle: vkgdr::Vkgdr,
-    pools: [OnceLock<Pool>; MemoryKind::ALL.len()],
+/// The number of a device; by default that of the current context's, or 0.
+fn number_of(device: Option<i32>) -> Result<i32> {
+    match device.map_or_else(vkgdr::current_device, Ok) {
+        Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => Ok(0),
+        found => Ok(found?),
+    }
 }
 
-impl OpenGpu {
-    /// Allocates from the pool of a kind, for a stream if one is named.
-    fn allocate(&self, kind: MemoryKind, len: usize, stream: Option<u64>) -> vkgdr::Result<Memory> {
-        let made = &self.pools[kind as usize];
-        if made.get().is_none() {
-            // Another thread's stays, if that was faster.
-            let _ = made.set(Pool::new(&self.handle, PoolOptions::new(kind).alignment(ALIGNMENT))?);
-        }
-        let pool = made.get().expect("made above");
-        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
-        // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
-        match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
-            // A stream of another context: nothing can be reused on it.
-            Err(Error::ForeignStream) => pool.allocate(len),
-            other => other,
-        }
+/// What is kept under a key. It is opened on its first use, and again after its primary context was reset. No lock is held over
+/// calls of the driver.
+fn kept<K: Ord, T: Clone>(
+    all: &Mutex<BTreeMap<K, T>>,
+    key: K,
+    owner: fn(&T) -> &vkgdr::Vkgdr,
+    open: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let known = lock(all).get(&key).cloned();
+    if let Some(known) = known.filter(|known| !owner(known).context_is_destroyed()) {
+        return Ok(known);
     }
+    let opened = open()?;
+    // That of a destroyed context, or of another thread, whose memory keeps what it needs.
+    let _before = lock(all).insert(key, opened.clone());
+    Ok(opened)
 }
 
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
@@ -58,43 +59,45 @@ pub(crate) struct Resource {
     /// First choice first.
     kinds: Vec<MemoryKind>,
     pooled: bool,
-    /// By device number. Dropping a pool or the handle of a primary context may wait.
-    gpus: Detached<Mutex<BTreeMap<i32, Arc<OpenGpu>>>>,
+    /// By device number. The last handle of a primary context may wait when it is dropped, and so may a pool.
+    gpus: Mutex<BTreeMap<i32, vkgdr::Vkgdr>>,
+    /// By device number and kind, each from the first allocation on.
+    pools: Mutex<BTreeMap<(i32, usize), Pool>>,
     /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
     /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
     held: Mutex<BTreeMap<(u64, u64), Arc<Allocation>>>,
 }
 
 impl Resource {
-    /// The GPU, by default that of the current context, or device 0. It is opened on its first use, and again after its primary
-    /// context was reset: a pool's memory is gone then, too. The lock is not held over calls of the driver.
-    fn gpu(&self, device: Option<i32>) -> Result<Arc<OpenGpu>> {
-        let device = match device.map_or_else(vkgdr::current_device, Ok) {
-            Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => 0,
-            found => found?,
-        };
-        let known = lock(&self.gpus).get(&device).cloned();
-        if let Some(gpu) = known.filter(|gpu| !gpu.handle.context_is_destroyed()) {
-            return Ok(gpu);
-        }
-        let handle = vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?;
-        let opened = Arc::new(OpenGpu { handle, pools: Default::default() });
-        // That of a destroyed context, or of another thread, whose memory keeps what it needs.
-        let _before = lock(&self.gpus).insert(device, opened.clone());
-        Ok(opened)
+    fn gpu(&self, device: i32) -> Result<vkgdr::Vkgdr> {
+        let open = || Ok(vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?);
+        kept(&self.gpus, device, |gpu| gpu, open)
     }
 
-    fn take(&self, gpu: &OpenGpu, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Arc<Allocation>> {
+    /// Memory of a pool of one kind, for a stream if one is named.
+    fn lend(&self, device: i32, kind: MemoryKind, len: usize, stream: Option<u64>) -> Result<Memory> {
+        let new = || Ok(Pool::new(&self.gpu(device)?, PoolOptions::new(kind).alignment(ALIGNMENT))?);
+        let pool = kept(&self.pools, (device, kind as usize), Pool::owner, new)?;
+        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return Ok(pool.allocate(len)?) };
+        // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
+        match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
+            // A stream of another context: nothing can be reused on it.
+            Err(Error::ForeignStream) => Ok(pool.allocate(len)?),
+            other => Ok(other?),
+        }
+    }
+
+    /// Memory of the first kind that is available.
+    fn first(&self, device: i32, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Memory> {
         if !self.pooled {
             let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
-            return Ok(Allocation::of(Memory::allocate_with(&gpu.handle, len, options)?, false, None));
+            return Ok(Memory::allocate_with(&self.gpu(device)?, len, options)?);
         }
         let mut refusal = None;
         for &kind in kinds {
-            match gpu.allocate(kind, len, stream) {
-                Ok(memory) => return Ok(Allocation::of(memory, false, None)),
-                Err(error) if gpu.handle.lacks(kind, &error) => refusal = refusal.or(Some(error)),
-                Err(error) => return Err(error.into()),
+            match self.lend(device, kind, len, stream) {
+                Err(Failure::Driver(why)) if self.gpu(device)?.lacks(kind, &why) => refusal = refusal.or(Some(why)),
+                other => return other,
             }
         }
         Err(refusal.expect("there is a first kind").into())
@@ -106,9 +109,9 @@ impl Resource {
         if len == 0 {
             return Ok(0);
         }
-        let gpu = self.gpu(device)?;
+        let device = number_of(device)?;
         release_retired(MAX_RETIRED);
-        let allocation = self.take(&gpu, kinds, len, stream)?;
+        let allocation = Allocation::of(self.first(device, kinds, len, stream)?, false, None);
         let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
         assert!(address.is_multiple_of(ALIGNMENT as u64), "drivers align at least as `cuMemAlloc`, pools as asked");
         lock(&self.held).insert((address, allocation.id), allocation);
@@ -135,6 +138,12 @@ impl Resource {
         last.map_or(Ok(()), |last| Ok(last.free()?))
     }
 
+    /// Gives up handles and pools, which may wait.
+    fn give_up(&self) {
+        let _opened = (take(&mut *lock(&self.pools)), take(&mut *lock(&self.gpus)));
+        release_retired((0, 0));
+    }
+
     /// The oldest memory at an address, taken out if `take` says so. `None` for address 0, and in a forked child.
     fn oldest(&self, address: u64, take: bool) -> Result<Option<Arc<Allocation>>> {
         if address == 0 || vkgdr::is_forked() {
@@ -152,7 +161,7 @@ impl Resource {
 impl Drop for Resource {
     fn drop(&mut self) {
         if !vkgdr::is_forked() {
-            detached(|| release_retired((0, 0)));
+            detached(|| self.give_up());
         }
     }
 }
@@ -163,7 +172,8 @@ impl Resource {
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
         let kinds = kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?;
-        Ok(Self { kinds, pooled: pool, gpus: Detached::new(Mutex::default()), held: Mutex::default() })
+        let (gpus, pools, held) = Default::default();
+        Ok(Self { kinds, pooled: pool, gpus, pools, held })
     }
 
     /// Allocate memory and return its device address.
@@ -195,29 +205,31 @@ impl Resource {
         self.oldest(address, true).map(|found| found.into_iter().for_each(|one| lock(&RETIRED).push(one)))
     }
 
-    /// Records that a stream uses the memory at an address: its release waits for that use.
-    fn record_stream(&self, address: u64, stream: Stream) -> Result<()> {
+    /// Records that a stream, which the caller keeps alive, uses the memory at an address: its release waits for that use.
+    fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
         let Some(allocation) = self.oldest(address, false)? else { return Ok(()) };
         let bytes = allocation.bytes()?;
-        allocation.record_use(&bytes, stream_of(&bytes, stream.handle)?, &stream)
+        Ok(bytes.ours()?.record_use(stream_of(&bytes, stream)?)?)
     }
 
-    /// Return a new handle of a device, of its primary context; by default as `allocate`.
-    #[pyo3(signature = (device = None))]
-    fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Vkgdr> {
-        Ok(Vkgdr::of(py.detach(|| self.gpu(device))?.handle.clone()))
+    /// Return a new handle of a device, of its primary context.
+    fn handle(&self, py: Python<'_>, device: i32) -> Result<Vkgdr> {
+        Ok(Vkgdr::of(py.detach(|| self.gpu(device))?))
     }
 
-    /// Return the free and the total memory of the first kind that the device has.
-    #[pyo3(signature = (device = None))]
-    fn memory_info(&self, py: Python<'_>, device: Option<i32>) -> Result<Py<PyAny>> {
-        self.handle(py, device)?.memory_info_of(py, &self.kinds)
+    /// Return the free and the total memory of the first kind that the current context's device has, or device 0.
+    fn memory_info(&self, py: Python<'_>) -> Result<(u64, u64)> {
+        py.detach(|| {
+            let gpu = self.gpu(number_of(None)?)?;
+            let of_others = || self.kinds[1..].iter().find_map(|&kind| gpu.memory_info(kind).ok());
+            let info = gpu.memory_info(self.kinds[0]).or_else(|error| of_others().ok_or(error))?;
+            Ok((info.available, info.total))
+        })
     }
 
     /// Give up handles and pools. Memory in use stays valid, and the next allocation opens the device anew.
     fn close(&self, py: Python<'_>) {
-        let _gpus = Detached::new(take(&mut *lock(&self.gpus)));
-        py.detach(|| release_retired((0, 0)));
+        py.detach(|| self.give_up());
     }
 
     /// The number of live allocations.
@@ -270,5 +282,5 @@ extern "C" fn vkgdr_torch_free(pointer: *mut c_void, _size: usize, _device: c_in
 /// Records that a stream uses memory: its release waits for that use.
 #[unsafe(no_mangle)]
 extern "C" fn vkgdr_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
-    quietly("recording a stream", || RESOURCE.record_stream(pointer.addr() as u64, Stream::of(stream.addr() as u64)));
+    quietly("recording a stream", || RESOURCE.record_stream(pointer.addr() as u64, stream.addr() as u64));
 }

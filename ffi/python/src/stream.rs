@@ -95,8 +95,6 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
 /// Python objects that memory needs: such as a context or the owner of foreign memory, and those that keep its streams alive.
 #[derive(Default)]
 pub(crate) struct Objects {
-    /// The handle that the memory was allocated from, if known.
-    pub(crate) gpu: Option<Py<Vkgdr>>,
     pub(crate) owners: Vec<Py<PyAny>>,
     /// Views of memory that must be freed by hand. The collector does not see them, so that it does not free it either.
     pub(crate) leaked: Vec<Py<PyAny>>,
@@ -141,7 +139,6 @@ impl Objects {
     /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        visit.call(&self.gpu)?;
         self.owners.iter().try_for_each(|object| visit.call(object))?;
         let streams = self.bound.iter().chain(&self.used);
         streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))

@@ -109,8 +109,8 @@ class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
 
     def get_memory_info(self) -> Any:
         """Return the free and the total memory of the kind of device arrays."""
-        info = self._resource.memory_info()
-        return cuda.MemoryInfo(free=info.free, total=info.total)
+        free, total = self._resource.memory_info()
+        return cuda.MemoryInfo(free=free, total=total)
 
     def get_ipc_handle(self, memory: Any) -> Any:
         """Return a handle of device memory for other processes; it can be opened several times.
