@@ -39,7 +39,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use ash::vk;
 
 use crate::allocation::{self, Exported};
-use crate::device::{MemoryType, Source};
+use crate::device::MemoryType;
 use crate::driver::fork;
 use crate::driver::os::{self, FileType, Received, RecvFlags, SendFlags, file_type, is_memory_file};
 use crate::error::{hyphenated, in_bytes};
@@ -190,9 +190,9 @@ fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
 /// The fields of a message that depend on the memory's type: whether it is registered pages, the Vulkan driver's UUID, and the
 /// type. Registered pages belong to no Vulkan driver and no Vulkan heap: their UUID and heap size are 0.
 fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(bool, [u8; 16], MemoryTypeInfo)> {
-    Ok(match memory_type.source {
-        Source::Vulkan => (false, owner.vulkan()?.device().physical.driver_uuid, memory_type.info),
-        _ => (true, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info }),
+    Ok(match memory_type.is_vulkan() {
+        true => (false, owner.vulkan()?.device().physical.driver_uuid, memory_type.info),
+        false => (true, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info }),
     })
 }
 

@@ -23,7 +23,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::addresses::{ListedAddresses, Lookup};
 use crate::copy::{self, CopyRoutine};
 pub(crate) use crate::device::LINE;
-use crate::device::{self, MemoryType, Source};
+use crate::device::{self, MemoryType};
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::memory::{CudaMemory, lock_pages};
@@ -125,9 +125,7 @@ impl Allocation {
     ) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
         match Request::new(owner, context, len, kind, memory_type).and_then(|request| request.make(deadline)) {
-            Err(error @ Error::Allocation { .. })
-                if kind == MemoryKind::Mapped && memory_type.source == Source::Vulkan =>
-            {
+            Err(error @ Error::Allocation { .. }) if kind == MemoryKind::Mapped && memory_type.is_vulkan() => {
                 Self::allocate_exportable(owner, context, len, kind, deadline).map_err(|_| error)
             }
             made => made,
@@ -425,20 +423,20 @@ impl<'a> Request<'a> {
     #[inline(never)]
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
-        let Self { owner, memory_type, .. } = *self;
-        let (host_ptr, cuda, backing) = match memory_type.source {
-            Source::Vulkan => {
+        let Self { owner, kind, memory_type, .. } = *self;
+        let (host_ptr, cuda, backing) = match kind {
+            _ if memory_type.is_vulkan() => {
                 let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
                 let (memory, cuda, host_ptr) = shared?;
                 (host_ptr, cuda, Backing::Vulkan(memory))
             }
-            Source::RegisteredPages => {
+            MemoryKind::Host => {
                 let (file, len) = self.memory_file()?;
                 let (cuda, mapped) = lock_pages(file.as_fd(), len)?;
                 (Some(mapped.start()), cuda, Backing::Pages { _mapped: mapped, file })
             }
-            Source::Cuda => (None, CudaMemory::allocate(self.bytes())?, Backing::Unmapped),
-            Source::DmaBuf => {
+            MemoryKind::Device => (None, CudaMemory::allocate(self.bytes())?, Backing::Unmapped),
+            MemoryKind::Mapped => {
                 let cuda = CudaMemory::allocate(self.bytes())?;
                 let range = ExistingRange::map(owner.device(), cuda.pointer(), self.bytes(), false)?;
                 (Some(range.host_ptr()), cuda, Backing::Mapped(range))
@@ -577,13 +575,15 @@ impl Vkgdr {
         fork::check()?;
         let memory_type = self.tried_type(kind)?;
         let MemoryTypeInfo { heap, heap_size: total, .. } = memory_type.info;
-        let (available, source) = match memory_type.source {
-            Source::Vulkan => match self.vulkan()?.device().heap_budget(heap) {
+        let (available, source) = match kind {
+            _ if memory_type.is_vulkan() => match self.vulkan()?.device().heap_budget(heap) {
                 Some(available) => (available, MemoryInfoSource::Budget),
                 None => (total, MemoryInfoSource::Heap),
             },
-            Source::RegisteredPages => (os::available_memory(), MemoryInfoSource::System),
-            Source::Cuda | Source::DmaBuf => (self.in_some_context(|_| cuda()?.free_memory())?, MemoryInfoSource::Cuda),
+            MemoryKind::Host => (os::available_memory(), MemoryInfoSource::System),
+            MemoryKind::Mapped | MemoryKind::Device => {
+                (self.in_some_context(|_| cuda()?.free_memory())?, MemoryInfoSource::Cuda)
+            }
         };
         Ok(MemoryInfo { total, available, source })
     }
@@ -637,7 +637,7 @@ mod tests {
     fn sizes_are_padded_to_whole_atoms_and_lines() {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        let of = |len, atom| padded_size(len, MemoryKind::Mapped, MemoryType::new(Source::Vulkan, info, atom, true));
+        let of = |len, atom| padded_size(len, MemoryKind::Mapped, MemoryType::new(info, atom, true));
         for (len, atom, size) in [
             (1, 1, 64),
             (1, 64, 64),

@@ -217,23 +217,11 @@ unsafe fn copy_ordinary(target: *mut u8, source: *const u8, len: usize) {
     unsafe { memcpy(target.cast(), source.cast(), len) };
 }
 
-/// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
+/// Copies `source` to the shared bytes at `target`. Orders nothing: [`order_writes`] must follow.
 ///
 /// # Safety
 ///
 /// `source.len()` bytes at `target` must be mapped, no Rust reference to them exist, and the CPU support `routine`.
-#[inline]
-pub(crate) unsafe fn write(routine: CopyRoutine, target: NonNull<u8>, source: &[u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { write_unordered(routine, target, source) };
-    order_writes(routine);
-}
-
-/// As [`write()`], but orders nothing: [`order_writes`] must follow.
-///
-/// # Safety
-///
-/// The contract of [`write()`].
 #[inline(always)]
 pub(crate) unsafe fn write_unordered(routine: CopyRoutine, target: NonNull<u8>, source: &[u8]) {
     if routine.is_ordinary() {
@@ -277,7 +265,7 @@ pub(crate) unsafe fn read_unordered(routine: CopyRoutine, source: NonNull<u8>, t
     }
 }
 
-/// Repeats `pattern` over the `len` shared bytes at `target`, and orders them as [`write()`].
+/// Repeats `pattern` over the `len` shared bytes at `target`, and orders them before this thread's later stores.
 ///
 /// # Safety
 ///

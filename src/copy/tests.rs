@@ -55,7 +55,7 @@ fn check(routine: CopyRoutine, page: &mut Page, (offset, len, skew): (usize, usi
     let source = [vec![GUARD; skew], pattern(len)].concat();
     page.bytes().fill(GUARD);
     // SAFETY: the page has the bytes, and the CPU has the routine.
-    unsafe { write(routine, page.at(offset), &source[skew..]) };
+    unsafe { write_unordered(routine, page.at(offset), &source[skew..]) };
     let expected = [vec![GUARD; offset], pattern(len), vec![GUARD; PAGE - offset - len]].concat();
     assert!(page.bytes() == expected, "{what}, written");
 

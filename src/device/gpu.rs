@@ -11,7 +11,7 @@ use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
-use super::memory_type::{self, MemoryType, MemoryTypeInfo, Source};
+use super::memory_type::{self, MemoryType, MemoryTypeInfo};
 use crate::diagnosis::{Evidence, System};
 use crate::driver::cuda::cuda;
 use crate::driver::os;
@@ -30,13 +30,11 @@ pub(crate) struct Gpu {
     pub(super) name: String,
     /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
     vulkan: Lock<Option<Result<Arc<VulkanGpu>>>>,
-    /// The trial allocations that succeeded, by kind and by source and index of the memory type.
-    trials: Lock<Vec<Trial>>,
+    /// The trial allocations that succeeded, by kind and by the index of the memory type.
+    trials: Lock<Vec<(MemoryKind, u32)>>,
     retired: RetireQueue,
     copy_thresholds: SharedThresholds,
 }
-
-type Trial = (MemoryKind, Source, u32);
 
 /// A GPU's Vulkan device and its memory types. Handles of the GPU share one that is never freed, or a program's.
 pub(crate) struct VulkanGpu {
@@ -212,12 +210,12 @@ impl Gpu {
 
     /// Whether an earlier trial of a memory type for a kind has succeeded.
     pub(crate) fn is_tried(&self, kind: MemoryKind, memory_type: &MemoryType) -> bool {
-        self.trials.lock().contains(&(kind, memory_type.source, memory_type.info.index))
+        self.trials.lock().contains(&(kind, memory_type.info.index))
     }
 
     /// Remembers that a trial has succeeded.
     pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType) {
-        self.trials.lock().push((kind, memory_type.source, memory_type.info.index));
+        self.trials.lock().push((kind, memory_type.info.index));
     }
 
     pub(crate) const fn retired(&self) -> &RetireQueue {

@@ -1,22 +1,9 @@
-//! The choice of a memory type and of its source for each kind of memory. Calls no driver.
+//! The choice of a memory type for each kind of memory. Calls no driver.
 #![forbid(unsafe_code)]
 
 use ash::vk::{self, MemoryPropertyFlags as Property};
 
 use crate::{MemoryKind, OpenFlags};
-
-/// Which driver allocates the memory, and how CUDA gets it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Vulkan allocates and exports, CUDA imports.
-    Vulkan,
-    /// An anonymous file is mapped and its pages are registered with CUDA.
-    RegisteredPages,
-    /// CUDA allocates device memory.
-    Cuda,
-    /// CUDA allocates device memory, for this crate or for others, and exports it as a dma-buf, which is mapped.
-    DmaBuf,
-}
 
 /// One of a GPU's memory types, as Vulkan lists them, or the type of memory that does not come from Vulkan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +29,6 @@ impl MemoryTypeInfo {
 /// A memory type as a handle uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryType {
-    pub(crate) source: Source,
     pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
@@ -61,6 +47,11 @@ pub(crate) struct MemoryType {
 pub(crate) const LINE: usize = 64;
 
 impl MemoryType {
+    /// Whether Vulkan allocates the memory. If not, CUDA does, or memory of the system is registered with it.
+    pub(crate) const fn is_vulkan(&self) -> bool {
+        self.info.index != MemoryTypeInfo::OUTSIDE_VULKAN
+    }
+
     /// Whether the CPU caches this memory. If not, its stores are write-combined.
     pub(crate) const fn is_cached(&self) -> bool {
         self.info.flags.contains(Property::HOST_CACHED)
@@ -76,20 +67,20 @@ impl MemoryType {
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
         let properties = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
-        Self::outside_vulkan(Source::RegisteredPages, size, properties, flags)
+        Self::outside_vulkan(size, properties, flags)
     }
 
     /// A type of the system's or the device's `heap_size` bytes of memory, which both sides see coherently.
-    pub(super) fn outside_vulkan(source: Source, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
+    pub(super) fn outside_vulkan(heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
         let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
         let info = MemoryTypeInfo { index, heap, heap_size, flags: properties };
-        Self::new(source, info, LINE, !flags.contains(OpenFlags::FORCE_NON_COHERENT))
+        Self::new(info, LINE, !flags.contains(OpenFlags::FORCE_NON_COHERENT))
     }
 
     /// Memory with atoms of `atom` bytes, a power of two as [`LINE`] is.
-    pub(crate) const fn new(source: Source, info: MemoryTypeInfo, atom: usize, coherent: bool) -> Self {
+    pub(crate) const fn new(info: MemoryTypeInfo, atom: usize, coherent: bool) -> Self {
         let unit = if atom > LINE { atom } else { LINE };
-        Self { source, info, coherent, atom: if coherent { 1 } else { atom }, unit }
+        Self { info, coherent, atom: if coherent { 1 } else { atom }, unit }
     }
 }
 
@@ -175,7 +166,7 @@ fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags)
         MemoryKind::Device => true,
         _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };
-    MemoryType::new(Source::Vulkan, info, usize::try_from(atom).expect("usize has 64 bits"), coherent)
+    MemoryType::new(info, usize::try_from(atom).expect("usize has 64 bits"), coherent)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses, flags};
 use gpu::{Gpu, VulkanGpu};
 pub use memory_type::MemoryTypeInfo;
-pub(crate) use memory_type::{LINE, MemoryType, Source};
+pub(crate) use memory_type::{LINE, MemoryType};
 
 /// A GPU whose memory can be allocated.
 ///
@@ -570,13 +570,13 @@ pub(crate) fn mapped_memory_type(device: CUdevice, pcie: bool, flags: OpenFlags)
     let cached = !pcie && has_attribute(page_tables as i32, device)?;
     let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
     let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
-    Ok(MemoryType::outside_vulkan(Source::DmaBuf, size, properties | cache, flags))
+    Ok(MemoryType::outside_vulkan(size, properties | cache, flags))
 }
 
 /// The type of memory without a host view that CUDA allocates on the device.
 pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
     let size = cuda()?.device_total_memory(device)?;
-    Ok(MemoryType::outside_vulkan(Source::Cuda, size, Property::DEVICE_LOCAL, OpenFlags::empty()))
+    Ok(MemoryType::outside_vulkan(size, Property::DEVICE_LOCAL, OpenFlags::empty()))
 }
 
 fn refuse<T>(reason: NoMapping) -> Result<T> {

@@ -155,13 +155,12 @@ impl Memory {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
-        let to = self.host_range(offset, source.len())?;
         if self.routine != CopyRoutine::Ordinary && source.len() >= self.thresholds.get().write {
+            // The copy engine writes to memory without a host view, too.
+            self.host_range(offset, source.len())?;
             return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
-        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::write(self.routine, to, source) };
-        Ok(())
+        self.write_by_cpu(offset, source)
     }
 
     /// Begins a series of writes with one fence at the end, instead of one after each write.
@@ -187,7 +186,7 @@ impl Memory {
     #[inline]
     pub(crate) fn write_unordered(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
-        // SAFETY: as in `write`.
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
         unsafe { copy::write_unordered(self.routine, to, source) };
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::Memory;
 use crate::addresses;
 use crate::allocation::existing::{self, ExistingRange};
 use crate::allocation::{Allocation, Exported};
-use crate::device::{self, Source};
+use crate::device;
 use crate::driver::fork;
 use crate::{Error, MemoryKind, NoMapping, Result, Vkgdr};
 
@@ -218,7 +218,7 @@ fn slice_of_ours(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<O
     let slice = memory.slice(offset..offset.saturating_add(len))?;
     match slice.host_ptr() {
         Some(_) => Ok(Some(slice)),
-        None if memory.allocation().memory_type().source == Source::Cuda => Ok(None),
+        None if !memory.allocation().memory_type().is_vulkan() => Ok(None),
         None => Err(Error::NoHostView { kind: memory.kind() }),
     }
 }

@@ -67,7 +67,6 @@ pub(super) struct Arena {
     blocks: Vec<Option<ArenaBlock>>,
     spans: Vec<Option<Span>>,
     vacant_spans: Vec<u32>,
-    free_spans: usize,
     pub(super) block_bytes: usize,
     /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: VecDeque<Fenced>,
@@ -111,9 +110,7 @@ impl Arena {
     pub(super) fn take(&mut self, class: usize) -> Option<Chunk> {
         let Some(chunk) = self.free_lists[class].chunks.pop() else { return self.split(class) };
         let span = self.span(chunk);
-        let was_free = span.is_free();
         span.free -= 1;
-        self.free_spans -= usize::from(was_free);
         Some(chunk)
     }
 
@@ -126,13 +123,12 @@ impl Arena {
 
     /// Makes a new chunk in the class's span that still has room, or in a new span.
     fn split(&mut self, class: usize) -> Option<Chunk> {
-        if self.free_lists[class].splitting.is_none() && !self.open_span(class) && self.free_spans > 0 {
+        if self.free_lists[class].splitting.is_none() && !self.open_span(class) {
             self.give_free_spans_back();
             self.open_span(class);
         }
         let index = self.free_lists[class].splitting?;
         let span = self.spans[index as usize].as_mut().expect("a span lives while it is divided");
-        self.free_spans -= usize::from(span.is_free());
         let chunk = Chunk { span: index, index: u32::try_from(span.chunks.len()).expect("at most 1024 chunks") };
         span.chunks.push(Weak::new());
         if span.chunks.len() == span.capacity {
@@ -186,7 +182,6 @@ impl Arena {
         let block = self.blocks[index].as_mut().expect("it has just given room");
         block.spans.insert(offset, place);
         self.free_lists[class].splitting = Some(place);
-        self.free_spans += 1;
         true
     }
 
@@ -204,15 +199,15 @@ impl Arena {
     /// Takes free chunks back that the device has finished with. Returns the blocks that are not kept, to be released without the
     /// lock.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Allocation>> {
+        let mut is_any_free = false;
         for chunk in chunks {
             let span = self.span(chunk);
             let class = span.class;
             span.free += 1;
-            let is_free = span.is_free();
-            self.free_spans += usize::from(is_free);
+            is_any_free |= span.is_free();
             self.free_lists[class].chunks.push(chunk);
         }
-        if !self.caching && self.free_spans > 0 { self.trim(0) } else { Vec::new() }
+        if is_any_free && !self.caching { self.trim(0) } else { Vec::new() }
     }
 
     /// Keeps free chunks until all work of the context has finished.
@@ -255,7 +250,6 @@ impl Arena {
             block.spans.remove(&span.offset);
             block.free.give(span.offset, span.capacity * self.classes.size(span.class));
         }
-        self.free_spans = 0;
         if self.vacant_spans.len() == self.spans.len() {
             (self.spans, self.vacant_spans) = Default::default();
         }
