@@ -41,6 +41,10 @@
     allow(dead_code, reason = "what the bindings, the command and the module `vulkan` alone use")
 )]
 #![cfg_attr(
+    not(feature = "vulkan"),
+    allow(rustdoc::broken_intra_doc_links, reason = "the module `vulkan` is not there")
+)]
+#![cfg_attr(
     not(feature = "__internal"),
     allow(unreachable_pub, reason = "what is public for the bindings and the command alone")
 )]
