@@ -123,7 +123,7 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 pub fn check_user(socket: impl AsFd) -> Result<()> {
     check_socket(socket.as_fd())?;
     let (theirs, ours) = (os::peer_user(socket.as_fd())?, os::own_user());
-    if theirs == ours { Ok(()) } else { Err(Error::OtherUser { theirs, ours }) }
+    if theirs == ours && !os::may_be_unmapped(theirs) { Ok(()) } else { Err(Error::OtherUser { theirs, ours }) }
 }
 
 /// As [`recv`], from a process of any user.

@@ -174,7 +174,7 @@ fn rows(device: &Value, routine: &str) -> Vec<Row> {
         kind("device"),
         ("BAR", bar(device)),
         ("others", others(&device["maps_existing"])),
-        ("copies", copies(&device["copy_thresholds"], routine)),
+        ("copies", copies(&device["copy_thresholds"], &kinds["mapped"], routine)),
         ("Vulkan", types(&device["memory_types"], kinds)),
         ("PCI bus", vec![text_of(device, "pci_bus_id").to_owned()]),
         ("UUID", vec![text_of(device, "uuid").to_owned()]),
@@ -255,13 +255,16 @@ fn types(list: &Value, kinds: &Value) -> Vec<String> {
     list.iter().map(line).collect()
 }
 
-fn copies(thresholds: &Value, routine: &str) -> Vec<String> {
+fn copies(thresholds: &Value, mapped: &Value, routine: &str) -> Vec<String> {
     let from = |key: &str| match thresholds[key].as_u64() {
         Some(bytes) if bytes < usize::MAX as u64 => format!("from {}", size(bytes)),
         _ => "never".to_owned(),
     };
-    vec![
-        format!("the CPU copies, by its routine {routine}"),
-        format!("the copy engine copies once it is prepared: reads {}, writes {}", from("read"), from("write")),
-    ]
+    let by_engine = match mapped["coherent"].as_bool() {
+        Some(is_coherent) if !is_coherent || flags(mapped).contains("HOST_CACHED") => {
+            "the copy engine copies device memory alone".to_owned()
+        }
+        _ => format!("the copy engine copies once it is prepared: reads {}, writes {}", from("read"), from("write")),
+    };
+    vec![format!("the CPU copies, by its routine {routine}"), by_engine]
 }

@@ -15,6 +15,7 @@ prefix=$(realpath -sm "${PREFIX:-/usr/local}") libdir=$(realpath -sm "${LIBDIR:-
 include=$(realpath -sm "${INCLUDEDIR:-${PREFIX:-/usr/local}/include}") bin=${prefix%/}/bin share=${prefix%/}/share
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}
 target=$CARGO_TARGET_DIR built=$target/${CARGO_BUILD_TARGET:-.}/release
+static=$built/libvkgdr_c.a
 value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$2" | head -n 1; }
 version=$(value version Cargo.toml) so=$(value library-version ffi/c/Cargo.toml) gdrapi=$(value gdrapi-version ffi/c/Cargo.toml)
 
@@ -23,7 +24,7 @@ each() { # COMMAND: runs it with the mode, the source and the place of each file
     "$1" 755 "$built/libvkgdr_c.so" "$libdir/libvkgdr.so.$so"
     "$1" link "libvkgdr.so.$so" "$libdir/libvkgdr.so.${so%%.*}"
     "$1" link "libvkgdr.so.${so%%.*}" "$libdir/libvkgdr.so"
-    "$1" 644 "$built/libvkgdr_c.a" "$libdir/libvkgdr.a"
+    "$1" 644 "$static" "$libdir/libvkgdr.a"
     all "$1" "$libdir/pkgconfig" "$made/vkgdr.pc"
     all "$1" "$libdir/cmake/vkgdr" "$made"/vkgdrConfig{,Version}.cmake
     all "$1" "$include" ffi/c/include/vkgdr*.h* src/ring/vkgdr_ring.cuh
@@ -81,6 +82,8 @@ for file in vkgdr.pc cmake/vkgdrConfig.cmake cmake/vkgdrConfigVersion.cmake; do
         /^prefix=\|^includedir=/ { s|=\([^/]\)|=\${libdir}/\1|; s| |\\\\ |g }" "ffi/c/$file.in" >"$made/${file##*/}"
 done
 printf 'Name: gdrapi\nDescription: the interface of gdrcopy over memory of vkgdr and CUDA\nVersion: %s\nRequires: vkgdr\n' "$gdrapi" >"$made/gdrapi.pc"
+# LLVM's plugins for linkers take the bitcode of Rust's standard library for their own version's.
+if objcopy -R .llvmbc -R .llvmcmd "$static" "$made/libvkgdr.a" 2>/dev/null; then static=$made/libvkgdr.a; fi
 each check
 each put
 update

@@ -489,7 +489,9 @@ impl<'a> Request<'a> {
     fn explained(&self, error: Error) -> Error {
         let Self { owner, len, kind, memory_type, .. } = *self;
         let Error::Vulkan { operation, code, call } = error else { return error };
-        if call == Call::ExportMemory || !error.is_exhaustion() {
+        // With a descriptor to import, the code says that the driver does not know it.
+        let is_unknown = self.import.is_some() && code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
+        if call == Call::ExportMemory || is_unknown || !error.is_exhaustion() {
             return error;
         }
         let mut shortage = Error::shortage(Some(operation), code, kind, len as u64, memory_type.info.heap_size);

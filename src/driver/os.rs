@@ -184,6 +184,8 @@ impl Mapping {
     pub(crate) fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address that the system chooses.
         let start = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, file, 0) };
+        // The limit of locked memory, where the process locks all (mmap(2)); of a socket the code means that there is no message.
+        let start = start.map_err(|code| if code == Errno::AGAIN { Errno::NOMEM } else { code });
         Ok(Self { start: Handle(start.map_err(system("mmap"))?), len })
     }
 
@@ -272,6 +274,14 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> Result<u32> {
 /// This process's effective user.
 pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Whether the kernel may mean any user that this process's user namespace lacks: all have one number there (user_namespaces(7)).
+pub(crate) fn may_be_unmapped(user: u32) -> bool {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
+    // A namespace with all users, as the initial one, has this line.
+    let has_all = || read("self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+    read("sys/kernel/overflowuid").trim().parse().unwrap_or(65534) == user && !has_all()
 }
 
 /// Sends bytes and a descriptor. Returns the number of bytes that were sent.

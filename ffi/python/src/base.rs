@@ -62,8 +62,7 @@ impl HostBytes {
     #[getter]
     fn __array_interface__<'py>(slf: &Bound<'py, Self>) -> Result<Bound<'py, PyDict>> {
         let view = view_of(slf)?;
-        let address = view.get().visible()?;
-        Ok(interface(slf.py(), view.get(), "|V1", address as u64)?)
+        Ok(interface(slf.py(), view.get(), "|V1", view.get().visible()? as u64)?)
     }
 
     // One dimension of bytes, which the buffer keeps, also after `free()`.
@@ -163,7 +162,7 @@ impl Base {
 
     /// Free the memory. A second call does nothing.
     ///
-    /// Every method and attribute then raises `FreedError`. While arrays or other views exist (`pending_views`), the
+    /// What needs the bytes then raises `FreedError`. While arrays or other views exist (`pending_views`), the
     /// pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
     /// a stream, does not wait, and the pages are released after that stream's work.
     ///

@@ -46,7 +46,7 @@ mod _vkgdr {
         base::{Base, HostBuffer, HostBytes},
         device::{Vkgdr, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
-        memory_view::{MemoryView, find, find_id, foreign},
+        memory_view::{MemoryView, check_user, find, find_id, foreign},
         pool::Pool,
         resource::Resource,
         ring::Ring,

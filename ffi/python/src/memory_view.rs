@@ -308,15 +308,12 @@ impl MemoryView {
         self.with_whole(py, |memory| ipc::try_send(socket.as_fd(), memory)).map_err(|failure| failure.of_socket(py))
     }
 
-    /// Receives memory from a Unix socket, without a wait, of a process of this user, or of any.
+    /// Receives memory from a Unix socket, without a wait, of a process of any user.
     #[staticmethod]
-    fn receive(owner: &Bound<'_, Vkgdr>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
+    fn receive(owner: &Bound<'_, Vkgdr>, connection: &Bound<'_, PyAny>) -> Result<Self> {
         let (py, gpu, socket) = (owner.py(), owner.get().gpu()?, descriptor_of(connection)?);
-        let received = py.detach(|| {
-            if any_user { Ok(()) } else { ipc::check_user(&socket) }?;
-            // SAFETY: the sender is of this user, or `vkgdr.ipc.recv` requires a trusted one.
-            unsafe { ipc::try_recv_from_any_user(&socket, &gpu) }
-        });
+        // SAFETY: `vkgdr.ipc.recv` has checked that the sender is of this user, or requires a trusted one.
+        let received = py.detach(|| unsafe { ipc::try_recv_from_any_user(&socket, &gpu) });
         let memory = received.map_err(|error| Failure::from(error).of_socket(py))?;
         Ok(Self::whole(Allocation::of(memory, false, Some(owner.clone().unbind()))))
     }
@@ -489,6 +486,12 @@ fn duplicate(number: i32) -> vkgdr::Result<OwnedFd> {
 fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
     let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
     duplicate(number).map_err(|error| Failure::from(error).of_socket(socket.py()))
+}
+
+/// Fails unless the process at the other end of a Unix socket is of this user.
+#[pyfunction]
+pub(crate) fn check_user(connection: &Bound<'_, PyAny>) -> Result<()> {
+    ipc::check_user(descriptor_of(connection)?).map_err(|error| Failure::from(error).of_socket(connection.py()))
 }
 
 /// A view of `size` bytes at an address of the device or of the host, by default to the end of their allocation. None if the first

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use vkgdr::ash::vk::Handle as _;
+use vkgdr::ash::vk::{Handle as _, Queue};
 use vkgdr::vulkan;
 
 use crate::device::{self, Vkgdr};
@@ -28,9 +28,8 @@ impl Vkgdr {
     /// A call within `work` would never return. This package itself submits nothing to the queue.
     fn with_vulkan_queue(&self, py: Python<'_>, work: Py<PyAny>) -> Result<Py<PyAny>> {
         // Detached, since it waits for its turn, and so may the end of the handle, if it is the last one then.
-        let call =
-            |gpu: &vkgdr::Vkgdr| gpu.with_vulkan_queue(|queue| Python::attach(|py| work.call1(py, (queue.as_raw(),))));
-        Ok(self.run(py, call)???)
+        let call = |queue: Queue| Python::attach(|py| work.call1(py, (queue.as_raw(),)));
+        Ok(self.run(py, |gpu| gpu.with_vulkan_queue(call))???)
     }
 }
 

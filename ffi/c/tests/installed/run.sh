@@ -53,6 +53,7 @@ share/man/man1/vkgdr.1
 share/zsh/site-functions/_vkgdr
 FILES
 ! grep -rIE "@[A-Z_]+@|/opt/vkgdr|(^|[^[:alnum:]_])($root|$target|$work)/" "$prefix" || die 'paths of the build, or placeholders'
+! readelf -SW "$prefix/lib/libvkgdr.a" | grep -F .llvmbc >/dev/null || die 'the static library has bitcode'
 for library in "$prefix"/lib/*.so; do
     # glibc from 2.41 on loads no library that wants an executable stack.
     readelf -lW "$library" | grep -E 'GNU_STACK.* RW ' >/dev/null || die "the stack of $library"

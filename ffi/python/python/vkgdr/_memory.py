@@ -136,7 +136,8 @@ class MemoryObject(_vkgdr.Base):
 
     The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
-    freed, its methods raise `FreedError`, and the pages are released with the last view.
+    freed, its methods raise `FreedError`, and the pages are released with the last view. ``torch.frombuffer(memory)``
+    and ``torch.asarray(memory)`` are no views, and valid until then: give PyTorch `host`.
 
     ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
     memory that it was cut from is freed, and its own `free` ends this use alone. ``with memory:`` frees at the end.
@@ -239,9 +240,9 @@ class MemoryObject(_vkgdr.Base):
         """Copy the bytes from `offset` to the end to the host, wait, and return `obj`.
 
         `obj` is a contiguous, writable object with the buffer protocol and enough room, by default a new array of
-        ``uint8``; anything else is an `InvalidArgumentError`. `stream` is one to wait for, beside the bound stream. The
-        GPU's copy engine makes large copies of mapped memory once `Vkgdr.prepare_copies` has made it, and all of device
-        memory. Others are the CPU's.
+        ``uint8``; any other buffer is an `InvalidArgumentError`, and an object without one a `TypeError`. `stream` is
+        one to wait for, beside the bound stream. The GPU's copy engine makes all copies of device memory, and those
+        that `Vkgdr.copy_thresholds` selects. Others are the CPU's.
         """
         size = self._size_from(offset)
         if obj is None:

@@ -88,8 +88,9 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     _check(connection)
     if not isinstance(owner, Vkgdr):
         raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
-    any_user = bool(any_user)
-    view = _when_ready(connection, select.POLLIN, lambda: MemoryView.receive(owner, connection, any_user))
+    if not any_user:
+        _vkgdr.check_user(connection)
+    view = _when_ready(connection, select.POLLIN, lambda: MemoryView.receive(owner, connection))
     return Memory._over(view)
 
 
@@ -169,14 +170,30 @@ def take(data: bytes, owner: Vkgdr) -> Memory:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT)
         try:
-            connection.connect(_address(name))
+            _connect(connection, _address(name))
             connection.sendall(struct.pack("<Q", handle))
             return recv(connection, owner)
+        except ConnectionRefusedError as error:
+            text = "the process that offered the memory has ended, or is in another network namespace"
+            raise InvalidArgumentError(text) from error
         except (ConnectionError, EOFError) as error:
-            raise InvalidArgumentError("the offered memory was freed, or its process has ended") from error
+            text = "the offered memory was freed, or its process could not send it, as that logs"
+            raise InvalidArgumentError(text) from error
         except (TimeoutError, BlockingIOError) as error:
-            # A full queue of connections is a `BlockingIOError`.
             raise InvalidArgumentError("the process that offered the memory does not answer") from error
+
+
+def _connect(connection: socket.socket, address: str) -> None:
+    """Connect to a listening socket, also where many others do."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return connection.connect(address)
+        except BlockingIOError:
+            # The queue of connections is full, which a timeout does not wait for.
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _address(name: bytes) -> str:
@@ -192,7 +209,10 @@ def _name() -> bytes:
             name = os.urandom(16)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(_address(name))
-            listener.listen()
+            # Not the program's default timeout.
+            listener.settimeout(None)
+            # The most that Linux allows by default.
+            listener.listen(4096)
             threading.Thread(target=_serve, args=(listener,), name="vkgdr offers", daemon=True).start()
             _listening = os.getpid(), name, listener
         return _listening[1]
@@ -230,9 +250,7 @@ def _attend(connection: socket.socket) -> None:
     with connection:
         try:
             connection.settimeout(_TIMEOUT)
-            _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user != os.geteuid():
-                raise PermissionError(f"user {user} asked for memory of user {os.geteuid()}")
+            _vkgdr.check_user(connection)
             request = connection.recv(8, socket.MSG_WAITALL)
             view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
             if view is not None:

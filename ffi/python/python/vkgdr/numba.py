@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from vkgdr import _vkgdr, ipc
-from vkgdr._errors import AllocationError, VkgdrError, missing
+from vkgdr._errors import AllocationError, InvalidArgumentError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import Memory, memory_of
 from vkgdr._vkgdr import Resource, Vkgdr
@@ -180,6 +180,8 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
 
     numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
     """
+    if not ipc.is_offer(bytes(handle)):
+        raise InvalidArgumentError("these bytes are no handle of memory of vkgdr")
     extents, element, size = shaped(shape, dtype)
     opened = IpcHandle(None, SimpleNamespace(reserved=bytes(handle)), size, offset=offset)
     try:

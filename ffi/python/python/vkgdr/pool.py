@@ -102,8 +102,8 @@ class Pool(_vkgdr.Pool):
     allocator : Allocator or Vkgdr
         The memory to allocate. A handle is short for an `Allocator` of its mapped memory.
     leading_bits_in_bin_id : int, optional
-        The resolution of size classes, 0 to 6: with 4 there are 16 for each doubling of the size, and less than 6 % is
-        wasted.
+        The resolution of size classes, 0 to 6: with 4 there are 16 for each doubling of the size, and from 1 KiB on
+        less than 6 % is wasted.
     block_size : int, optional
         The size of a block in bytes, 64 KiB to 128 GiB. A size below 4 MiB needs a smaller `largest_chunk`, too.
     largest_chunk : int, optional

@@ -1,5 +1,6 @@
 """Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
 
+import contextlib
 import logging
 import os
 import resource
@@ -7,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -63,7 +65,7 @@ def test_the_offer_of_a_process_that_ended_is_refused(primary):
     memory = vkgdr.Memory(primary, 5000)
     data = ipc.offer(memory.handle)
     other = data[:16] + bytes(16) + data[32:]
-    with pytest.raises(vkgdr.InvalidArgumentError, match="its process has ended"):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="memory has ended"):
         ipc.take(other, primary)
 
 
@@ -82,6 +84,35 @@ def test_the_offer_of_a_process_that_does_not_answer_is_refused(primary, monkeyp
                 first.connect(ipc._address(name))
             with pytest.raises(vkgdr.InvalidArgumentError, match="does not answer"):
                 ipc.take(data[:16] + name + data[32:], primary)
+
+
+def test_a_full_queue_of_connections_is_waited_for():
+    name = f"\0vkgdr-test-queue-{os.getpid()}"
+    with contextlib.ExitStack() as sockets:
+        listener, *asking = (sockets.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4))
+        listener.bind(name)
+        listener.listen(0)
+        asking[0].connect(name)
+        asking[1].settimeout(0.1)
+        with pytest.raises(BlockingIOError):
+            asking[1].connect(name)
+        accept = threading.Timer(0.2, lambda: sockets.enter_context(listener.accept()[0]))
+        accept.start()
+        asking[2].settimeout(60)
+        ipc._connect(asking[2], name)
+        accept.join()
+
+
+def test_the_default_timeout_of_sockets_does_not_end_the_wait_for_questions(run_python):
+    code = """
+        import socket, vkgdr
+        from vkgdr import ipc
+        socket.setdefaulttimeout(0.01)
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 4096)
+        ipc.offer(memory.handle)
+        print(ipc._listening[2].gettimeout())
+    """
+    assert run_python(code).stdout == "None\n"
 
 
 def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
@@ -108,7 +139,7 @@ def test_a_forked_child_does_not_listen_in_the_place_of_its_parent(run_python):
         finally:
             os.kill(int.from_bytes(answer[64:], "little"), signal.SIGKILL)
     """
-    assert "its process has ended" in run_python(code).stdout
+    assert "memory has ended" in run_python(code).stdout
 
 
 def test_other_bytes_are_no_offer(primary):

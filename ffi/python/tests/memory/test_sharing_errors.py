@@ -287,3 +287,63 @@ def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine)
             vkgdr.ipc.recv(stranger, gpu)
         # It is still in the socket.
         assert vkgdr.ipc.recv(stranger, gpu, any_user=True).tobytes() == b"hello"
+
+
+def test_a_user_that_the_user_namespace_lacks_is_another_one(run_python):
+    code = """
+        import ctypes, os, pathlib, socket, sys
+        from vkgdr import VkgdrError, _vkgdr
+        libc = ctypes.CDLL(None)
+        # A socket of user 200000, then a namespace of one user, under the number of all that it lacks.
+        os.seteuid(200000)
+        pair = socket.socketpair()
+        os.seteuid(0)
+        if libc.unshare(0x10000000) or not pathlib.Path("/proc/self/uid_map").write_text("65534 0 1"):
+            sys.exit("no user namespace")
+        try:
+            _vkgdr.check_user(pair[0])
+        except VkgdrError as error:
+            print(os.geteuid(), error)
+        for one in pair:
+            one.close()
+    """
+    if os.geteuid():
+        pytest.skip("becomes another user, as only root may")
+    done = run_python(code, expect=None)
+    if "no user namespace" in done.stderr:
+        pytest.skip("the system makes no user namespace")
+    assert done.stdout.startswith("65534 ")
+    assert "belongs to a user outside of this user namespace" in done.stdout
+
+
+def test_memory_beyond_the_limit_of_locked_memory_does_not_look_like_an_empty_socket(run_python):
+    code = """
+        import ctypes, os, resource, socket, vkgdr, vkgdr.ipc
+        gpu = vkgdr.Vkgdr.open_primary_context()
+        memory = vkgdr.Memory(gpu, 16 << 20, kind="host")
+        # Without root's right to lock more. MCL_FUTURE
+        os.setresuid(65534, 65534, 65534)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
+        ours, theirs = socket.socketpair()
+        vkgdr.ipc.send(ours, memory)
+        if ctypes.CDLL(None).mlockall(2):
+            print("not locked")
+        for call in (lambda: vkgdr.ipc.recv(theirs, gpu), lambda: vkgdr.Memory(gpu, 16 << 20, kind="host")):
+            try:
+                call()
+            except MemoryError as error:
+                print(error)
+        ours.close(), theirs.close()
+    """
+    if os.geteuid():
+        pytest.skip("becomes another user, as only root may")
+    out = run_python(code).stdout
+    if "not locked" in out:
+        pytest.skip("the system does not lock memory")
+    assert out.count("mmap failed (Cannot allocate memory") == 2, out
+
+
+def test_a_descriptor_that_the_driver_does_not_know_is_no_shortage_of_memory(gpu, simulated):
+    with open(os.devnull, "rb") as null, pytest.raises(vkgdr.VkgdrError, match="EXTERNAL_HANDLE") as error:
+        vkgdr.Memory.import_fd(gpu, null.fileno(), 4096)
+    assert not isinstance(error.value, MemoryError)
