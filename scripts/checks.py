@@ -103,7 +103,7 @@ CI = {
 # What another profile changes, as test binaries of the crate or modules of them.
 PROFILES = {
     "rebar": "memory copy::routines copy::engine copy::policy interop vulkan",
-    "bar256": "memory::cycles failures pool",
+    "bar256": "memory::cycles failures pool vulkan",
     "two-gpus-swapped": "device stream interop memory::conformance memory::contexts copy::engine pool::pool",
     "types-11": "sequences",
     "gb10": "copy memory::conformance sequences ring",

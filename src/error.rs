@@ -41,7 +41,9 @@ pub enum Error {
         symbol: &'static str,
     },
     /// The Vulkan device lacks an extension.
-    #[error("Vulkan device {device} has no {extension}: install a newer NVIDIA driver")]
+    #[error(
+        "Vulkan device {device} has no {extension}: install a newer NVIDIA driver, or enable it on a device of your own"
+    )]
     Extension {
         /// The device's name.
         device: String,

@@ -172,12 +172,16 @@ impl Allocation {
     }
 
     /// [`new`](Self::new) for memory of buffers and images. A refusal is the caller's to act on.
-    pub(crate) fn allocate_resources(owner: &Vkgdr, context: Context, block: &ResourceBlock) -> Result<Self> {
+    pub(crate) fn allocate_resources(
+        owner: &Vkgdr,
+        context: Context,
+        block: &ResourceBlock,
+        deadline: Instant,
+    ) -> Result<Self> {
         let ResourceBlock { kind, memory_type, size, .. } = *block;
         let len = usize::try_from(size).expect("usize has 64 bits");
         let size = within_heap(Some(size), len, kind, memory_type)?;
-        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }
-            .make(owner.shortage_deadline())
+        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }.make(deadline)
     }
 
     /// A host view of memory that others allocated on the owner's device.

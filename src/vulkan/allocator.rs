@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ash::vk;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, AllocatorCreateDesc};
@@ -10,7 +11,7 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Al
 
 use super::Handles;
 use super::resources::{Buffer, Image, Resource};
-use super::suballocator::{BlockRequest, Place, Suballocator, key_of, no_report};
+use super::suballocator::{BlockRequest, Place, Refusal, Suballocator, key_of, no_report};
 use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
@@ -265,7 +266,7 @@ impl AllocatorInner {
     /// Memory of `len` bytes with these requirements.
     fn allocate(self: &Arc<Self>, desc: &AllocationCreateDesc<'_>, len: usize) -> Result<Memory> {
         fork::check()?;
-        let mut desc = self.adapted(desc);
+        let (given, mut desc) = (desc, self.adapted(desc));
         let mut types = desc.requirements.memory_type_bits;
         // The memory types of which no block can be made, those of them that CUDA refused, and the first such error.
         let (mut failed, mut refused, mut first) = (0, 0, None);
@@ -274,16 +275,16 @@ impl AllocatorInner {
             desc.requirements.memory_type_bits = types & !failed;
             let (allocated, freed) = self.state.lock().allocate(&desc, offer.take());
             drop(freed);
-            let (error, request) = match allocated {
+            let Refusal { error, request, has_room } = match allocated {
                 Ok(place) => return Ok(self.memory_at(place, len, refused)),
-                Err(refused) => refused,
+                Err(refusal) => refusal,
             };
             let Some(request) = request else {
                 if first.is_none() && self.try_incoherent(&mut desc, &error) {
                     types = desc.requirements.memory_type_bits;
                     continue;
                 }
-                return Err(first.unwrap_or_else(|| self.explain(&desc, error)));
+                return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
             if turn.is_none() {
                 turn = Some(self.growth.begin());
@@ -291,7 +292,9 @@ impl AllocatorInner {
                 self.owner.gpu().retired().poll(None);
                 continue;
             }
-            match self.make_block(&request) {
+            // Nothing is worth a wait where there is room.
+            let deadline = if has_room { Instant::now() } else { self.owner.shortage_deadline() };
+            match self.make_block(&request, deadline) {
                 Ok(block) => offer = Some((request, block)),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
                     failed |= 1 << request.type_index;
@@ -333,12 +336,14 @@ impl AllocatorInner {
         is_missing && bits != 0
     }
 
-    fn make_block(self: &Arc<Self>, request: &BlockRequest) -> Result<Arc<Allocation>> {
+    /// Makes a block, for which it waits until `deadline` when memory is short.
+    fn make_block(self: &Arc<Self>, request: &BlockRequest, deadline: Instant) -> Result<Arc<Allocation>> {
         let BlockRequest { type_index, size, dedicated_to, flags } = *request;
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let mut block = self.context.run(|| Allocation::allocate_resources(&self.owner, self.context, &resources))?;
+        let allocate = || Allocation::allocate_resources(&self.owner, self.context, &resources, deadline);
+        let mut block = self.context.run(allocate)?;
         let allocator = Arc::downgrade(self);
         block.list(Box::new(move |address| {
             // Not under the lock: if the memory is dropped, it takes it.
@@ -361,14 +366,22 @@ impl AllocatorInner {
         Memory::of(inner)
     }
 
-    /// gpu-allocator's error, where no driver was called.
-    fn explain(&self, desc: &AllocationCreateDesc<'_>, error: AllocationError) -> Error {
-        let (kind, types) = (kind_of(desc.location), desc.requirements.memory_type_bits);
+    /// gpu-allocator's error for what was asked of it, `desc`, and of this allocator, where no driver was called.
+    fn explain(
+        &self,
+        given: &AllocationCreateDesc<'_>,
+        desc: &AllocationCreateDesc<'_>,
+        error: AllocationError,
+    ) -> Error {
+        let (kind, types) = (kind_of(given.location), desc.requirements.memory_type_bits);
         match error {
             AllocationError::NoCompatibleMemoryTypeFound => Error::NoSuitableMemoryType {
                 device: self.gpu.device().physical.name.clone(),
                 kind,
-                wanted: format!("{:?} among the types {types:#b} that the resource allows", desc.location),
+                wanted: format!(
+                    "{:?} among the types {:#b} that the resource allows",
+                    given.location, given.requirements.memory_type_bits
+                ),
             },
             AllocationError::OutOfMemory => {
                 let allowed = (0..u32::BITS).filter(|index| types & (1 << index) != 0);

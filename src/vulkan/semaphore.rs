@@ -117,11 +117,11 @@ impl Semaphore {
     /// A semaphore with a value.
     ///
     /// The Vulkan device must have `VK_KHR_external_semaphore_fd` and the feature `timelineSemaphore`
-    /// ([`Vkgdr::supports_semaphores`]); on one that the program made, both must be enabled.
+    /// ([`Vkgdr::supports_semaphores`]). On one that the program made, both must be enabled: see [`Vkgdr::open_on`].
     ///
     /// # Errors
     ///
-    /// [`Error::Extension`] when the device lacks these, on a handle without Vulkan the error that says what is missing,
+    /// [`Error::Extension`] when the device lacks the extension, on a handle without Vulkan the error that says what is missing,
     /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
     /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR` and `cuImportExternalSemaphore`.
     pub fn new(owner: &Vkgdr, value: u64) -> Result<Self> {

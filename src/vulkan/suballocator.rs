@@ -32,8 +32,14 @@ pub(super) struct BlockRequest {
 /// A block that was made for a request.
 pub(super) type Offer = (BlockRequest, Arc<Allocation>);
 
-/// The error of gpu-allocator, and the block that may help.
-pub(super) type Refusal = (AllocationError, Option<BlockRequest>);
+/// Why there is no place for an allocation.
+pub(super) struct Refusal {
+    pub(super) error: AllocationError,
+    /// The block that may help.
+    pub(super) request: Option<BlockRequest>,
+    /// Whether there is room in a block of another memory type, for which that is not needed.
+    pub(super) has_room: bool,
+}
 
 /// A block, and the offset of an allocation in it.
 pub(super) type Place = (Arc<Allocation>, u64);
@@ -70,17 +76,18 @@ impl Suballocator {
         let Self { inner, blocks, live, .. } = self;
         let inner = inner.as_mut().expect("open while there is a handle");
         blocks.offer = offer;
-        let mut allocated = blocks.run(|| inner.allocate(desc));
+        let (mut allocated, mut has_room) = (blocks.run(|| inner.allocate(desc)), false);
         // It took another memory type than it requested first, only because no block of that had been made.
         if blocks.request.is_some()
             && let Ok(allocation) = allocated
         {
             let freed = blocks.run(|| inner.free(allocation));
             allocated = Err(freed.err().unwrap_or(AllocationError::OutOfMemory));
+            has_room = true;
         }
         let (request, unused) = (blocks.request.take(), blocks.offer.take());
         blocks.freed.extend(unused.map(|(_, block)| block));
-        let allocated = allocated.map_err(|error| (error, request)).map(|allocation| {
+        let allocated = allocated.map_err(|error| Refusal { error, request, has_room }).map(|allocation| {
             // SAFETY: the handle is only looked up.
             let memory = unsafe { allocation.memory() };
             let block = blocks.all.get(&memory).expect("gpu-allocator has no other blocks").clone();

@@ -157,6 +157,10 @@ fn an_impossible_request_says_what_is_wrong() -> Result {
         &refused(allocate(64, 64, 0)),
         &["suitable memory type", "CpuToGpu", "the resource allows", "another location"],
     );
+    // A type that no GPU has.
+    assert_says(&refused(allocate(64, 64, 1 << 31)), &["among the types 0b10000000000000000000000000000000 that"]);
+    let mapped = gpu.memory_type_of(MemoryKind::Mapped)?.index;
+    assert_says(&refused(allocate(1 << 62, 64, 1 << mapped)), &["of mapped memory"]);
     assert!(allocator.report().blocks.is_empty());
     Ok(())
 }

@@ -1,13 +1,15 @@
 //! When buffers are freed: drop policies, contexts, and what is left behind.
 
+use std::time::{Duration, Instant};
+
 use support::blocking::{waits, while_shut};
 use support::cuda::{Context, PrimaryContext, Stream, no_context, reset_primary};
 use support::ledger::{Calls, Live};
 use support::state::State;
-use support::{Result, assert_says, host_read, host_write, pattern, refused};
+use support::{Result, assert_says, host_read, host_write, pattern, refused, skip};
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{Allocator, MemoryLocation};
-use vkgdr::{OpenFlags, Vkgdr};
+use vkgdr::vulkan::{Allocator, Buffer, MemoryLocation};
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::{allocator, buffer, open, room};
 
@@ -62,6 +64,30 @@ fn room_that_a_deferred_free_makes_during_an_allocation_is_used_without_a_wait()
         busy.synchronize();
         gpu.collect();
     }
+    Ok(())
+}
+
+/// The BAR is full, and a block in system memory has room: what is freed later in that is not worth a wait.
+#[test]
+fn room_in_a_block_of_another_memory_type_is_taken_without_a_wait() -> Result {
+    let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let is_in_the_bar = |buffer: &Buffer| buffer.memory_type().flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
+    let (allocator, stream, mut full) = (allocator(&gpu)?, Stream::create(), Vec::new());
+    if gpu.memory_info(MemoryKind::Mapped)?.total > 1 << 30 {
+        return skip("the BAR is too large to be filled");
+    }
+    while full.last().is_none_or(is_in_the_bar) {
+        full.push(buffer(&allocator, 8 << 20, MemoryLocation::CpuToGpu)?);
+    }
+    gpu.set_shortage_timeout(Duration::from_secs(60));
+    dropped(&allocator, LEN, &stream)?;
+    let gate = stream.hold();
+    dropped(&allocator, LEN, &stream)?;
+    let begin = Instant::now();
+    assert!(!is_in_the_bar(&buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?));
+    assert!(begin.elapsed() < Duration::from_secs(10), "waited for {:?}", begin.elapsed());
+    gate.open();
+    stream.synchronize();
     Ok(())
 }
 
