@@ -252,7 +252,8 @@ pub enum Error {
     },
     /// The process that sends memory belongs to another user. The message is still in the socket.
     #[error(
-        "received memory was refused: the process at the other end belongs to {}, not to user {ours} as this one",
+        "the process at the other end of the socket {}belongs to {}, not to user {ours} as this one",
+        if theirs == ours { "perhaps " } else { "" },
         if theirs == ours { "a user outside of this user namespace".into() } else { format!("user {theirs}") }
     )]
     OtherUser {

@@ -83,7 +83,11 @@ for file in vkgdr.pc cmake/vkgdrConfig.cmake cmake/vkgdrConfigVersion.cmake; do
 done
 printf 'Name: gdrapi\nDescription: the interface of gdrcopy over memory of vkgdr and CUDA\nVersion: %s\nRequires: vkgdr\n' "$gdrapi" >"$made/gdrapi.pc"
 # LLVM's plugins for linkers take the bitcode of Rust's standard library for their own version's.
-if objcopy -R .llvmbc -R .llvmcmd "$static" "$made/libvkgdr.a" 2>/dev/null; then static=$made/libvkgdr.a; fi
+if ${OBJCOPY:-objcopy} -R .llvmbc -R .llvmcmd "$static" "$made/libvkgdr.a" 2>/dev/null; then
+    static=$made/libvkgdr.a
+else
+    printf 'note: libvkgdr.a keeps bitcode, which clang -flto may refuse: set OBJCOPY to an objcopy for its machine\n' >&2
+fi
 each check
 each put
 update

@@ -276,7 +276,8 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether the kernel may mean any user that this process's user namespace lacks: all have one number there (user_namespaces(7)).
+/// Whether this may be the number under which the kernel shows all users that this process's user namespace lacks
+/// (user_namespaces(7)).
 pub(crate) fn may_be_unmapped(user: u32) -> bool {
     let read = |name: &str| fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
     // A namespace with all users, as the initial one, has this line.

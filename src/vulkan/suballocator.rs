@@ -37,7 +37,7 @@ pub(super) struct Refusal {
     pub(super) error: AllocationError,
     /// The block that may help.
     pub(super) request: Option<BlockRequest>,
-    /// Whether there is room in a block of another memory type, for which that is not needed.
+    /// Whether a block of another memory type has room, so that the request need not be met.
     pub(super) has_room: bool,
 }
 

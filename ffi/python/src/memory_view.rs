@@ -339,7 +339,7 @@ impl MemoryView {
     /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
     pub(crate) fn free(&self, force: bool) -> Result<()> {
         let held = lock(&self.held).take();
-        // Dropped after the memory, and not under its lock.
+        // Not dropped under its lock.
         let _beside = lock(&self.beside).take();
         // With `force`, the view may have been freed before, while others keep the memory.
         match held.or_else(|| self.allocation.upgrade().filter(|_| force)) {

@@ -35,69 +35,70 @@ fn number_of(device: Option<i32>) -> Result<i32> {
     }
 }
 
-/// What is kept under a key. It is opened on its first use, and again after its primary context was reset. No lock is held over
-/// calls of the driver.
-fn kept<K: Ord, T: Clone>(
-    all: &Mutex<BTreeMap<K, T>>,
-    key: K,
-    owner: fn(&T) -> &vkgdr::Vkgdr,
-    open: impl FnOnce() -> Result<T>,
-) -> Result<T> {
-    let known = lock(all).get(&key).cloned();
-    if let Some(known) = known.filter(|known| !owner(known).context_is_destroyed()) {
-        return Ok(known);
-    }
-    let opened = open()?;
-    // That of a destroyed context, or of another thread, whose memory keeps what it needs.
-    let _before = lock(all).insert(key, opened.clone());
-    Ok(opened)
-}
-
 /// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
 #[pyclass(frozen, weakref, module = "vkgdr._vkgdr")]
 pub(crate) struct Resource {
     /// First choice first.
     kinds: Vec<MemoryKind>,
     pooled: bool,
-    /// By device number. The last handle of a primary context may wait when it is dropped, and so may a pool.
-    gpus: Mutex<BTreeMap<i32, vkgdr::Vkgdr>>,
-    /// By device number and kind, each from the first allocation on.
-    pools: Mutex<BTreeMap<(i32, usize), Pool>>,
+    /// By device number, with the pool of each kind. The last handle of a primary context may wait when it is dropped, and so may a pool.
+    gpus: Mutex<BTreeMap<i32, (vkgdr::Vkgdr, Vec<Pool>)>>,
     /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
     /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
     held: Mutex<BTreeMap<(u64, u64), Arc<Allocation>>>,
 }
 
 impl Resource {
+    /// A GPU, opened on its first use, and again, without pools, after its context was reset. No driver is called under the lock.
     fn gpu(&self, device: i32) -> Result<vkgdr::Vkgdr> {
-        let open = || Ok(vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?);
-        kept(&self.gpus, device, |gpu| gpu, open)
+        let known = lock(&self.gpus).get(&device).map(|(gpu, _)| gpu.clone());
+        if let Some(gpu) = known.filter(|gpu| !gpu.context_is_destroyed()) {
+            return Ok(gpu);
+        }
+        let gpu = vkgdr::Vkgdr::open_primary_context(device, OpenFlags::empty())?;
+        // That of a destroyed context, or of another thread, whose memory keeps what it needs.
+        let _before = lock(&self.gpus).insert(device, (gpu.clone(), Vec::new()));
+        Ok(gpu)
+    }
+
+    /// The pool of a kind.
+    fn pool(&self, gpu: &vkgdr::Vkgdr, kind: MemoryKind) -> vkgdr::Result<Pool> {
+        // In a primary context this calls no driver.
+        let new = |owner| Pool::new(owner, PoolOptions::new(kind).alignment(ALIGNMENT));
+        let mut gpus = lock(&self.gpus);
+        // Another thread may have closed it.
+        let Some((owner, pools)) = gpus.get_mut(&gpu.device()) else { return new(gpu) };
+        if let Some(pool) = pools.iter().find(|pool| pool.kind() == kind) {
+            return Ok(pool.clone());
+        }
+        pools.push(new(owner)?);
+        Ok(pools.last().expect("just made").clone())
     }
 
     /// Memory of a pool of one kind, for a stream if one is named.
-    fn lend(&self, device: i32, kind: MemoryKind, len: usize, stream: Option<u64>) -> Result<Memory> {
-        let new = || Ok(Pool::new(&self.gpu(device)?, PoolOptions::new(kind).alignment(ALIGNMENT))?);
-        let pool = kept(&self.pools, (device, kind as usize), Pool::owner, new)?;
-        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return Ok(pool.allocate(len)?) };
+    fn lend(&self, gpu: &vkgdr::Vkgdr, kind: MemoryKind, len: usize, stream: Option<u64>) -> vkgdr::Result<Memory> {
+        let pool = self.pool(gpu, kind)?;
+        let Some(stream) = stream.filter(|&stream| stream != PER_THREAD_STREAM) else { return pool.allocate(len) };
         // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
         match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
             // A stream of another context: nothing can be reused on it.
-            Err(Error::ForeignStream) => Ok(pool.allocate(len)?),
-            other => Ok(other?),
+            Err(Error::ForeignStream) => pool.allocate(len),
+            other => other,
         }
     }
 
     /// Memory of the first kind that is available.
     fn first(&self, device: i32, kinds: &[MemoryKind], len: usize, stream: Option<u64>) -> Result<Memory> {
+        let gpu = self.gpu(device)?;
         if !self.pooled {
             let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
-            return Ok(Memory::allocate_with(&self.gpu(device)?, len, options)?);
+            return Ok(Memory::allocate_with(&gpu, len, options)?);
         }
         let mut refusal = None;
         for &kind in kinds {
-            match self.lend(device, kind, len, stream) {
-                Err(Failure::Driver(why)) if self.gpu(device)?.lacks(kind, &why) => refusal = refusal.or(Some(why)),
-                other => return other,
+            match self.lend(&gpu, kind, len, stream) {
+                Err(error) if gpu.lacks(kind, &error) => refusal = refusal.or(Some(error)),
+                other => return Ok(other?),
             }
         }
         Err(refusal.expect("there is a first kind").into())
@@ -140,7 +141,7 @@ impl Resource {
 
     /// Gives up handles and pools, which may wait.
     fn give_up(&self) {
-        let _opened = (take(&mut *lock(&self.pools)), take(&mut *lock(&self.gpus)));
+        let _gpus = take(&mut *lock(&self.gpus));
         release_retired((0, 0));
     }
 
@@ -172,8 +173,7 @@ impl Resource {
     #[pyo3(signature = (kind = None, *, pool = false))]
     fn new(kind: Option<&Bound<'_, PyAny>>, pool: bool) -> Result<Self> {
         let kinds = kind.map_or_else(|| Ok(vec![MemoryKind::Mapped]), device::kinds)?;
-        let (gpus, pools, held) = Default::default();
-        Ok(Self { kinds, pooled: pool, gpus, pools, held })
+        Ok(Self { kinds, pooled: pool, gpus: Mutex::default(), held: Mutex::default() })
     }
 
     /// Allocate memory and return its device address.

@@ -177,7 +177,7 @@ def take(data: bytes, owner: Vkgdr) -> Memory:
             text = "the process that offered the memory has ended, or is in another network namespace"
             raise InvalidArgumentError(text) from error
         except (ConnectionError, EOFError) as error:
-            text = "the offered memory was freed, or its process could not send it, as that logs"
+            text = "the offered memory was freed, or its process could not send it: see its log"
             raise InvalidArgumentError(text) from error
         except (TimeoutError, BlockingIOError) as error:
             raise InvalidArgumentError("the process that offered the memory does not answer") from error
