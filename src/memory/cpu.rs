@@ -155,12 +155,14 @@ impl Memory {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
+        let to = self.host_range(offset, source.len())?;
         if self.routine != CopyRoutine::Ordinary && source.len() >= self.thresholds.get().write {
-            // The copy engine writes to memory without a host view, too.
-            self.host_range(offset, source.len())?;
             return self.write_bytes(CopyPolicy::Auto, offset, source);
         }
-        self.write_by_cpu(offset, source)
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
+        unsafe { copy::write_unordered(self.routine, to, source) };
+        copy::order_writes(self.routine);
+        Ok(())
     }
 
     /// Begins a series of writes with one fence at the end, instead of one after each write.
@@ -186,7 +188,7 @@ impl Memory {
     #[inline]
     pub(crate) fn write_unordered(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
-        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
+        // SAFETY: as in `write`.
         unsafe { copy::write_unordered(self.routine, to, source) };
         Ok(())
     }
