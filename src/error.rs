@@ -252,9 +252,11 @@ pub enum Error {
     },
     /// The process that sends memory belongs to another user. The message is still in the socket.
     #[error(
-        "the process at the other end of the socket {}belongs to {}, not to user {ours} as this one",
-        if theirs == ours { "perhaps " } else { "" },
-        if theirs == ours { "a user outside of this user namespace".into() } else { format!("user {theirs}") }
+        "the process at the other end of the socket {}, not to user {ours} as this one",
+        match theirs == ours {
+            true => "perhaps belongs to a user outside of this user namespace".into(),
+            false => format!("belongs to user {theirs}"),
+        }
     )]
     OtherUser {
         /// The other process's effective user id when it connected.

@@ -82,13 +82,13 @@ for file in vkgdr.pc cmake/vkgdrConfig.cmake cmake/vkgdrConfigVersion.cmake; do
         /^prefix=\|^includedir=/ { s|=\([^/]\)|=\${libdir}/\1|; s| |\\\\ |g }" "ffi/c/$file.in" >"$made/${file##*/}"
 done
 printf 'Name: gdrapi\nDescription: the interface of gdrcopy over memory of vkgdr and CUDA\nVersion: %s\nRequires: vkgdr\n' "$gdrapi" >"$made/gdrapi.pc"
+each check
 # LLVM's plugins for linkers take the bitcode of Rust's standard library for their own version's.
 if ${OBJCOPY:-objcopy} -R .llvmbc -R .llvmcmd "$static" "$made/libvkgdr.a" 2>/dev/null; then
     static=$made/libvkgdr.a
 else
     printf 'note: libvkgdr.a keeps bitcode, which clang -flto may refuse: set OBJCOPY to an objcopy for its machine\n' >&2
 fi
-each check
 each put
 update
 [[ ${DESTDIR-} || :$PATH:$(ldconfig -p 2>/dev/null) == *":$bin:"*" $libdir/libvkgdr.so"* ]] || cat <<TEXT

@@ -184,7 +184,7 @@ impl Mapping {
     pub(crate) fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
         // SAFETY: a new mapping at an address that the system chooses.
         let start = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, file, 0) };
-        // The limit of locked memory, where the process locks all (mmap(2)); of a socket the code means that there is no message.
+        // The limit of locked memory, where the process locks all (mmap(2)). Of a socket the code means that it is empty.
         let start = start.map_err(|code| if code == Errno::AGAIN { Errno::NOMEM } else { code });
         Ok(Self { start: Handle(start.map_err(system("mmap"))?), len })
     }

@@ -116,9 +116,9 @@ impl Vkgdr {
     /// # Safety
     ///
     /// The handles must be live and belong together, and the device must have been made with queue 0 of the family, without
-    /// flags of its queues. For a [`Semaphore`], the device's feature `timelineSemaphore` must be enabled. The instance and the device
-    /// must stay alive until everything that was allocated by this handle and its clones is freed, deferred frees included, for which
-    /// [`finish_deferred_frees`](Self::finish_deferred_frees) waits. Afterwards the handle may only be dropped.
+    /// flags of its queues. For a [`Semaphore`], the device's feature `timelineSemaphore` must be enabled. The instance and
+    /// the device must stay alive until everything that was allocated by this handle and its clones is freed, deferred frees
+    /// included, for which [`finish_deferred_frees`](Self::finish_deferred_frees) waits. Afterwards the handle may only be dropped.
     ///
     /// # Examples
     ///

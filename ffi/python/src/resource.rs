@@ -41,7 +41,7 @@ pub(crate) struct Resource {
     /// First choice first.
     kinds: Vec<MemoryKind>,
     pooled: bool,
-    /// By device number, with the pool of each kind. The last handle of a primary context may wait when it is dropped, and so may a pool.
+    /// By device number, with the pool of each kind. Dropping a pool or the handle of a primary context may wait.
     gpus: Mutex<BTreeMap<i32, (vkgdr::Vkgdr, Vec<Pool>)>>,
     /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
     /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.

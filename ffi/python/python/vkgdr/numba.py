@@ -180,10 +180,11 @@ def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, o
 
     numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
     """
-    if not ipc.is_offer(bytes(handle)):
+    data = bytes(handle)
+    if not ipc.is_offer(data):
         raise InvalidArgumentError("these bytes are no handle of memory of vkgdr")
     extents, element, size = shaped(shape, dtype)
-    opened = IpcHandle(None, SimpleNamespace(reserved=bytes(handle)), size, offset=offset)
+    opened = IpcHandle(None, SimpleNamespace(reserved=data), size, offset=offset)
     try:
         yield opened.open_array(cuda.current_context(), shape=extents, strides=strides, dtype=element)
     finally:

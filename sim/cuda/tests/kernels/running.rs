@@ -209,8 +209,8 @@ fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
     Ok(())
 }
 
-/// Makes a call while a kernel waits for the CPU. Returns whether it returned before the kernel ended, for which one that shall do
-/// so has long enough on a busy machine.
+/// Makes a call while a kernel waits for the CPU. Returns whether it returned before the kernel ended: one that shall has long
+/// enough for that on a busy machine.
 fn returns_beside_a_kernel(shall_return: bool, call: impl FnOnce() -> Call) -> Result<bool> {
     let patience = Duration::from_millis(if shall_return { 20_000 } else { 100 });
     let module = good(Module::load(KERNELS))?;

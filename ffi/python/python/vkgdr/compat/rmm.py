@@ -44,10 +44,9 @@ class Buffer(MemoryObject):
     A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
     may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
     ``__cuda_array_interface__``, or by PyTorch's ``frombuffer`` and ``asarray`` of the buffer itself, are not counted,
-    and must not be used afterwards. As with RMM, a buffer that one thread
-    resizes is not for use on others meanwhile: they may get either size, or an error. Equality and hash depend on the
-    address and the size. A move and `copy` copy the device's bytes: on memory that is not coherent, `flush` first what
-    the CPU wrote.
+    and must not be used afterwards. As with RMM, a buffer that one thread resizes is not for use on others meanwhile:
+    they may get either size, or an error. Equality and hash depend on the address and the size. A move and `copy` copy
+    the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
 
     Parameters
     ----------
