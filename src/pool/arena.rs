@@ -1,12 +1,12 @@
-//! [`Arena`]: a pool's blocks, the spans in them, and the free chunks of each class; behind the pool's lock.
+//! [`Arena`]: a pool's blocks, the spans in them, and their free chunks; behind the pool's lock.
 //!
 //! A span belongs to one class and is divided into chunks on demand. A span whose chunks are all free is given back when another
-//! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk is in the list of its class,
+//! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk is in the list of its span,
 //! or, while the device may still use it, behind a fence or among those that await the context. Nothing here calls a driver: the
 //! caller adds blocks, and drops what is evicted without the lock.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::CUstream;
@@ -19,10 +19,8 @@ use crate::retire::Fence;
 /// The approximate length of a span of small chunks, in bytes.
 const SPAN_LEN: usize = 64 << 10;
 
-/// A block and the ranges of it that belong to no span.
 struct ArenaBlock {
     block: Arc<Allocation>,
-    free: FreeRanges,
     /// The spans by their offsets.
     spans: BTreeMap<usize, u32>,
 }
@@ -31,23 +29,25 @@ struct Span {
     block: usize,
     offset: usize,
     class: usize,
-    /// The chunks made so far, at most `capacity`: the memory in each, for lookups. Of these, `free` are in the arena's lists.
+    /// The chunks made so far, at most `capacity`: the memory in each, for lookups.
     chunks: Vec<Weak<Inner>>,
-    free: usize,
+    /// Those of them that are free.
+    free: Vec<u32>,
     capacity: usize,
+    /// Its place in its class's list, if it has room.
+    place: usize,
+    /// Whether it is in the list of free spans.
+    is_listed: bool,
 }
 
 impl Span {
     const fn is_free(&self) -> bool {
-        self.free == self.chunks.len()
+        self.free.len() == self.chunks.len()
     }
-}
 
-#[derive(Default)]
-struct FreeList {
-    chunks: Vec<Chunk>,
-    /// The span that still has room for new chunks.
-    splitting: Option<u32>,
+    const fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.chunks.len() < self.capacity
+    }
 }
 
 /// A free chunk that the device may still use, until it has passed the events of the fence.
@@ -62,11 +62,16 @@ pub(super) struct Fenced {
 #[derive(Default)]
 pub(super) struct Arena {
     classes: Classes,
-    free_lists: Vec<FreeList>,
     /// Blocks and spans keep their indices; empty places are reused.
     blocks: Vec<Option<ArenaBlock>>,
     spans: Vec<Option<Span>>,
     vacant_spans: Vec<u32>,
+    /// The spans of each class that have a free chunk, or room for a new one.
+    with_room: Vec<Vec<u32>>,
+    /// Spans whose chunks were all free once. Some may be in use again.
+    free_spans: Vec<u32>,
+    /// The ranges of the blocks that belong to no span.
+    ranges: FreeRanges,
     pub(super) block_bytes: usize,
     /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: VecDeque<Fenced>,
@@ -88,13 +93,13 @@ impl Arena {
     pub(super) const MAX_FENCED: usize = 1024;
 
     pub(super) fn new(classes: Classes) -> Self {
-        let free_lists = (0..classes.count()).map(|_| FreeList::default()).collect();
-        Self { classes, free_lists, caching: true, ..Self::default() }
+        let with_room = vec![Vec::new(); classes.count()];
+        Self { classes, with_room, caching: true, ..Self::default() }
     }
 
     /// The number of free chunks, including those that the device may still use.
     pub(super) fn free_chunks(&self) -> usize {
-        self.free_lists.iter().map(|list| list.chunks.len()).sum::<usize>() + self.pending_chunks()
+        self.spans.iter().flatten().map(|span| span.free.len()).sum::<usize>() + self.pending_chunks()
     }
 
     /// The number of free chunks that the device may still use.
@@ -102,16 +107,26 @@ impl Arena {
         self.fenced.len() + self.awaiting_context.len()
     }
 
-    fn span(&mut self, chunk: Chunk) -> &mut Span {
-        self.spans[chunk.span as usize].as_mut().expect("a span lives as long as its chunks")
+    fn span(&mut self, index: u32) -> &mut Span {
+        self.spans[index as usize].as_mut().expect("a span lives as long as its chunks")
     }
 
     /// Takes a free chunk of a class; `None` where that needs a new block.
     pub(super) fn take(&mut self, class: usize) -> Option<Chunk> {
-        let Some(chunk) = self.free_lists[class].chunks.pop() else { return self.split(class) };
-        let span = self.span(chunk);
-        span.free -= 1;
-        Some(chunk)
+        if self.with_room[class].is_empty() && !self.open_span(class) {
+            self.give_free_spans_back();
+            self.open_span(class);
+        }
+        let &index = self.with_room[class].last()?;
+        let span = self.span(index);
+        let chunk = span.free.pop().unwrap_or_else(|| {
+            span.chunks.push(Weak::new());
+            u32::try_from(span.chunks.len() - 1).expect("at most 1024 chunks")
+        });
+        if !span.has_room() {
+            self.with_room[class].pop();
+        }
+        Some(Chunk { span: index, index: chunk })
     }
 
     /// The block that a chunk is in, and its offset there.
@@ -121,32 +136,16 @@ impl Arena {
         (block.block.clone(), span.offset + chunk.index as usize * self.classes.size(span.class))
     }
 
-    /// Makes a new chunk in the class's span that still has room, or in a new span.
-    fn split(&mut self, class: usize) -> Option<Chunk> {
-        if self.free_lists[class].splitting.is_none() && !self.open_span(class) {
-            self.give_free_spans_back();
-            self.open_span(class);
-        }
-        let index = self.free_lists[class].splitting?;
-        let span = self.spans[index as usize].as_mut().expect("a span lives while it is divided");
-        let chunk = Chunk { span: index, index: u32::try_from(span.chunks.len()).expect("at most 1024 chunks") };
-        span.chunks.push(Weak::new());
-        if span.chunks.len() == span.capacity {
-            self.free_lists[class].splitting = None;
-        }
-        Some(chunk)
-    }
-
     /// Lets lookups find the memory in a chunk.
     pub(super) fn set_memory(&mut self, chunk: Chunk, memory: Weak<Inner>) {
-        self.span(chunk).chunks[chunk.index as usize] = memory;
+        self.span(chunk.span).chunks[chunk.index as usize] = memory;
     }
 
     /// The memory in use that contains a device address.
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
         self.blocks.iter().flatten().find_map(|block| {
             let offset = usize::try_from(address.checked_sub(block.block.device_ptr())?).ok()?;
-            let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.free.len)?;
+            let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.block.len())?;
             let span = self.spans[span as usize].as_ref()?;
             let index = (offset - span.offset) / self.classes.size(span.class);
             span.chunks.get(index)?.upgrade()
@@ -162,58 +161,59 @@ impl Arena {
     /// Opens a span for a class's new chunks in a block that has room. Returns false if none has.
     fn open_span(&mut self, class: usize) -> bool {
         let (size, len) = (self.classes.size(class), self.span_len(class));
-        let mut room = |len| {
-            let mut blocks = self.blocks.iter_mut().enumerate();
-            blocks.find_map(|(index, block)| block.as_mut()?.free.take(len).map(|offset| (index, offset, len)))
-        };
         // Where a whole span does not fit, a single chunk may.
-        let Some((index, offset, len)) = room(len).or_else(|| room(size)) else { return false };
-        let span = Some(Span { block: index, offset, class, chunks: Vec::new(), free: 0, capacity: len / size });
-        let place = match self.vacant_spans.pop() {
-            Some(place) => {
-                self.spans[place as usize] = span;
-                place
+        let room = self.ranges.take(len).map(|range| (range, len));
+        let Some(((block, offset), len)) = room.or_else(|| Some((self.ranges.take(size)?, size))) else { return false };
+        let (chunks, free, capacity, place) = (Vec::new(), Vec::new(), len / size, self.with_room[class].len());
+        let span = Some(Span { block, offset, class, chunks, free, capacity, place, is_listed: false });
+        let index = match self.vacant_spans.pop() {
+            Some(index) => {
+                self.spans[index as usize] = span;
+                index
             }
             None => {
                 self.spans.push(span);
                 u32::try_from(self.spans.len() - 1).expect("2^32 spans of at least 64 bytes exceed any block")
             }
         };
-        let block = self.blocks[index].as_mut().expect("it has just given room");
-        block.spans.insert(offset, place);
-        self.free_lists[class].splitting = Some(place);
+        self.blocks[block].as_mut().expect("it has just given room").spans.insert(offset, index);
+        self.with_room[class].push(index);
         true
     }
 
     /// Adds a block that is all free.
     pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
-        let len = block.len();
-        let block = Some(ArenaBlock { block, free: FreeRanges::new(len), spans: BTreeMap::new() });
-        match self.blocks.iter_mut().find(|block| block.is_none()) {
-            Some(vacant) => *vacant = block,
-            None => self.blocks.push(block),
+        let index = self.blocks.iter().position(Option::is_none).unwrap_or(self.blocks.len());
+        if index == self.blocks.len() {
+            self.blocks.push(None);
         }
-        self.block_bytes += len;
+        self.block_bytes += block.len();
+        self.ranges.give((index, 0), block.len());
+        self.blocks[index] = Some(ArenaBlock { block, spans: BTreeMap::new() });
     }
 
     /// Takes free chunks back that the device has finished with. Returns the blocks that are not kept, to be released without the
     /// lock.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Allocation>> {
-        let mut is_any_free = false;
-        for chunk in chunks {
-            let span = self.span(chunk);
-            let class = span.class;
-            span.free += 1;
-            is_any_free |= span.is_free();
-            self.free_lists[class].chunks.push(chunk);
+        for Chunk { span: index, index: chunk } in chunks {
+            let span = self.spans[index as usize].as_mut().expect("a span lives as long as its chunks");
+            if !span.has_room() {
+                span.place = self.with_room[span.class].len();
+                self.with_room[span.class].push(index);
+            }
+            span.free.push(chunk);
+            if span.is_free() && !span.is_listed {
+                span.is_listed = true;
+                self.free_spans.push(index);
+            }
         }
-        if is_any_free && !self.caching { self.trim(0) } else { Vec::new() }
+        if self.caching || self.free_spans.is_empty() { Vec::new() } else { self.trim(0) }
     }
 
     /// Keeps free chunks until all work of the context has finished.
     pub(super) fn keep_for_context(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
-            let class = self.span(chunk).class;
+            let class = self.span(chunk.span).class;
             self.awaiting_context_bytes += self.classes.size(class);
             self.awaiting_context.push(chunk);
         }
@@ -237,18 +237,21 @@ impl Arena {
 
     /// Gives the room of every span back whose chunks are all free.
     fn give_free_spans_back(&mut self) {
-        let is_free = |spans: &[Option<Span>], span: u32| matches!(&spans[span as usize], Some(span) if span.is_free());
-        for list in &mut self.free_lists {
-            list.chunks.retain(|chunk| !is_free(&self.spans, chunk.span));
-            list.chunks.shrink_to_fit();
-            list.splitting = list.splitting.filter(|&span| !is_free(&self.spans, span));
-        }
-        for (place, span) in self.spans.iter_mut().enumerate() {
-            let Some(span) = span.take_if(|span| span.is_free()) else { continue };
-            self.vacant_spans.push(u32::try_from(place).expect("made from one"));
+        for index in std::mem::take(&mut self.free_spans) {
+            let span = &mut self.spans[index as usize];
+            let Some(span) = span.take_if(|span| span.is_free()) else {
+                self.span(index).is_listed = false;
+                continue;
+            };
+            self.vacant_spans.push(index);
+            let list = &mut self.with_room[span.class];
+            list.swap_remove(span.place);
+            if let Some(&moved) = list.get(span.place) {
+                self.span(moved).place = span.place;
+            }
             let block = self.blocks[span.block].as_mut().expect("a block lives as long as its spans");
             block.spans.remove(&span.offset);
-            block.free.give(span.offset, span.capacity * self.classes.size(span.class));
+            self.ranges.give((span.block, span.offset), span.capacity * self.classes.size(span.class));
         }
         if self.vacant_spans.len() == self.spans.len() {
             (self.spans, self.vacant_spans) = Default::default();
@@ -262,63 +265,69 @@ impl Arena {
         if self.block_bytes > keep {
             self.give_free_spans_back();
         }
-        for place in &mut self.blocks {
+        for (index, place) in self.blocks.iter_mut().enumerate() {
             if self.block_bytes > keep
-                && let Some(block) = place.take_if(|block| block.free.is_whole())
+                && let Some(ArenaBlock { block, .. }) = place.take_if(|block| block.spans.is_empty())
             {
-                self.block_bytes -= block.free.len;
-                evicted.push(block.block);
+                self.ranges.remove((index, 0), block.len());
+                self.block_bytes -= block.len();
+                evicted.push(block);
             }
         }
         evicted
     }
 }
 
-/// The ranges of a block that belong to no span, joined where they touch.
+/// Ranges of blocks that belong to no span, joined where they touch. A place is the index of a block, and an offset there.
 ///
-/// The search is linear: a block of the default length has about 500 spans, which come and go rarely.
+/// Found by place and by length: a block of 128 GiB may have a million of them.
+#[derive(Default)]
 struct FreeRanges {
-    /// Length by offset.
-    free: BTreeMap<usize, usize>,
-    len: usize,
+    lens: BTreeMap<(usize, usize), usize>,
+    by_len: BTreeSet<(usize, (usize, usize))>,
 }
 
 impl FreeRanges {
-    /// A block of `len` bytes, all of it free.
-    fn new(len: usize) -> Self {
-        Self { free: BTreeMap::from([(0, len)]), len }
-    }
-
-    /// Takes `len` bytes from the smallest range that has room for them. Returns their offset.
-    fn take(&mut self, len: usize) -> Option<usize> {
-        let fitting = self.free.iter().filter(|&(_, &free)| free >= len);
-        let (&offset, &free) = fitting.min_by_key(|&(_, free)| free)?;
-        self.free.remove(&offset);
+    /// Takes `len` bytes from the smallest range that has room for them. Returns their place.
+    fn take(&mut self, len: usize) -> Option<(usize, usize)> {
+        let &(free, place) = self.by_len.range((len, (0, 0))..).next()?;
+        self.remove(place, free);
+        let (block, offset) = place;
         if free > len {
-            self.free.insert(offset + len, free - len);
+            self.insert((block, offset + len), free - len);
         }
-        Some(offset)
+        Some(place)
     }
 
-    /// Gives back a range from [`take`](Self::take).
-    fn give(&mut self, offset: usize, len: usize) {
+    /// Gives a range: a new block, or what [`take`](Self::take) took.
+    fn give(&mut self, (block, offset): (usize, usize), len: usize) {
         let (mut start, mut end) = (offset, offset + len);
-        if let Some((&before, &free)) = self.free.range(..offset).next_back() {
-            debug_assert!(before + free <= offset, "given back twice");
-            if before + free == offset {
-                start = before;
+        if let Some((&(before, first), &free)) = self.lens.range(..(block, offset)).next_back()
+            && before == block
+        {
+            debug_assert!(first + free <= offset, "given back twice");
+            if first + free == offset {
+                self.remove((block, first), free);
+                start = first;
             }
         }
-        debug_assert!(self.free.range(offset..end).next().is_none(), "given back twice");
-        if let Some(free) = self.free.remove(&end) {
+        debug_assert!(self.lens.range((block, offset)..(block, end)).next().is_none(), "given back twice");
+        if let Some(&free) = self.lens.get(&(block, end)) {
+            self.remove((block, end), free);
             end += free;
         }
-        self.free.insert(start, end - start);
+        self.insert((block, start), end - start);
     }
 
-    /// Whether all of the block is free.
-    fn is_whole(&self) -> bool {
-        self.free.get(&0) == Some(&self.len)
+    fn insert(&mut self, place: (usize, usize), len: usize) {
+        self.lens.insert(place, len);
+        self.by_len.insert((len, place));
+    }
+
+    /// Removes a whole range.
+    fn remove(&mut self, place: (usize, usize), len: usize) {
+        self.lens.remove(&place);
+        self.by_len.remove(&(len, place));
     }
 }
 
@@ -331,26 +340,31 @@ mod tests {
     const LEN: usize = 64;
 
     proptest! {
-        /// Against a map of single bytes. A number takes so many bytes, or gives back what was taken before.
+        /// Against a map of single bytes, of two blocks. A number takes so many bytes, or gives back what was taken before.
         #[test]
         fn free_ranges_agree_with_a_map_of_bytes(trace in prop::collection::vec((any::<bool>(), 1..20_usize), 1..200)) {
-            let (mut ranges, mut bytes, mut taken) = (FreeRanges::new(LEN), [false; LEN], Vec::new());
+            let (mut ranges, mut bytes, mut taken) = (FreeRanges::default(), [[false; LEN]; 2], Vec::new());
+            ranges.give((0, 0), LEN);
+            ranges.give((1, 0), LEN);
             for (take, number) in trace {
                 if take {
-                    let fits = bytes.chunk_by(|a, b| a == b).any(|run| !run[0] && run.len() >= number);
-                    let offset = ranges.take(number);
-                    prop_assert_eq!(offset.is_some(), fits);
-                    if let Some(offset) = offset {
-                        prop_assert!(bytes[offset..offset + number].iter().all(|used| !used), "overlap");
-                        bytes[offset..offset + number].fill(true);
-                        taken.push((offset, number));
+                    let free = bytes.iter().flat_map(|block| block.chunk_by(|a, b| a == b)).filter(|run| !run[0]);
+                    let smallest = free.map(<[bool]>::len).filter(|&free| free >= number).min();
+                    let place = ranges.take(number);
+                    prop_assert_eq!(place.is_some(), smallest.is_some());
+                    if let Some((block, offset)) = place {
+                        let free = bytes[block][offset..].iter().take_while(|used| !**used).count();
+                        prop_assert_eq!(Some(free), smallest, "not the smallest, or an overlap");
+                        bytes[block][offset..offset + number].fill(true);
+                        taken.push(((block, offset), number));
                     }
                 } else if !taken.is_empty() {
-                    let (offset, len) = taken.swap_remove(number % taken.len());
-                    ranges.give(offset, len);
-                    bytes[offset..offset + len].fill(false);
+                    let (place, len) = taken.swap_remove(number % taken.len());
+                    ranges.give(place, len);
+                    bytes[place.0][place.1..place.1 + len].fill(false);
                 }
-                prop_assert_eq!(ranges.is_whole(), taken.is_empty());
+                let is_whole = |block| ranges.lens.get(&(block, 0)) == Some(&LEN);
+                prop_assert_eq!([is_whole(0), is_whole(1)], bytes.map(|block| !block.contains(&true)));
             }
         }
     }
