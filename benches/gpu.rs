@@ -286,7 +286,7 @@ fn store_fence() {
 fn ring(bench: &mut Bench, limit: Duration) -> Result {
     const RING: usize = 1 << 16;
     /// The longest wait for the kernel: longer than any on a machine that is not too busy.
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
     const WARP: LaunchConfig = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
     let load = |text: &str, name| -> Result<CudaFunction> {
         Ok(bench.context.load_module(Ptx::from_src(text))?.load_function(name)?)
@@ -300,9 +300,9 @@ fn ring(bench: &mut Bench, limit: Duration) -> Result {
     let launched = || {
         must(flag.write(0, &[1_u32]));
         must(flag.flush(..4));
-        let (flag, reply, rounds, patience) = (flag.device_ptr(), reply.device_ptr(), 1_u32, u64::MAX);
+        let (flag, reply, rounds, timeout) = (flag.device_ptr(), reply.device_ptr(), 1_u32, u64::MAX);
         let mut launch = stream.launch_builder(&answer);
-        launch.arg(&flag).arg(&reply).arg(&rounds).arg(&patience);
+        launch.arg(&flag).arg(&reply).arg(&rounds).arg(&timeout);
         // SAFETY: the kernel takes these arguments, uses one word of each memory, and is waited for.
         must(unsafe { launch.launch(WARP) });
         must(stream.synchronize());
@@ -330,7 +330,7 @@ fn ring(bench: &mut Bench, limit: Duration) -> Result {
     let failed = OnceCell::new();
     let round_trip = || {
         if failed.get().is_none() {
-            let answered = ring.push(&[7; 64], PATIENCE).and_then(|()| ring.pop_into(&mut [0; 64], PATIENCE));
+            let answered = ring.push(&[7; 64], TIMEOUT).and_then(|()| ring.pop_into(&mut [0; 64], TIMEOUT));
             answered.map_or_else(|error| failed.set(error).unwrap_or_default(), drop);
         }
     };

@@ -42,7 +42,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 const BATCH: usize = 128;
 const STRIDE: usize = 2048;
 /// A batch that is not full is consumed after this time without a packet.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_millis(50);
 /// Bytes of a packet of `--send`.
 const SENT: usize = 1440;
 
@@ -197,10 +197,10 @@ fn send(to: SocketAddr, totals: &Totals) -> io::Result<()> {
         socket.send_to(&packet, to)?;
         // The loopback device does not slow a sender down: few packets are on their way, or the system drops them. One that
         // was dropped is waited for only a while.
-        let patience = Instant::now() + Duration::from_millis(100);
+        let deadline = Instant::now() + Duration::from_millis(100);
         let on_their_way = |lost| number.saturating_sub(totals.received.load(Ordering::Relaxed) + lost);
         while on_their_way(lost) > 64 && !totals.over.load(Ordering::Relaxed) {
-            if Instant::now() > patience {
+            if Instant::now() > deadline {
                 lost += on_their_way(lost);
                 break;
             }
@@ -240,7 +240,7 @@ fn run() -> Result<(), Failure> {
     println!("{}: {kind} memory", gpu.name());
     let address = if options.send { "127.0.0.1" } else { "0.0.0.0" };
     let socket = UdpSocket::bind((address, options.port))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     println!("receiving at {} by {} threads", socket.local_addr()?, options.threads);
     io::stdout().flush()?;
 

@@ -30,7 +30,7 @@ use vkgdr::{OpenFlags, Vkgdr};
 
 type Failure = Box<dyn Error>;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// A warp, which copies 32 bytes at a time.
 const THREADS: u32 = 32;
 
@@ -92,8 +92,8 @@ fn round_trips(ring: &Ring, options: &Options) -> Result<(), Failure> {
     for number in 0..count {
         fill(&mut message, number);
         let begin = Instant::now();
-        ring.push(&message, PATIENCE)?;
-        ring.pop(&mut answer, PATIENCE)?;
+        ring.push(&message, TIMEOUT)?;
+        ring.pop(&mut answer, TIMEOUT)?;
         times.push(begin.elapsed());
         compare(&answer, &message, number)?;
     }
@@ -124,8 +124,8 @@ fn batches(ring: &Ring, options: &Options) -> Result<(), Failure> {
             received += 1;
             last = Instant::now();
         }
-        if last.elapsed() > PATIENCE {
-            return Err(format!("no answer to message {received} within {PATIENCE:?}").into());
+        if last.elapsed() > TIMEOUT {
+            return Err(format!("no answer to message {received} within {TIMEOUT:?}").into());
         }
         std::thread::yield_now();
     }

@@ -182,11 +182,11 @@ impl RetireQueue {
     /// Releases every entry whose fence has passed; waits for contexts, and shortly for entries that other threads are scanning:
     /// the caller may end the context that an event of theirs belongs to. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
-        const PATIENCE: Duration = Duration::from_millis(100);
+        const TIMEOUT: Duration = Duration::from_millis(100);
         if SCANNING.get() || fork::is_forked() {
             return 0;
         }
-        let (mut released, end) = (0, Instant::now() + PATIENCE);
+        let (mut released, end) = (0, Instant::now() + TIMEOUT);
         loop {
             released += self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
             // What is not in the queue is in another thread's hands.

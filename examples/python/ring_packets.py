@@ -34,7 +34,7 @@ KERNEL = Path(__file__).resolve().parents[1] / "ring_echo.ptx"
 # More than an Ethernet frame's payload.
 LONGEST = 2048
 # A program that gets no packet, or no answer, for so many seconds ends.
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class Sender(threading.Thread):
@@ -65,17 +65,17 @@ def receive(
     while len(latencies) < count:
         try:
             # Waits for a packet only while no answer is due.
-            packets.settimeout(0 if waiting else PATIENCE)
+            packets.settimeout(0 if waiting else TIMEOUT)
             size = packets.recv_into(buffer) if received < count else 0
         except BlockingIOError:
             size = 0
         except TimeoutError as error:
-            raise TimeoutError(f"{received} packets came, and none for {PATIENCE} s") from error
+            raise TimeoutError(f"{received} packets came, and none for {TIMEOUT} s") from error
         now = time.perf_counter()
         if size:
             begin = begin or now
             packet = bytes(buffer[:size])
-            ring.push(packet, timeout=PATIENCE)
+            ring.push(packet, timeout=TIMEOUT)
             waiting.append((packet, now))
             received, total, last = received + 1, total + size, now
         while (answer := ring.try_pop()) is not None:
@@ -86,8 +86,8 @@ def receive(
             latencies.append(last - then)
             if sender is not None:
                 sender.room.release()
-        if time.perf_counter() - last > PATIENCE:
-            raise TimeoutError(f"{len(latencies)} packets were answered, and none for {PATIENCE} s")
+        if time.perf_counter() - last > TIMEOUT:
+            raise TimeoutError(f"{len(latencies)} packets were answered, and none for {TIMEOUT} s")
     return latencies, time.perf_counter() - begin, total
 
 

@@ -178,14 +178,14 @@ impl Semaphore {
         unsafe { self.vulkan.gpu.device().signal_semaphore(self.vulkan.handle, value) }
     }
 
-    /// Waits on the CPU until the value is at least `value`. Returns false if that takes longer than `patience`.
+    /// Waits on the CPU until the value is at least `value`. Returns false if that takes longer than `timeout`.
     ///
     /// # Errors
     ///
     /// [`Error::Forked`], and those of `vkWaitSemaphoresKHR`.
-    pub fn wait(&self, value: u64, patience: Duration) -> Result<bool> {
+    pub fn wait(&self, value: u64, timeout: Duration) -> Result<bool> {
         // SAFETY: live as long as this value.
-        unsafe { self.vulkan.gpu.device().wait_semaphore(self.vulkan.handle, value, patience) }
+        unsafe { self.vulkan.gpu.device().wait_semaphore(self.vulkan.handle, value, timeout) }
     }
 
     /// Raises the value once a stream has finished the work that was submitted to it before. Does not wait.

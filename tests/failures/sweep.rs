@@ -173,7 +173,7 @@ impl<'a> Sweep<'a> {
         finish: &impl Fn(R) -> Result,
     ) -> Result<u64> {
         // Where work is late, the number of questions whether it is done varies from run to run.
-        let (mut quiet, patience) = (0, if is_of("late") { 5 } else { 1 });
+        let (mut quiet, enough) = (0, if is_of("late") { 5 } else { 1 });
         for nth in 1.. {
             assert!(nth < ENDLESS, "{}: {} calls and no end", self.what, victim.name);
             let before = State::take();
@@ -194,7 +194,7 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             quiet += 1;
-            if quiet == patience {
+            if quiet == enough {
                 return Ok(nth - quiet);
             }
         }

@@ -34,8 +34,8 @@ fn leftovers() -> BTreeSet<String> {
 /// Fails if there is a file that was not there `before`, and stays: those of other tests that run at the same time go.
 #[track_caller]
 fn assert_nothing_is_left(before: &BTreeSet<String>) {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let end = Instant::now() + PATIENCE;
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    let end = Instant::now() + TIMEOUT;
     let mut new: BTreeSet<_> = leftovers().difference(before).cloned().collect();
     while !new.is_empty() && Instant::now() < end {
         thread::sleep(Duration::from_millis(100));

@@ -13,7 +13,7 @@ use support::{Result, child, refused, simcuda, skip};
 use vkgdr::ring::Ring;
 use vkgdr::{AllocateOptions, Error, MemoryKind};
 
-use crate::{KERNELS, PATIENCE, Setup, message, report};
+use crate::{KERNELS, Setup, TIMEOUT, message, report};
 
 fn closed<T>(result: vkgdr::Result<T>) -> bool {
     matches!(result, Err(Error::RingClosed))
@@ -28,14 +28,14 @@ fn a_closed_ring_takes_nothing_more_and_gives_what_is_left() -> Result {
     }
     ring.close()?;
     ring.close()?;
-    assert!(closed(ring.try_push(b"more")) && closed(ring.push(b"more", PATIENCE)));
+    assert!(closed(ring.try_push(b"more")) && closed(ring.push(b"more", TIMEOUT)));
     setup.echo(&ring, 32)?;
     let mut answer = Vec::new();
     for number in 0..3 {
-        ring.pop(&mut answer, PATIENCE)?;
+        ring.pop(&mut answer, TIMEOUT)?;
         assert_eq!(answer, message(number, 100));
     }
-    assert!(closed(ring.pop(&mut answer, PATIENCE)), "the kernel has closed its end");
+    assert!(closed(ring.pop(&mut answer, TIMEOUT)), "the kernel has closed its end");
     assert!(closed(ring.try_pop(&mut answer)) && closed(ring.try_pop_into(&mut [])));
     setup.stream.synchronize()?;
     Ok(())
@@ -50,9 +50,9 @@ fn an_abort_ends_a_kernel_that_waits_for_messages_or_for_room() -> Result {
             let ring = Ring::new(&setup.gpu, 64, 64)?;
             setup.start(&setup.kernel(ptx, kernel)?, &ring, u64::MAX, len)?;
             if len == 0 {
-                ring.push(&message(0, 10), PATIENCE)?;
+                ring.push(&message(0, 10), TIMEOUT)?;
             } else {
-                ring.pop(&mut answer, PATIENCE)?;
+                ring.pop(&mut answer, TIMEOUT)?;
                 assert_eq!(answer, message(0, answer.len()));
             }
             ring.abort()?;
@@ -71,9 +71,9 @@ fn an_abort_ends_a_kernel_that_only_answers_although_there_is_room() -> Result {
         // Room for the answers of three minutes.
         let ring = Ring::new(&setup.gpu, 64, 3 << 20)?;
         setup.start(&setup.kernel(ptx, "produce_slowly")?, &ring, u64::MAX, 1_000_000)?;
-        ring.pop(&mut Vec::new(), PATIENCE)?;
+        ring.pop(&mut Vec::new(), TIMEOUT)?;
         ring.abort()?;
-        let (ended, deadline) = (setup.stream.record_event(None)?, Instant::now() + PATIENCE);
+        let (ended, deadline) = (setup.stream.record_event(None)?, Instant::now() + TIMEOUT);
         while !ended.is_complete() {
             assert!(Instant::now() < deadline, "the kernel answers until there is no room");
             thread::sleep(Duration::from_millis(1));
@@ -110,8 +110,8 @@ fn an_abort_by_another_thread_ends_waits() -> Result {
     let ring = Ring::new(&setup.gpu, 64, 64)?;
     assert!(ring.try_push(&message(0, 64))?);
     thread::scope(|scope| {
-        let push = scope.spawn(|| ring.push(&message(1, 64), PATIENCE));
-        let pop = scope.spawn(|| ring.pop(&mut Vec::new(), PATIENCE));
+        let push = scope.spawn(|| ring.push(&message(1, 64), TIMEOUT));
+        let pop = scope.spawn(|| ring.pop(&mut Vec::new(), TIMEOUT));
         thread::sleep(Duration::from_millis(5));
         ring.abort()?;
         assert!(push.join().is_ok_and(closed) && pop.join().is_ok_and(closed));
@@ -126,7 +126,7 @@ fn a_drop_in_the_middle_ends_the_kernel() -> Result {
         let ring = Ring::new(&setup.gpu, 4096, 4096)?;
         setup.echo(&ring, 32)?;
         for number in 0..10 {
-            ring.push(&message(number, 300), PATIENCE)?;
+            ring.push(&message(number, 300), TIMEOUT)?;
         }
         drop(ring);
         setup.stream.synchronize()?;
@@ -158,9 +158,9 @@ fn drop_beside_others(setups: &[Setup; 2], bound: bool) -> Result {
     drop(first);
     setups[0].stream.synchronize()?;
     assert_eq!(Arc::strong_count(&setups[0].stream), 1, "a dropped ring keeps no stream");
-    second.push(&message(0, 10), PATIENCE)?;
+    second.push(&message(0, 10), TIMEOUT)?;
     let mut answer = Vec::new();
-    second.pop(&mut answer, PATIENCE)?;
+    second.pop(&mut answer, TIMEOUT)?;
     assert_eq!(answer, message(0, 10));
     Ok(())
 }
@@ -196,7 +196,7 @@ fn a_kernel_goes_on_where_the_one_before_it_stopped() -> Result {
         for round in 0..20_u64 {
             setup.start(&kernel, &ring, round % 3 + 1, 0)?;
             for _ in 0..round % 3 + 1 {
-                ring.push(&message(number, 77), PATIENCE)?;
+                ring.push(&message(number, 77), TIMEOUT)?;
                 number += 1;
             }
             assert_eq!(report(&ring)?, [0, round % 3 + 1, (round % 3 + 1) * 77]);
@@ -227,9 +227,9 @@ fn a_forked_child_neither_uses_nor_ends_the_ring() -> Result {
     let mut answer = Vec::new();
     in_child(|| {
         assert_forked(ring.try_push(b"child"), "try_push");
-        assert_forked(ring.push(b"child", PATIENCE), "push");
+        assert_forked(ring.push(b"child", TIMEOUT), "push");
         assert_forked(ring.try_pop(&mut Vec::new()), "try_pop");
-        assert_forked(ring.pop_into(&mut [0; 9], PATIENCE), "pop_into");
+        assert_forked(ring.pop_into(&mut [0; 9], TIMEOUT), "pop_into");
         assert_forked(ring.close(), "close");
         assert_forked(ring.abort(), "abort");
         assert_forked(ring.stats(), "stats");
@@ -237,8 +237,8 @@ fn a_forked_child_neither_uses_nor_ends_the_ring() -> Result {
         drop(unsafe { std::ptr::read(&raw const ring) });
         Ok(())
     })?;
-    ring.push(&message(0, 100), PATIENCE)?;
-    ring.pop(&mut answer, PATIENCE)?;
+    ring.push(&message(0, 100), TIMEOUT)?;
+    ring.pop(&mut answer, TIMEOUT)?;
     assert_eq!(answer, message(0, 100));
     Ok(())
 }
@@ -252,8 +252,8 @@ fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
         setup.echo(&ring, 32)?;
         let mut answer = Vec::new();
         for number in 0.. {
-            ring.push(&message(number, 100), PATIENCE)?;
-            ring.pop(&mut answer, PATIENCE)?;
+            ring.push(&message(number, 100), TIMEOUT)?;
+            ring.pop(&mut answer, TIMEOUT)?;
             if number == 20 {
                 child::say("running");
             }
@@ -270,8 +270,8 @@ fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
     assert!(running);
     let mut answer = Vec::new();
     for number in 0..50 {
-        ring.push(&message(number, 100), PATIENCE)?;
-        ring.pop(&mut answer, PATIENCE)?;
+        ring.push(&message(number, 100), TIMEOUT)?;
+        ring.pop(&mut answer, TIMEOUT)?;
         assert_eq!(answer, message(number, 100));
     }
     Ok(())
@@ -289,7 +289,7 @@ fn a_push_to_a_kernel_that_failed_times_out() -> Result {
     found.write(8, &[0x10_u64])?;
     found.flush(..)?;
     setup.echo(&ring, 1)?;
-    ring.push(&message(0, 10), PATIENCE)?;
+    ring.push(&message(0, 10), TIMEOUT)?;
     assert!(setup.stream.synchronize().is_err(), "the kernel reads at 0x10");
     assert!(matches!(ring.push(&message(1, 64), crate::MOMENT), Err(Error::RingTimeout { .. })));
     Ok(())

@@ -20,7 +20,7 @@ use vkgdr::{OpenFlags, Vkgdr};
 const KERNELS: [&str; 2] = [include_str!("kernels.ptx"), include_str!("sm_75/kernels.ptx")];
 const ECHO: &str = include_str!("../../examples/ring_echo.ptx");
 /// The time for what takes milliseconds, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(50);
+const TIMEOUT: Duration = Duration::from_secs(50);
 /// The time for what does not happen.
 const MOMENT: Duration = Duration::from_millis(20);
 
@@ -84,7 +84,7 @@ fn message(number: u64, len: usize) -> Vec<u8> {
 /// The answer of the kernel `check`: wrong messages, all messages, their bytes.
 fn report(ring: &Ring) -> Result<[u64; 3]> {
     let mut answer = Vec::new();
-    ring.pop(&mut answer, PATIENCE)?;
+    ring.pop(&mut answer, TIMEOUT)?;
     let mut words = [0; 3];
     for (word, bytes) in words.iter_mut().zip(answer.chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into()?);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use support::{Random, Result};
 use vkgdr::ring::Ring;
 
-use crate::{KERNELS, PATIENCE, Setup, message, report};
+use crate::{KERNELS, Setup, TIMEOUT, message, report};
 
 #[test]
 fn messages_of_every_length_pass_every_offset_of_a_ring() -> Result {
@@ -19,7 +19,7 @@ fn messages_of_every_length_pass_every_offset_of_a_ring() -> Result {
         // Each length starts further on in the ring of 14 units than the last, so that each of them crosses its end.
         for len in (0..=MOST).chain([1, MOST, MOST, 1, MOST]) {
             for _ in 0..15 {
-                ring.push(&message(number, len), PATIENCE)?;
+                ring.push(&message(number, len), TIMEOUT)?;
                 (number, bytes) = (number + 1, bytes + len as u64);
             }
         }
@@ -48,7 +48,7 @@ fn many_messages_in_batches_arrive_in_order() -> Result {
         let batch: Vec<_> = batch.iter().map(Vec::as_slice).collect();
         let mut rest = &batch[..];
         while !rest.is_empty() {
-            assert!(begin.elapsed() < PATIENCE * 1000);
+            assert!(begin.elapsed() < TIMEOUT * 1000);
             let pushed = ring.try_push_all(rest)?;
             rest = &rest[pushed..];
             if pushed == 0 {
@@ -75,8 +75,8 @@ fn a_block_of_threads_answers_messages_of_every_length() -> Result {
         let (mut answer, mut random) = (Vec::new(), Random::new(3));
         for number in 0..200 {
             let len = [0, 1, MOST, random.below(MOST)][usize::try_from(number)? % 4];
-            ring.push(&message(number, len), PATIENCE)?;
-            ring.pop(&mut answer, PATIENCE)?;
+            ring.push(&message(number, len), TIMEOUT)?;
+            ring.pop(&mut answer, TIMEOUT)?;
             assert_eq!(answer, message(number, len), "number {number} of {len} bytes, {threads} threads");
         }
         ring.close()?;
@@ -95,13 +95,13 @@ fn both_directions_flow_at_once() -> Result {
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
             for number in 0..COUNT {
-                ring.push(&message(number, len(number)), PATIENCE)?;
+                ring.push(&message(number, len(number)), TIMEOUT)?;
             }
             ring.close()
         });
         let mut buffer = vec![0; 700];
         for number in 0..COUNT {
-            let size = ring.pop_into(&mut buffer, PATIENCE)?;
+            let size = ring.pop_into(&mut buffer, TIMEOUT)?;
             assert_eq!(buffer[..size], message(number, len(number)), "number {number}");
         }
         sender.join().unwrap_or_else(|_| panic!("the sender panicked"))?;
@@ -120,14 +120,13 @@ fn messages_of_several_threads_arrive_whole() -> Result {
             .map(|sender| {
                 let ring = &ring;
                 scope.spawn(move || {
-                    (0..EACH)
-                        .try_for_each(|number| ring.push(&[&[sender][..], &message(number, 90)].concat(), PATIENCE))
+                    (0..EACH).try_for_each(|number| ring.push(&[&[sender][..], &message(number, 90)].concat(), TIMEOUT))
                 })
             })
             .collect();
         let (mut next, mut answer) = ([0; 3], Vec::new());
         for _ in 0..3 * EACH {
-            ring.pop(&mut answer, PATIENCE)?;
+            ring.pop(&mut answer, TIMEOUT)?;
             let sender = usize::from(answer[0]);
             assert_eq!(answer[1..], message(next[sender], 90), "sender {sender}");
             next[sender] += 1;
@@ -147,11 +146,11 @@ fn answers_flow_without_messages() -> Result {
         setup.start(&setup.kernel(ptx, "produce")?, &ring, COUNT, 300)?;
         let mut answer = Vec::new();
         for number in 0..COUNT {
-            ring.pop(&mut answer, PATIENCE)?;
+            ring.pop(&mut answer, TIMEOUT)?;
             let len = usize::try_from((number.wrapping_mul(2_654_435_761) >> 7) % 301)?;
             assert_eq!(answer, message(number, len), "number {number}");
         }
-        let closed = ring.pop(&mut answer, PATIENCE);
+        let closed = ring.pop(&mut answer, TIMEOUT);
         assert!(matches!(closed, Err(vkgdr::Error::RingClosed)), "{closed:?}");
     }
     Ok(())

@@ -6,7 +6,7 @@ use support::{Result, refused};
 use vkgdr::ring::Ring;
 use vkgdr::{AllocateOptions, Error, MemoryKind};
 
-use crate::{KERNELS, MOMENT, PATIENCE, Setup, message, report};
+use crate::{KERNELS, MOMENT, Setup, TIMEOUT, message, report};
 
 fn timed_out<T>(result: vkgdr::Result<T>) -> bool {
     matches!(result, Err(Error::RingTimeout { .. }))
@@ -31,7 +31,7 @@ fn a_ring_without_a_kernel_is_full_and_empty_and_every_wait_ends() -> Result {
     assert!(stats.full >= 3 && stats.empty >= 4, "{stats:?}");
     // What was refused has left nothing behind.
     setup.start(&setup.kernel(KERNELS[0], "check")?, &ring, 2, 0)?;
-    ring.push(&message(1, 60), PATIENCE)?;
+    ring.push(&message(1, 60), TIMEOUT)?;
     assert_eq!(report(&ring)?, [0, 2, 120]);
     Ok(())
 }
@@ -42,7 +42,7 @@ fn a_slow_kernel_holds_the_cpu_back_and_loses_nothing() -> Result {
     let ring = Ring::new(&setup.gpu, 256, 64)?;
     setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 200_000)?;
     for number in 0..100 {
-        ring.push(&message(number, 50), PATIENCE)?;
+        ring.push(&message(number, 50), TIMEOUT)?;
     }
     assert!(ring.stats()?.full > 0, "5000 bytes through 256 while the kernel takes 20 ms");
     ring.close()?;
@@ -56,14 +56,14 @@ fn a_message_as_long_as_the_ring_fits_and_a_longer_one_is_refused() -> Result {
     for most in [1, 15, 16, 17, 4000, 100_000] {
         let ring = Ring::new(&setup.gpu, most, 64)?;
         assert_eq!(ring.max_message(), most);
-        let error = refused(ring.push(&vec![0; most + 1], PATIENCE));
+        let error = refused(ring.push(&vec![0; most + 1], TIMEOUT));
         assert!(
             matches!(error, Error::MessageTooLong { len, most: room } if (len, room) == (most + 1, most)),
             "{error}"
         );
         setup.start(&setup.kernel(KERNELS[0], "check")?, &ring, 3, 0)?;
         for number in 0..3 {
-            ring.push(&message(number, most), PATIENCE)?;
+            ring.push(&message(number, most), TIMEOUT)?;
         }
         assert_eq!(report(&ring)?, [0, 3, 3 * most as u64]);
     }
@@ -75,11 +75,11 @@ fn a_buffer_that_is_too_short_leaves_the_answer_in_the_ring() -> Result {
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 64, 64)?;
     setup.echo(&ring, 1)?;
-    ring.push(&message(0, 33), PATIENCE)?;
+    ring.push(&message(0, 33), TIMEOUT)?;
     let mut buffer = [0; 33];
-    let error = refused(ring.pop_into(&mut buffer[..32], PATIENCE));
+    let error = refused(ring.pop_into(&mut buffer[..32], TIMEOUT));
     assert!(matches!(error, Error::MessageTooLong { len: 33, most: 32 }), "{error}");
-    assert_eq!(ring.pop_into(&mut buffer, PATIENCE)?, 33);
+    assert_eq!(ring.pop_into(&mut buffer, TIMEOUT)?, 33);
     assert_eq!(buffer[..], message(0, 33));
     Ok(())
 }
@@ -89,10 +89,10 @@ fn an_answer_that_is_longer_than_the_ring_is_refused_by_the_kernels_side() -> Re
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 64, 16)?;
     setup.echo(&ring, 1)?;
-    ring.push(&message(0, 17), PATIENCE)?;
-    ring.push(&message(1, 16), PATIENCE)?;
+    ring.push(&message(0, 17), TIMEOUT)?;
+    ring.push(&message(1, 16), TIMEOUT)?;
     let mut answer = Vec::new();
-    ring.pop(&mut answer, PATIENCE)?;
+    ring.pop(&mut answer, TIMEOUT)?;
     assert_eq!(answer, message(1, 16), "the first one got no answer");
     Ok(())
 }

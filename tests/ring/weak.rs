@@ -7,7 +7,7 @@ use std::time::Duration;
 use support::{Result, child, simcuda, skip};
 use vkgdr::ring::Ring;
 
-use crate::{KERNELS, PATIENCE, Setup, message, report};
+use crate::{KERNELS, Setup, TIMEOUT, message, report};
 
 /// The time for a message of a kernel that loses some, of which a right one needs a thousandth. If it takes longer on a busy
 /// machine, the kernel counts as wrong too early.
@@ -48,7 +48,7 @@ fn in_child(role: &str, seed: u32) -> Result<String> {
 fn the_kernels_order_suffices_on_weak_memory() -> Result {
     if child::role().is_some() {
         let setup = Setup::new()?;
-        let right = KERNELS.iter().map(|ptx| is_right(&setup, ptx, PATIENCE)).collect::<Result<Vec<_>>>()?;
+        let right = KERNELS.iter().map(|ptx| is_right(&setup, ptx, TIMEOUT)).collect::<Result<Vec<_>>>()?;
         child::say(format!("{right:?}"));
         return Ok(());
     }

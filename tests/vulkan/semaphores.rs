@@ -13,7 +13,7 @@ use vkgdr::{Error, FillPattern, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr}
 
 use crate::open;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_millis(20);
 
 /// A handle whose GPU has such semaphores; none, with a message, for others.
@@ -73,7 +73,7 @@ fn a_stream_waits_for_the_cpu_and_the_cpu_for_a_stream() -> Result {
     assert!(!stream.is_idle(), "the stream did not wait");
     // SAFETY: more than the value of now, and less than the one that is submitted.
     unsafe { semaphore.signal(4) }?;
-    assert!(semaphore.wait(5, PATIENCE)?);
+    assert!(semaphore.wait(5, TIMEOUT)?);
     assert_eq!(host_read(&memory, 0, 64)?, [2; 64]);
     assert!(semaphore.wait(3, Duration::ZERO)? && !semaphore.wait(6, MOMENT)?);
     Ok(())

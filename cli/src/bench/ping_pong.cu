@@ -8,17 +8,17 @@ static __device__ unsigned long long now()
     return time;
 }
 
-// For round = 1 to rounds: waits until *flag is round, then *reply = round. Times out `patience` nanoseconds after its
+// For round = 1 to rounds: waits until *flag is round, then *reply = round. Times out `timeout` nanoseconds after its
 // start, so that a defect of the CPU's side cannot leave the GPU busy for ever.
 extern "C" __global__ void answer(const volatile unsigned int *flag, volatile unsigned int *reply, unsigned int rounds,
-                                  unsigned long long patience)
+                                  unsigned long long timeout)
 {
     unsigned long long begin = now();
     for (unsigned int round = 1; round <= rounds; round++) {
         unsigned int looks = 0;
         while (*flag != round)
             // The clock is slow to read beside the flag.
-            if (++looks % 256 == 0 && now() - begin > patience)
+            if (++looks % 256 == 0 && now() - begin > timeout)
                 return;
         *reply = round;
     }

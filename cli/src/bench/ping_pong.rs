@@ -16,7 +16,7 @@ use crate::{Failure, Result};
 const ROUNDS: u32 = 2200;
 const WARM_UP: u32 = 200;
 /// The CPU's timeout of a round; the kernel's for all rounds is four times this.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LEN: usize = 4096;
 
 pub(super) fn measure(run: &mut Run<'_>, kinds: &[MemoryKind]) -> Result {
@@ -42,9 +42,9 @@ pub(super) fn measure(run: &mut Run<'_>, kinds: &[MemoryKind]) -> Result {
         flag.flush(..4)?;
         reply.write(0, &[0_u32])?;
         reply.flush(..4)?;
-        let (to, from, patience) = (flag.device_ptr(), reply.device_ptr(), u64::try_from((4 * PATIENCE).as_nanos())?);
+        let (to, from, timeout) = (flag.device_ptr(), reply.device_ptr(), u64::try_from((4 * TIMEOUT).as_nanos())?);
         let mut launch = stream.launch_builder(&kernel);
-        launch.arg(&to).arg(&from).arg(&ROUNDS).arg(&patience);
+        launch.arg(&to).arg(&from).arg(&ROUNDS).arg(&timeout);
         let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel takes these arguments, uses one word of each memory, and is waited for below.
         unsafe { launch.launch(one) }?;
@@ -73,8 +73,8 @@ fn round_trips(flag: &Memory, reply: &Memory) -> Result<Vec<f64>> {
             spin_loop();
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(1 << 10) {
-                if start.elapsed() > PATIENCE {
-                    let problem = format!("the kernel did not answer round {round} within {PATIENCE:?}");
+                if start.elapsed() > TIMEOUT {
+                    let problem = format!("the kernel did not answer round {round} within {TIMEOUT:?}");
                     return Err(Failure::boxed(problem, "the machine may be too busy: try again"));
                 }
                 // A simulated kernel needs a processor too.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::code::{Code, Outcome, SUCCESS};
 
 // The time that a destroyed context gives its running kernels.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state of a context that its streams need, even after its destruction.
 #[derive(Default)]
@@ -64,8 +64,8 @@ impl Health {
     }
 
     /// Whether running kernels must end: at once after an error, as on a GPU, and when the program is interrupted; after
-    /// [`PATIENCE`] when the context is destroyed.
+    /// [`TIMEOUT`] when the context is destroyed.
     pub(crate) fn ends_kernels(&self) -> bool {
-        self.check().is_err() || self.ending() || self.closing.get().is_some_and(|since| since.elapsed() > PATIENCE)
+        self.check().is_err() || self.ending() || self.closing.get().is_some_and(|since| since.elapsed() > TIMEOUT)
     }
 }

@@ -364,17 +364,17 @@ impl Device {
         unsafe { signal(self.raw.handle(), &raw const info) }.result().named("vkSignalSemaphoreKHR")
     }
 
-    /// Waits until a semaphore has at least a value. Returns false if it has not after `patience`.
+    /// Waits until a semaphore has at least a value. Returns false if it has not after `timeout`.
     pub(crate) unsafe fn wait_semaphore(
         &self,
         semaphore: vk::Semaphore,
         value: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<bool> {
         let wait = self.timelines()?.values.wait_semaphores_khr;
         let (semaphores, values) = ([semaphore], [value]);
         let info = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
-        let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         // SAFETY: by this method's contract.
         match unsafe { wait(self.raw.handle(), &raw const info, nanoseconds) } {
             vk::Result::TIMEOUT => Ok(false),

@@ -25,9 +25,9 @@ use crate::cuda::Answer;
 use crate::questions::Question;
 
 /// The time limit of a question's part, including the start of its process.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// That of the introduction: the first use of a driver after boot may load kernel modules and compile caches.
-const FIRST_PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The prefix of the last line of a question without an answer.
 const NOT_ANSWERED: &str = "not answered: ";
@@ -83,7 +83,7 @@ fn ask_all() -> ExitCode {
     keep_initialised();
     let mut late = 0;
     let mut all_answered = ExitCode::SUCCESS;
-    let started = child::ask([INTRODUCTION, ""], FIRST_PATIENCE);
+    let started = child::ask([INTRODUCTION, ""], FIRST_TIMEOUT);
     println!("gpu_probe: {}", started.answer);
     print_details(&started.details);
     if started.outcome != Outcome::Answered {
@@ -93,7 +93,7 @@ fn ask_all() -> ExitCode {
     for question in &questions::ALL {
         for part in question.parts {
             let started = Instant::now();
-            let asked = child::ask([question.id, part], PATIENCE);
+            let asked = child::ask([question.id, part], TIMEOUT);
             let answer = &asked.answer;
             let is_skipped = answer.strip_prefix(NOT_ANSWERED).is_some_and(|why| why.starts_with(questions::SKIPPED));
             if asked.outcome != Outcome::Answered || (answer.starts_with(NOT_ANSWERED) && !is_skipped) {

@@ -315,13 +315,13 @@ fn largest_mapped(_: &str) -> Answer<String> {
 /// Allocates 1/64 of the heap at a time until an allocation fails.
 fn total_mapped(_: &str) -> Answer<String> {
     /// Less than the time limit of the process, which also opens the GPU.
-    const PATIENCE: Duration = Duration::from_secs(9);
+    const TIMEOUT: Duration = Duration::from_secs(9);
     let (gpu, total) = large_bar()?;
     let chunk = (total / 64).next_multiple_of(2 << 20);
     let (mut chunks, started) = (Vec::new(), Instant::now());
     let stopped = loop {
         // If the driver does not enforce the heap's size, no limit is found.
-        if chunks.len() == 64 || started.elapsed() > PATIENCE {
+        if chunks.len() == 64 || started.elapsed() > TIMEOUT {
             break "no refusal up to the heap's size, or the end of the time".to_owned();
         }
         match touched(&gpu, chunk) {

@@ -15,7 +15,7 @@ use super::World;
 use super::item::Owner;
 
 /// The time for commands that wait for streams, on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most bytes of `vkCmdUpdateBuffer`.
 const MOST_UPDATED: usize = 65536;
@@ -91,7 +91,7 @@ impl Queue {
     /// Waits for all submissions.
     fn wait(&mut self) -> Result {
         for (fence, commands) in std::mem::take(&mut self.pending) {
-            let nanoseconds = u64::try_from(PATIENCE.as_nanos())?;
+            let nanoseconds = u64::try_from(TIMEOUT.as_nanos())?;
             // SAFETY: live objects of this world.
             unsafe { self.device.wait_for_fences(&[fence], true, nanoseconds) }?;
             // SAFETY: the commands have finished.

@@ -10,7 +10,7 @@ use vkgdr::{Error, MemoryKind};
 use super::World;
 use super::device::Primary;
 use super::item::Site;
-use super::queue::PATIENCE;
+use super::queue::TIMEOUT;
 
 /// The largest number of messages.
 const MOST: u8 = 12;
@@ -41,8 +41,8 @@ fn echo(primary: &Primary, ring: &Ring, step: Step, most: usize) -> Result {
     let (count, mut answer) = (1 + step.second % MOST, Vec::new());
     for number in 0..count {
         let message = pattern(usize::from(step.seed) * usize::from(number + 1) % (most + 1), number.into());
-        ring.push(&message, PATIENCE)?;
-        ring.pop(&mut answer, PATIENCE)?;
+        ring.push(&message, TIMEOUT)?;
+        ring.pop(&mut answer, TIMEOUT)?;
         if answer != message {
             return Err(format!("answer {number} of {} bytes differs in {ring:?}", message.len()).into());
         }
@@ -50,7 +50,7 @@ fn echo(primary: &Primary, ring: &Ring, step: Step, most: usize) -> Result {
     match step.choice % 6 {
         0 | 1 => {
             ring.close()?;
-            let closed = ring.pop(&mut answer, PATIENCE);
+            let closed = ring.pop(&mut answer, TIMEOUT);
             assert!(matches!(closed, Err(Error::RingClosed)), "{closed:?}");
         }
         2 | 3 => ring.abort()?,

@@ -8,7 +8,7 @@ use vkgdr::{Error, StreamRef};
 
 use super::World;
 use super::item::Site;
-use super::queue::PATIENCE;
+use super::queue::TIMEOUT;
 use super::vulkan::expect_no_vulkan;
 
 /// The largest number of semaphores.
@@ -90,7 +90,7 @@ impl World {
         if step.seed.is_multiple_of(4) && !crate::is_validated() {
             let (before, value) = (slot.last, slot.next());
             slot.semaphore.wait_on(&second, value)?;
-            assert!(slot.semaphore.wait(before, PATIENCE)?, "{:?} has not reached {before}", slot.semaphore);
+            assert!(slot.semaphore.wait(before, TIMEOUT)?, "{:?} has not reached {before}", slot.semaphore);
             // SAFETY: more than all values before, which were reached.
             unsafe { slot.semaphore.signal(value) }?;
             assert_eq!(slot.semaphore.value()?, value);
@@ -100,7 +100,7 @@ impl World {
         slot.semaphore.wait_on(&second, value)?;
         assert!(slot.semaphore.value()? <= value);
         if step.seed % 4 == 1 {
-            assert!(slot.semaphore.wait(value, PATIENCE)?, "{:?} has not reached {value}", slot.semaphore);
+            assert!(slot.semaphore.wait(value, TIMEOUT)?, "{:?} has not reached {value}", slot.semaphore);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use vkgdr::{Error, MemoryKind, Vkgdr};
 
 use super::World;
 use super::item::{Bytes, Item, Owner};
-use super::queue::PATIENCE;
+use super::queue::TIMEOUT;
 
 /// The largest number of allocators.
 const MOST: usize = 2;
@@ -147,7 +147,7 @@ impl World {
     pub(super) fn end_allocators(&mut self) -> Result {
         for AllocatorSlot { gpu, allocator, .. } in std::mem::take(&mut self.allocators) {
             // Another thread may be releasing what it found among the deferred frees.
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TIMEOUT;
             while Instant::now() < end {
                 gpu.collect();
                 if allocator.report().allocations.is_empty() {

@@ -10,7 +10,7 @@ use crate::cuda::Gate;
 use crate::ledger::Calls;
 
 /// The number of turns after which a thread gives up waiting for another.
-const PATIENCE: usize = 10_000;
+const TURNS: usize = 10_000;
 /// The time for a call to return that should not wait, where a driver reports no calls. Less than a gate's.
 const TIME_TO_RETURN: Duration = Duration::from_secs(4);
 
@@ -37,7 +37,7 @@ pub fn was_open_on_return<T>(
     function: &'static str,
     call: impl FnOnce() -> Result<T>,
 ) -> Result<(bool, T)> {
-    opened_before_return(gate, function, |turn, _| turn > PATIENCE, call)
+    opened_before_return(gate, function, |turn, _| turn > TURNS, call)
 }
 
 /// As [`was_open_on_return`], for a call that should not wait: on a real driver, the gate opens only once the call has returned,
@@ -91,7 +91,7 @@ pub fn while_shut<T>(gate: Gate, call: impl FnOnce() -> Result<T>) -> Result<T> 
 
 /// Yields until a condition holds, but not for ever, such as until a stream is idle that may wait for a gate.
 pub fn let_run(condition: impl Fn() -> bool) {
-    (0..PATIENCE).take_while(|_| !condition()).for_each(|_| thread::yield_now());
+    (0..TURNS).take_while(|_| !condition()).for_each(|_| thread::yield_now());
 }
 
 fn until_waiting(calls: &Calls, returned: &AtomicBool, gives_up: fn(usize, Instant) -> bool) {

@@ -10,7 +10,7 @@ use crate::ledger::all_calls;
 use crate::{Result, logs};
 
 /// Seconds after which a hanging child is killed.
-const PATIENCE: u32 = 60;
+const TIMEOUT: u32 = 60;
 
 /// The end of a child as seen by the parent.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn end_of(child: impl FnOnce() -> i32) -> Result<End> {
         -1 => return Err(std::io::Error::last_os_error().into()),
         0 => {
             // SAFETY: async-signal-safe; kills a hanging child.
-            unsafe { libc::alarm(PATIENCE) };
+            unsafe { libc::alarm(TIMEOUT) };
             let code = child();
             // SAFETY: runs none of the parent's handlers.
             unsafe { libc::_exit(code) }

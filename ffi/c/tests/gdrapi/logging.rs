@@ -15,7 +15,7 @@ use crate::api::{call, close, unmap, unpin};
 use crate::fixture::{Fixture, NO_HANDLE, PAGE};
 
 /// The time for a call that waits for nothing, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes one error of each kind, each of which is announced.
 fn errors() -> Result {
@@ -81,7 +81,7 @@ fn print_to_a_full_pipe() -> Result {
     set(0);
     assert_eq!(filled.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
     thread::spawn(|| {
-        thread::sleep(PATIENCE);
+        thread::sleep(TIMEOUT);
         exit(1);
     });
     let g = fixture.g.addr();

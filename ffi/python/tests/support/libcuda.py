@@ -10,7 +10,7 @@ NON_BLOCKING = 1
 # Modes of stream captures: what other calls the driver refuses meanwhile.
 GLOBAL, RELAXED = 0, 2
 # The seconds after which a gate opens by itself: a test that waits for held work fails instead of hanging.
-PATIENCE = 20
+TIMEOUT = 20
 
 
 class CudaError(Exception):
@@ -53,7 +53,7 @@ class Gate:
     def __init__(self, word: int) -> None:
         self._word = c_uint.from_address(word)
         self._word.value = 0
-        self._timer = threading.Timer(PATIENCE, self._give_up)
+        self._timer = threading.Timer(TIMEOUT, self._give_up)
         self._timer.daemon = True
         self._timer.start()
         self._gave_up = False
@@ -69,7 +69,7 @@ class Gate:
 
     def _close(self) -> None:
         self._timer.join()
-        assert not self._gave_up, f"the stream was let go after {PATIENCE} s: something waits for what it holds itself"
+        assert not self._gave_up, f"the stream was let go after {TIMEOUT} s: something waits for what it holds itself"
 
 
 class Cuda:

@@ -10,7 +10,7 @@ use support::{simcuda, skip};
 
 use crate::{call, given, good};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_millis(100);
 
 fn retain() -> usize {
@@ -45,7 +45,7 @@ fn a_context_whose_release_waits_is_not_active_and_is_made_again_afterwards() {
         let ended = scope.spawn(release);
         thread::sleep(MOMENT);
         scope.spawn(move || tell.send(is_active()));
-        let active = told.recv_timeout(PATIENCE);
+        let active = told.recv_timeout(TIMEOUT);
         let again = scope.spawn(retain);
         thread::sleep(MOMENT);
         let waits = !ended.is_finished() && !again.is_finished();

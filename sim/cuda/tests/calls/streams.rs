@@ -92,8 +92,8 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
     for _ in 0..50 {
         on_ended_thread(context, nothing);
     }
-    let patience = std::time::Instant::now();
-    while threads("simcuda stream") > 5 && patience.elapsed() < Duration::from_secs(10) {
+    let start = std::time::Instant::now();
+    while threads("simcuda stream") > 5 && start.elapsed() < Duration::from_secs(10) {
         thread::sleep(Duration::from_millis(10));
     }
     assert!(threads("simcuda stream") <= 5, "{} workers", threads("simcuda stream"));

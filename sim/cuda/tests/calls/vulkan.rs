@@ -8,7 +8,7 @@ use ash::khr::external_semaphore_fd;
 use ash::vk::{self, ExternalSemaphoreFeatureFlags as Features, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 
 /// The longest wait of a test for a semaphore that is signalled.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A semaphore of either type.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ impl Vulkan {
 
     #[track_caller]
     pub(crate) fn wait(&self, semaphore: vk::Semaphore, value: u64) {
-        assert!(self.reaches(semaphore, value, PATIENCE), "the semaphore stays at {}", self.counter(semaphore));
+        assert!(self.reaches(semaphore, value, TIMEOUT), "the semaphore stays at {}", self.counter(semaphore));
     }
 
     /// Submits a batch without commands. Values matter for timelines.
@@ -182,7 +182,7 @@ impl Vulkan {
         // SAFETY: the structure lives during the call.
         let fence = good(unsafe { self.device.create_fence(&vk::FenceCreateInfo::default(), None) });
         self.submit((semaphore, 0), None, fence);
-        let time = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
+        let time = u64::try_from(TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
         // SAFETY: a live fence.
         good(unsafe { self.device.wait_for_fences(&[fence], true, time) });
         // SAFETY: the queue is done with it.

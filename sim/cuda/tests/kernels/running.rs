@@ -212,13 +212,13 @@ fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
 /// Makes a call while a kernel waits for the CPU. Returns whether it returned before the kernel ended: one that shall has long
 /// enough for that on a busy machine.
 fn returns_beside_a_kernel(shall_return: bool, call: impl FnOnce() -> Call) -> Result<bool> {
-    let patience = Duration::from_millis(if shall_return { 20_000 } else { 100 });
+    let timeout = Duration::from_millis(if shall_return { 20_000 } else { 100 });
     let module = good(Module::load(KERNELS))?;
     let (stream, flag, has_returned) = (Stream::create(), good(Pinned::new(0))?, AtomicBool::new(false));
     good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
     let end_kernel = || {
         let start = Instant::now();
-        while !has_returned.load(Ordering::Acquire) && start.elapsed() < patience {
+        while !has_returned.load(Ordering::Acquire) && start.elapsed() < timeout {
             thread::yield_now();
         }
         let returned = has_returned.load(Ordering::Acquire);

@@ -17,7 +17,7 @@ use crate::{KERNELS, Result, child, good, open};
 
 const LAUNCHES: u32 = 100;
 /// The time for what takes half a second, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(50);
+const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// The number of small kernels whose result is there when their launch returns.
 fn done_at_return() -> Result<u32> {
@@ -101,7 +101,7 @@ fn late_work() -> Result {
     start(&one, 9)?;
     let begin = Instant::now();
     while word.word().load(Ordering::Acquire) != 9 {
-        assert!(begin.elapsed() < PATIENCE, "the work does not start");
+        assert!(begin.elapsed() < TIMEOUT, "the work does not start");
         thread::sleep(Duration::from_millis(1));
     }
     start(&one, 1)?;

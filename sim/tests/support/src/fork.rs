@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::Result;
 
 /// Seconds after which a hanging child is killed.
-const PATIENCE: u32 = 60;
+const TIMEOUT: u32 = 60;
 
 /// The end of a child as seen by the parent.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub fn end_of(child: impl FnOnce() -> i32) -> Result<End> {
         -1 => return Err(std::io::Error::last_os_error().into()),
         0 => {
             // SAFETY: async-signal-safe; kills a hanging child.
-            unsafe { libc::alarm(PATIENCE) };
+            unsafe { libc::alarm(TIMEOUT) };
             let code = child();
             // SAFETY: runs none of the parent's handlers.
             unsafe { libc::_exit(code) }

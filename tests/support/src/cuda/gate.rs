@@ -9,7 +9,7 @@ use crate::driver::rounds;
 
 /// The timeout of a gate, so that a test that waits for its own blocked stream fails instead of hanging. A simulated stream may be
 /// late by seconds on a busy machine; on a real driver, test runners end a test after a minute or so.
-fn patience() -> Duration {
+fn timeout() -> Duration {
     Duration::from_secs(rounds(60, 8))
 }
 
@@ -57,7 +57,7 @@ impl Gate {
         assert!(
             !self.0.change(|state| state.open = true).gave_up,
             "the gate opened by itself after {:?}: something waits for the blocked stream",
-            patience()
+            timeout()
         );
     }
 }
@@ -79,7 +79,7 @@ impl Shared {
     /// Waits for a condition; false after the timeout.
     fn wait(&self, reached: impl Fn(&State) -> bool) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, patience(), |state| !reached(state));
+        let waited = self.changed.wait_timeout_while(state, timeout(), |state| !reached(state));
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         reached(&state)
     }
@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn wait(data: *mut c_void) {
     let shared = unsafe { Arc::from_raw(data.cast_const().cast::<Shared>()) };
     shared.change(|state| state.reached = true);
     if !shared.wait(|state| state.open) {
-        eprintln!("support: a gate opened by itself after {:?}", patience());
+        eprintln!("support: a gate opened by itself after {:?}", timeout());
         shared.change(|state| state.gave_up = true);
     }
 }

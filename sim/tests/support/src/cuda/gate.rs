@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The timeout of a gate, so that a test that waits for its own blocked stream fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Blocks a stream until it is opened; see [`Stream::hold`](super::Stream::hold). Opens on drop.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Gate {
         assert!(
             !self.0.change(|state| state.open = true).gave_up,
             "the gate opened by itself after {:?}: something waits for the blocked stream",
-            PATIENCE
+            TIMEOUT
         );
     }
 }
@@ -64,7 +64,7 @@ impl Shared {
     /// Waits until the gate is open; false after the timeout.
     fn wait(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| !state.open);
+        let waited = self.changed.wait_timeout_while(state, TIMEOUT, |state| !state.open);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.open
     }
@@ -78,7 +78,7 @@ pub(super) unsafe extern "C" fn wait(data: *mut c_void) {
     // SAFETY: by this function's contract; the driver calls it once.
     let shared = unsafe { Arc::from_raw(data.cast_const().cast::<Shared>()) };
     if !shared.wait() {
-        eprintln!("support: a gate opened by itself after {:?}", PATIENCE);
+        eprintln!("support: a gate opened by itself after {:?}", TIMEOUT);
         shared.change(|state| state.gave_up = true);
     }
 }
