@@ -473,6 +473,13 @@ impl Error {
         }
     }
 
+    /// Whether the driver does not export memory as a dma-buf, by the codes that say so: that of `cuIpcOpenMemHandle`, for example.
+    #[doc(hidden)]
+    pub fn is_unexported(&self) -> bool {
+        matches!(self, Self::Cuda { call: Call::ExportDmaBuf, code, .. }
+            if [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED].contains(&code.value()))
+    }
+
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
     /// without descriptors has no memory of any kind.
     pub(crate) fn concerns_the_kind(&self) -> bool {

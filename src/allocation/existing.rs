@@ -64,8 +64,24 @@ pub(crate) struct ExistingRange {
 
 impl ExistingRange {
     /// Maps the pages around a range of device memory in the current context, unless they are mapped already.
-    pub(super) fn map(device: CUdevice, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
-        let backing = find(device, address, len)?;
+    pub(crate) fn map(device: CUdevice, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+        Self::map_in(find(device, address, len)?, address, len, pcie)
+    }
+
+    /// [`map`](Self::map) for all bytes of those pages, also others' memory there. All must be pages of the allocation at
+    /// `address`.
+    pub(crate) fn map_whole_pages(device: CUdevice, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+        let backing = find(device, address, len.min(1))?;
+        let (start, all) = pages_around(backing.start, backing.len as u64)?;
+        let part = pages_around(address, len as u64).ok().filter(|part| part.0 + part.1 as u64 <= start + all as u64);
+        let (first, len) = part.ok_or_else(|| {
+            let offset = usize::try_from(address - backing.start).expect("usize has 64 bits");
+            Error::OutOfRange { offset, len, size: backing.len }
+        })?;
+        Self::map_in(backing, first, len, pcie)
+    }
+
+    fn map_in(backing: Backing, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
         let whole = pages_around(backing.start, backing.len as u64)?;
         let part = pages_around(address, len as u64)?;
         let pages = match shared(&backing, part, pcie) {
@@ -82,6 +98,11 @@ impl ExistingRange {
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
         let offset = usize::try_from(self.address - self.pages.first).expect("usize has 64 bits");
         NonNull::new(self.pages.host.start().as_ptr().wrapping_add(offset)).expect("a mapping is not at address 0")
+    }
+
+    /// The range's address and bytes, and whether the CPU reaches them through the PCIe BAR in any case.
+    pub(super) fn extent(&self) -> (CUdeviceptr, usize, bool) {
+        (self.address, self.len, self.pages.pcie)
     }
 
     /// The pages around the range: the first address and the bytes.

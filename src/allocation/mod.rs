@@ -185,14 +185,8 @@ impl Allocation {
     }
 
     /// A host view of memory that others allocated on the owner's device.
-    pub(crate) fn map_existing(
-        owner: &Vkgdr,
-        context: Context,
-        address: CUdeviceptr,
-        len: usize,
-        pcie: bool,
-    ) -> Result<Self> {
-        let range = ExistingRange::map(owner.device(), address, len, pcie)?;
+    pub(crate) fn of_existing(owner: &Vkgdr, context: Context, range: ExistingRange) -> Result<Self> {
+        let (address, len, pcie) = range.extent();
         let (kind, memory_type) =
             (MemoryKind::Mapped, device::mapped_memory_type(owner.device(), pcie, owner.flags())?);
         let request =

@@ -146,7 +146,7 @@ impl Memory {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub unsafe fn map_existing(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Self> {
-        Self::map_pages(owner, device_ptr, len, false)
+        Self::alias(owner, device_ptr, len, false)
     }
 
     /// [`map_existing`](Self::map_existing), with gdrcopy's choice of the path.
@@ -163,15 +163,30 @@ impl Memory {
         flags: crate::MappingFlags,
     ) -> Result<Self> {
         let pcie = crate::flags::checked(flags)?.contains(crate::MappingFlags::FORCE_PCIE);
-        Self::map_pages(owner, device_ptr, len, pcie)
+        Self::alias(owner, device_ptr, len, pcie)
     }
 
-    fn map_pages(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+    fn alias(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
         fork::check()?;
         if let Some(ours) = slice_of_ours(owner, device_ptr, len)? {
             return Ok(ours);
         }
-        Self::make(owner, |context| Allocation::map_existing(owner, context, device_ptr, len, pcie))
+        let map = || ExistingRange::map(owner.device(), device_ptr, len, pcie);
+        Self::make(owner, |context| Allocation::of_existing(owner, context, map()?))
+    }
+
+    /// [`map_existing_with`](Self::map_existing_with) for memory of others, as gdrcopy pins it: the whole pages around the range,
+    /// with others' memory there. All must be pages of the allocation at the first byte.
+    ///
+    /// # Safety
+    ///
+    /// See [`map_existing`](Self::map_existing), for all bytes of the pages.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    pub unsafe fn map_existing_pages(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+        fork::check()?;
+        let map = || ExistingRange::map_whole_pages(owner.device(), device_ptr, len, pcie);
+        Self::make(owner, |context| Allocation::of_existing(owner, context, map()?))
     }
 
     /// The whole pages around memory of others that are mapped: their first device address and their bytes; the memory itself if it

@@ -100,8 +100,9 @@ int gdr_close(gdr_t g);
 
 /* Pins the pages that contain size bytes at a device address. Memory of libvkgdr.so.1 is kept alive;
  * existing memory of CUDA is pinned where the driver can map it, else EOPNOTSUPP, as for vkgdr's device memory, and is not kept
- * alive. EINVAL for an address that the driver does not know, for host and managed memory, and for sizes beyond the last page of
- * the memory, and for flags that are not declared here. p2p_token and va_space are ignored. */
+ * alive. EINVAL for an address that the driver does not know, for host and managed memory, for sizes beyond the last page of the
+ * memory, and for flags that are not declared here. A size that was rounded up to whole pages may end one page behind the last.
+ * p2p_token and va_space are ignored. */
 int gdr_pin_buffer(gdr_t g, unsigned long addr, size_t size, uint64_t p2p_token, uint32_t va_space, gdr_mh_t *handle);
 int gdr_pin_buffer_v2(gdr_t g, unsigned long addr, size_t size, uint32_t flags, gdr_mh_t *handle);
 /* Ends the mapping as well, if there is one. */
@@ -118,9 +119,9 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 /* EINVAL if nothing is mapped, or for a size of 0. va may be any address. */
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
-/* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. 0 bytes are copied from and to
- * any address once the memory is mapped. On memory that is not coherent they flush and invalidate; loads and stores through the
- * mapping do neither. */
+/* Copies between private memory and a mapping; EINVAL for bytes that are not within memory of libvkgdr.so.1, or within the
+ * pinned pages of other memory. 0 bytes are copied from and to any address once the memory is mapped. On memory that is not
+ * coherent they flush and invalidate; loads and stores through the mapping do neither. */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 

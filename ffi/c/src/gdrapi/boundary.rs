@@ -96,6 +96,7 @@ fn number(error: &Error) -> i32 {
             ..
         } => libc::EINVAL,
         Error::NoMapping { .. } | Error::NoHostView { .. } => libc::EOPNOTSUPP,
+        error if error.is_unexported() => libc::EOPNOTSUPP,
         Error::Allocation { .. } => libc::ENOMEM,
         Error::Cuda { code, .. } if code.value() == INVALID_VALUE => libc::EINVAL,
         Error::Cuda { code, .. } if code.value() == NO_DEVICE => libc::ENODEV,

@@ -8,7 +8,7 @@ use std::env;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    Error, MappingFlags, Memory, NoMapping, OpenFlags, Result, Vkgdr, device_count, memory_of, pointer_device,
+    Error, Memory, NoMapping, OpenFlags, Result, Vkgdr, current_device, device_count, memory_of, pointer_device,
 };
 
 use super::boundary::{Outcome, Refusal, invalid};
@@ -21,7 +21,7 @@ pub(crate) const PAGE: u64 = 65536;
 /// A pinned range, as whole pages.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    /// Memory of vkgdr is kept alive; existing memory is not.
+    /// Memory of vkgdr is kept alive. Of existing memory, which is not, this is whole pages.
     memory: Memory,
     /// The first host address of the memory.
     host: usize,
@@ -41,7 +41,8 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     }
     // Beyond the last address no memory is known.
     let end = end.ok_or(Error::NoMapping { address, reason: NoMapping::Unknown })?;
-    let Found { memory, host, .. } = find(address, size, end, pcie)?;
+    let memory = find(address, size, end, pcie)?;
+    let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
     let (device_ptr, coherent, cached) = (memory.device_ptr(), memory.is_coherent(), memory.is_cached());
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
@@ -53,99 +54,87 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
-/// Memory that can be pinned.
-#[derive(Debug)]
-struct Found {
-    memory: Memory,
-    /// The first host address of the memory.
-    host: usize,
-    /// The address from which a program may round the memory's size up.
-    from: u64,
-}
-
-impl Found {
-    fn new(memory: Memory, from: Option<u64>) -> Result<Self> {
-        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
-        let from = from.unwrap_or_else(|| memory.device_ptr());
-        Ok(Self { memory, host, from })
-    }
-
-    /// The offset of a device address in the memory.
-    fn offset_of(&self, address: u64) -> Option<usize> {
-        let offset = usize::try_from(address.checked_sub(self.memory.device_ptr())?).ok()?;
-        (offset < self.memory.len()).then_some(offset)
-    }
-
-    /// Whether pages up to `end` can be pinned. Programs round sizes up to whole pages, beyond the end of the memory; also where
-    /// it does not start at a page's.
-    fn reaches(&self, end: u64) -> bool {
-        let len = (self.memory.device_ptr() + self.memory.len() as u64).saturating_sub(self.from);
-        let whole = len.checked_next_multiple_of(PAGE);
-        let last = whole.and_then(|whole| self.from.checked_add(whole)?.checked_next_multiple_of(PAGE));
-        last.is_some_and(|last| end <= last)
-    }
-}
-
-/// The memory in which a range begins, whose last page ends at `end`; else the memory of vkgdr that begins behind it in its
-/// first page, since programs align addresses down to pages.
-fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Found> {
-    let found = ours(address).and_then(|found| found.map_or_else(|| existing(address, end, pcie), Ok));
-    let refusal = match found.map(|found| (found.offset_of(address), found)) {
-        Ok((Some(_), found)) if found.reaches(end) => return Ok(found),
-        Ok((Some(offset), found)) => {
-            Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: found.memory.len() }
-        }
-        // Memory of vkgdr is found by its host addresses, too.
-        Ok((None, _)) => Error::NoMapping { address, reason: NoMapping::Unknown },
-        Err(error) => error,
+/// The memory in which a range begins that has the pages up to `end`; else the first that begins behind it in its first page,
+/// since programs align addresses down to pages.
+fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
+    let refusal = match ours(address) {
+        Some((memory, _)) if reaches(&memory, end) => return Ok(memory),
+        Some((memory, offset)) => Error::OutOfRange { offset, len: bytes(size), size: memory.len() },
+        None => match existing(address, size, pcie) {
+            Ok(memory) => return Ok(memory),
+            Err(refusal) => refusal,
+        },
     };
-    beginning_behind(address, size, end).ok_or(refusal)
-}
-
-/// The first memory of vkgdr that begins behind an address, in the same page and in the range.
-fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
     /// The alignment of all memory of vkgdr, in bytes.
     const LINE: u64 = 64;
-    let first = (address + 1).checked_next_multiple_of(LINE)?;
-    let page = first.checked_next_multiple_of(PAGE)?;
-    let starts = (first..page.min(address + size)).step_by(usize::try_from(LINE).ok()?);
-    let begins =
-        |start| ours(start).ok().flatten().filter(|found| found.offset_of(start) == Some(0) && found.reaches(end));
-    starts.into_iter().find_map(begins)
+    let starts =
+        (address.next_multiple_of(LINE)..end_of_page(address, size)).step_by(64).filter(|&start| start > address);
+    let begins = |start| ours(start).filter(|(memory, offset)| *offset == 0 && reaches(memory, end));
+    starts.into_iter().find_map(begins).map(|(memory, _)| memory).ok_or(refusal)
 }
 
-/// Memory of vkgdr.
-fn ours(address: u64) -> Result<Option<Found>> {
+/// The end of a range, or of its first page.
+fn end_of_page(address: u64, size: u64) -> u64 {
+    (address + size).min((address - address % PAGE).saturating_add(PAGE))
+}
+
+fn bytes(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// Memory of vkgdr, and the offset of a device address in it.
+fn ours(address: u64) -> Option<(Memory, usize)> {
     // SAFETY: the program asks for an alias.
     let found = unsafe { memory_of(address) };
-    found.map(|(memory, _)| Found::new(memory, None)).transpose()
+    // It is found by its host addresses, too.
+    found.filter(|(memory, offset)| memory.device_ptr() + *offset as u64 == address)
 }
 
-/// Memory of CUDA's: the whole pages around the range, as far as they are in its allocation.
-fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
-    // No allocation has as many bytes: nothing is mapped, and the error tells where the allocation begins and ends.
-    let memory = match map(address, usize::MAX, pcie) {
-        Err(Error::OutOfRange { offset, size, .. }) if offset < size => {
-            let start = address.saturating_sub(offset as u64);
-            let first = start.max(address - address % PAGE);
-            let last = end.min(start.saturating_add(size as u64));
-            map(first, usize::try_from(last - first).unwrap_or(usize::MAX), pcie)
+/// Whether pages of vkgdr's memory up to `end` can be pinned. Programs round its size up to whole pages, also where it does not
+/// start at a page's.
+fn reaches(memory: &Memory, end: u64) -> bool {
+    let last = memory.device_ptr().checked_add((memory.len() as u64).next_multiple_of(PAGE));
+    last.and_then(|last| last.checked_next_multiple_of(PAGE)).is_some_and(|last| end <= last)
+}
+
+/// Memory of CUDA's: all bytes of the pages around the range, whose first page may begin before the allocation or in another.
+fn existing(address: u64, size: u64, pcie: bool) -> Result<Memory> {
+    /// The least alignment of CUDA's allocations, in bytes (CUDA programming guide, "Device Memory Accesses").
+    const LINE: u64 = 256;
+    let (mut mapped, mut start) = (map(address, size, pcie), address);
+    if !address.is_multiple_of(PAGE) {
+        return match mapped {
+            // The program has rounded the size up, perhaps beyond the last page.
+            Err(Error::OutOfRange { .. }) if size.is_multiple_of(PAGE) => map(address, (size - PAGE).max(1), pcie),
+            mapped => mapped,
+        };
+    }
+    loop {
+        start = match &mapped {
+            Err(Error::OutOfRange { offset, size, .. }) => {
+                (start - *offset as u64 + *size as u64).next_multiple_of(LINE)
+            }
+            Err(Error::NoMapping { reason: NoMapping::Unknown, .. }) => start + LINE,
+            _ => return mapped,
+        };
+        if start >= end_of_page(address, size) {
+            return mapped;
         }
-        result => result,
-    }?;
-    Found::new(memory, Some(address))
+        mapped = map(start, size - (start - address), pcie);
+    }
 }
 
-/// Maps existing memory in its device's primary context. Only where no context is current, and the driver does not know the
-/// memory's device then, is each device tried: that retains its primary context, which takes memory there and may fail.
-fn map(address: u64, size: usize, pcie: bool) -> Result<Memory> {
-    let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
+/// Maps the pages around existing memory in its device's primary context. Only where no context is current, and the driver does
+/// not know the memory's device then, is each device tried: that retains its primary context, which takes memory there and may
+/// fail.
+fn map(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     // SAFETY: the program asks for an alias.
-    let on = |device| gpu(device).and_then(|gpu| unsafe { Memory::map_existing_with(&gpu, address, size, flags) });
+    let on =
+        |device| gpu(device).and_then(|gpu| unsafe { Memory::map_existing_pages(&gpu, address, bytes(size), pcie) });
     let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
     match pointer_device(address) {
         Ok(Some(device)) => return on(device),
-        Ok(None) if Vkgdr::open_current_context(OpenFlags::empty()).is_ok() => return Err(refusal),
+        Ok(None) if current_device().is_ok() => return Err(refusal),
         _ => {}
     }
     for device in 0..device_count()? {

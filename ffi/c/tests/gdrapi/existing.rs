@@ -19,8 +19,9 @@ use crate::fixture::{NO_HANDLE, PAGE};
 type Check = fn(gdr_t) -> Result;
 
 /// Each in a child that has two simulated GPUs whose memory the CPU can map.
-const CHECKS: [(&str, Check); 5] = [
+const CHECKS: [(&str, Check); 6] = [
     ("all of a pinned page is copied", pages_are_copied),
+    ("a page is pinned with all memory in it", neighbours_are_copied),
     ("pinning retains the context of the memory's GPU alone", the_other_gpu_is_left_alone),
     ("an address that is not of CUDA retains no context", no_gpu_is_retained_for_a_host_address),
     ("a GPU that cannot be used is passed over", a_gpu_that_fails_is_passed_over),
@@ -62,7 +63,7 @@ fn pinned(g: gdr_t, address: u64, len: usize) -> Result<(gdr_mh_t, u64, *mut c_v
     Ok((handle, info.v1.va, va))
 }
 
-/// All bytes of the pinned pages are copied, as far as they are in the allocation.
+/// All bytes of the pinned pages are copied.
 fn pages_are_copied(g: gdr_t) -> Result {
     let _context = PrimaryContext::retain_and_push(0);
     // The second is too large to be mapped as a whole.
@@ -71,13 +72,13 @@ fn pages_are_copied(g: gdr_t) -> Result {
         let start = memory.address();
         for (offset, size) in [(0, 1000), (PAGE + 7, 1), (3 * PAGE, 100)] {
             let (handle, va, host) = pinned(g, start + offset as u64, size)?;
-            // Of the allocation, the page that the range is in.
-            let first = va.max(start);
-            let last = (va + PAGE as u64).min(start + len as u64);
-            let (bytes, count) = (host.wrapping_byte_add(usize::try_from(first - va)?), usize::try_from(last - first)?);
-            let expected = pattern(count, offset as u64);
-            assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), count)), 0, "{count} bytes at {offset}");
-            assert!(device_read(first, count) == expected);
+            let expected = pattern(PAGE, offset as u64);
+            assert_eq!(call!(copy_to(handle, host, expected.as_ptr().cast(), PAGE)), 0, "at {offset}");
+            // What the driver reads: of the allocation.
+            let (first, last) = (va.max(start), (va + PAGE as u64).min(start + len as u64));
+            let (before, count) = (usize::try_from(first - va)?, usize::try_from(last - first)?);
+            assert!(device_read(first, count) == expected[before..][..count]);
+            let (bytes, count) = (host, PAGE);
             let mut found = vec![0_u8; count];
             assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, count)), 0);
             assert!(found == expected);
@@ -98,6 +99,32 @@ fn pages_are_copied(g: gdr_t) -> Result {
         assert_eq!(call!(pin(g, start, beyond, 0, 0, &raw mut handle)), EINVAL);
     }
     Ok(())
+}
+
+/// As by programs that align addresses down to pages, where other memory is, or was.
+fn neighbours_are_copied(g: gdr_t) -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let page = |memory: &CudaMemory| memory.address() - memory.address() % PAGE as u64;
+    let mut others = vec![CudaMemory::device(1000)];
+    let small = loop {
+        let next = CudaMemory::device(1000);
+        if page(&next) == page(&others[0]) {
+            break next;
+        }
+        others.push(next);
+    };
+    let put = |memory: &CudaMemory, what: &str| -> Result {
+        let end = (memory.address() + memory.len() as u64).next_multiple_of(PAGE as u64);
+        let (handle, va, host) = pinned(g, page(memory), usize::try_from(end - page(memory))?)?;
+        let (expected, at) = (pattern(1000, 7), usize::try_from(memory.address() - va)?);
+        assert_eq!(call!(copy_to(handle, host.wrapping_byte_add(at), expected.as_ptr().cast(), 1000)), 0, "{what}");
+        assert!(device_read(memory.address(), 1000) == expected, "{what}");
+        assert_eq!(unpin(g, handle), 0);
+        Ok(())
+    };
+    put(&small, "beside memory at the start of the page")?;
+    drop(others);
+    put(&small, "where memory was at the start of the page")
 }
 
 /// How often a primary context was retained.
