@@ -24,6 +24,15 @@ impl MemoryTypeInfo {
     /// The index of memory that does not come from Vulkan: host memory, and
     /// memory that CUDA allocates.
     pub const OUTSIDE_VULKAN: u32 = u32::MAX;
+
+    /// The names of the properties, as the Vulkan specification has them, without `VK_MEMORY_PROPERTY_` and `_BIT`.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn property_names(&self) -> Vec<String> {
+        // ash writes "DEVICE_LOCAL | HOST_VISIBLE".
+        format!("{:?}", self.flags).split(" | ").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
 }
 
 /// A memory type as a handle uses it.

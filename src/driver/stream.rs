@@ -55,7 +55,8 @@ pub enum FillPattern {
 impl FillPattern {
     /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address, which must be a
     /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
-    pub(crate) fn of(pattern: &[u8], address: u64) -> Option<Self> {
+    #[must_use]
+    pub fn of(pattern: &[u8], address: u64) -> Option<Self> {
         let one = || repeated(pattern).map(|[byte]| Self::One(byte));
         let two = || repeated(pattern).map(u16::from_ne_bytes).map(Self::Two);
         let four = || repeated(pattern).map(u32::from_ne_bytes).map(Self::Four);
@@ -63,7 +64,8 @@ impl FillPattern {
     }
 
     /// The size in bytes.
-    pub(crate) const fn size(self) -> usize {
+    #[must_use]
+    pub const fn size(self) -> usize {
         match self {
             Self::One(_) => 1,
             Self::Two(_) => 2,

@@ -160,12 +160,16 @@ impl Allocation {
         result
     }
 
-    /// Records that a stream, of any context, uses the bytes: their release waits for that use, and its objects are kept until then.
+    /// Records that a stream, of any context, uses the bytes: their release waits for that use. An object that may end it is kept.
     pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = &bytes.memory else { return Ok(()) };
         memory.record_use(stream)?;
-        let needs_none = argument.object.is_none() || bound_handle(memory) == Some(argument.handle);
-        if needs_none || lock(&self.kept).used.iter().any(|used| used.is_same(argument)) {
+        let is_bound = || bound_handle(memory) == Some(argument.handle);
+        if argument.object.is_none()
+            || argument.is_lasting
+            || is_bound()
+            || lock(&self.kept).used.iter().any(|used| used.is_same(argument))
+        {
             return Ok(());
         }
         // At the interpreter's end nothing of it is dropped any more.

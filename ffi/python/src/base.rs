@@ -13,7 +13,7 @@ use pyo3::{ffi, intern};
 use vkgdr::Memory;
 
 use crate::allocation::Bytes;
-use crate::device::{Vkgdr, of_vulkan, property_flags};
+use crate::device::{Vkgdr, of_vulkan};
 use crate::error::{Failure, Result, Size, class};
 use crate::memory_view::MemoryView;
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
@@ -130,7 +130,7 @@ attributes! { Base by bytes_of:
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
     heap_index: Option<u32> = |_view, bytes| of_vulkan(bytes.ours()?.memory_type().heap);
     /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``.
-    property_flags: Vec<String> = |_view, bytes| property_flags(bytes.ours()?.memory_type());
+    property_flags: Vec<String> = |_view, bytes| bytes.ours()?.memory_type().property_names();
 }
 
 #[pymethods]
@@ -272,7 +272,8 @@ impl HostBuffer {
     #[pyo3(signature = (object, writable, any_order = false))]
     pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
         let py = object.py();
-        let dtype = object.getattr_opt(intern!(py, "dtype"))?;
+        let in_memoryview = object.getattr_opt(intern!(py, "obj"))?;
+        let dtype = in_memoryview.as_ref().unwrap_or(object).getattr_opt(intern!(py, "dtype"))?;
         let has_objects = dtype.map(|dtype| dtype.getattr_opt(intern!(py, "hasobject"))).transpose()?.flatten();
         if has_objects.map_or(Ok(false), |has| has.is_truthy())? {
             return Err(Failure::Invalid("the bytes must not be references to Python objects".into()));

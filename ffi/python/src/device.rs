@@ -342,7 +342,7 @@ pub(crate) fn made<'py>(
 }
 
 fn memory_type(py: Python<'_>, info: MemoryTypeInfo) -> Result<Py<PyAny>> {
-    let flags = PyTuple::new(py, property_flags(info))?;
+    let flags = PyTuple::new(py, info.property_names())?;
     let fields = (of_vulkan(info.index), of_vulkan(info.heap), info.heap_size, flags);
     made(py, ("vkgdr.typing", "MemoryType"), fields)
 }
@@ -364,11 +364,6 @@ pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<Vec<MemoryKind>> {
         return Err(Failure::Invalid("no kind is given".into()));
     }
     words.iter().map(|word| kind(word)).collect()
-}
-
-/// The names of a memory type's flags. ash writes them as "DEVICE_LOCAL | HOST_VISIBLE".
-pub(crate) fn property_flags(info: MemoryTypeInfo) -> Vec<String> {
-    format!("{:?}", info.flags).split(" | ").filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// An index of Vulkan's.

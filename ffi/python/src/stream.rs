@@ -55,12 +55,14 @@ pub(crate) struct Stream {
     pub(crate) object: Option<Py<PyAny>>,
     /// Whether the object is this package's, with whose last reference the stream ends, and not before.
     is_ours: bool,
+    /// Whether no object ends it: a default stream, one that its owner keeps alive, or PyTorch's, which are of a pool.
+    pub(crate) is_lasting: bool,
 }
 
 impl Stream {
     /// A stream that its owner keeps alive.
     pub(crate) const fn of(handle: u64) -> Self {
-        Self { handle, object: None, is_ours: false }
+        Self { handle, object: None, is_ours: false, is_lasting: false }
     }
 
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
@@ -87,8 +89,10 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
             true => stream.getattr_opt(intern!(py, "_keeper"))?,
             false => Some(stream.to_owned()),
         };
-        let is_ours = object.as_ref().is_some_and(|one| one.cast::<CudaHandle>().is_ok_and(|one| one.get().owned));
-        Ok(Self { handle, object: object.map(Bound::unbind), is_ours })
+        let owned = object.as_ref().and_then(|one| Some(one.cast::<CudaHandle>().ok()?.get().owned));
+        let of_torch = |one: &Bound<'_, PyAny>| one.hasattr(intern!(py, "cuda_stream")).unwrap_or(false);
+        let is_lasting = handle <= PER_THREAD_STREAM || owned == Some(false) || object.as_ref().is_some_and(of_torch);
+        Ok(Self { handle, object: object.map(Bound::unbind), is_ours: owned == Some(true), is_lasting })
     }
 }
 
@@ -109,20 +113,20 @@ pub(crate) struct Objects {
 impl Objects {
     /// Keeps a stream that the memory is about to be bound to.
     pub(crate) fn add_bound(&mut self, stream: Stream) {
-        if !self.bound.iter().any(|bound| bound.is_same(&stream)) {
-            self.bound.push(stream);
-        }
+        self.bound.retain(|bound| !bound.is_same(&stream));
+        self.bound.push(stream);
     }
 
-    /// Ends an operation. The last one takes the streams that the memory is not bound to.
+    /// Ends an operation. The last one takes all streams but the one that the memory is bound to, with its newest object.
     pub(crate) fn end(&mut self, memory: Option<&Memory>) -> Vec<Stream> {
         // None are left where all objects were taken before.
         self.operations = self.operations.saturating_sub(1);
         if self.operations > 0 || self.bound.is_empty() {
             return Vec::new();
         }
-        let bound = memory.and_then(bound_handle);
-        self.bound.extract_if(.., |stream| Some(stream.handle) != bound).collect()
+        let (bound, mut places) = (memory.and_then(bound_handle), 0..);
+        let kept = self.bound.iter().rposition(|stream| Some(stream.handle) == bound);
+        self.bound.extract_if(.., |_| places.next() != kept).collect()
     }
 
     /// The stream that the memory is bound to, with its object.

@@ -216,26 +216,22 @@ fn submit(
     Ok(event)
 }
 
-/// Fills memory on a stream with `count` repetitions of an aligned value of 1, 2 or 4 bytes. Returns an event as [`copy`]. The
-/// memory lives until the fill is done.
+/// Fills `len` bytes of memory on a stream with repetitions of a pattern. Returns an event as [`copy`], or `None` where CUDA has no
+/// value of 1, 2 or 4 bytes for it. The memory lives until the fill is done.
 #[pyfunction]
 pub(crate) fn fill(
     view: Bound<'_, MemoryView>,
     offset: usize,
     pattern: &[u8],
-    count: usize,
+    len: usize,
     order: Order,
-) -> Result<Event> {
+) -> Result<Option<Event>> {
     let (py, own) = (view.py(), view.get());
     own.writable()?;
-    own.range(offset, Some(count.saturating_mul(pattern.len())))?;
+    own.range(offset, Some(len))?;
     let to = own.device_address()? + offset as u64;
-    let value = match *pattern {
-        [a] => FillPattern::One(a),
-        [a, b] => FillPattern::Two(u16::from_ne_bytes([a, b])),
-        [a, b, c, d] => FillPattern::Four(u32::from_ne_bytes([a, b, c, d])),
-        _ => return Err(Failure::Invalid("CUDA fills with patterns of 1, 2 or 4 bytes".into())),
-    };
-    // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done. CUDA checks the alignment.
-    submit(py, &[Side::Device(view)], order, |queue| Ok(unsafe { queue.fill(to, value, count) }?))
+    let Some(value) = FillPattern::of(pattern, to) else { return Ok(None) };
+    // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
+    submit(py, &[Side::Device(view)], order, |queue| Ok(unsafe { queue.fill(to, value, len / value.size()) }?))
+        .map(Some)
 }

@@ -73,10 +73,18 @@ __all__ = [
     "memory_of",
 ]
 
-# Loaded on first use: importing this package imports no other library. The second line are adaptors, which need one.
-_SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"}) | frozenset(
-    {"cuda_core", "cupy", "numba", "pycuda", "rmm", "torch", "warp"}
-)
+# Loaded on first use: importing this package imports no other library.
+_SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"})
+# With what they need of another library.
+_ADAPTORS = {
+    "cuda_core": "cuda.core",
+    "cupy": "cupy",
+    "numba": "numba_cuda",
+    "pycuda": "pycuda",
+    "rmm": "rmm",
+    "torch": "torch",
+    "warp": "warp",
+}
 
 _LAZY = {"host_view": "vkgdr.arrays", "MemoryInfo": "vkgdr.typing", "MemoryType": "vkgdr.typing"}
 
@@ -87,7 +95,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name in _SUBMODULES:
+        if name in _SUBMODULES or name in _ADAPTORS:
             return import_module(f"vkgdr.{name}")
         if name in _LAZY:
             value = globals()[name] = getattr(import_module(_LAZY[name]), name)
@@ -96,4 +104,14 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    # Without adaptors that cannot be imported: `help` and mock look at all names.
+    return sorted({*globals(), *__all__, *_SUBMODULES, *filter(_has_library, _ADAPTORS)})
+
+
+def _has_library(adaptor: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(_ADAPTORS[adaptor]) is not None
+    except ImportError:
+        return False

@@ -35,10 +35,11 @@ def stream_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
 
 def queue_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
     """Return the stream to use, as `stream_of`, after the work of the bound stream."""
-    queue, bound = stream_of(view, stream), view.bound_stream
-    if bound is not None and bound is not queue:
-        _vkgdr.stream_wait(view, queue, _vkgdr.record(view, bound))
-    return queue
+    bound = view.bound_stream
+    if bound is None or stream is None or handle_of(stream) == bound:
+        return stream_of(view, stream)
+    _vkgdr.stream_wait(view, stream, _vkgdr.record(view, bound))
+    return stream
 
 
 def wait_for_all(events: Iterable[Waitable] | None) -> None:
@@ -81,10 +82,10 @@ def between(
 
 
 def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
-    """Fill a range with a repeated pattern, of 1, 2 or 4 bytes where there is no host view, and wait."""
+    """Fill a range with a repeated pattern, of one byte where there is no host view, and wait."""
     view = memory._view
     if memory.host_ptr is None:
-        _vkgdr.fill(view, offset, pattern, size // len(pattern), (stream, (), (), True))
+        _vkgdr.fill(view, offset, pattern, size, (stream, (), (), True))
         return
     settle(memory, stream)
     invalidate_edges(memory, offset, size)
@@ -100,7 +101,8 @@ class Map:
     """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
 
     Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
-    The array's base is this object, which keeps the memory alive even after the end.
+    The array's base is this object, which keeps the memory alive even after the end; for structured types with padding,
+    or whose fields overlap, the base of its base.
     """
 
     _open = False

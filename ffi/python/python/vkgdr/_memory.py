@@ -101,14 +101,6 @@ _INFO = (
 )
 
 
-def kind_of(usm_type: str) -> Kind:
-    """Return the kind by dpctl's name, which a pickle has."""
-    for kind, name in _USM_TYPES.items():
-        if name == usm_type:
-            return kind
-    raise InvalidArgumentError(f"invalid kind {usm_type!r}: expected 'shared', 'host' or 'device'")
-
-
 def _explained(init: _Init) -> _Init:
     """Say what to write instead, where Python would only count arguments."""
 
@@ -136,8 +128,9 @@ class MemoryObject(_vkgdr.Base):
 
     The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
-    freed, its methods raise `FreedError`, and the pages are released with the last view. ``torch.frombuffer(memory)``
-    and ``torch.asarray(memory)`` are no views, and valid until then: give PyTorch `host`.
+    freed, its methods raise `FreedError`, and the pages are released with the last view. Those of the interface do not:
+    ``cupy.asarray``, ``torch.as_tensor(memory, device="cuda")`` and numba's ``as_cuda_array`` are valid until `free`.
+    So are ``torch.frombuffer(memory)`` and ``torch.asarray(memory)``: give PyTorch `host`, or use DLPack.
 
     ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
     memory that it was cut from is freed, and its own `free` ends this use alone. ``with memory:`` frees at the end.
@@ -560,9 +553,9 @@ class MemoryObject(_vkgdr.Base):
         return self._view.nbytes
 
     @classmethod
-    def _restored(cls, contents: Any, usm_type: str) -> MemoryObject:
+    def _restored(cls, contents: Any, kind: Kind) -> MemoryObject:
         """Allocate memory of the default handle with these contents, for pickle."""
-        kind, owner, size = kind_of(usm_type), default_owner(), memoryview(contents).nbytes
+        owner, size = default_owner(), memoryview(contents).nbytes
         if size == 0:
             return Memory._over(MemoryView.empty(owner, kind))
         memory = Memory(owner, size, kind=kind)
@@ -570,7 +563,7 @@ class MemoryObject(_vkgdr.Base):
         return memory
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._restored, (self.tobytes(), self.get_mem_type())
+        return self._restored, (self.tobytes(), self.kind)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         # A subclass may have a `__reduce__` of its own.
@@ -582,7 +575,7 @@ class MemoryObject(_vkgdr.Base):
         contents: Any = self.host if self.kind == "host" else self.copy_to_host(bytearray(len(self)))
         _access.settle(self, None)
         self.invalidate()
-        return self._restored, (pickle.PickleBuffer(contents), self.get_mem_type())
+        return self._restored, (pickle.PickleBuffer(contents), self.kind)
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"

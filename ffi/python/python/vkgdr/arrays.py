@@ -436,7 +436,7 @@ class Array:
             raise BufferError(f"DLPack counts strides in elements, got {self.strides} bytes for {self.dtype}")
         stream = None if stream is None else operator.index(stream)
         if self.stream and self.size:
-            if dl_device == (1, 0):
+            if copy or dl_device == (1, 0):
                 _vkgdr.stream_synchronize(view, self.stream)
             elif stream is None or stream > 0:
                 # The consumer's stream waits for the array's, and by the export for that of the memory.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vkgdr._errors import VkgdrError, missing
 from vkgdr._interfaces import shaped
-from vkgdr._memory import RawMemory, default_owner, kind_of
+from vkgdr._memory import RawMemory, default_owner
 from vkgdr._vkgdr import Vkgdr
 from vkgdr.pool import Pool
 from vkgdr.typing import Kind, Order, Shape, StreamLike
@@ -90,9 +90,9 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         return self
 
     @classmethod
-    def _restored(cls, contents: Any, usm_type: str) -> Memory:
+    def _restored(cls, contents: Any, kind: Kind) -> Memory:
         """Allocate memory in the current context with these contents, for pickle."""
-        memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind_of(usm_type))
+        memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
         memory.copy_from_host(contents)
         return memory
 

@@ -23,7 +23,7 @@ def test_the_error_names_the_package(run_python, name, library, package):
         import sys
         sys.modules[{library!r}] = None
         import vkgdr
-        assert {name!r} in dir(vkgdr)
+        assert hasattr(vkgdr, "arrays") and {name!r} not in dir(vkgdr)
         for attempt in (lambda: vkgdr.{name}, lambda: __import__("vkgdr.{name}")):
             try:
                 attempt()
@@ -33,3 +33,14 @@ def test_the_error_names_the_package(run_python, name, library, package):
     """
     expected = f"vkgdr.{name} needs the package {package}, which cannot be imported\n"
     assert run_python(code).stdout == 2 * expected
+
+
+def test_help_and_others_that_look_at_all_names_need_no_library(run_python):
+    code = f"""
+        import inspect, pydoc, sys
+        sys.modules.update(dict.fromkeys({[library for _, library, _ in ADAPTORS]!r}))
+        import vkgdr
+        assert "vkgdr" in pydoc.render_doc(vkgdr)
+        assert dict(inspect.getmembers(vkgdr)).keys() == set(dir(vkgdr))
+    """
+    run_python(code)

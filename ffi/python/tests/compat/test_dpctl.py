@@ -1,5 +1,6 @@
 """``vkgdr.compat.dpctl``: the classes of dpctl.memory, row by row of its documentation."""
 
+import copy
 import gc
 import pickle
 import weakref
@@ -99,11 +100,11 @@ def test_a_pickle_of_a_shared_object_is_memory_of_its_own(cuda, gpu):
     assert again.tobytes() == b"abc"
 
 
-def test_a_pickle_of_an_unknown_kind_is_refused(gpu):
-    rebuild, (contents, kind) = MemoryShared(5, owner=gpu).__reduce__()
-    assert kind == "shared"
-    for kind in ("unknown", "", 5):
-        refused(partial(rebuild, contents, kind), ValueError, repr(kind), f"a pickle of the kind {kind!r}")
+@pytest.mark.parametrize("cls", [MemoryShared, MemoryHost, MemoryDevice])
+def test_an_empty_part_is_pickled_and_copied(gpu, cls):
+    part = cls(cls(5, owner=gpu)[:0])
+    for again in (pickle.loads(pickle.dumps(part)), copy.copy(part)):
+        assert (type(again), again.nbytes, again.kind) == (cls, 0, part.kind)
 
 
 CLASSES = [MemoryShared, MemoryHost, MemoryDevice]

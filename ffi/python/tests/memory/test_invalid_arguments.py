@@ -226,9 +226,10 @@ def test_what_is_no_buffer_is_a_type_error(anything):
 
 def test_references_to_python_objects_are_no_bytes(anything):
     """NumPy gives them as a buffer: a copy over them would crash the interpreter."""
-    for obj in (np.empty(8, object), np.empty(2, [("a", object), ("b", "u1")])):
+    for array in (np.empty(8, object), np.empty(2, [("a", object), ("b", "u1")])):
         for copy in (anything.copy_from_host, anything.copy_to_host):
-            refused(partial(copy, obj), vkgdr.InvalidArgumentError, "references", f"{copy.__name__} of {obj.dtype}")
+            for obj in (array, memoryview(array)):
+                refused(partial(copy, obj), vkgdr.InvalidArgumentError, "references", f"{copy.__name__} of {obj!r}")
 
 
 def test_host_bytes_that_are_not_in_a_row_are_refused(memory):

@@ -179,6 +179,38 @@ def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, s
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("use", ["a copy", "record_stream", "bind_to_stream"])
+@pytest.mark.parametrize("kind", ["PyTorch's", "external"])
+def test_objects_for_one_stream_do_not_pile_up(cuda, gpu, kind, use):
+    class OfTorch(Stream):
+        """As of ``torch.cuda.current_stream()``, which makes an object at each call."""
+
+        @property
+        def cuda_stream(self):
+            return self._handle
+
+    make = OfTorch if kind == "PyTorch's" else vkgdr.stream.external_stream
+    memory = vkgdr.Memory(gpu, 4096, kind="device")
+    uses = {
+        "a copy": lambda one: ops.copy(memory, bytes(4096), stream=one, is_blocking=False),
+        "record_stream": memory.record_stream,
+        "bind_to_stream": memory.bind_to_stream,
+    }
+    with cuda.stream() as handle:
+        seen = []
+        for _ in range(4):
+            stream = make(handle)
+            seen.append(weakref.ref(stream))
+            uses[use](stream)
+        del stream
+        gc.collect()
+        # A binding keeps the last one.
+        assert sum(one() is not None for one in seen) == (use == "bind_to_stream")
+        memory.free()
+        cuda.synchronize()
+    gpu.collect()
+
+
 @pytest.mark.parametrize("use", ["a copy", "DLPack"])
 def test_a_stream_that_only_a_number_names_may_end_before_the_memory_that_it_used(cuda, gpu, stream, caplog, use):
     memory = vkgdr.Memory(gpu, 4096, kind="device", stream=stream)

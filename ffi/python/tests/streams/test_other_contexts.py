@@ -77,6 +77,13 @@ def test_a_consumers_default_stream_is_also_that_of_its_current_context(cuda, gp
     other.destroy()
 
 
+@pytest.mark.parametrize("stream", [None, -1, 1])
+def test_a_copy_waits_for_an_arrays_own_stream(cuda, gpu, simulated, stream):
+    with cuda.stream() as own, cuda.hold(own) as gate:
+        array = vkgdr.arrays.device_array(SIZE, "u1", owner=gpu).bind(own)
+        wait_at(gate, lambda: array.__dlpack__(stream=stream, copy=True), cuda.current())
+
+
 @pytest.mark.parametrize("copy", [None, True])
 def test_a_consumer_waits_for_an_arrays_own_stream_beside_that_of_its_memory(cuda, gpu, simulated, copy):
     with cuda.stream() as bound, cuda.stream() as own, cuda.stream() as consumer, cuda.hold(own) as gate:

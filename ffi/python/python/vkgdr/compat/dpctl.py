@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from vkgdr import _interfaces
 from vkgdr._errors import AllocationError, InvalidArgumentError
-from vkgdr._memory import Memory, MemoryObject, RawMemory, default_owner, kind_of
+from vkgdr._memory import Memory, MemoryObject, RawMemory, default_owner
 from vkgdr._vkgdr import MemoryView, Vkgdr, record
 from vkgdr.typing import Kind, StreamLike
 
@@ -106,8 +106,11 @@ class _Memory(MemoryObject):
         self._reference = None
 
     @classmethod
-    def _restored(cls, contents: Any, usm_type: str) -> MemoryObject:
-        memory = _CLASSES[kind_of(usm_type)](memoryview(contents).nbytes)
+    def _restored(cls, contents: Any, kind: Kind) -> MemoryObject:
+        size = memoryview(contents).nbytes
+        if size == 0:
+            return _CLASSES[kind]._over(MemoryView.empty(default_owner(), kind))
+        memory = _CLASSES[kind](size)
         memory.copy_from_host(contents)
         return memory
 

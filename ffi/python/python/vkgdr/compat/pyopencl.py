@@ -209,15 +209,14 @@ def fill(
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
-    value = _fill_value(unit, memory.device_ptr + start)
-    if value is None and stream is None and is_blocking and memory.host_ptr is not None:
-        _access.fill(memory, start, count, unit, to.settled(wait_for))
-        return _vkgdr.complete()
-    order = (stream, to.ready, _on_device(wait_for), is_blocking)
-    if value is None:
+    after = _on_device(wait_for)
+    order = (stream, to.ready, after, is_blocking)
+    event = _vkgdr.fill(memory._view, start, unit, count, order)
+    if event is None:
+        if stream is None and is_blocking and memory.host_ptr is not None:
+            _access.fill(memory, start, count, unit, to.settled(after))
+            return _vkgdr.complete()
         event = _repeat(memory._view, start, count, unit, order)
-    else:
-        event = _vkgdr.fill(memory._view, start, value, count // len(value), order)
     if is_blocking and to.array_in is not None:
         to.array_in.invalidate()
     return event
@@ -238,8 +237,9 @@ def map(  # noqa: A001 - pyopencl's name
     """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the parameters and the errors, after `wait_for`.
 
     Returns the array, and an event that is complete when earlier work is done. The array's ``base`` is a `vkgdr.Map`:
-    the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. A false `is_blocking`
-    returns at once: wait with ``array.base.wait()``, or use ``with array.base``.
+    the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. Of a structured type
+    with padding, or with fields that overlap, the map is ``array.base.base``. A false `is_blocking` returns at once:
+    wait with ``array.base.wait()``, or use ``with array.base``.
     """
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
@@ -418,11 +418,3 @@ def _repeat(view: MemoryView, start: int, count: int, unit: bytes, order: _vkgdr
     if wait:
         event.synchronize()
     return event
-
-
-def _fill_value(pattern: bytes, address: int) -> bytes | None:
-    """Return the shortest CUDA fill value that repeats to the pattern and suits the address; None if there is none."""
-    for width in (1, 2, 4):
-        if len(pattern) % width == 0 and address % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
-            return pattern[:width]
-    return None

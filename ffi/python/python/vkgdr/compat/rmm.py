@@ -28,7 +28,7 @@ from typing import Any, Self, SupportsIndex
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._interfaces import Interface, handle_of
-from vkgdr._memory import Memory, MemoryObject, default_owner, kind_of
+from vkgdr._memory import Memory, MemoryObject, default_owner
 from vkgdr._vkgdr import Event, MemoryView, Vkgdr
 from vkgdr.typing import Kind, StreamLike
 
@@ -276,8 +276,8 @@ class Buffer(MemoryObject):
         return _vkgdr.complete()
 
     @classmethod
-    def _restored(cls, contents: Any, usm_type: str) -> Self:
-        return cls.to_device(contents, kind=kind_of(usm_type))
+    def _restored(cls, contents: Any, kind: Kind) -> Self:
+        return cls.to_device(contents, kind=kind)
 
 
 def _count(value: SupportsIndex) -> int:
