@@ -714,7 +714,8 @@ pub fn in_bytes<N: fmt::Display + PartialEq + From<u8>>(count: N) -> String {
 }
 
 /// A number of bytes in the largest binary unit that leaves at least 1.
-fn in_units(count: u64) -> String {
+#[must_use]
+pub fn in_units(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let Some(exponent) = count.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
         return in_bytes(count);
@@ -728,7 +729,8 @@ fn in_units(count: u64) -> String {
 }
 
 /// A UUID in hyphenated groups.
-pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
+#[must_use]
+pub fn hyphenated(uuid: [u8; 16]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     [0..4, 4..6, 6..8, 8..10, 10..16].map(|group| hex(&uuid[group])).join("-")
 }

@@ -95,8 +95,11 @@ pub use stream::{Event, StreamRef};
 pub use {
     copy::CopyRoutine,
     device::{current_device, pointer_device},
-    driver::{fork::is_forked, os::duplicate},
-    error::in_bytes,
+    driver::{
+        fork::is_forked,
+        os::{available_memory, duplicate},
+    },
+    error::{hyphenated, in_bytes, in_units},
     flags::MappingFlags,
     stream::{CopyPtr, Extent, FillPattern, PitchedPtr},
 };

@@ -4,10 +4,9 @@
 use serde_json::{Map, Value, json};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::diagnosis::System;
-use vkgdr::{CopyRoutine, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
+use vkgdr::{CopyRoutine, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr, hyphenated, in_units};
 
 use crate::screen::{Screen, unless_closed, wrap};
-use crate::text::size;
 use crate::{FAILURE, Result, SUCCESS, linux, text};
 
 /// The names of a memory type's properties.
@@ -64,7 +63,7 @@ fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
         "device": number,
         "name": gpu.name(),
         "simulated": is_simulated(gpu.name()),
-        "uuid": text::uuid(gpu.uuid()),
+        "uuid": hyphenated(gpu.uuid()),
         "pci_bus_id": bus_id,
         "bar_size": kinds["mapped"].get("total"),
         "bar_free": kinds["mapped"].get("free"),
@@ -159,7 +158,7 @@ fn text_of<'a>(facts: &'a Value, key: &str) -> &'a str {
 }
 
 fn size_of(facts: &Value, key: &str) -> String {
-    facts[key].as_u64().map_or_else(|| "?".to_owned(), size)
+    facts[key].as_u64().map_or_else(|| "?".to_owned(), in_units)
 }
 
 fn rows(device: &Value, routine: &str) -> Vec<Row> {
@@ -257,7 +256,7 @@ fn types(list: &Value, kinds: &Value) -> Vec<String> {
 
 fn copies(thresholds: &Value, mapped: &Value, routine: &str) -> Vec<String> {
     let from = |key: &str| match thresholds[key].as_u64() {
-        Some(bytes) if bytes < usize::MAX as u64 => format!("from {}", size(bytes)),
+        Some(bytes) if bytes < usize::MAX as u64 => format!("from {}", in_units(bytes)),
         _ => "never".to_owned(),
     };
     let by_engine = match mapped["coherent"].as_bool() {

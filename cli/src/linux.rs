@@ -44,13 +44,6 @@ pub(crate) fn limit(system: &System, name: &str) -> Option<Limit> {
     Some(Limit { soft: next()?, hard: next()? })
 }
 
-/// What programs can take of the system's memory without swapping, in bytes.
-pub(crate) fn available_memory(system: &System) -> Option<u64> {
-    let text = system.text("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;

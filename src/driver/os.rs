@@ -213,7 +213,8 @@ pub(crate) fn total_memory() -> u64 {
 
 /// An estimate of the memory that programs can still take without swapping, in bytes: `MemAvailable` of
 /// `/proc/meminfo`, or the free pages where that cannot be read.
-pub(crate) fn available_memory() -> u64 {
+#[must_use]
+pub fn available_memory() -> u64 {
     let from_proc = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let rest = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)

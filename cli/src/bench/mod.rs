@@ -15,14 +15,12 @@ mod timing;
 
 use std::path::PathBuf;
 
-use vkgdr::diagnosis::System;
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, available_memory, in_units};
 
 use crate::info::is_simulated;
 use crate::options::Bench;
 use crate::screen::{Screen, is_broken_pipe};
-use crate::text::size;
-use crate::{Failure, Result, SUCCESS, linux};
+use crate::{Failure, Result, SUCCESS};
 use report::Report;
 use timing::Times;
 
@@ -155,7 +153,7 @@ fn distinct(kinds: &[MemoryKind]) -> Vec<MemoryKind> {
 fn between(from: usize, to: usize) -> Result<Vec<usize>> {
     if from > to {
         let remedy = "--from is the smallest size, --to the largest";
-        return Err(Failure::usage(format!("{} is more than {}", size(from as u64), size(to as u64)), remedy));
+        return Err(Failure::usage(format!("{} is more than {}", in_units(from as u64), in_units(to as u64)), remedy));
     }
     let mut sizes: Vec<_> =
         std::iter::successors(Some(from), |size| size.checked_mul(4)).take_while(|size| *size < to).collect();
@@ -170,18 +168,17 @@ fn check_room(gpu: &Vkgdr, kind: MemoryKind, available: u64, bytes: usize, priva
     // Each thread has as many bytes of its own.
     let choose = if private > 0 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
     if asked > available {
-        let problem = format!("{} of {kind} memory are needed, {} are free", size(asked), size(available));
+        let problem = format!("{} of {kind} memory are needed, {} are free", in_units(asked), in_units(available));
         return Err(Failure::boxed(problem, choose));
     }
     let in_system = u64::from(kind == MemoryKind::Host || is_simulated(gpu.name()));
     let needed = asked.saturating_mul(private + in_system);
-    match linux::available_memory(&System::here()) {
-        Some(free) if needed > free => {
-            let problem = format!("{} of the system's memory are needed, {} are free", size(needed), size(free));
-            Err(Failure::boxed(problem, choose))
-        }
-        _ => Ok(()),
+    let free = available_memory();
+    if needed > free {
+        let problem = format!("{} of the system's memory are needed, {} are free", in_units(needed), in_units(free));
+        return Err(Failure::boxed(problem, choose));
     }
+    Ok(())
 }
 
 /// Pairs of an allocation and its free: of memory by itself, and from a pool.

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use plotters::prelude::*;
+use vkgdr::in_units;
 
 use super::report::Report;
-use crate::text::{rate, size, time};
+use crate::text::{rate, time};
 use crate::{Failure, Result};
 
 /// Okabe and Ito's colour-blind safe palette.
@@ -56,7 +57,7 @@ pub(super) fn draw(report: &Report) -> Result<String> {
             .build_cartesian_2d(x.log_scale().base(2.0), y.log_scale())?;
         let of_size = |bytes: &f64| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
-            size(*bytes as u64).replace(" bytes", " B")
+            in_units(*bytes as u64).replace(" bytes", " B")
         };
         let of_value = |value: &f64| if rates { rate(*value) } else { time(*value) };
         let mut mesh = chart.configure_mesh();

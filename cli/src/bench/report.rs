@@ -3,13 +3,13 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use vkgdr::{CopyRoutine, Vkgdr};
+use vkgdr::{CopyRoutine, Vkgdr, in_units};
 
 use super::Point;
 use crate::info::is_simulated;
 use crate::options::Bench;
 use crate::screen::wrap;
-use crate::text::{rate, size, time};
+use crate::text::{rate, time};
 
 const SIMULATED: &str = "The driver is simulated: these numbers say nothing about a GPU.";
 
@@ -82,7 +82,7 @@ impl Report {
     /// A line of the table. Where that is too wide, the same as text.
     pub(super) fn line(&self, point: &Point, width: usize) -> String {
         let [p0, p50, p99] = SHOWN.map(|(_, part)| time(point.times.percentile(part)));
-        let bytes = point.bytes.map_or_else(|| "-".to_owned(), |bytes| size(bytes as u64));
+        let bytes = point.bytes.map_or_else(|| "-".to_owned(), |bytes| in_units(bytes as u64));
         let rate = point.rate.map_or_else(String::new, rate);
         let operation = match point.by {
             Some("engine") => format!("{} (engine)", point.operation),

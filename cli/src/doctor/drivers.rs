@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use vkgdr::Error;
 use vkgdr::diagnosis::{Evidence, Library, System};
+use vkgdr::{Error, in_units};
 
 use super::{Check, Group, Level};
 use crate::{linux, text};
@@ -192,9 +192,9 @@ fn locked(system: &System) -> Option<Check> {
     let check = |text: String| Check::ok("locked-memory", "locked memory", text);
     let Some(soft) = limit.soft else { return Some(check("no limit".to_owned())) };
     if soft >= PINNED {
-        return Some(check(text::size(soft)));
+        return Some(check(in_units(soft)));
     }
     // CUDA's documentation names no such limit of page-locked memory.
-    let text = format!("{}: little for host memory, if the driver counts it", text::size(soft));
+    let text = format!("{}: little for host memory, if the driver counts it", in_units(soft));
     Some(check(text).at(Level::Note, "`ulimit -l unlimited`; for a container `--ulimit memlock=-1`"))
 }

@@ -2,12 +2,11 @@
 
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::diagnosis::{Evidence, System};
-use vkgdr::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr};
+use vkgdr::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr, in_units};
 
 use super::{Check, Group, Level};
 use crate::info::is_simulated;
 use crate::linux;
-use crate::text::size;
 
 /// The BAR that is not resized (NVIDIA's BAR 1 default), of which a driver reserves a part.
 const SMALL_BAR: u64 = 256 << 20;
@@ -118,8 +117,8 @@ fn mapped_memory(gpu: &Vkgdr, evidence: &Evidence, mapped: &vkgdr::Result<Memory
     match mapped {
         Ok(info) => {
             let amount = match info.source {
-                MemoryInfoSource::Budget => format!("{} free of {}", size(info.available), size(info.total)),
-                _ => size(info.total),
+                MemoryInfoSource::Budget => format!("{} free of {}", in_units(info.available), in_units(info.total)),
+                _ => in_units(info.total),
             };
             let is_coherent =
                 gpu.memory_type_of(MemoryKind::Mapped).is_ok_and(|found| found.flags.contains(Property::HOST_COHERENT));
@@ -151,7 +150,7 @@ fn bar(system: &System, gpu: &Vkgdr, mapped: u64) -> Option<Check> {
     if heap(MemoryKind::Mapped) == heap(MemoryKind::Device) || mapped >= device {
         return Some(Check::ok(id, subject, "all of the GPU's memory is offered for mapping"));
     }
-    let check = Check::ok(id, subject, format!("{} of {} can be mapped", size(mapped), size(device)));
+    let check = Check::ok(id, subject, format!("{} of {} can be mapped", in_units(mapped), in_units(device)));
     if mapped > SMALL_BAR {
         return Some(Check { level: Level::Note, ..check });
     }
@@ -160,7 +159,7 @@ fn bar(system: &System, gpu: &Vkgdr, mapped: u64) -> Option<Check> {
     let now = linux::bar_size(system, &bus_id);
     let remedy = match linux::largest_bar(system, &bus_id) {
         Some(largest) if now.is_none_or(|now| largest > now) => {
-            format!("this GPU's BAR can have {}: {advice}", size(largest))
+            format!("this GPU's BAR can have {}: {advice}", in_units(largest))
         }
         _ if now.is_some() => format!("{advice}; Linux sees no larger size: the GPU may need a newer VBIOS"),
         _ => format!("{advice}; some GPUs need a newer VBIOS"),
