@@ -212,15 +212,6 @@ pub(crate) enum Direction {
     Read,
 }
 
-impl Direction {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

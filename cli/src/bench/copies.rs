@@ -33,7 +33,8 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
         for direction in options.directions() {
             for len in sizes {
                 let (times, rate) = measure_size(&parts, &mut private, direction, *len)?;
-                let (by, operation) = (Some(if kind.has_host_view() { "cpu" } else { "engine" }), direction.name());
+                let by = Some(if kind.has_host_view() { "cpu" } else { "engine" });
+                let operation = if direction == Direction::Write { "write" } else { "read" };
                 run.add(Point { kind, operation, by, threads, bytes: Some(*len), times, rate: Some(rate) })?;
             }
         }

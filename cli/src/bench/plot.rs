@@ -27,7 +27,7 @@ const SIZE: (u32, u32) = (600, 450);
 
 /// Draws rates, or median times, by size.
 pub(super) fn draw(report: &Report) -> Result<String> {
-    let rates = report.plots_rates();
+    let rates = report.bench == "bw";
     let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for point in &report.points {
         let value = if rates { point.rate } else { Some(point.times.percentile(0.5)) };
@@ -47,7 +47,7 @@ pub(super) fn draw(report: &Report) -> Result<String> {
         page.fill(&WHITE)?;
         let threads = report.points.first().map_or(1, |point| point.threads);
         let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
-        let page = page.titled(&format!("{}{threads}", report.title()), ("sans-serif", 17))?;
+        let page = page.titled(&format!("{}{threads}", report.about), ("sans-serif", 17))?;
         let machine =
             if report.simulated { "SIMULATED, says nothing about a GPU".to_owned() } else { report.machine() };
         let mut chart = ChartBuilder::on(&page)

@@ -18,8 +18,8 @@ const SHOWN: [(&str, f64); 3] = [("P0", 0.0), ("P50", 0.5), ("P99", 0.99)];
 
 /// One run's results.
 pub(super) struct Report {
-    bench: &'static str,
-    about: &'static str,
+    pub(super) bench: &'static str,
+    pub(super) about: &'static str,
     gpu: String,
     pub(super) simulated: bool,
     cpu: String,
@@ -49,15 +49,6 @@ impl Report {
             points: Vec::new(),
             skipped: Vec::new(),
         }
-    }
-
-    /// Whether the plot is of rates, not of times.
-    pub(super) fn plots_rates(&self) -> bool {
-        self.bench == "bw"
-    }
-
-    pub(super) fn title(&self) -> &'static str {
-        self.about
     }
 
     pub(super) fn machine(&self) -> String {
