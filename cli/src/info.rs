@@ -90,11 +90,7 @@ fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
     let by_vulkan = memory_type.index != MemoryTypeInfo::OUTSIDE_VULKAN;
     let coherent = kind.has_host_view().then(|| memory_type.flags.contains(Property::HOST_COHERENT));
     json!({
-        "made_by": match kind {
-            _ if by_vulkan => "Vulkan",
-            MemoryKind::Host => "registered pages",
-            _ => "cuMemAlloc",
-        },
+        "made_by": maker(kind, memory_type),
         "memory_type": by_vulkan.then_some(memory_type.index),
         "flags": names(memory_type.flags),
         "coherent": coherent,
@@ -104,6 +100,24 @@ fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
         "total": info.total,
         "source": info.source.to_string(),
     })
+}
+
+/// What makes memory of a kind and a type, in the word of `--json`.
+pub(crate) fn maker(kind: MemoryKind, memory_type: MemoryTypeInfo) -> &'static str {
+    match kind {
+        _ if memory_type.index != MemoryTypeInfo::OUTSIDE_VULKAN => "Vulkan",
+        MemoryKind::Host => "registered pages",
+        _ => "cuMemAlloc",
+    }
+}
+
+/// The text for a [`maker`].
+pub(crate) fn made_by(maker: &str) -> &'static str {
+    match maker {
+        "Vulkan" => "allocated by Vulkan",
+        "cuMemAlloc" => "allocated by CUDA",
+        _ => "pages registered with CUDA",
+    }
 }
 
 fn names(properties: Property) -> Vec<&'static str> {
@@ -197,11 +211,7 @@ fn kind(name: &str, facts: &Value) -> Vec<String> {
         "host" => "system memory, which the GPU reaches over the bus",
         _ => "GPU memory that the CPU does not reach",
     };
-    let way = match text_of(facts, "made_by") {
-        "Vulkan" => "allocated by Vulkan",
-        "cuMemAlloc" => "allocated by CUDA",
-        _ => "pages registered with CUDA",
-    };
+    let way = made_by(text_of(facts, "made_by"));
     let coherence = match facts["coherent"].as_bool() {
         Some(true) => ", coherent",
         Some(false) => ", not coherent: flush after the CPU's writes, invalidate before its reads",

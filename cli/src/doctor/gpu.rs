@@ -2,10 +2,10 @@
 
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::diagnosis::{Evidence, System};
-use vkgdr::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr, in_units};
+use vkgdr::{Error, Memory, MemoryInfo, MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr, in_units};
 
 use super::{Check, Group, Level};
-use crate::info::is_simulated;
+use crate::info::{is_simulated, made_by, maker};
 use crate::linux;
 
 /// The BAR that is not resized (NVIDIA's BAR 1 default), of which a driver reserves a part.
@@ -170,15 +170,7 @@ fn bar(system: &System, gpu: &Vkgdr, mapped: u64) -> Option<Check> {
 fn other_memory(gpu: &Vkgdr, kind: MemoryKind) -> Check {
     let (id, subject) = if kind == MemoryKind::Host { ("host", "host memory") } else { ("device", "device memory") };
     match tried(gpu, kind).and_then(|_| gpu.memory_type_of(kind)) {
-        Ok(found) => {
-            let outside = found.index == MemoryTypeInfo::OUTSIDE_VULKAN;
-            let text = match (kind, outside) {
-                (_, false) => "allocated by Vulkan",
-                (MemoryKind::Host, true) => "pages registered with CUDA",
-                (_, true) => "allocated by CUDA",
-            };
-            Check::ok(id, subject, text)
-        }
+        Ok(found) => Check::ok(id, subject, made_by(maker(kind, found))),
         Err(error) => Check::ok(id, subject, error.to_string()).at(Level::Limited, SYSTEM_SAYS),
     }
 }
