@@ -12,7 +12,7 @@
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
 //! | [`simcuda()`], [`vklayer()`], [`Shortage`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`skip!`], [`test_all`], [`amount`], [`number`] | skips with a reason; repetitions of longer runs only, or as many as asked for |
+//! | [`skip()`], [`test_all`], [`amount`], [`number`] | skips with a reason; work of longer runs only, or as much as asked for |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 

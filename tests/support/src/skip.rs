@@ -29,14 +29,3 @@ pub fn skip(reason: &str) -> crate::Result {
     eprintln!("skipped: {reason}");
     Ok(())
 }
-
-/// Prints `skipped: reason` and returns from the test.
-///
-/// Takes the arguments of `format!`.
-#[macro_export]
-macro_rules! skip {
-    ($($reason:tt)+) => {{
-        eprintln!("skipped: {}", format_args!($($reason)+));
-        return;
-    }};
-}

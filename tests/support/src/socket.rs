@@ -40,7 +40,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
 ///
 /// # Errors
 /// When the system refuses.
-pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -49,26 +49,6 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Optio
         _ => None,
     });
     Ok((received.bytes, descriptor))
-}
-
-/// Sends a copy of a descriptor, with one byte.
-///
-/// # Errors
-/// When the system refuses.
-pub fn send_descriptor(socket: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> Result {
-    send(socket, b"$", &[descriptor])
-}
-
-/// Receives a descriptor, with one byte.
-///
-/// # Errors
-/// When the system refuses, or the message brought no descriptor.
-pub fn receive_descriptor(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
-    let (received, descriptor) = receive(socket, &mut [0])?;
-    match descriptor {
-        Some(descriptor) if received == 1 => Ok(descriptor),
-        _ => Err("the message brought no descriptor".into()),
-    }
 }
 
 /// The message that [`ipc::send`] sends for memory, and its descriptor.
