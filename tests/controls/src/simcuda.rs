@@ -1,13 +1,12 @@
 //! The simulated CUDA driver's controls.
 #![expect(unsafe_code, reason = "opens libcuda")]
 
-use std::ffi::CStr;
 use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 
 use libloading::Library;
 
-use crate::controls::{self, Controls};
+use crate::controls::Controls;
 
 /// The controls of the simulated driver behind `libcuda.so.1`; `None` on a real driver or without one.
 ///
@@ -22,10 +21,12 @@ pub fn simcuda() -> Option<&'static Controls> {
             let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
             // The function pointers outlive this scope, so the library must never be closed.
             let library = ManuallyDrop::new(library);
-            let symbols = |name: &CStr| controls::address(&library, name);
-            symbols(c"simcuda_live_objects")?;
-            let loaded = Controls::load(&symbols, "simcuda");
-            Some(loaded.unwrap_or_else(|missing| panic!("the simulated driver has no {missing}: rebuild it")))
+            match Controls::load(&library, "simcuda") {
+                Ok(controls) => Some(controls),
+                // The first one: a real driver.
+                Err(missing) if missing == "simcuda_live_objects" => None,
+                Err(missing) => panic!("the simulated driver has no {missing}: rebuild it"),
+            }
         })
         .as_ref()
 }

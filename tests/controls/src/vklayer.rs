@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use crate::controls::{Controls, Symbols, address, find};
+use crate::controls::{Controls, find};
 
 const LAYER: &str = "VK_LAYER_VKGDR_faults";
 const FILE: &str = "libvklayer.so";
@@ -37,13 +37,13 @@ impl VkLayer {
         unsafe { (self.validation_present)() }
     }
 
-    fn load(symbols: Symbols<'_>) -> Result<Self, String> {
+    fn load(library: &Library) -> Result<Self, String> {
         Ok(Self {
-            controls: Controls::load(symbols, "vklayer")?,
+            controls: Controls::load(library, "vklayer")?,
             // SAFETY: the layer exports this name with this signature.
-            messenger_active: unsafe { find(symbols, "vklayer", "messenger_active") }?,
+            messenger_active: unsafe { find(library, "vklayer", "messenger_active") }?,
             // SAFETY: as above.
-            validation_present: unsafe { find(symbols, "vklayer", "validation_present") }?,
+            validation_present: unsafe { find(library, "vklayer", "validation_present") }?,
         })
     }
 }
@@ -80,10 +80,7 @@ fn open() -> Option<VkLayer> {
     let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // The function pointers outlive this scope, so the library must never be closed.
     let library = ManuallyDrop::new(library);
-    Some(
-        VkLayer::load(&|name| address(&library, name))
-            .unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())),
-    )
+    Some(VkLayer::load(&library).unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())))
 }
 
 fn path() -> Option<PathBuf> {

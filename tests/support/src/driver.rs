@@ -4,7 +4,7 @@
 //! `libcuda` is opened by cudarc, so that it is the same handle that vkgdr uses.
 #![expect(unsafe_code, reason = "opens libcuda and calls its functions")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
@@ -27,25 +27,13 @@ fn present() -> bool {
     })
 }
 
-/// The address of a symbol in `libcuda`; `None` without the library or the symbol.
-pub(crate) fn symbol(name: &CStr) -> Option<*mut c_void> {
-    if !present() {
-        return None;
-    }
-    // SAFETY: the library can be opened, so this does not panic; it is never closed afterwards.
-    let library = unsafe { sys::culib() };
-    // SAFETY: only the address is taken.
-    let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
-    (!symbol.is_null()).then_some(*symbol)
-}
-
 /// The driver behind `libcuda`; `None` when there is no `libcuda` to open.
 #[must_use]
 pub fn kind() -> Option<DriverKind> {
     if !present() {
         return None;
     }
-    let simulated = symbol(c"simcuda_live_objects").is_some();
+    let simulated = exports(c"simcuda_live_objects");
     Some(if simulated { DriverKind::Sim } else { DriverKind::Real })
 }
 
@@ -133,10 +121,16 @@ pub(crate) fn report(function: &str, code: i32) {
     }
 }
 
-/// Whether the driver exports a function.
+/// Whether the driver exports a function; not without a driver.
 #[must_use]
 pub fn exports(name: &CStr) -> bool {
-    symbol(name).is_some()
+    if !present() {
+        return false;
+    }
+    // SAFETY: the library can be opened, so this does not panic; it is never closed afterwards.
+    let library = unsafe { sys::culib() };
+    // SAFETY: only the address is taken.
+    unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.is_ok()
 }
 
 /// Wrappers that look up the function once and return its code as an integer.
@@ -154,10 +148,11 @@ macro_rules! driver_functions {
                     type Function = unsafe extern "C" fn($($type),*) -> c_int;
                     static FUNCTION: OnceLock<Function> = OnceLock::new();
                     let function = FUNCTION.get_or_init(|| {
-                        let name = stringify!($name);
-                        let address = symbol(&named(name)).unwrap_or_else(|| panic!("there is no {name}"));
+                        // SAFETY: opens `libcuda`, whose constructors have no preconditions.
+                        let library = unsafe { sys::culib() };
                         // SAFETY: the signature is that of the CUDA driver API.
-                        unsafe { as_function(address) }
+                        let found = unsafe { library.get::<Function>(concat!(stringify!($name), "\0").as_bytes()) };
+                        *found.unwrap_or_else(|error| panic!("{error}"))
                     });
                     // SAFETY: by this function's contract.
                     unsafe { function($($argument),*) }
@@ -165,20 +160,6 @@ macro_rules! driver_functions {
             )*
         }
     };
-}
-
-/// Converts an exported address to a function pointer.
-///
-/// # Safety
-/// `F` must be the function pointer type of the function at the address.
-unsafe fn as_function<F: Copy>(address: *mut c_void) -> F {
-    assert_eq!(size_of::<F>(), size_of_val(&address));
-    // SAFETY: the sizes are equal, and the type is right by this function's contract.
-    unsafe { std::mem::transmute_copy(&address) }
-}
-
-fn named(name: &str) -> CString {
-    CString::new(name).unwrap_or_default()
 }
 
 driver_functions! {
