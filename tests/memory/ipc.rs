@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use support::cuda::no_context;
 use support::ledger::Live;
-use support::resources::{Limit, Snapshot, limit};
+use support::resources::{Resource, Snapshot, limit};
 use support::{HOST_VIEWS, Result, assert_says, host_read, host_write, pattern, refused, socket, supported};
 use vkgdr::{Error, Memory, MemoryKind, Pool, PoolOptions, Vkgdr, ipc};
 
@@ -232,13 +232,13 @@ fn a_process_without_descriptors_left_gets_an_error_that_says_so() -> Result {
     ipc::send(&ours, &Memory::allocate(&gpu, SIZE, MAPPED)?)?;
     let mut taken = Vec::new();
     let highest = File::open("/dev/null")?.as_raw_fd();
-    let before = limit(Limit::Descriptors, u64::try_from(highest)? + 4);
+    let before = limit(Resource::Nofile, u64::try_from(highest)? + 4);
     while let Ok(file) = File::open("/dev/null") {
         taken.push(file);
     }
     let error = refused(ipc::recv(&theirs, &gpu));
     drop(taken);
-    limit(Limit::Descriptors, before);
+    limit(Resource::Nofile, before);
     assert_eq!(code(&error), libc::EMFILE);
     assert_says(&error, &["recvmsg", "ulimit -n"]);
     Ok(())

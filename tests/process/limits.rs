@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use support::resources::{Limit, limit};
+use support::resources::{Resource, limit};
 use support::state::State;
 use support::{Result, child, device_read, host_read, host_write, pattern, supported};
 use vkgdr::vulkan::Semaphore;
@@ -52,7 +52,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     }
     child::afresh(|| {
         let (_context, gpu) = support::open(NONE)?;
-        limit(Limit::Descriptors, 64);
+        limit(Resource::Nofile, 64);
         let warm_up = Memory::allocate(&gpu, 4096, MAPPED)?;
         warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
         drop(warm_up);
@@ -76,11 +76,11 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
             // Allocations succeed again after a free, and under a higher limit.
             memory.free()?;
             Memory::allocate(&gpu, 4096, kind)?.free()?;
-            limit(Limit::Descriptors, 256);
+            limit(Resource::Nofile, 256);
             memories.extend([Memory::allocate(&gpu, 4096, kind)?, Memory::allocate(&gpu, 4096, kind)?]);
             memories.last().ok_or("none")?.export_fd()?;
             drop(memories);
-            limit(Limit::Descriptors, 64);
+            limit(Resource::Nofile, 64);
             check_semaphores(&gpu)?;
             State::assert_unchanged(&before, &kind.to_string());
         }
@@ -92,9 +92,9 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
 fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> Result {
     child::afresh(|| {
         let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
-        limit(Limit::Descriptors, u64::try_from(lowest)?);
+        limit(Resource::Nofile, u64::try_from(lowest)?);
         let refused = Vkgdr::open(0, NONE);
-        limit(Limit::Descriptors, 256);
+        limit(Resource::Nofile, 256);
         match refused {
             // The error may name any library or call that ran out of descriptors first.
             Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
@@ -118,9 +118,9 @@ fn a_search_for_vulkan_without_descriptors_is_not_remembered() -> Result {
         // Loads CUDA.
         vkgdr::device_count()?;
         let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
-        let before = limit(Limit::Descriptors, u64::try_from(lowest)?);
+        let before = limit(Resource::Nofile, u64::try_from(lowest)?);
         let refused = Vkgdr::open_primary_context(0, NONE);
-        limit(Limit::Descriptors, before);
+        limit(Resource::Nofile, before);
         assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
         let gpu = Vkgdr::open_primary_context(0, NONE)?;
         assert!(!gpu.memory_types().is_empty(), "a handle without Vulkan");
@@ -148,9 +148,9 @@ fn refuse_registered_pages() -> Result {
     let before = State::take();
     let descriptor = u64::try_from(std::fs::File::open("/dev/null")?.as_raw_fd())?;
     let cases = [
-        (Limit::Descriptors, descriptor, "memfd_create", libc::EMFILE),
-        (Limit::FileLength, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG),
-        (Limit::AddressSpace, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM),
+        (Resource::Nofile, descriptor, "memfd_create", libc::EMFILE),
+        (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG),
+        (Resource::As, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM),
     ];
     for (which, most, call, errno) in cases {
         let unlimited = limit(which, most);

@@ -1,7 +1,7 @@
 //! Discrete GPUs with and without Resizable BAR, coherent ones, and those that lack a requirement: supported kinds and their sizes.
 #![expect(unsafe_code, reason = "imports a descriptor, which is refused")]
 
-use support::resources::{Limit, limit};
+use support::resources::{Resource, limit};
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::{
     AllocateOptions, CopyRoutine, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool,
@@ -188,7 +188,7 @@ fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
             layer.clear_faults();
             error
         };
-        limit(Limit::Descriptors, 200);
+        limit(Resource::Nofile, 200);
         let mut taken = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
             taken.push(file);

@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 
 use support::cuda::{CudaMemory, PrimaryContext, memset_d8, reset_primary, synchronize};
 use support::ledger::Calls;
-use support::resources::{Limit, Snapshot, limit};
+use support::resources::{Resource, Snapshot, limit};
 use support::{Result, assert_says, device_read, fork, host_read, host_write, pattern, refused};
 use vkgdr::{CopyPolicy, Error, MappingFlags, Memory, NoMapping, Vkgdr};
 
@@ -141,7 +141,7 @@ fn a_process_without_descriptors_gets_an_error_and_can_try_again() -> Result {
         let memory = CudaMemory::device(PAGE);
         let full: Vec<_> = {
             let next = std::fs::File::open("/dev/null")?.as_raw_fd();
-            limit(Limit::Descriptors, u64::try_from(next)? + 8);
+            limit(Resource::Nofile, u64::try_from(next)? + 8);
             std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
         };
         let error = refused(of(&gpu, &memory));

@@ -8,6 +8,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+pub use rustix::process::Resource;
+use rustix::process::{Rlimit, getrlimit, setrlimit};
+
 use crate::driver::is_real;
 
 /// The permitted change in private anonymous mappings, by malloc and thread stacks; ThreadSanitizer, whose runtime splits them,
@@ -191,37 +194,14 @@ fn line<T: std::fmt::Display>(text: &mut String, what: &str, before: T, now: T) 
     let _ = writeln!(text, "  {what}: {before} -> {now}");
 }
 
-/// A limit of the process.
-#[derive(Clone, Copy, Debug)]
-pub enum Limit {
-    /// The number of open descriptors.
-    Descriptors,
-    /// In bytes.
-    AddressSpace,
-    /// The length of files that it writes or sizes, in bytes.
-    FileLength,
-}
-
-/// Sets a soft limit, at most to the hard one, and returns what it was.
+/// Sets a soft limit, at most to the hard one, and returns what it was; `u64::MAX` is no limit.
 ///
 /// # Panics
 /// When the system refuses.
 #[track_caller]
-#[expect(unsafe_code, reason = "calls the system")]
-pub fn limit(which: Limit, most: u64) -> u64 {
-    let resource = match which {
-        Limit::Descriptors => libc::RLIMIT_NOFILE,
-        Limit::AddressSpace => libc::RLIMIT_AS,
-        Limit::FileLength => libc::RLIMIT_FSIZE,
-    };
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid output.
-    let refused = unsafe { libc::getrlimit(resource, &raw mut limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    let before = limit.rlim_cur;
-    limit.rlim_cur = most.min(limit.rlim_max);
-    // SAFETY: a valid input.
-    let refused = unsafe { libc::setrlimit(resource, &raw const limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    before
+pub fn limit(which: Resource, most: u64) -> u64 {
+    let before = getrlimit(which);
+    let current = Some(most.min(before.maximum.unwrap_or(u64::MAX)));
+    setrlimit(which, Rlimit { current, ..before }).unwrap_or_else(|error| panic!("setrlimit: {error}"));
+    before.current.unwrap_or(u64::MAX)
 }
