@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{Result, simcuda, skip};
+use support::{Result, profile, simcuda, skip};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 /// The path of an example's program, if it was built.
@@ -100,10 +100,7 @@ impl Drop for Folder {
 /// There is no RDMA device, or no rdma-core, on most machines: then the example says so.
 #[test]
 fn register_memory_says_whether_there_is_such_memory_and_a_card() -> Result {
-    if simcuda().is_none() {
-        return skip("profiles are of the simulated driver only");
-    }
-    let simulator = PathBuf::from(std::env::var("VKGDR_SIM_DIR")?).join("vkgdr-sim");
+    let Some(simulator) = profile::simulator()? else { return Ok(()) };
     let program = example!("register_memory");
     for (profile, expected) in [
         ("dma-buf", &["1048576 bytes of mapped memory", "registered"][..]),
@@ -121,10 +118,7 @@ fn register_memory_says_whether_there_is_such_memory_and_a_card() -> Result {
 
 #[test]
 fn the_demo_runs_on_a_gpu_without_vulkan() -> Result {
-    if simcuda().is_none() {
-        return skip("profiles are of the simulated driver only");
-    }
-    let simulator = PathBuf::from(std::env::var("VKGDR_SIM_DIR")?).join("vkgdr-sim");
+    let Some(simulator) = profile::simulator()? else { return Ok(()) };
     let program = example!("vector_add");
     let mut command = Command::new(&simulator);
     command.args(["--profile", "no-vulkan", "--"]).arg(&program).env_remove("VK_INSTANCE_LAYERS");

@@ -8,15 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstream};
-
-/// The kind of driver behind `libcuda.so.1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverKind {
-    /// NVIDIA's driver.
-    Real,
-    /// The simulated driver of `sim/cuda`.
-    Sim,
-}
+use sim_controls::simcuda;
 
 /// Whether `libcuda` can be opened, determined once.
 fn present() -> bool {
@@ -27,20 +19,10 @@ fn present() -> bool {
     })
 }
 
-/// The driver behind `libcuda`; `None` when there is no `libcuda` to open.
-#[must_use]
-pub fn kind() -> Option<DriverKind> {
-    if !present() {
-        return None;
-    }
-    let simulated = exports(c"simcuda_live_objects");
-    Some(if simulated { DriverKind::Sim } else { DriverKind::Real })
-}
-
 /// Whether the driver is NVIDIA's. Loads it, but does not initialise it.
 #[must_use]
 pub fn is_real() -> bool {
-    kind() == Some(DriverKind::Real)
+    present() && simcuda().is_none()
 }
 
 /// A number of rounds: fewer on a real driver, where a context, an allocation or a process takes milliseconds to seconds.
@@ -121,13 +103,13 @@ pub(crate) fn report(function: &str, code: i32) {
     }
 }
 
-/// Whether the driver exports a function; not without a driver.
+/// Whether the driver exports a function.
+///
+/// # Panics
+/// When there is no driver.
 #[must_use]
-pub fn exports(name: &CStr) -> bool {
-    if !present() {
-        return false;
-    }
-    // SAFETY: the library can be opened, so this does not panic; it is never closed afterwards.
+pub(crate) fn exports(name: &CStr) -> bool {
+    // SAFETY: opens `libcuda`, whose constructors have no preconditions.
     let library = unsafe { sys::culib() };
     // SAFETY: only the address is taken.
     unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.is_ok()

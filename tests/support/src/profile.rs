@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::driver::{self, DriverKind};
-use crate::{Result, child};
+use crate::{Result, child, simcuda};
 
 /// The message of a child that succeeded.
 const DONE: &str = "done";
@@ -51,9 +50,22 @@ pub fn command(profile: &str, role: &str) -> Result<Option<Command>> {
 fn run() -> Option<PathBuf> {
     let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
     let run = package.ancestors().map(|folder| folder.join("sim/run")).find(|run| run.is_file());
-    let usable = run.filter(|_| driver::kind() == Some(DriverKind::Sim));
+    let usable = run.filter(|_| simcuda().is_some());
     if usable.is_none() {
         eprintln!("skipped: device profiles need the simulated driver and sim/run");
     }
     usable
+}
+
+/// The path of vkgdr-sim, to start a program that is no test under a profile; none, with a message, without the simulated driver.
+///
+/// # Errors
+/// When `VKGDR_SIM_DIR` is not set.
+pub fn simulator() -> Result<Option<PathBuf>> {
+    if simcuda().is_none() {
+        eprintln!("skipped: profiles are of the simulated driver");
+        return Ok(None);
+    }
+    let folder = std::env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?;
+    Ok(Some(PathBuf::from(folder).join("vkgdr-sim")))
 }

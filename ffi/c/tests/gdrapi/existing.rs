@@ -8,7 +8,6 @@ use std::process::Command;
 use std::ptr::null_mut;
 
 use support::cuda::{CudaMemory, PrimaryContext, reset_primary};
-use support::driver::{self, DriverKind};
 use support::{Result, child, device_read, pattern};
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 
@@ -38,7 +37,7 @@ fn memory_of_cuda_is_pinned_on_gpus_that_map_it() -> Result {
         child::say("done");
         return Ok(());
     }
-    if driver::kind() != Some(DriverKind::Sim) {
+    if support::simcuda().is_none() {
         return support::skip("profiles are of the simulated driver");
     }
     let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");

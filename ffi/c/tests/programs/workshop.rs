@@ -7,8 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::driver::{self, DriverKind};
-use support::test_all;
+use support::{profile, test_all};
 
 use super::Result;
 
@@ -165,12 +164,8 @@ impl Workshop {
     /// As [`command`](Self::command), on the simulated GPU made to look like a profile of vkgdr-sim; none, with a
     /// printed skip, on a real driver.
     pub(crate) fn profiled(&self, profile: &str, program: impl AsRef<Path>) -> Result<Option<Command>> {
-        if driver::kind() != Some(DriverKind::Sim) {
-            eprintln!("skipped: profiles are of the simulated driver");
-            return Ok(None);
-        }
-        let folder = env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?;
-        let mut command = self.command(Path::new(&folder).join("vkgdr-sim"));
+        let Some(simulator) = profile::simulator()? else { return Ok(None) };
+        let mut command = self.command(simulator);
         command.args(["--profile", profile, "--"]).arg(program.as_ref());
         Ok(Some(command))
     }
