@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use support::cuda::{self, Stream};
 use support::step::{Step, What};
@@ -16,6 +17,8 @@ use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
 use super::World;
 use super::item::{Bytes, Item, Site, lock};
 
+/// The delay of a stream, long enough for many calls by the CPU.
+const MOMENT: Duration = Duration::from_micros(500);
 const ECHO: &str = include_str!("../../../examples/ring_echo.ptx");
 
 /// The primary context in cudarc's types, with a stream that memory can own.
@@ -182,7 +185,7 @@ impl World {
                 let stream = self.streams.get(first);
                 let site = if stream.context() == self.context.raw() { Site::Plain } else { Site::Primary };
                 // SAFETY: the world's streams live as long as it.
-                self.inside(site, || unsafe { Stream::delay(stream.raw()) });
+                self.inside(site, || unsafe { Stream::delay(stream.raw(), MOMENT) });
                 return Ok(true);
             }
             _ => {}

@@ -19,8 +19,6 @@ pub const LEGACY_STREAM: CUstream = without_provenance_mut(1);
 pub const PER_THREAD_STREAM: CUstream = without_provenance_mut(2);
 const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-/// The duration of [`Stream::delay`], long enough for many calls by the CPU.
-const MOMENT: Duration = Duration::from_micros(500);
 
 /// A stream's handle.
 #[derive(Debug)]
@@ -81,7 +79,7 @@ impl Stream {
         code == 0
     }
 
-    /// Delays the stream's later work for a moment, so that the CPU gets ahead of it.
+    /// Delays the stream's later work for a number of whole microseconds, so that the CPU gets ahead of it.
     ///
     /// # Panics
     /// When the driver refuses.
@@ -89,20 +87,7 @@ impl Stream {
     /// # Safety
     /// The stream must be alive.
     #[track_caller]
-    pub unsafe fn delay(raw: CUstream) {
-        // SAFETY: by this function's contract.
-        unsafe { Self::delay_by(raw, MOMENT) };
-    }
-
-    /// As [`delay`](Self::delay), for a number of whole microseconds.
-    ///
-    /// # Panics
-    /// When the driver refuses.
-    ///
-    /// # Safety
-    /// The stream must be alive.
-    #[track_caller]
-    pub unsafe fn delay_by(raw: CUstream, time: Duration) {
+    pub unsafe fn delay(raw: CUstream, time: Duration) {
         let micros = without_provenance_mut(usize::try_from(time.as_micros()).unwrap_or(usize::MAX));
         // SAFETY: the stream is live by this function's contract; the host function takes a number as its argument.
         check("cuLaunchHostFunc", unsafe { call::cuLaunchHostFunc(raw, dawdle, micros) });

@@ -126,7 +126,7 @@ impl World {
     fn delay(&mut self) {
         let stream = self.streams[self.numbers.below(STREAMS)].raw();
         // SAFETY: live.
-        unsafe { Stream::delay_by(stream, Duration::from_micros(100)) };
+        unsafe { Stream::delay(stream, Duration::from_micros(100)) };
     }
 
     /// Waits for the device's work on an item, after which the CPU may use it.
