@@ -8,21 +8,10 @@ use crate::{simcuda, vklayer};
 /// The live objects of allocations, of each driver with a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
-    vulkan: Option<Vulkan>,
-    cuda: Option<Cuda>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Vulkan {
-    memories: usize,
-    mappings: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cuda {
-    imports: usize,
-    mappings: usize,
-    events: usize,
+    /// Memories and mappings.
+    vulkan: Option<[usize; 2]>,
+    /// Imports, their mappings, and events.
+    cuda: Option<[usize; 3]>,
 }
 
 impl Live {
@@ -30,39 +19,25 @@ impl Live {
     #[must_use]
     pub fn now() -> Self {
         Self {
-            vulkan: vklayer().map(|layer| Vulkan {
-                memories: layer.live_objects_of("memory"),
-                mappings: layer.live_objects_of("mapping"),
-            }),
-            cuda: simcuda().map(|sim| Cuda {
-                imports: sim.live_objects_of("external"),
-                mappings: sim.live_objects_of("mapped"),
-                events: sim.live_objects_of("event"),
-            }),
+            vulkan: vklayer().map(|layer| ["memory", "mapping"].map(|noun| layer.live_objects_of(noun))),
+            cuda: simcuda().map(|sim| ["external", "mapped", "event"].map(|noun| sim.live_objects_of(noun))),
         }
     }
 
     /// The counts with one more allocation.
     #[must_use]
-    pub fn plus_one(mut self, kind: MemoryKind) -> Self {
-        if let Some(vulkan) = &mut self.vulkan {
-            vulkan.memories += 1;
-            vulkan.mappings += usize::from(kind.has_host_view());
+    pub fn plus_one(self, kind: MemoryKind) -> Self {
+        let mapped = usize::from(kind.has_host_view());
+        Self {
+            vulkan: self.vulkan.map(|[memories, mappings]| [memories + 1, mappings + mapped]),
+            cuda: self.cuda.map(|[imports, mappings, events]| [imports + 1, mappings + 1, events]),
         }
-        if let Some(cuda) = &mut self.cuda {
-            cuda.imports += 1;
-            cuda.mappings += 1;
-        }
-        self
     }
 
     /// The counts with one more event.
     #[must_use]
-    pub fn plus_event(mut self) -> Self {
-        if let Some(cuda) = &mut self.cuda {
-            cuda.events += 1;
-        }
-        self
+    pub fn plus_event(self) -> Self {
+        Self { cuda: self.cuda.map(|[imports, mappings, events]| [imports, mappings, events + 1]), ..self }
     }
 }
 
