@@ -74,7 +74,7 @@ impl Snapshot {
     }
 
     /// One line for each count that differs from `before`.
-    fn difference(&self, before: &Self) -> String {
+    pub(crate) fn difference(&self, before: &Self) -> String {
         let mut text = String::new();
         compare(&mut text, "descriptors of", &before.fds, &self.fds);
         compare(&mut text, "mappings of", &before.mappings, &self.mappings);

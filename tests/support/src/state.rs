@@ -47,7 +47,8 @@ impl State {
     pub fn assert_unchanged(before: &Self, after_what: &str) {
         assert_eq!(objects(), before.objects, "live objects after {after_what}");
         assert_eq!(cuda::current().addr(), before.context, "the current context after {after_what}");
-        name_on_panic(after_what, || Snapshot::assert_unchanged(&before.process));
+        let difference = Snapshot::take().difference(&before.process);
+        assert!(difference.is_empty(), "the resources of the process changed after {after_what}:\n{difference}");
     }
 }
 
@@ -59,19 +60,4 @@ fn objects() -> BTreeMap<String, usize> {
         .into_iter()
         .flat_map(|layer| VULKAN_NOUNS.map(|noun| (format!("Vulkan {noun}"), layer.live_objects_of(noun))));
     cuda.chain(vulkan).collect()
-}
-
-/// Adds the preceding operation to the message of a panic in `check`.
-#[track_caller]
-fn name_on_panic(what: &str, check: impl FnOnce()) {
-    struct Name<'a>(&'a str);
-    impl Drop for Name<'_> {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("after {}", self.0);
-            }
-        }
-    }
-    let _name = Name(what);
-    check();
 }
