@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags};
+use cudarc::driver::sys::{CUevent, CUevent_flags, CUstream, CUstream_flags, CUstream_st};
 
+use super::context::Raw;
 use super::gate::{self, Gate};
 use crate::codes;
 use crate::driver::{call, check, error_name, report};
@@ -20,21 +21,12 @@ pub const PER_THREAD_STREAM: CUstream = without_provenance_mut(2);
 const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
 
-/// A stream's handle.
-#[derive(Debug)]
-struct Raw(CUstream);
-
-// SAFETY: a stream is a handle that the driver lets any thread use; nothing is read through it here.
-unsafe impl Send for Raw {}
-// SAFETY: as above.
-unsafe impl Sync for Raw {}
-
 /// A stream of the current context, destroyed on drop.
 ///
 /// It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`), so that synchronous copies work
 /// while it is blocked.
 #[derive(Debug)]
-pub struct Stream(Raw);
+pub struct Stream(Raw<CUstream_st>);
 
 impl Stream {
     /// Creates a stream in the current context.
