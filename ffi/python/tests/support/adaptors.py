@@ -8,6 +8,7 @@ import importlib.util
 from typing import Any
 
 import libcuda
+import neighbours
 import numpy as np
 import simulator
 
@@ -125,7 +126,7 @@ class Rmm(Library):
         self.driver.push(self.driver.retain_primary())
         # Statistics are one of RMM's adaptors, which take our resource as their upstream.
         self.resource = rmm.mr.StatisticsResourceAdaptor(vkgdr.rmm.memory_resource(kind, pool=pool))
-        self.queue = rmm.pylibrmm.stream.Stream(Handle(self.driver.create_stream()))
+        self.queue = rmm.pylibrmm.stream.Stream(neighbours.Stream(self.driver.create_stream()))
 
     def array(self, count: int) -> Any:
         return self.rmm.DeviceBuffer(size=4 * count, mr=self.resource, stream=self.queue)
@@ -136,16 +137,6 @@ class Rmm(Library):
 
     def stream(self, array: Any) -> int | None:
         return int(self.queue.__cuda_stream__()[1])
-
-
-class Handle:
-    """A stream with cuda.core's protocol."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
 
 
 class Warp(Library):
