@@ -59,7 +59,7 @@ if [ "${1-}" = --uninstall ]; then
     update && exit
 fi
 if [ "$(id -u)" -eq 0 ] && { [ "${SUDO_USER-}" ] || { ! cargo --version && [ -e "$built/installable" ]; } >/dev/null 2>&1; }; then
-    newer=$(find Cargo.* src cli/{Cargo.toml,src} ffi/c/{Cargo.toml,build.rs,src,include} -newer "$built/installable" -print -quit) ||
+    newer=$(find Cargo.* src cli/{Cargo.toml,examples,src} ffi/c/{Cargo.toml,build.rs,src,include} -newer "$built/installable" -print -quit) ||
         die 'nothing is built yet: first run this without sudo, then again with it (which drops CARGO_TARGET_DIR)'
     [ -z "$newer" ] || die "$newer has changed since the library was built: first run this as a user who has cargo"
 else
