@@ -9,16 +9,6 @@ use vkgdr::{CopyRoutine, MemoryKind, MemoryTypeInfo, OpenFlags, Vkgdr, hyphenate
 use crate::screen::{Screen, unless_closed, wrap};
 use crate::{FAILURE, Result, SUCCESS, linux, text};
 
-/// The names of a memory type's properties.
-const PROPERTIES: [(Property, &str); 6] = [
-    (Property::DEVICE_LOCAL, "DEVICE_LOCAL"),
-    (Property::HOST_VISIBLE, "HOST_VISIBLE"),
-    (Property::HOST_COHERENT, "HOST_COHERENT"),
-    (Property::HOST_CACHED, "HOST_CACHED"),
-    (Property::LAZILY_ALLOCATED, "LAZILY_ALLOCATED"),
-    (Property::PROTECTED, "PROTECTED"),
-];
-
 /// Whether a GPU of this name is the simulated driver's.
 pub(crate) fn is_simulated(name: &str) -> bool {
     name.starts_with("Simulated CUDA device")
@@ -73,7 +63,7 @@ fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
             "memory_type": found.index,
             "heap": found.heap,
             "heap_size": found.heap_size,
-            "flags": names(found.flags),
+            "flags": found.property_names(),
         })).collect::<Vec<_>>(),
         "maps_existing": gpu.supports_existing().ok(),
         "copy_thresholds": { "read": thresholds.read, "write": thresholds.write },
@@ -92,7 +82,7 @@ fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
     json!({
         "made_by": maker(kind, memory_type),
         "memory_type": by_vulkan.then_some(memory_type.index),
-        "flags": names(memory_type.flags),
+        "flags": memory_type.property_names(),
         "coherent": coherent,
         "heap": by_vulkan.then_some(memory_type.heap),
         "heap_size": memory_type.heap_size,
@@ -118,10 +108,6 @@ pub(crate) fn made_by(maker: &str) -> &'static str {
         "cuMemAlloc" => "allocated by CUDA",
         _ => "pages registered with CUDA",
     }
-}
-
-fn names(properties: Property) -> Vec<&'static str> {
-    PROPERTIES.iter().filter(|(property, _)| properties.contains(*property)).map(|(_, name)| *name).collect()
 }
 
 /// In terminals with fewer columns each value is below its label.

@@ -20,14 +20,15 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
     size: usize,
 ) -> c_int {
     status(|| {
-        let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
+        // SAFETY: no other thread unpins it meanwhile, by this function's contract.
+        let pin = unsafe { handles::mapped(handle.h) }.ok_or(NOT_MAPPED)?;
         // As gdrcopy: wherever the pointers point.
         if size == 0 {
             return Ok(());
         }
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(h_ptr, size) }?;
-        mapped.pin().write(map_d_ptr.addr(), source)
+        pin.write(map_d_ptr.addr(), source)
     })
 }
 
@@ -44,13 +45,14 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
     size: usize,
 ) -> c_int {
     status(|| {
-        let mapped = handles::mapped(handle.h).ok_or(NOT_MAPPED)?;
+        // SAFETY: no other thread unpins it meanwhile, by this function's contract.
+        let pin = unsafe { handles::mapped(handle.h) }.ok_or(NOT_MAPPED)?;
         if size == 0 {
             return Ok(());
         }
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(h_ptr, size) }?;
-        mapped.pin().read(map_d_ptr.addr(), target)
+        pin.read(map_d_ptr.addr(), target)
     })
 }
 

@@ -73,22 +73,16 @@ fn slot(handle: u64) -> Option<&'static Slot> {
     (handle != 0 && slot.handle.load(Ordering::Acquire) == handle).then_some(slot)
 }
 
-/// A handle's mapped memory, for a copy.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mapped(NonNull<Pin>);
-
-impl Mapped {
-    #[inline]
-    pub(crate) fn pin(&self) -> &Pin {
-        // SAFETY: live until the handle is unpinned, which no other thread does during a copy, as the interface demands.
-        unsafe { self.0.as_ref() }
-    }
-}
-
 /// The mapped memory of a handle, for a copy.
+///
+/// # Safety
+///
+/// The handle must not be unpinned while the reference lives.
 #[inline]
-pub(crate) fn mapped(handle: u64) -> Option<Mapped> {
-    NonNull::new(slot(handle)?.mapped.load(Ordering::Acquire)).map(Mapped)
+pub(crate) unsafe fn mapped<'a>(handle: u64) -> Option<&'a Pin> {
+    let pin = NonNull::new(slot(handle)?.mapped.load(Ordering::Acquire))?;
+    // SAFETY: live until the handle is unpinned.
+    Some(unsafe { pin.as_ref() })
 }
 
 /// Works on the pinned memory of a handle of this `gdr_t`, and on its mapping, under the lock: `work` must not wait, print, nor
@@ -195,6 +189,6 @@ mod tests {
 
     #[test]
     fn no_handle_has_no_slot_also_where_one_is_vacant() {
-        assert!(slot(0).is_none() && mapped(0).is_none());
+        assert!(slot(0).is_none());
     }
 }

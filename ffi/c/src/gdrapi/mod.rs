@@ -125,7 +125,7 @@ pub unsafe extern "C" fn gdr_pin_buffer(
     handle: *mut gdr_mh_t,
 ) -> c_int {
     // SAFETY: by this function's contract.
-    status(|| unsafe { pin_buffer(g, addr, size, 0, handle) })
+    unsafe { gdr_pin_buffer_v2(g, addr, size, 0, handle) }
 }
 
 /// As [`gdr_pin_buffer`], with flags.
@@ -141,25 +141,19 @@ pub unsafe extern "C" fn gdr_pin_buffer_v2(
     flags: u32,
     handle: *mut gdr_mh_t,
 ) -> c_int {
-    // SAFETY: by this function's contract.
-    status(|| unsafe { pin_buffer(g, addr, size, flags, handle) })
-}
-
-/// # Safety
-///
-/// As of [`gdr_pin_buffer`].
-unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Outcome {
-    handles::check(number(g))?;
-    if handle.is_null() || flags & !FORCE_PCIE != 0 {
-        return Err(invalid("the pointer to the handle is null, or a flag is unknown"));
-    }
-    if addr == 0 {
-        return Err(invalid("address 0 is no memory's"));
-    }
-    let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0)?;
-    let h = handles::add(number(g), pin)?;
-    // SAFETY: by this function's contract.
-    Ok(unsafe { put(handle, gdr_mh_t { h }) }?)
+    status(|| {
+        handles::check(number(g))?;
+        if handle.is_null() || flags & !FORCE_PCIE != 0 {
+            return Err(invalid("the pointer to the handle is null, or a flag is unknown"));
+        }
+        if addr == 0 {
+            return Err(invalid("address 0 is no memory's"));
+        }
+        let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0)?;
+        let h = handles::add(number(g), pin)?;
+        // SAFETY: by this function's contract.
+        Ok(unsafe { put(handle, gdr_mh_t { h }) }?)
+    })
 }
 
 /// Unpins memory, and ends its mapping if there is one.
@@ -236,7 +230,7 @@ fn known(g: gdr_t, handle: gdr_mh_t) -> Outcome<gdr_info_v2_t> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize) -> c_int {
     // SAFETY: by this function's contract.
-    status(|| unsafe { map(g, handle, va, size, 0) })
+    unsafe { gdr_map_v2(g, handle, va, size, 0) }
 }
 
 /// As [`gdr_map`], with the required type of mapping, of which pinned memory has one: `EINVAL` for any other.
@@ -252,28 +246,22 @@ pub unsafe extern "C" fn gdr_map_v2(
     size: usize,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: by this function's contract.
-    status(|| unsafe { map(g, handle, va, size, flags) })
-}
-
-/// # Safety
-///
-/// As of [`gdr_map`].
-unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Outcome {
-    let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
-        // gdrcopy reports that it is mapped already before anything else.
-        if *mapping != NONE {
-            return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
-        }
-        let own = if pin.cached { CACHING } else { WC };
-        if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
-        }
-        *mapping = own;
-        Ok(pin.map)
-    })?;
-    // SAFETY: by this function's contract.
-    Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }?)
+    status(|| {
+        let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
+            // gdrcopy reports that it is mapped already before anything else.
+            if *mapping != NONE {
+                return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
+            }
+            let own = if pin.cached { CACHING } else { WC };
+            if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
+                return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
+            }
+            *mapping = own;
+            Ok(pin.map)
+        })?;
+        // SAFETY: by this function's contract.
+        Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }?)
+    })
 }
 
 /// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed. Like gdrcopy's, it does not look at the
