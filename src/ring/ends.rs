@@ -227,7 +227,7 @@ impl<L: Link> Consumer<L> {
             let mut header = [0_u64; 2];
             self.link.read(at, bytemuck::bytes_of_mut(&mut header))?;
             let rest = self.capacity - at;
-            let there = usize::try_from(self.head - self.position).unwrap_or(usize::MAX).min(rest);
+            let there = usize::try_from(self.head - self.position).expect("usize has 64 bits").min(rest);
             let [len, number] = header;
             if len == SKIP && rest == there && at > 0 {
                 self.advance(rest)?;
@@ -247,8 +247,9 @@ impl<L: Link> Consumer<L> {
         self.link.read(offset(self.position, self.capacity) + UNIT, message)?;
         self.stats.popped += 1;
         self.stats.popped_bytes += message.len() as u64;
-        // It fits. The message is read, whether or not its room could be returned: `next_len` tries that again.
-        let _ = self.advance(record_len(message.len()).unwrap_or(0));
+        let record = record_len(message.len()).expect("a length from `next_len`");
+        // The message is read, whether or not its room could be returned: `next_len` tries that again.
+        let _ = self.advance(record);
         Ok(())
     }
 

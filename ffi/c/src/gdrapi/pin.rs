@@ -79,7 +79,7 @@ fn end_of_page(address: u64, size: u64) -> u64 {
 }
 
 fn bytes(size: u64) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
+    usize::try_from(size).expect("64 bits")
 }
 
 /// Memory of vkgdr, and the offset of a device address in it.
