@@ -61,7 +61,9 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     let address = listed.device_ptr + offset;
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
     let memory = (listed.lookup)(address)?;
-    let offset = usize::try_from(address.checked_sub(memory.device_ptr())?).ok()?;
+    // Not the memory's own address, which would count as given to the device.
+    let first = listed.device_ptr + memory.inner().offset as u64;
+    let offset = usize::try_from(address.checked_sub(first)?).ok()?;
     (offset < memory.len()).then_some((memory, offset))
 }
 

@@ -113,7 +113,7 @@ impl<'a> MapGuard<'a> {
     ///
     /// # Errors
     ///
-    /// The errors of `vkFlushMappedMemoryRanges`.
+    /// For non-coherent memory the errors of `vkFlushMappedMemoryRanges` and [`Error::Forked`].
     pub fn finish(self) -> Result<()> {
         ManuallyDrop::new(self).end()
     }

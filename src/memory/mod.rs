@@ -462,19 +462,15 @@ impl Memory {
         let waited_for = self.inner.uses(Uses::clone);
         waited_for.synchronize()?;
         // Another thread may have bound the memory to another stream meanwhile.
-        self.end_binding(waited_for.bound_stream());
+        let before = self.inner.uses.lock().unbind(waited_for.bound_stream());
+        // Without the lock: dropping the last reference to a stream calls the driver.
+        drop(before);
         Ok(())
     }
 
     /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is.
     pub(crate) fn unbind_without_wait(&self) {
-        self.end_binding(self.inner.uses(Uses::bound_stream));
-    }
-
-    /// Ends the binding, if it is to this stream.
-    fn end_binding(&self, stream: Option<CUstream>) {
-        let before = self.inner.uses.lock().unbind(stream);
-        // Without the lock: dropping the last reference to a stream calls the driver.
+        let before = self.inner.uses.lock().unbind_without_wait();
         drop(before);
     }
 

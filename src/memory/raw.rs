@@ -116,7 +116,8 @@ impl RawMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
+    /// [`Error::OutOfRange`], [`Error::Freed`], and for non-coherent memory the errors of `vkFlushMappedMemoryRanges` and
+    /// [`Error::Forked`].
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
         self.checked(offset, len)?.flush(offset, len)
@@ -129,7 +130,8 @@ impl RawMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
+    /// [`Error::OutOfRange`], [`Error::Freed`], and for non-coherent memory the errors of `vkInvalidateMappedMemoryRanges` and
+    /// [`Error::Forked`].
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         self.checked(offset, len)?.invalidate(offset, len)

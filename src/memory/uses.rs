@@ -156,7 +156,18 @@ impl Uses {
     /// without the lock.
     #[must_use]
     pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<UsedStream> {
-        if self.bound_stream() == finished { self.bound.take() } else { None }
+        if finished.is_none() || self.bound_stream() != finished {
+            return None;
+        }
+        // That of an earlier holder was on the only stream that the memory has been bound to.
+        self.earlier_work &= self.wait_for_context;
+        self.bound.take()
+    }
+
+    /// Ends the binding to a stream whose work goes on. Returns the stream, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn unbind_without_wait(&mut self) -> Option<UsedStream> {
+        self.bound.take()
     }
 
     /// Records that a stream uses the memory.

@@ -94,7 +94,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::PoolOption`] for an impossible option, [`Error::NoSuitableMemoryType`] when the GPU has no memory of the kind,
+    /// [`Error::PoolOption`] for an impossible option, [`Error::NoSuitableMemoryType`] when the GPU has no memory of the kind, for
+    /// memory that needs Vulkan the error of starting Vulkan,
     /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
     /// device's, and [`Error::Forked`].
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {

@@ -146,6 +146,8 @@ fn memory_that_the_device_never_had_or_has_finished_with_is_reused_at_once_whate
     for (way, bound) in [(0, false), (1, false), (2, false), (0, true), (1, true), (2, true)] {
         let chunk = pool.allocate(LEN)?;
         let address = host_address(&chunk);
+        // A lookup gives the device no address.
+        assert!(support::memory_of(address).is_some());
         if bound {
             support::bind(&chunk, &stream)?;
         }
@@ -284,9 +286,14 @@ fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Resu
     for call in calls {
         call.assert(0, "no wait of the CPU");
     }
+    let reused = pool.allocate_on(LEN, &stream)?;
     gate.open();
-    stream.synchronize()?;
-    drop(plain);
+    // SAFETY: no work that was given to the device since uses it.
+    unsafe { reused.set_drop_policy(DropPolicy::Immediate) };
+    assert_eq!(reused.drop_policy(), DropPolicy::WaitForStream, "for the earlier work");
+    reused.unbind_stream()?;
+    assert_eq!(reused.drop_policy(), DropPolicy::Immediate, "that has finished");
+    drop((reused, plain));
     pool.release_unused();
     Ok(())
 }
