@@ -6,7 +6,7 @@
 # at a terminal or with INSTALL_RUST=1. All that this may not install itself is printed in one message, before anything is.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
-PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin
+PATH=$PATH:${CARGO_HOME:-${HOME-}/.cargo}/bin:/usr/sbin:/sbin
 rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 installer="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal"
 tools=${CARGO_TARGET_DIR:-target}/python/tools

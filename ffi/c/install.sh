@@ -4,7 +4,7 @@
 # gdrcopy's names for the library, and its header. As root without cargo, and under sudo, it installs an existing build.
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-export LC_ALL=C PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin
+export LC_ALL=C PATH=$PATH:${CARGO_HOME:-${HOME-}/.cargo}/bin:/usr/sbin:/sbin
 die() { printf 'error: %s\n' "$*" >&2 && exit 1; }
 for name in PREFIX LIBDIR INCLUDEDIR DESTDIR; do
     [[ ${!name:-/} == /* && ${!name-} != *[$'"\'`\\$&|;:\n']* ]] || die "$name must begin with a slash and have no character that" \

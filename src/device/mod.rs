@@ -534,6 +534,8 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 /// The first driver that maps dma-bufs, as `cuDriverGetVersion` reports it: CUDA 13.3, R610.
 const FIRST_VERSION: i32 = 13_030;
+/// Whether the driver exports dma-bufs: `CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED`, which cudarc's bindings lack before CUDA 11.7.
+const DMA_BUF_SUPPORTED: i32 = 124;
 /// Whether the CPU can map a dma-buf: `CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` of CUDA 13.3, which cudarc lacks.
 const DMA_BUF_MMAP_SUPPORTED: i32 = 152;
 
@@ -547,7 +549,7 @@ fn has_attribute(number: i32, device: CUdevice) -> Result<bool> {
 
 /// Fails unless the driver exports memory of the device.
 pub(crate) fn check_export(device: CUdevice) -> Result<()> {
-    let exports = has_attribute(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as i32, device)?;
+    let exports = has_attribute(DMA_BUF_SUPPORTED, device)?;
     if exports { Ok(()) } else { refuse(NoMapping::NoExport { device }) }
 }
 

@@ -220,6 +220,13 @@ const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_
 const CAPTURE_STATUS_NONE: c_uint = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
 const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
 const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
+// By their numbers in cuda.h: cudarc's bindings are those of the nvcc that is found, and the ones before CUDA 12.8 lack a name.
+/// `CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID`.
+static MEMORY_BLOCK_ID: c_uint = 20;
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF_FD: c_uint = 1;
+/// `CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`.
+const MAPPING_TYPE_PCIE: c_ulonglong = 1;
 
 impl Cuda {
     #[inline]
@@ -404,8 +411,8 @@ impl Cuda {
     /// The id of the physical allocation at an address of device memory, unique in the process.
     pub(crate) fn memory_block_id(&self, address: CUdeviceptr) -> Result<c_ulonglong> {
         let mut id = 0_u64;
-        let id_at = (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, (&raw mut id).cast());
-        self.pointer_attributes(address, [id_at])?;
+        let mut id_at: *mut c_void = (&raw mut id).cast();
+        call!(self, cuPointerGetAttributes(1, &raw const MEMORY_BLOCK_ID, &raw mut id_at, address))?;
         Ok(id)
     }
 
@@ -432,12 +439,10 @@ impl Cuda {
     /// context of the device must be current. With `pcie` the range is accessed through the PCIe BAR, even where there
     /// is another way. [`Error::Symbol`] before CUDA 11.7.
     pub(crate) fn dma_buf(&self, start: CUdeviceptr, len: usize, pcie: bool) -> Result<OwnedFd> {
-        let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
-        let flags =
-            if pcie { sys::CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as c_ulonglong } else { 0 };
+        let flags = if pcie { MAPPING_TYPE_PCIE } else { 0 };
         let mut fd: c_int = -1;
         let to = (&raw mut fd).cast();
-        call!(self, ?cuMemGetHandleForAddressRange(to, start, len, kind, flags) as Call::ExportDmaBuf)?;
+        call!(self, ?cuMemGetHandleForAddressRange(to, start, len, DMA_BUF_FD, flags) as Call::ExportDmaBuf)?;
         // SAFETY: a new descriptor, which the driver gave to the caller.
         unsafe { os::take(fd) }
     }
