@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
@@ -19,7 +20,7 @@ use crate::lock::Lock;
 static LIVE: Lock<BTreeMap<u64, Weak<ListedAddresses>>> = Lock::new(BTreeMap::new());
 
 /// Finds the live memory at a device address of an allocation.
-pub(crate) type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync>;
+pub(crate) type Lookup = Box<dyn Fn(CUdeviceptr) -> Option<Memory> + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
 /// The addresses of a live allocation, listed until this is dropped, before the memory is released.
 pub(crate) struct ListedAddresses {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -39,7 +40,7 @@ pub(crate) struct Chunk {
 }
 
 /// A pool or an allocator: what divides its blocks, which are allocations, and takes the parts back.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait Home: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Takes back memory whose last reference was dropped, without uses if the device never had it.
     fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()>;
 

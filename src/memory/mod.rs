@@ -13,6 +13,7 @@ mod uses;
 
 use std::fmt;
 use std::ops::RangeBounds;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -618,6 +619,6 @@ impl fmt::Debug for Memory {
 }
 
 const _: () = {
-    const fn is_send_and_sync<T: Send + Sync>() {}
-    is_send_and_sync::<Memory>();
+    const fn check<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
+    check::<Memory>();
 };
