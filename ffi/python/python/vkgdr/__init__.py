@@ -75,15 +75,15 @@ __all__ = [
 
 # Loaded on first use: importing this package imports no other library.
 _SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"})
-# With what they need of another library.
+# With what they need of other libraries.
 _ADAPTORS = {
-    "cuda_core": "cuda.core",
-    "cupy": "cupy",
-    "numba": "numba_cuda",
-    "pycuda": "pycuda",
-    "rmm": "rmm",
-    "torch": "torch",
-    "warp": "warp",
+    "cuda_core": ("cuda.core",),
+    "cupy": ("cupy",),
+    "numba": ("numba", "numba_cuda"),
+    "pycuda": ("pycuda",),
+    "rmm": ("rmm",),
+    "torch": ("torch",),
+    "warp": ("warp",),
 }
 
 _LAZY = {"host_view": "vkgdr.arrays", "MemoryInfo": "vkgdr.typing", "MemoryType": "vkgdr.typing"}
@@ -105,13 +105,13 @@ if not TYPE_CHECKING:
 
 def __dir__() -> list[str]:
     # Without adaptors that cannot be imported: `help` and mock look at all names.
-    return sorted({*globals(), *__all__, *_SUBMODULES, *filter(_has_library, _ADAPTORS)})
+    return sorted({*globals(), *__all__, *_SUBMODULES, *filter(_has_libraries, _ADAPTORS)})
 
 
-def _has_library(adaptor: str) -> bool:
+def _has_libraries(adaptor: str) -> bool:
     from importlib.util import find_spec
 
     try:
-        return find_spec(_ADAPTORS[adaptor]) is not None
+        return all(find_spec(library) is not None for library in _ADAPTORS[adaptor])
     except ImportError:
         return False

@@ -106,5 +106,5 @@ fn parse_entry(entry: &str) -> Option<Fault> {
     let function = parts.next()?;
     let nth = parts.next()?.parse().ok()?;
     let code = parts.next()?.parse().ok()?;
-    parse(function, nth, code)
+    if parts.next().is_some() { None } else { parse(function, nth, code) }
 }
