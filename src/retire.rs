@@ -1,7 +1,7 @@
 //! What waits for the device: a [`Fence`], and a GPU's [`RetireQueue`] of what to do after one.
 //!
 //! Memory, parts of pools and of Vulkan's blocks, and semaphores are retired here when they are freed while the device may still
-//! use them. There is no background thread: frees poll some entries, as does Vulkan's allocator before it makes a block;
+//! use them. No background thread releases them: frees poll some entries, as does Vulkan's allocator before it makes a block;
 //! [`Vkgdr::collect`](crate::Vkgdr::collect) polls all. Other allocations release entries only where memory is short: a free waits
 //! in the driver for running kernels, which may wait for the thread that allocates (docs/hardware.md).
 #![forbid(unsafe_code)]
