@@ -781,6 +781,14 @@ mod tests {
         let counts = [0, 1, 1023, 1024, 1536, 2 << 30, u64::MAX, 1_000_000_000_000_000];
         let texts = ["0 bytes", "1 byte", "1023 bytes", "1 KiB", "1.5 KiB", "2 GiB", "15.9 EiB", "909.4 TiB"];
         assert_eq!(counts.map(in_units), texts);
+        // Rounded down: a size is never larger than said.
+        assert_eq!(in_units((8 << 30) - 1), "7.9 GiB");
+    }
+
+    #[test]
+    fn uuids_have_their_hyphens() {
+        let uuid = *b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff";
+        assert_eq!(hyphenated(uuid), "00112233-4455-6677-8899-aabbccddeeff");
     }
 
     #[test]

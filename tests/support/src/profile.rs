@@ -57,7 +57,7 @@ fn run() -> Option<PathBuf> {
     usable
 }
 
-/// The path of vkgdr-sim, to start a program that is no test under a profile; none, with a message, without the simulated driver.
+/// The path of `vkgdr-sim`, which starts any program under a profile. `None`, with a message, if the driver is not the simulated one.
 ///
 /// # Errors
 /// When `VKGDR_SIM_DIR` is not set.

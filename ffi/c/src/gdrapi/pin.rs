@@ -66,11 +66,11 @@ fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
         },
     };
     /// The alignment of all memory of vkgdr, in bytes.
-    const LINE: u64 = 64;
-    let starts =
-        (address.next_multiple_of(LINE)..end_of_page(address, size)).step_by(64).filter(|&start| start > address);
+    const LINE: usize = 64;
+    let first = address.next_multiple_of(LINE as u64);
     let begins = |start| ours(start).filter(|(memory, offset)| *offset == 0 && reaches(memory, end));
-    starts.into_iter().find_map(begins).map(|(memory, _)| memory).ok_or(refusal)
+    let behind = (first..end_of_page(address, size)).step_by(LINE).filter(|&start| start > address).find_map(begins);
+    behind.map(|(memory, _)| memory).ok_or(refusal)
 }
 
 /// The end of a range, or of its first page.

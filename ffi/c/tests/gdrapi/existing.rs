@@ -1,9 +1,7 @@
 //! CUDA's own memory, on simulated GPUs that map it.
 #![expect(unsafe_code, reason = "calls C functions")]
 
-use std::env;
 use std::ffi::c_void;
-use std::path::Path;
 use std::process::Command;
 use std::ptr::null_mut;
 
@@ -37,10 +35,7 @@ fn memory_of_cuda_is_pinned_on_gpus_that_map_it() -> Result {
         child::say("done");
         return Ok(());
     }
-    if support::simcuda().is_none() {
-        return support::skip("profiles are of the simulated driver");
-    }
-    let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");
+    let Some(simulator) = support::profile::simulator()? else { return Ok(()) };
     for (name, _) in CHECKS {
         let child = child::command(name)?;
         let mut command = Command::new(&simulator);

@@ -35,10 +35,11 @@ def stream_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
 
 def queue_of(view: MemoryView, stream: StreamLike | None) -> StreamLike:
     """Return the stream to use, as `stream_of`, after the work of the bound stream."""
+    if stream is None:
+        return stream_of(view, None)
     bound = view.bound_stream
-    if bound is None or stream is None or handle_of(stream) == bound:
-        return stream_of(view, stream)
-    _vkgdr.stream_wait(view, stream, _vkgdr.record(view, bound))
+    if bound is not None and handle_of(stream) != bound:
+        _vkgdr.stream_wait(view, stream, _vkgdr.record(view, bound))
     return stream
 
 

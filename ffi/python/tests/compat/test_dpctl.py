@@ -100,6 +100,13 @@ def test_a_pickle_of_a_shared_object_is_memory_of_its_own(cuda, gpu):
     assert again.tobytes() == b"abc"
 
 
+def test_a_pickle_of_an_unknown_kind_is_refused(gpu):
+    rebuild, (contents, kind) = MemoryShared(5, owner=gpu).__reduce__()
+    assert kind == "mapped"
+    for kind, error in (("unknown", ValueError), ("", ValueError), (5, TypeError)):
+        refused(partial(rebuild, contents, kind), error, repr(kind), f"a pickle of the kind {kind!r}")
+
+
 @pytest.mark.parametrize("cls", [MemoryShared, MemoryHost, MemoryDevice])
 def test_an_empty_part_is_pickled_and_copied(gpu, cls):
     part = cls(cls(5, owner=gpu)[:0])

@@ -107,12 +107,8 @@ class _Memory(MemoryObject):
 
     @classmethod
     def _restored(cls, contents: Any, kind: Kind) -> MemoryObject:
-        size = memoryview(contents).nbytes
-        if size == 0:
-            return _CLASSES[kind]._over(MemoryView.empty(default_owner(), kind))
-        memory = _CLASSES[kind](size)
-        memory.copy_from_host(contents)
-        return memory
+        memory = super()._restored(contents, kind)
+        return _CLASSES[memory.kind]._over(memory._view)
 
 
 class MemoryShared(_Memory):
