@@ -34,32 +34,30 @@ pub(crate) struct ListedAddresses {
     lookup: Lookup,
 }
 
-/// The allocation that contains `address`, and the offset in it from the first address that `of` gives.
-fn find(address: u64, of: impl Fn(&ListedAddresses) -> u64) -> Option<(Arc<ListedAddresses>, u64)> {
+/// The allocation that contains a device or host address, and the first address on that side.
+fn find(address: u64) -> Option<(Arc<ListedAddresses>, u64)> {
     let live = LIVE.lock();
     let (&first, listed) = live.range(..=address).next_back()?;
     let listed = listed.upgrade();
     // Without the lock, which the drop takes: this may be the last reference by now.
     drop(live);
-    let (listed, offset) = (listed?, address - first);
-    (first == of(&listed) && offset < listed.len).then_some((listed, offset))
+    listed.filter(|listed| address - first < listed.len).map(|listed| (listed, first))
 }
 
 /// The device whose memory, or whose mapping of this crate's host memory, contains `address`.
 pub(crate) fn device_of(address: CUdeviceptr) -> Option<CUdevice> {
-    find(address, |listed| listed.device_ptr).map(|(listed, _)| listed.device)
+    find(address).filter(|(listed, first)| *first == listed.device_ptr).map(|(listed, _)| listed.device)
 }
 
 /// Whether the page at a host address is registered with CUDA, if this crate mapped it.
 pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
-    find(address.addr() as u64, |listed| listed.host).map(|(listed, _)| listed.is_registered)
+    find(address.addr() as u64).filter(|(listed, first)| *first == listed.host).map(|(listed, _)| listed.is_registered)
 }
 
 /// The live memory that contains a device or a host address, and the offset of the address in it.
 pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
-    let on_device = find(address, |listed| listed.device_ptr);
-    let (listed, offset) = on_device.or_else(|| find(address, |listed| listed.host))?;
-    let address = listed.device_ptr + offset;
+    let (listed, first) = find(address)?;
+    let address = listed.device_ptr + (address - first);
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
     let memory = (listed.lookup)(address)?;
     // Not the memory's own address, which would count as given to the device.

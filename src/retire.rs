@@ -150,7 +150,7 @@ thread_local! {
 
 impl RetireQueue {
     /// Entries that one poll scans, so that many of them do not make a free slow.
-    const SCANNED_PER_POLL: usize = 8;
+    pub(crate) const SCANNED_PER_POLL: usize = 8;
 
     /// Runs `then` once the device has passed `fence`. Its error is logged.
     pub(crate) fn push(&self, fence: Fence, then: impl FnOnce() -> Result<()> + Send + 'static) {
@@ -163,19 +163,12 @@ impl RetireQueue {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Scans the first entries, and releases those whose fence has passed. Waits for no context but `finished`, one that
-    /// the caller has just waited for.
+    /// Of the first `max` entries, releases those whose fence has passed. Waits for no context but `finished`, one that the caller
+    /// has just waited for.
     #[inline]
-    pub(crate) fn poll(&self, finished: Option<Context>) {
+    pub(crate) fn poll(&self, max: usize, finished: Option<Context>) {
         if self.len() > 0 {
-            self.scan(Self::SCANNED_PER_POLL, |fence| fence.is_passed(|context| Some(context) == finished));
-        }
-    }
-
-    /// Releases every entry whose fence has passed. Waits for no context.
-    pub(crate) fn release_passed(&self) {
-        if self.len() > 0 {
-            self.scan(usize::MAX, |fence| fence.is_passed(|_| false));
+            self.scan(max, |fence| fence.is_passed(|context| Some(context) == finished));
         }
     }
 
@@ -268,7 +261,7 @@ mod tests {
         // As a logger does that allocates: a poll, and after a shortage a drain.
         queue.push(passed(), move || {
             for _ in 0..2 {
-                again.poll(None);
+                again.poll(RetireQueue::SCANNED_PER_POLL, None);
                 assert!(SCANNING.get(), "the outer scan goes on");
                 assert!(!again.drain(None));
             }
@@ -313,7 +306,7 @@ mod tests {
             });
         }
         for rest in (0..3).rev() {
-            queue.poll(None);
+            queue.poll(RetireQueue::SCANNED_PER_POLL, None);
             assert_eq!(queue.len(), rest * RetireQueue::SCANNED_PER_POLL);
         }
         assert!(order.lock().iter().copied().eq(0..3 * RetireQueue::SCANNED_PER_POLL));

@@ -57,7 +57,6 @@ struct MappedPages {
 #[derive(Debug)]
 pub(crate) struct ExistingRange {
     pages: Arc<MappedPages>,
-    backing: Backing,
     address: CUdeviceptr,
     len: usize,
 }
@@ -92,7 +91,7 @@ impl ExistingRange {
             }
             None => MappedPages::map(backing, part, pcie)?,
         };
-        Ok(Self { pages, backing, address, len })
+        Ok(Self { pages, address, len })
     }
 
     pub(super) fn host_ptr(&self) -> NonNull<u8> {
@@ -105,14 +104,9 @@ impl ExistingRange {
         (self.address, self.len, self.pages.pcie)
     }
 
-    /// The pages around the range: the first address and the bytes.
-    pub(crate) fn pages(&self) -> (CUdeviceptr, usize) {
-        pages_around(self.address, self.len as u64).expect("the range was checked when it was mapped")
-    }
-
     /// Whether the driver has the same memory at the addresses as when it was mapped.
     pub(crate) fn is_current(&self) -> Result<bool> {
-        let (cuda, Backing { memory, block_id, asked, .. }) = (cuda()?, self.backing);
+        let (cuda, Backing { memory, block_id, asked, .. }) = (cuda()?, self.pages.backing);
         Ok(cuda.memory_at(asked)? == memory && cuda.memory_block_id(asked)? == block_id)
     }
 

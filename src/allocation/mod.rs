@@ -81,12 +81,11 @@ enum Backing {
     Unmapped,
 }
 
-/// The memory to allocate for buffers and images of [`crate::vulkan`].
-#[derive(Debug, Clone, Copy)]
+/// The memory to allocate for buffers and images of [`crate::vulkan`], as gpu-allocator requests it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceBlock {
-    pub(crate) kind: MemoryKind,
-    /// A type of Vulkan's list.
-    pub(crate) memory_type: MemoryType,
+    /// Of a type that CUDA and the CPU share.
+    pub(crate) type_index: u32,
     /// In bytes, more than 0. For memory that is dedicated to a buffer or image, the size that this requires.
     pub(crate) size: u64,
     pub(crate) dedicated_to: Option<DedicatedTo>,
@@ -178,7 +177,9 @@ impl Allocation {
         block: &ResourceBlock,
         deadline: Instant,
     ) -> Result<Self> {
-        let ResourceBlock { kind, memory_type, size, .. } = *block;
+        let ResourceBlock { type_index, size, .. } = *block;
+        let found = owner.vulkan()?.type_at(type_index, owner.flags());
+        let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
         let len = usize::try_from(size).expect("usize has 64 bits");
         let size = within_heap(Some(size), len, kind, memory_type)?;
         Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }.make(deadline)

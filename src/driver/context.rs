@@ -62,9 +62,12 @@ impl Context {
         if self.is_current()? {
             return Ok(ContextGuard { cuda, pushed: false });
         }
-        // SAFETY: not reset if it is a primary context, and any other is alive by the contract of its owner.
-        let guard = if self.was_reset(cuda)? { None } else { unsafe { self.push(cuda) }? };
-        guard.ok_or_else(|| cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED))
+        if self.was_reset(cuda)? {
+            return Err(cuda.error("cuCtxPushCurrent".into(), CudaCode::CONTEXT_IS_DESTROYED));
+        }
+        // Not reset if it is a primary context, and any other is alive by the contract of its owner.
+        call!(cuda, cuCtxPushCurrent_v2(self.raw()))?;
+        Ok(ContextGuard { cuda, pushed: true })
     }
 
     /// Whether this is a primary context that no longer exists.
@@ -75,18 +78,6 @@ impl Context {
         }
         // Before CUDA 12, one that was made since the reset cannot be told from the one before.
         Ok(self.has_unique_id() && PrimaryContext::retain(device)?.context != self)
-    }
-
-    /// Makes the context current until the guard is dropped. `None` if another one is at its address by now.
-    ///
-    /// # Safety
-    ///
-    /// The context must be alive.
-    unsafe fn push(self, cuda: &'static Cuda) -> Result<Option<ContextGuard>> {
-        call!(cuda, cuCtxPushCurrent_v2(self.raw()))?;
-        let guard = ContextGuard { cuda, pushed: true };
-        let is_this = self.id.is_none() || cuda.context_id(ptr::null_mut())? == self.id;
-        Ok(is_this.then_some(guard))
     }
 
     /// Whether this context is current on this thread, and alive. False before CUDA 12, where contexts have no ids.

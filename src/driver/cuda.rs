@@ -110,20 +110,18 @@ driver_functions! {
         cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
         cuMemsetD16Async(CUdeviceptr, c_ushort, usize, CUstream);
         cuMemsetD32Async(CUdeviceptr, c_uint, usize, CUstream);
+        cuImportExternalSemaphore(*mut CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
+        cuSignalExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, c_uint, CUstream);
+        cuWaitExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, CUstream);
+        cuDestroyExternalSemaphore(CUexternalSemaphore);
+        cuStreamIsCapturing(CUstream, *mut c_uint);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }
     optional {
         // Since CUDA 12.0.
         cuCtxGetId(CUcontext, *mut c_ulonglong);
         // Since CUDA 11.7.
         cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
-        // For Vulkan's semaphores only.
-        cuImportExternalSemaphore(*mut CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
-        cuSignalExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, c_uint, CUstream);
-        cuWaitExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, CUstream);
-        cuDestroyExternalSemaphore(CUexternalSemaphore);
-        // Not needed where nothing is captured.
-        cuStreamIsCapturing(CUstream, *mut c_uint);
-        cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }
 }
 
@@ -208,10 +206,6 @@ pub(crate) struct MemoryAt {
     pub(crate) device: CUdevice,
     /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
     pub(crate) buffer_id: c_ulonglong,
-    /// The first address of the allocation; of mapped virtual memory (`cuMemMap`), that of the reserved addresses.
-    pub(crate) start: CUdeviceptr,
-    /// The bytes from `start`; of virtual memory, some of them may have no memory.
-    pub(crate) len: usize,
 }
 
 // The driver writes these as integers, which may have values that today's enums lack.
@@ -389,14 +383,12 @@ impl Cuda {
     pub(crate) fn memory_at(&self, address: CUdeviceptr) -> Result<MemoryAt> {
         // Whether the driver writes one byte or four for a boolean is not documented.
         let (mut memory_type, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
-        let (mut buffer_id, mut start, mut len) = (0_u64, 0_u64, 0_usize);
+        let mut buffer_id = 0_u64;
         let attributes = [
             (Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut memory_type).cast()),
             (Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (&raw mut device).cast()),
             (Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, (&raw mut managed).cast()),
             (Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID, (&raw mut buffer_id).cast()),
-            (Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut start).cast()),
-            (Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut len).cast()),
         ];
         self.pointer_attributes(address, attributes)?;
         let placement = match memory_type {
@@ -405,7 +397,7 @@ impl Cuda {
             MEMORY_TYPE_HOST => Placement::Host,
             _ => Placement::Unknown,
         };
-        Ok(MemoryAt { placement, device, buffer_id, start, len })
+        Ok(MemoryAt { placement, device, buffer_id })
     }
 
     /// The id of the physical allocation at an address of device memory, unique in the process.
@@ -454,8 +446,7 @@ impl Cuda {
     /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
-        let exchange = |mode| retry_once(|| output(mode, |mode| call!(self, ?cuThreadExchangeStreamCaptureMode(mode))));
-        // Some drivers have no modes.
+        let exchange = |mode| retry_once(|| output(mode, |mode| call!(self, cuThreadExchangeStreamCaptureMode(mode))));
         let before = exchange(CAPTURE_MODE_RELAXED);
         let value = work();
         if let Ok(before) = before {
@@ -482,10 +473,7 @@ impl Cuda {
     /// Whether a capture records the stream's work, or did until it became invalid. Unlike a question about the work itself, it
     /// leaves the capture valid (`cuStreamIsCapturing`).
     pub(crate) unsafe fn stream_is_capturing(&self, stream: CUstream) -> Result<bool> {
-        if self.cuStreamIsCapturing.is_none() {
-            return Ok(false);
-        }
-        let status = output(CAPTURE_STATUS_NONE, |status| call!(self, ?cuStreamIsCapturing(stream, status)))?;
+        let status = output(CAPTURE_STATUS_NONE, |status| call!(self, cuStreamIsCapturing(stream, status)))?;
         Ok(status != CAPTURE_STATUS_NONE)
     }
 
@@ -604,7 +592,7 @@ impl Cuda {
             flags: 0,
             reserved: [0; 16],
         };
-        let import = |to| call!(self, ?cuImportExternalSemaphore(to, &raw const desc) as Call::ImportSemaphore);
+        let import = |to| call!(self, cuImportExternalSemaphore(to, &raw const desc) as Call::ImportSemaphore);
         output(ptr::null_mut(), import)
     }
 
@@ -622,7 +610,7 @@ impl Cuda {
         // SAFETY: a structure of numbers, all of which may be 0.
         let mut params: CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
-        call!(self, ?cuSignalExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
+        call!(self, cuSignalExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
     }
 
     /// Makes a stream's later work wait until a semaphore has reached a value.
@@ -635,12 +623,12 @@ impl Cuda {
         // SAFETY: a structure of numbers, all of which may be 0.
         let mut params: CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = unsafe { std::mem::zeroed() };
         params.params.fence.value = value;
-        call!(self, ?cuWaitExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
+        call!(self, cuWaitExternalSemaphoresAsync(&raw const semaphore, &raw const params, 1, stream))
     }
 
     /// A call that is refused has not destroyed the semaphore. No work may use it, now or later.
     pub(crate) unsafe fn semaphore_destroy(&self, semaphore: CUexternalSemaphore) -> Result<()> {
-        self.despite_captures(|| call!(self, ?cuDestroyExternalSemaphore(semaphore)))
+        self.despite_captures(|| call!(self, cuDestroyExternalSemaphore(semaphore)))
     }
 }
 

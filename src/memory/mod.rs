@@ -569,17 +569,6 @@ impl Memory {
         self.free_after(|uses| uses.set_policy(DropPolicy::Immediate))
     }
 
-    /// [`free_unsynchronized`](Self::free_unsynchronized), unless the memory is bound to a stream: then [`free`](Self::free).
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    pub unsafe fn free_unless_bound(self) -> Result<()> {
-        self.free_after(|uses| {
-            if uses.bound_stream().is_none() {
-                uses.set_policy(DropPolicy::Immediate);
-            }
-        })
-    }
-
     /// Releases the memory if this is the last reference, whose uses `set` may change before.
     #[inline]
     fn free_after(self, set: impl FnOnce(&mut Uses)) -> Result<()> {

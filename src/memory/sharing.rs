@@ -189,15 +189,6 @@ impl Memory {
         Self::make(owner, |context| Allocation::of_existing(owner, context, map()?))
     }
 
-    /// The whole pages around memory of others that are mapped: their first device address and their bytes; the memory itself if it
-    /// is this crate's.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn existing_pages(&self) -> (CUdeviceptr, usize) {
-        self.existing().map_or((self.device_ptr(), self.len()), ExistingRange::pages)
-    }
-
     /// Whether memory of others is still the one that was mapped: false once it was freed, also if other memory has its address
     /// (`CU_POINTER_ATTRIBUTE_BUFFER_ID`). The answer may be out of date when it arrives, unless the caller knows that
     /// nothing frees the memory meanwhile. True for memory of this crate.

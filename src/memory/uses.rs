@@ -260,11 +260,7 @@ impl Uses {
         };
         let (fence, waited) = match waited {
             Ok(fence) => (fence, Ok(())),
-            Err(error) if error.context_is_gone() => {
-                // The streams went with their context: cudarc would name them to the driver.
-                let _ = ManuallyDrop::new(self);
-                return then();
-            }
+            Err(error) if error.context_is_gone() => (None, Ok(())),
             Err(error) if error.is_fatal_to_context() => (None, Err(error)),
             Err(error) => {
                 // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
@@ -288,7 +284,7 @@ impl Uses {
                 Ok(())
             }
         };
-        queue.poll(has_waited.then_some(context));
+        queue.poll(RetireQueue::SCANNED_PER_POLL, has_waited.then_some(context));
         waited.and(released)
     }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::CUstream;
+use slab::Slab;
 
 use super::options::Classes;
 use crate::allocation::Allocation;
@@ -62,10 +63,8 @@ pub(super) struct Fenced {
 #[derive(Default)]
 pub(super) struct Arena {
     classes: Classes,
-    /// Blocks and spans keep their indices; empty places are reused.
-    blocks: Vec<Option<ArenaBlock>>,
-    spans: Vec<Option<Span>>,
-    vacant_spans: Vec<u32>,
+    blocks: Slab<ArenaBlock>,
+    spans: Slab<Span>,
     /// The spans of each class that have a free chunk, or room for a new one.
     with_room: Vec<Vec<u32>>,
     /// Spans whose chunks were all free once. Some may be in use again.
@@ -99,16 +98,12 @@ impl Arena {
 
     /// The number of free chunks, including those that the device may still use.
     pub(super) fn free_chunks(&self) -> usize {
-        self.spans.iter().flatten().map(|span| span.free.len()).sum::<usize>() + self.pending_chunks()
+        self.spans.iter().map(|(_, span)| span.free.len()).sum::<usize>() + self.pending_chunks()
     }
 
     /// The number of free chunks that the device may still use.
     pub(super) fn pending_chunks(&self) -> usize {
         self.fenced.len() + self.awaiting_context.len()
-    }
-
-    fn span(&mut self, index: u32) -> &mut Span {
-        self.spans[index as usize].as_mut().expect("a span lives as long as its chunks")
     }
 
     /// Takes a free chunk of a class; `None` where that needs a new block.
@@ -118,7 +113,7 @@ impl Arena {
             self.open_span(class);
         }
         let &index = self.with_room[class].last()?;
-        let span = self.span(index);
+        let span = &mut self.spans[index as usize];
         let chunk = span.free.pop().unwrap_or_else(|| {
             span.chunks.push(Weak::new());
             u32::try_from(span.chunks.len() - 1).expect("at most 1024 chunks")
@@ -131,22 +126,22 @@ impl Arena {
 
     /// The block that a chunk is in, and its offset there.
     pub(super) fn place(&self, chunk: Chunk) -> (Arc<Allocation>, usize) {
-        let span = self.spans[chunk.span as usize].as_ref().expect("a span lives as long as its chunks");
-        let block = self.blocks[span.block].as_ref().expect("a block lives as long as its spans");
+        let span = &self.spans[chunk.span as usize];
+        let block = &self.blocks[span.block];
         (block.block.clone(), span.offset + chunk.index as usize * self.classes.size(span.class))
     }
 
     /// Lets lookups find the memory in a chunk.
     pub(super) fn set_memory(&mut self, chunk: Chunk, memory: Weak<Inner>) {
-        self.span(chunk.span).chunks[chunk.index as usize] = memory;
+        self.spans[chunk.span as usize].chunks[chunk.index as usize] = memory;
     }
 
     /// The memory in use that contains a device address.
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
-        self.blocks.iter().flatten().find_map(|block| {
+        self.blocks.iter().find_map(|(_, block)| {
             let offset = usize::try_from(address.checked_sub(block.block.device_ptr())?).ok()?;
             let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.block.len())?;
-            let span = self.spans[span as usize].as_ref()?;
+            let span = &self.spans[span as usize];
             let index = (offset - span.offset) / self.classes.size(span.class);
             span.chunks.get(index)?.upgrade()
         })
@@ -165,38 +160,26 @@ impl Arena {
         let room = self.ranges.take(len).map(|range| (range, len));
         let Some(((block, offset), len)) = room.or_else(|| Some((self.ranges.take(size)?, size))) else { return false };
         let (chunks, free, capacity, place) = (Vec::new(), Vec::new(), len / size, self.with_room[class].len());
-        let span = Some(Span { block, offset, class, chunks, free, capacity, place, is_listed: false });
-        let index = match self.vacant_spans.pop() {
-            Some(index) => {
-                self.spans[index as usize] = span;
-                index
-            }
-            None => {
-                self.spans.push(span);
-                u32::try_from(self.spans.len() - 1).expect("2^32 spans of at least 64 bytes exceed any block")
-            }
-        };
-        self.blocks[block].as_mut().expect("it has just given room").spans.insert(offset, index);
+        let index = self.spans.insert(Span { block, offset, class, chunks, free, capacity, place, is_listed: false });
+        let index = u32::try_from(index).expect("2^32 spans of at least 64 bytes exceed any block");
+        self.blocks[block].spans.insert(offset, index);
         self.with_room[class].push(index);
         true
     }
 
     /// Adds a block that is all free.
     pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
-        let index = self.blocks.iter().position(Option::is_none).unwrap_or(self.blocks.len());
-        if index == self.blocks.len() {
-            self.blocks.push(None);
-        }
-        self.block_bytes += block.len();
-        self.ranges.give((index, 0), block.len());
-        self.blocks[index] = Some(ArenaBlock { block, spans: BTreeMap::new() });
+        let len = block.len();
+        self.block_bytes += len;
+        let index = self.blocks.insert(ArenaBlock { block, spans: BTreeMap::new() });
+        self.ranges.give((index, 0), len);
     }
 
     /// Takes free chunks back that the device has finished with. Returns the blocks that are not kept, to be released without the
     /// lock.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Allocation>> {
         for Chunk { span: index, index: chunk } in chunks {
-            let span = self.spans[index as usize].as_mut().expect("a span lives as long as its chunks");
+            let span = &mut self.spans[index as usize];
             if !span.has_room() {
                 span.place = self.with_room[span.class].len();
                 self.with_room[span.class].push(index);
@@ -213,7 +196,7 @@ impl Arena {
     /// Keeps free chunks until all work of the context has finished.
     pub(super) fn keep_for_context(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
-            let class = self.span(chunk.span).class;
+            let class = self.spans[chunk.span as usize].class;
             self.awaiting_context_bytes += self.classes.size(class);
             self.awaiting_context.push(chunk);
         }
@@ -221,10 +204,8 @@ impl Arena {
 
     /// A chunk of memory that was bound to a stream at this address before, with the fence for another user.
     pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<Fenced> {
-        let fits = |fenced: &Fenced| {
-            let span = self.spans[fenced.chunk.span as usize].as_ref();
-            fenced.stream == stream.addr() && span.is_some_and(|span| span.class == class)
-        };
+        let fits =
+            |fenced: &Fenced| fenced.stream == stream.addr() && self.spans[fenced.chunk.span as usize].class == class;
         let place = self.fenced.iter().position(fits)?;
         self.fenced.remove(place)
     }
@@ -239,22 +220,21 @@ impl Arena {
     fn give_free_spans_back(&mut self) {
         for index in std::mem::take(&mut self.free_spans) {
             let span = &mut self.spans[index as usize];
-            let Some(span) = span.take_if(|span| span.is_free()) else {
-                self.span(index).is_listed = false;
+            if !span.is_free() {
+                span.is_listed = false;
                 continue;
-            };
-            self.vacant_spans.push(index);
+            }
+            let span = self.spans.remove(index as usize);
             let list = &mut self.with_room[span.class];
             list.swap_remove(span.place);
             if let Some(&moved) = list.get(span.place) {
-                self.span(moved).place = span.place;
+                self.spans[moved as usize].place = span.place;
             }
-            let block = self.blocks[span.block].as_mut().expect("a block lives as long as its spans");
-            block.spans.remove(&span.offset);
+            self.blocks[span.block].spans.remove(&span.offset);
             self.ranges.give((span.block, span.offset), span.capacity * self.classes.size(span.class));
         }
-        if self.vacant_spans.len() == self.spans.len() {
-            (self.spans, self.vacant_spans) = Default::default();
+        if self.spans.is_empty() {
+            self.spans = Slab::new();
         }
     }
 
@@ -265,15 +245,15 @@ impl Arena {
         if self.block_bytes > keep {
             self.give_free_spans_back();
         }
-        for (index, place) in self.blocks.iter_mut().enumerate() {
-            if self.block_bytes > keep
-                && let Some(ArenaBlock { block, .. }) = place.take_if(|block| block.spans.is_empty())
-            {
+        self.blocks.retain(|index, ArenaBlock { block, spans }| {
+            let is_kept = self.block_bytes <= keep || !spans.is_empty();
+            if !is_kept {
                 self.ranges.remove((index, 0), block.len());
                 self.block_bytes -= block.len();
-                evicted.push(block);
+                evicted.push(block.clone());
             }
-        }
+            is_kept
+        });
         evicted
     }
 }

@@ -24,7 +24,7 @@ use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
-use crate::report::report;
+use crate::report::{log_failure, report};
 use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
@@ -231,22 +231,6 @@ impl Pool {
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.open.0.kind
-    }
-
-    /// The handle that the blocks are allocated from.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn owner(&self) -> &Vkgdr {
-        &self.open.0.owner
-    }
-
-    /// The CUDA context that the memory belongs to.
-    #[cfg(feature = "__internal")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn context(&self) -> cudarc::driver::sys::CUcontext {
-        self.open.0.context.raw()
     }
 }
 
@@ -456,8 +440,7 @@ impl PoolInner {
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
-                let is_over = error.ends_all_work() && !error.is_fatal_to_context();
-                if !is_over && !error.is_of_capture() {
+                if !error.context_is_gone() && !error.is_of_capture() {
                     return Err(error);
                 }
                 report!(Debug, "memory of a pool waits for its context: {error}");
@@ -473,57 +456,52 @@ impl PoolInner {
         Allocation::free_all(evicted)
     }
 
-    /// Takes back the chunks behind the `max` oldest events that the device has passed. Returns the bytes of the blocks that this
-    /// frees. Does not wait.
-    fn poll(self: &Arc<Self>, max: usize) -> usize {
-        self.take_passed(max, |fence| fence.is_passed(|_| false))
+    /// Takes back the chunks behind the `max` oldest events that the device has passed. Does not wait.
+    fn poll(self: &Arc<Self>, max: usize) {
+        self.take_passed(max, |fence| fence.is_passed(|_| false));
     }
 
-    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
-        let mut freed = 0;
+    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) {
         // Statements of their own, so that the arena does not stay locked.
         let count = self.arena().fenced.len().min(max);
         for _ in 0..count {
             let fenced = self.arena().fenced.pop_front();
             let Some(fenced) = fenced else { break };
             if passed(&fenced.fence) {
-                let evicted = self.arena().put([fenced.chunk]);
-                freed += release(evicted);
+                log_failure("memory", self.put([fenced.chunk]));
             } else {
                 self.keep(fenced);
             }
         }
-        freed
     }
 
-    /// Waits for the context, and takes back what waited for it. Returns the bytes of the blocks that this frees. What cannot be
-    /// waited for, or not before `deadline`, goes on waiting.
-    fn wait_for_context(self: &Arc<Self>, deadline: Option<Instant>) -> usize {
+    /// Waits for the context, and takes back what waited for it. What cannot be waited for, or not before `deadline`, goes on waiting.
+    fn wait_for_context(self: &Arc<Self>, deadline: Option<Instant>) {
         let taken = self.arena().take_for_context();
         if taken.is_empty() {
-            return 0;
+            return;
         }
-        if !Fence::Contexts(vec![self.context]).wait_until(deadline) {
+        if Fence::Contexts(vec![self.context]).wait_until(deadline) {
+            log_failure("memory", self.put(taken));
+        } else {
             self.keep_for_context(taken);
-            return 0;
         }
-        let evicted = self.arena().put(taken);
-        release(evicted)
     }
 
     /// [`Pool::release_unused`], with waits until `deadline` at most. Returns true if that may have freed any memory.
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
-        let freed = self.wait_for_context(deadline);
-        let passed = self.take_passed(usize::MAX, |fence| fence.wait_until(deadline));
-        let freed = freed + passed + self.trim(0) > 0;
+        self.wait_for_context(deadline);
+        self.take_passed(usize::MAX, |fence| fence.wait_until(deadline));
+        let freed = self.trim(0) > 0;
         self.owner.gpu().retired().drain(deadline) | freed
     }
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
     fn trim(self: &Arc<Self>, keep: usize) -> usize {
-        let polled = self.poll(usize::MAX);
+        self.poll(usize::MAX);
+        // Dropped without the lock.
         let evicted = self.arena().trim(keep);
-        polled + release(evicted)
+        evicted.into_iter().map(|block| block.len()).sum()
     }
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
@@ -531,11 +509,9 @@ impl PoolInner {
         // The arena hands back from now on: what is kept goes to the GPU's queue.
         self.arena().caching = false;
         self.wait_for_context(None);
-        self.poll(usize::MAX);
-        let evicted = self.arena().trim(0);
-        release(evicted);
+        self.trim(0);
         // Those of pools that were closed before: nothing else looks at the queue in a program that has pools alone.
-        self.owner.gpu().retired().release_passed();
+        self.owner.gpu().retired().poll(usize::MAX, None);
     }
 }
 
@@ -596,9 +572,4 @@ fn is_captured(stream: Option<StreamRef>) -> Result<bool> {
         Err(error) if error.is_of_capture() => Ok(true),
         asked => asked,
     }
-}
-
-/// Drops blocks that the arena has evicted, without its lock. Returns their bytes.
-fn release(evicted: Vec<Arc<Allocation>>) -> usize {
-    evicted.into_iter().map(|block| block.len()).sum()
 }

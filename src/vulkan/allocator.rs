@@ -11,7 +11,7 @@ use gpu_allocator::{AllocationError, AllocationSizes, AllocatorDebugSettings, Al
 
 use super::Handles;
 use super::resources::{Buffer, Image, Resource};
-use super::suballocator::{BlockRequest, Place, Refusal, Suballocator, key_of, no_report};
+use super::suballocator::{Place, Refusal, Suballocator, key_of, no_report};
 use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
@@ -19,6 +19,7 @@ use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Home, Inner, Uses};
 use crate::report::report;
+use crate::retire::RetireQueue;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
 /// Options of [`Allocator::with_options`](super::Allocator::with_options): gpu-allocator's own.
@@ -289,7 +290,7 @@ impl AllocatorInner {
             if turn.is_none() {
                 turn = Some(self.growth.begin());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
-                self.owner.gpu().retired().poll(None);
+                self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
             }
             // Nothing is worth a wait where there is room.
@@ -337,12 +338,8 @@ impl AllocatorInner {
     }
 
     /// Makes a block, for which it waits until `deadline` when memory is short.
-    fn make_block(self: &Arc<Self>, request: &BlockRequest, deadline: Instant) -> Result<Arc<Allocation>> {
-        let BlockRequest { type_index, size, dedicated_to, flags } = *request;
-        let found = self.gpu.type_at(type_index, self.owner.flags());
-        let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
-        let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let allocate = || Allocation::allocate_resources(&self.owner, self.context, &resources, deadline);
+    fn make_block(self: &Arc<Self>, request: &ResourceBlock, deadline: Instant) -> Result<Arc<Allocation>> {
+        let allocate = || Allocation::allocate_resources(&self.owner, self.context, request, deadline);
         let mut block = self.context.run(allocate)?;
         let allocator = Arc::downgrade(self);
         block.list(Box::new(move |address| {

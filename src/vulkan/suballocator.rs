@@ -15,28 +15,18 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpu_allocator::vulkan::{Allocation as Suballocation, AllocationCreateDesc, Allocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocatorReport};
 
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, ResourceBlock};
 use crate::driver::vulkan::DedicatedTo;
 use crate::memory::Inner;
 
-/// The parameters of a block that gpu-allocator requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct BlockRequest {
-    pub(super) type_index: u32,
-    /// In bytes.
-    pub(super) size: u64,
-    pub(super) dedicated_to: Option<DedicatedTo>,
-    pub(super) flags: vk::MemoryAllocateFlags,
-}
-
 /// A block that was made for a request.
-pub(super) type Offer = (BlockRequest, Arc<Allocation>);
+pub(super) type Offer = (ResourceBlock, Arc<Allocation>);
 
 /// Why there is no place for an allocation.
 pub(super) struct Refusal {
     pub(super) error: AllocationError,
     /// The block that may help.
-    pub(super) request: Option<BlockRequest>,
+    pub(super) request: Option<ResourceBlock>,
     /// Whether a block of another memory type has room, so that the request need not be met.
     pub(super) has_room: bool,
 }
@@ -163,7 +153,7 @@ struct Blocks {
     /// For the request that it was made for, if that is repeated.
     offer: Option<Offer>,
     /// The first request that was not met.
-    request: Option<BlockRequest>,
+    request: Option<ResourceBlock>,
     freed: Vec<Arc<Allocation>>,
 }
 
@@ -185,7 +175,7 @@ impl Blocks {
         call()
     }
 
-    fn allocate(&mut self, request: BlockRequest) -> Option<vk::DeviceMemory> {
+    fn allocate(&mut self, request: ResourceBlock) -> Option<vk::DeviceMemory> {
         let Some((_, block)) = self.offer.take_if(|(offered, _)| *offered == request) else {
             self.request.get_or_insert(request);
             return None;
@@ -218,9 +208,9 @@ fn stub_device(device: &ash::Device) -> ash::Device {
 /// # Safety
 ///
 /// The chain must be valid.
-unsafe fn read_request(info: &vk::MemoryAllocateInfo<'_>) -> BlockRequest {
+unsafe fn read_request(info: &vk::MemoryAllocateInfo<'_>) -> ResourceBlock {
     let (type_index, size) = (info.memory_type_index, info.allocation_size);
-    let mut request = BlockRequest { type_index, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() };
+    let mut request = ResourceBlock { type_index, size, dedicated_to: None, flags: vk::MemoryAllocateFlags::empty() };
     let mut next = info.p_next.cast::<vk::BaseInStructure<'_>>();
     // SAFETY: null or a structure that begins so, by this function's contract.
     while let Some(structure) = unsafe { next.as_ref() } {

@@ -93,9 +93,8 @@ fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
             let exports = Calls::of("cuMemGetHandleForAddressRange");
             let view = support::map_existing(&gpu, memory.address() + 1000, 2 * PAGE, MappingFlags::empty())?;
             assert_eq!((view.kind(), view.is_coherent(), view.is_cached()), (MemoryKind::Mapped, true, cached));
-            assert_eq!(view.existing_pages(), (memory.address(), 3 * PAGE));
             let pcie = support::map_existing(&gpu, memory.address(), 1, MappingFlags::FORCE_PCIE)?;
-            assert_eq!((pcie.is_cached(), pcie.existing_pages()), (false, (memory.address(), PAGE)));
+            assert!(!pcie.is_cached());
             exports.assert(2, "each way has a mapping of its own");
             let unknown = support::map_existing(&gpu, memory.address(), 1, MappingFlags::from_bits_retain(2));
             assert!(matches!(refused(unknown), Error::UnknownFlags { bits: 2 }));

@@ -41,8 +41,6 @@ fn mappings_of_one_allocation_share_its_pages_and_leave_nothing() -> Result {
         let part = support::map_existing(&gpu, large.address() + 3 * PAGE as u64 + 5, PAGE, MappingFlags::empty())?;
         let inside = support::map_existing(&gpu, large.address() + 4 * PAGE as u64, 5, MappingFlags::empty())?;
         exports.assert(3, "the pages of the first range contain the second");
-        assert_eq!(part.existing_pages(), (large.address() + 3 * PAGE as u64, 2 * PAGE));
-        assert_eq!(inside.existing_pages(), (large.address() + 4 * PAGE as u64, PAGE));
         host_write(&inside, 0, &[1, 2, 3, 4, 5])?;
         assert_eq!(host_read(&part, PAGE - 5, 5)?, [1, 2, 3, 4, 5]);
         Ok(())

@@ -105,7 +105,7 @@ impl World {
         let options = options.classes_per_doubling(1 << (step.choice % 5)).alignment(64 << (step.second % 7));
         let made = self.inside(site, || Pool::new(&gpu, options));
         let Some(pool) = self.judged(&gpu, kind, made)? else { return Ok(true) };
-        let site = if pool.context() == self.context.raw() { Site::Plain } else { Site::Primary };
+        let site = if gpu.own_context().is_some() { Site::Primary } else { site };
         self.pools.push(PoolSlot { pool, site, chunks: Vec::new() });
         Ok(true)
     }
@@ -125,7 +125,7 @@ impl World {
                 None => unsafe { pool.allocate_on_raw(len, self.streams.raw(stream)) },
             },
         };
-        let Some(chunk) = self.judged(pool.owner(), pool.kind(), made)? else { return Ok(None) };
+        let Some(chunk) = self.judged(&self.shared.gpu.clone(), pool.kind(), made)? else { return Ok(None) };
         let item = Item::new(Owner::Memory(chunk), site);
         if let Some(stream) = bound {
             item.terms().bound = Some(stream);
