@@ -57,8 +57,8 @@ pub struct CopyThresholds {
 impl Default for CopyThresholds {
     /// The thresholds before [`Vkgdr::set_copy_thresholds`](crate::Vkgdr::set_copy_thresholds).
     ///
-    /// Measured on an H100 with PCIe 5 and driver 580. The CPU reads 4 KiB in 4 µs and 16 KiB in 17, the engine in 8 and 9. The
-    /// CPU writes 64 KiB in 4 µs and 1 MiB in 62, the engine in 8 and 33 from page-locked memory, and in 100 from other memory.
+    /// Measured on an H100 with PCIe 5 and driver 580. The CPU reads 4 KiB in 4 µs and 16 KiB in 16, the engine in 8 and 9. The
+    /// CPU writes 1 MiB in 49 µs, the engine in 33 from page-locked memory, and in 82 from other memory (docs/copies.md).
     fn default() -> Self {
         Self { read: 8 << 10, write: 256 << 10 }
     }
@@ -110,8 +110,8 @@ impl CopyEngines {
             // In relaxed mode: a capture of another thread could refuse the copy, or every wait.
             Ok(cuda()?.outside_captures(|| {
                 let started = start(engine.raw());
-                let mut finished = engine.synchronize();
-                while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
+                let (mut finished, mut tries) = (engine.synchronize(), 0..TRIES);
+                while finished.as_ref().is_err_and(|error| !ends_copies(error)) && tries.next().is_some() {
                     thread::sleep(PAUSE);
                     finished = engine.synchronize();
                 }
@@ -183,7 +183,9 @@ impl Drop for CopyEngines {
     }
 }
 
-/// The pause between failed waits for a copy.
+/// The failed waits for a copy, and the pause between them: a second in all. A code that stays so long ends the context's work, too:
+/// drivers have had new ones of that kind.
+const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether a failed wait for an engine's stream means that the stream's work has ended. The stream lives as long as the

@@ -1,7 +1,7 @@
 //! [`Lock`]: a mutex without poisoning. [`SingleFlight`]: one thread makes what several need, while the others wait for it.
 //!
 //! No lock is held over a log line: the logger may call this library. Only a copy engine's and a ring end's are held over their
-//! own waits.
+//! own waits, and a GPU's over the search for Vulkan.
 #![forbid(unsafe_code)]
 
 use std::hint;

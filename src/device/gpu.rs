@@ -3,6 +3,7 @@
 //! A `Gpu` has the GPU's retired memory and copy thresholds, and lives as long as the process.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -31,7 +32,7 @@ pub(crate) struct Gpu {
     /// The Vulkan device, or that Vulkan lacks the GPU, once either is known. Locked by the thread that looks for it.
     vulkan: Lock<Option<Result<Arc<VulkanGpu>>>>,
     /// The trial allocations that succeeded, by kind and by the index of the memory type.
-    trials: Lock<Vec<(MemoryKind, u32)>>,
+    trials: Lock<HashSet<(MemoryKind, u32)>>,
     retired: RetireQueue,
     copy_thresholds: SharedThresholds,
 }
@@ -215,7 +216,7 @@ impl Gpu {
 
     /// Remembers that a trial has succeeded.
     pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType) {
-        self.trials.lock().push((kind, memory_type.info.index));
+        self.trials.lock().insert((kind, memory_type.info.index));
     }
 
     pub(crate) const fn retired(&self) -> &RetireQueue {

@@ -21,7 +21,7 @@ pub(crate) struct Inner {
     /// Where the memory begins in the allocation, and its requested bytes.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    /// Whether the device may have used the bytes: its address was asked for, or a use recorded. Only homes read it.
+    /// Whether the device may have used the bytes: its address was asked for, or a use recorded. What takes the memory back reads it.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
     /// What takes the memory back; `None` for all of an allocation that nothing divides.

@@ -111,7 +111,7 @@ impl Memory {
     /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
     /// data-centre boards, and no known GeForce. Elsewhere, allocate with [`allocate`](Self::allocate).
     ///
-    /// Of memory of this crate, it gives a [`slice`](Self::slice), which keeps the memory alive, on every GPU.
+    /// Of memory of this crate that has a host view, it gives a [`slice`](Self::slice), which keeps the memory alive, on every GPU.
     ///
     /// The handle's primary context is used if it retains that, otherwise the current context, which must belong to the
     /// handle's device. The memory may be another context's. A drop ends the host's view alone.

@@ -51,8 +51,8 @@ fn page_locked_memory_and_other_memory_are_copied_by_one_call() -> Result {
     Ok(())
 }
 
-/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, however often it fails, unless
-/// the copy has ended. Its stream is known no more, as after its context was destroyed, or the context is broken.
+/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, for a second, unless the copy
+/// has ended. Its stream is known no more, as after its context was destroyed, or the context is broken.
 #[test]
 fn a_copy_is_waited_for_again_when_waiting_fails_unless_it_has_ended() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
@@ -66,13 +66,20 @@ fn a_copy_is_waited_for_again_when_waiting_fails_unless_it_has_ended() -> Result
         memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
         waits.assert(51, "until one succeeded");
     }
-    for code in [codes::INVALID_HANDLE, codes::CONTEXT_IS_DESTROYED, codes::ILLEGAL_ADDRESS] {
-        sim.fail("cuStreamSynchronize", 1, code);
+    // A code that stays is one of a broken context, also if it is none of those that are known.
+    let ended = [
+        (codes::INVALID_HANDLE, 1),
+        (codes::CONTEXT_IS_DESTROYED, 1),
+        (codes::ILLEGAL_ADDRESS, 1),
+        (codes::UNKNOWN, 1001),
+    ];
+    for (code, count) in ended {
+        (1..=count).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
         let waits = Calls::of("cuStreamSynchronize");
         let error = refused(memory.write_with(CopyPolicy::Dma, 0, &pinned));
         assert_says(&error, &["cuStreamSynchronize failed"]);
         assert_eq!(error.cuda_code(), Some(code));
-        waits.assert(1, "no more");
+        waits.assert(count, "no more");
         // The injected error ended no work: the copy may still run.
         cuda::synchronize();
     }
