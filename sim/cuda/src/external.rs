@@ -3,9 +3,8 @@
 //! The descriptor stays open until the import is destroyed, as a real driver's does, so that a process has one for each
 //! live import.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 
@@ -13,13 +12,13 @@ use crate::boundary::exports;
 use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::device;
+use crate::fd;
 use crate::ffi::{In, Out};
+use crate::handle::Handles;
 use crate::layout::{ExternalBuffer, ExternalHandle};
 use crate::memory::table;
 use crate::owner::Owner;
-use crate::sync::lock;
 use crate::vulkan::{self, Import};
-use crate::{fd, handle};
 use simcommon::label::Label;
 
 const LAST_KIND: u32 = CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD as u32;
@@ -32,23 +31,21 @@ struct External {
     fd: OwnedFd,
 }
 
-static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mutex::default);
+static EXTERNALS: Handles<External> = Handles::new(INVALID_HANDLE);
 
 /// The number of live external memories.
 pub(crate) fn count() -> usize {
-    lock(&EXTERNALS).len()
+    EXTERNALS.count()
 }
 
 /// The files behind the live external memories: device and inode.
 pub(crate) fn files() -> Vec<(u64, u64)> {
-    lock(&EXTERNALS).values().filter_map(|external| fd::file(&external.fd)).collect()
+    EXTERNALS.lock().values().filter_map(|external| fd::file(&external.fd)).collect()
 }
 
 /// Releases the external memories of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    let released: Vec<External> =
-        lock(&EXTERNALS).extract_if(|_, external| external.owner == owner).map(|(_, external)| external).collect();
-    drop(released);
+    EXTERNALS.remove_where(|external| external.owner == owner);
 }
 
 fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
@@ -69,10 +66,8 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     let (fd, owner) = (fd::borrow(description.fd())?, context.owner());
     check(fd, owner.device)?;
     let import = Arc::new(vulkan::import(fd, size)?);
-    let handle = handle::next();
     // CUDA takes ownership of the descriptor, on success only.
-    lock(&EXTERNALS).insert(handle, External { import, owner, fd: fd::take(fd) });
-    out.set(handle)
+    out.set(EXTERNALS.insert(External { import, owner, fd: fd::take(fd) }))
 }
 
 /// Refuses memory that is another device's. Memory without a label was
@@ -97,7 +92,7 @@ fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -
     let ExternalBuffer { offset, size, flags, .. } = description;
     simcommon::trace::arguments(format_args!("offset={offset} size={size} flags={flags}"));
     let context = context::usable()?;
-    let import = lock(&EXTERNALS).get(&memory).map(|external| Arc::clone(&external.import)).ok_or(INVALID_HANDLE)?;
+    let import = EXTERNALS.lock().get(&memory).map(|external| Arc::clone(&external.import)).ok_or(INVALID_HANDLE)?;
     let offset = usize::try_from(description.offset).map_err(|_| INVALID_VALUE)?;
     let size = usize::try_from(description.size).map_err(|_| INVALID_VALUE)?;
     let inside = size > 0 && offset <= import.size && size <= import.size - offset;
@@ -110,10 +105,8 @@ fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -
 }
 
 fn destroy(memory: usize) -> Outcome {
-    let external = lock(&EXTERNALS).remove(&memory).ok_or(INVALID_HANDLE)?;
     // The last mapped buffer releases the pages.
-    drop(external);
-    Ok(())
+    EXTERNALS.remove(memory).map(drop)
 }
 
 exports! {

@@ -41,7 +41,7 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "semaphore" => semaphore::count(),
         "allocation" => virtual_memory::allocations(),
         "reservation" => virtual_memory::reservations(),
-        "stream" => stream::table::count(),
+        "stream" => stream::table::STREAMS.count(),
         "event" => stream::event::count(),
         "module" => module::table::count(),
         "library" => module::library::count(),

@@ -3,9 +3,8 @@
 //! The payload behind the descriptor is that of the layer `VK_LAYER_VKGDR_semaphores` (`payload.rs`), so that a Vulkan
 //! device, this driver and other processes have the same semaphore.
 
-use std::collections::HashMap;
 use std::io::{self, Write as _};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cudarc::driver::sys::CUexternalSemaphoreHandleType;
@@ -13,15 +12,15 @@ use cudarc::driver::sys::CUexternalSemaphoreHandleType;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
+use crate::fd;
 use crate::ffi::{In, Out};
 use crate::graph::{self, Difference, Operation, Work, capture};
+use crate::handle::Handles;
 use crate::health::Health;
 use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
 use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
-use crate::sync::lock;
-use crate::{fd, handle};
 use simcommon::payload::{Kind, Payload};
 
 const OPAQUE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD as u32;
@@ -36,18 +35,16 @@ struct Semaphore {
     owner: Owner,
 }
 
-static SEMAPHORES: LazyLock<Mutex<HashMap<usize, Semaphore>>> = LazyLock::new(Mutex::default);
+static SEMAPHORES: Handles<Semaphore> = Handles::new(INVALID_HANDLE);
 
 /// The number of live external semaphores.
 pub(crate) fn count() -> usize {
-    lock(&SEMAPHORES).len()
+    SEMAPHORES.count()
 }
 
 /// Releases the external semaphores of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    let released: Vec<Semaphore> =
-        lock(&SEMAPHORES).extract_if(|_, semaphore| semaphore.owner == owner).map(|(_, semaphore)| semaphore).collect();
-    drop(released);
+    SEMAPHORES.remove_where(|semaphore| semaphore.owner == owner);
 }
 
 fn import(out: Out<usize>, description: In<SemaphoreHandle>) -> Outcome {
@@ -68,17 +65,12 @@ fn import(out: Out<usize>, description: In<SemaphoreHandle>) -> Outcome {
     let payload = payload.filter(|payload| payload.kind() == Some(kind)).ok_or(INVALID_HANDLE)?;
     // CUDA takes ownership of the descriptor, on success only.
     drop(fd::take(fd));
-    let handle = handle::next();
-    let semaphore = Semaphore { payload: Arc::new(payload), owner: context.owner() };
-    lock(&SEMAPHORES).insert(handle, semaphore);
-    out.set(handle)
+    out.set(SEMAPHORES.insert(Semaphore { payload: Arc::new(payload), owner: context.owner() }))
 }
 
 /// Work that is queued keeps the payload.
 fn destroy(semaphore: usize) -> Outcome {
-    let semaphore = lock(&SEMAPHORES).remove(&semaphore).ok_or(INVALID_HANDLE)?;
-    drop(semaphore);
-    Ok(())
+    SEMAPHORES.remove(semaphore).map(drop)
 }
 
 /// A semaphore, and its value as the caller gave it, which matters for timelines only.
@@ -101,7 +93,7 @@ impl Points {
     pub(crate) fn new(node: SemaphoreNode) -> Result<Points, Code> {
         let SemaphoreNode { semaphores, parameters, count } = node;
         let (mut handles, mut values, mut points) = (Vec::new(), Vec::new(), Vec::new());
-        let table = lock(&SEMAPHORES);
+        let table = SEMAPHORES.lock();
         for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
             let (handle, parameters) = (semaphores.element(index)?, parameters.element(index)?);
             // The one flag is for NvSciSync.

@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex};
 
 use crate::call;
-use crate::handle;
+use crate::code::{Code, INVALID_HANDLE};
+use crate::handle::{self, Handles};
 use crate::settings::settings;
 use crate::sync::lock;
 
@@ -37,10 +38,12 @@ pub(crate) fn reuses() -> bool {
     settings().stale_aborts
 }
 
-/// Remembers streams or events that were destroyed with their context.
-pub(crate) fn orphan(handles: impl IntoIterator<Item = usize>) {
+/// Removes the streams or events of a context that is destroyed, and remembers them.
+pub(crate) fn orphan<T>(all: &Handles<T>, gone: impl Fn(&T) -> bool) {
+    // Dropped with the tables unlocked.
+    let orphans = all.remove_where(gone);
     if settings().stale_aborts {
-        lock(&ORPHANS).extend(handles);
+        lock(&ORPHANS).extend(orphans.iter().map(|(handle, _)| *handle));
     }
 }
 
@@ -51,11 +54,12 @@ pub(super) fn context(address: usize) {
     }
 }
 
-/// Called with an unknown stream or event.
-pub(crate) fn object(noun: &str, handle: usize) {
+/// The error for an unknown stream or event.
+pub(crate) fn unknown(noun: &str, handle: usize) -> Code {
     if settings().stale_aborts && lock(&ORPHANS).contains(&handle) {
         abort(&format!("{noun} of a context"), handle);
     }
+    INVALID_HANDLE
 }
 
 fn abort(what: &str, handle: usize) -> ! {

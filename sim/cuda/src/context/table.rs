@@ -1,19 +1,17 @@
 //! The live contexts by handle. A handle is only looked up, never dereferenced.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use super::stale;
 use super::state::Context;
 use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT};
-use crate::handle;
-use crate::sync::lock;
+use crate::handle::{self, Handles};
 
-static CONTEXTS: LazyLock<Mutex<BTreeMap<usize, Arc<Context>>>> = LazyLock::new(Mutex::default);
+static CONTEXTS: Handles<Arc<Context>> = Handles::new(CONTEXT_IS_DESTROYED);
 
 /// The live context of that handle.
 pub(crate) fn find(handle: usize) -> Option<Arc<Context>> {
-    lock(&CONTEXTS).get(&handle).cloned()
+    CONTEXTS.find(handle)
 }
 
 /// The context of a handle that a caller gives, or the error for a stale or an unknown handle.
@@ -30,15 +28,15 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Context>, Code> {
 
 /// The handles of all live contexts.
 pub(crate) fn handles() -> Vec<usize> {
-    lock(&CONTEXTS).keys().copied().collect()
+    CONTEXTS.lock().keys().copied().collect()
 }
 
 pub(crate) fn insert(context: Arc<Context>) {
-    lock(&CONTEXTS).insert(context.owner().context, context);
+    CONTEXTS.insert_at(context.owner().context, context);
 }
 
 /// Removes a context from the table. It stays on the threads' stacks.
 pub(crate) fn remove(handle: usize) -> Result<Arc<Context>, Code> {
-    let missing = get(handle).err();
-    lock(&CONTEXTS).remove(&handle).ok_or(missing.unwrap_or(CONTEXT_IS_DESTROYED))
+    get(handle)?;
+    CONTEXTS.remove(handle)
 }

@@ -1,7 +1,6 @@
 //! Executable graphs: instantiate, launch, update.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use super::capture;
 use super::child::Child;
@@ -13,7 +12,7 @@ use crate::boundary::exports;
 use crate::code::{Code, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::Out;
-use crate::handle;
+use crate::handle::Handles;
 use crate::queue::{Marker, Placement};
 use crate::stream::table as streams;
 use crate::sync::lock;
@@ -33,15 +32,11 @@ struct Executable {
     last: Mutex<Option<Marker>>,
 }
 
-static EXECUTABLES: LazyLock<Mutex<HashMap<usize, Arc<Executable>>>> = LazyLock::new(Mutex::default);
+static EXECUTABLES: Handles<Arc<Executable>> = Handles::new(INVALID_VALUE);
 
 /// The number of live executable graphs.
 pub(crate) fn count() -> usize {
-    lock(&EXECUTABLES).len()
-}
-
-fn get(handle: usize) -> Result<Arc<Executable>, Code> {
-    lock(&EXECUTABLES).get(&handle).cloned().ok_or(INVALID_VALUE)
+    EXECUTABLES.count()
 }
 
 impl Executable {
@@ -66,11 +61,8 @@ fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
     }
     let graph = state::get(graph)?;
     let steps = Mutex::new(copied_steps(&graph)?);
-    let handle = handle::next();
     let objects = lock(&graph.objects).clone();
-    let executable = Executable { steps, flags, objects, last: Mutex::default() };
-    lock(&EXECUTABLES).insert(handle, Arc::new(executable));
-    out.set(handle)
+    out.set(EXECUTABLES.insert(Arc::new(Executable { steps, flags, objects, last: Mutex::default() })))
 }
 
 /// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
@@ -102,16 +94,14 @@ fn instantiate_with_log(out: Out<usize>, graph: usize, node: Out<usize>, log: Ou
 }
 
 fn destroy(executable: usize) -> Outcome {
-    let executable = lock(&EXECUTABLES).remove(&executable).ok_or(INVALID_VALUE)?;
-    // With nothing locked: it may be the last to hold an object of the program.
-    drop(executable);
-    Ok(())
+    // It may be the last to hold an object of the program.
+    EXECUTABLES.remove(executable).map(drop)
 }
 
 /// A launch is submitted as a whole or not at all. A capture gets the graph as one node.
 fn launch(executable: usize, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let executable = get(executable)?;
+    let executable = EXECUTABLES.get(executable)?;
     let steps: Vec<_> = lock(&executable.steps).iter().filter(|step| step.enabled).cloned().collect();
     let as_node = || {
         let graph = Graph::new();
@@ -140,17 +130,17 @@ fn launch(executable: usize, stream: usize) -> Outcome {
 /// Nothing is to be prepared.
 fn upload(executable: usize, stream: usize) -> Outcome {
     streams::usable(stream)?;
-    get(executable).map(drop)
+    EXECUTABLES.get(executable).map(drop)
 }
 
 fn flags(executable: usize, out: Out<u64>) -> Outcome {
     out.required()?;
-    out.set(get(executable)?.flags)
+    out.set(EXECUTABLES.get(executable)?.flags)
 }
 
 /// Takes over what the nodes of the graph do; otherwise the difference for which that is refused, and the node that has it.
 fn update(executable: usize, graph: usize) -> Result<Option<(Difference, usize)>, Code> {
-    let executable = get(executable)?;
+    let executable = EXECUTABLES.get(executable)?;
     let new = copied_steps(&*state::get(graph)?)?;
     let old = lock(&executable.steps).clone();
     let difference = step::difference(&old, &new);
@@ -198,12 +188,12 @@ fn update_v2(executable: usize, graph: usize, out: Out<UpdateResult>) -> Outcome
 
 /// The work of the node of the graph that was instantiated.
 pub(super) fn operation(executable: usize, node: usize) -> Result<Operation, Code> {
-    get(executable)?.operation(node)
+    EXECUTABLES.get(executable)?.operation(node)
 }
 
 /// Replaces the work of the node of the graph that was instantiated.
 pub(super) fn replace(executable: usize, node: usize, operation: Operation) -> Outcome {
-    let executable = get(executable)?;
+    let executable = EXECUTABLES.get(executable)?;
     if !executable.operation(node)?.accepts(&operation) {
         return Err(INVALID_VALUE);
     }
@@ -217,14 +207,14 @@ pub(super) fn replace(executable: usize, node: usize, operation: Operation) -> O
 
 fn is_enabled(executable: usize, node: usize, out: Out<u32>) -> Outcome {
     out.required()?;
-    let executable = get(executable)?;
+    let executable = EXECUTABLES.get(executable)?;
     let enabled = lock(&executable.steps).iter().find(|step| step.node == node).map(|step| step.enabled);
     out.set(u32::from(enabled.ok_or(INVALID_VALUE)?))
 }
 
 /// Only kernels, copies and fills can be disabled.
 fn enable(executable: usize, node: usize, enabled: u32) -> Outcome {
-    let executable = get(executable)?;
+    let executable = EXECUTABLES.get(executable)?;
     let mut steps = lock(&executable.steps);
     let can_be = |kind| matches!(kind, Kind::Kernel | Kind::Copy | Kind::Fill);
     let step = steps.iter_mut().find(|step| step.node == node && can_be(step.operation.kind()));

@@ -1,12 +1,12 @@
 //! Graphs and their nodes, by handle.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::held::Held;
 use super::operation::Operation;
 use crate::code::{Code, INVALID_VALUE, Outcome};
-use crate::handle;
+use crate::handle::{self, Handles};
 use crate::sync::lock;
 
 /// A graph under construction. What its nodes do is dropped with the nodes unlocked: a child graph may be the last to hold an
@@ -27,53 +27,48 @@ struct Node {
     original: usize,
 }
 
-static GRAPHS: LazyLock<Mutex<HashMap<usize, Arc<Graph>>>> = LazyLock::new(Mutex::default);
+static GRAPHS: Handles<Arc<Graph>> = Handles::new(INVALID_VALUE);
 /// The graphs in nodes, which go with them.
-static CHILDREN: LazyLock<Mutex<HashMap<usize, Weak<Graph>>>> = LazyLock::new(Mutex::default);
-static OWNERS: LazyLock<Mutex<HashMap<usize, Weak<Graph>>>> = LazyLock::new(Mutex::default);
+static CHILDREN: Handles<Weak<Graph>> = Handles::new(INVALID_VALUE);
+/// The graphs of nodes.
+static OWNERS: Handles<Weak<Graph>> = Handles::new(INVALID_VALUE);
 
 /// The number of live graphs.
 pub(crate) fn count() -> usize {
-    lock(&GRAPHS).len()
+    GRAPHS.count()
 }
 
 /// The graph of that handle, which may be that of a node.
 pub(super) fn get(handle: usize) -> Result<Arc<Graph>, Code> {
-    if let Some(graph) = lock(&GRAPHS).get(&handle) {
-        return Ok(Arc::clone(graph));
-    }
-    lock(&CHILDREN).get(&handle).and_then(Weak::upgrade).ok_or(INVALID_VALUE)
+    GRAPHS.get(handle).or_else(|code| CHILDREN.find(handle).as_ref().and_then(Weak::upgrade).ok_or(code))
 }
 
 /// The handle of a node's graph.
 pub(super) fn child(graph: &Arc<Graph>) -> usize {
-    let mut children = lock(&CHILDREN);
-    children.retain(|_, graph| graph.strong_count() > 0);
-    children.insert(graph.handle, Arc::downgrade(graph));
+    CHILDREN.remove_where(|graph| graph.strong_count() == 0);
+    CHILDREN.insert_at(graph.handle, Arc::downgrade(graph));
     graph.handle
 }
 
 /// The graph of a node.
 pub(super) fn of_node(node: usize) -> Result<Arc<Graph>, Code> {
-    lock(&OWNERS).get(&node).and_then(Weak::upgrade).ok_or(INVALID_VALUE)
+    OWNERS.get(node)?.upgrade().ok_or(INVALID_VALUE)
 }
 
 /// Gives a graph its handle.
 pub(super) fn insert(graph: Arc<Graph>) -> usize {
     let handle = graph.handle;
-    lock(&GRAPHS).insert(handle, graph);
+    GRAPHS.insert_at(handle, graph);
     handle
 }
 
 pub(super) fn remove(handle: usize) -> Outcome {
-    let graph = lock(&GRAPHS).remove(&handle).ok_or(INVALID_VALUE)?;
-    drop(graph);
-    Ok(())
+    GRAPHS.remove(handle).map(drop)
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        let mut owners = lock(&OWNERS);
+        let mut owners = OWNERS.lock();
         for node in lock(&self.nodes).keys() {
             owners.remove(node);
         }
@@ -92,9 +87,8 @@ impl Graph {
         if distinct.len() < after.len() || !distinct.iter().all(|node| nodes.contains_key(node)) {
             return Err(INVALID_VALUE);
         }
-        let handle = handle::next();
+        let handle = OWNERS.insert(Arc::downgrade(self));
         nodes.insert(handle, Node { operation, after, original: 0 });
-        lock(&OWNERS).insert(handle, Arc::downgrade(self));
         Ok(handle)
     }
 
@@ -102,7 +96,7 @@ impl Graph {
         let mut nodes = lock(&self.nodes);
         let removed = nodes.remove(&node).ok_or(INVALID_VALUE)?;
         nodes.values_mut().for_each(|other| other.after.retain(|before| *before != node));
-        lock(&OWNERS).remove(&node);
+        OWNERS.lock().remove(&node);
         drop(nodes);
         drop(removed);
         Ok(())

@@ -1,14 +1,13 @@
 //! Objects of the program that graphs keep alive.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use super::held::{References, UserObject};
 use super::state;
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::ffi::{HostFunction, Out};
-use crate::handle;
+use crate::handle::{self, Handles};
 use crate::sync::lock;
 
 // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, which is required, and CU_GRAPH_USER_OBJECT_MOVE.
@@ -16,7 +15,7 @@ const NO_SYNC: u32 = 1;
 const MOVE: u32 = 1;
 
 /// The program's references, by handle.
-static OBJECTS: LazyLock<Mutex<HashMap<usize, References>>> = LazyLock::new(Mutex::default);
+static OBJECTS: Handles<References> = Handles::new(INVALID_VALUE);
 
 fn create(out: Out<usize>, argument: usize, destructor: HostFunction, count: u32, flags: u32) -> Outcome {
     out.required()?;
@@ -26,19 +25,19 @@ fn create(out: Out<usize>, argument: usize, destructor: HostFunction, count: u32
     }
     let handle = handle::next();
     let object = Arc::new(UserObject { handle, destructor, argument });
-    lock(&OBJECTS).insert(handle, References { object, count });
+    OBJECTS.insert_at(handle, References { object, count });
     out.set(handle)
 }
 
 fn retain(handle: usize, count: u32) -> Outcome {
-    let mut objects = lock(&OBJECTS);
+    let mut objects = OBJECTS.lock();
     let held = objects.get_mut(&handle).filter(|_| count > 0).ok_or(INVALID_VALUE)?;
     held.count = held.count.checked_add(count).ok_or(INVALID_VALUE)?;
     Ok(())
 }
 
 fn release(handle: usize, count: u32) -> Outcome {
-    let mut objects = lock(&OBJECTS);
+    let mut objects = OBJECTS.lock();
     let held = objects.get_mut(&handle).filter(|held| (1..=held.count).contains(&count)).ok_or(INVALID_VALUE)?;
     held.count -= count;
     let gone = if held.count == 0 { objects.remove(&handle) } else { None };
@@ -50,7 +49,7 @@ fn release(handle: usize, count: u32) -> Outcome {
 
 fn retain_in_graph(graph: usize, handle: usize, count: u32, flags: u32) -> Outcome {
     let graph = state::get(graph)?;
-    let object = lock(&OBJECTS).get(&handle).map(|held| Arc::clone(&held.object)).ok_or(INVALID_VALUE)?;
+    let object = OBJECTS.get(handle)?.object;
     if count == 0 || flags & !MOVE != 0 {
         return Err(INVALID_VALUE);
     }

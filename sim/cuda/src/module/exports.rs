@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUmoduleLoadingMode;
 use super::image::{self, Refusal};
 use super::loaded::Module;
 use super::options::Options;
-use super::table;
+use super::table::{self, MODULES};
 
 use crate::boundary::exports;
 use crate::code::{Code, FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED, Outcome};
@@ -67,7 +67,7 @@ fn load_image(out: Out<usize>, data: In<u8>, options: &Options) -> Outcome {
 
 fn unload(module: usize) -> Outcome {
     context::current()?;
-    let found = table::get(module)?;
+    let found = MODULES.get(module)?;
     if found.library.is_some() {
         return Err(NOT_PERMITTED);
     }
@@ -79,20 +79,20 @@ fn get_function(out: Out<usize>, module: usize, name: Text<'_>) -> Outcome {
     out.required()?;
     let name = name.read().ok_or(INVALID_VALUE)?;
     context::usable()?;
-    let module = table::get(module)?;
+    let module = MODULES.get(module)?;
     out.set(module.function(name).ok_or(NOT_FOUND)?.handle)
 }
 
 fn function_count(out: Out<u32>, module: usize) -> Outcome {
     out.required()?;
     context::usable()?;
-    out.set(u32::try_from(table::get(module)?.functions.len()).map_err(|_| INVALID_VALUE)?)
+    out.set(u32::try_from(MODULES.get(module)?.functions.len()).map_err(|_| INVALID_VALUE)?)
 }
 
 fn functions(out: Out<usize>, count: u32, module: usize) -> Outcome {
     out.required()?;
     context::usable()?;
-    hand_out(out, count, table::get(module)?.functions.iter().map(|function| function.handle))
+    hand_out(out, count, MODULES.get(module)?.functions.iter().map(|function| function.handle))
 }
 
 /// Writes up to the requested number of handles.
@@ -118,7 +118,7 @@ pub(super) fn give(found: Option<(usize, usize)>, out: Out<usize>, size: Out<usi
 
 fn get_global(out: Out<usize>, size: Out<usize>, module: usize, name: Text<'_>) -> Outcome {
     context::usable()?;
-    variable(&table::get(module)?, name, out, size)
+    variable(&MODULES.get(module)?, name, out, size)
 }
 
 fn loading_mode(out: Out<u32>) -> Outcome {

@@ -1,15 +1,15 @@
 //! Functions: kernels in a context, by handle.
 
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use super::variables::Variables;
 
+use crate::code::INVALID_HANDLE;
 use crate::device;
-use crate::handle;
+use crate::handle::{self, Handles};
 use crate::owner::Owner;
 use crate::sync::lock;
 
@@ -104,20 +104,15 @@ impl Function {
     }
 }
 
-static FUNCTIONS: LazyLock<Mutex<HashMap<usize, Arc<Function>>>> = LazyLock::new(Mutex::default);
-
-/// The function of that handle, if it is a function's.
-pub(super) fn find(handle: usize) -> Option<Arc<Function>> {
-    lock(&FUNCTIONS).get(&handle).cloned()
-}
+pub(super) static FUNCTIONS: Handles<Arc<Function>> = Handles::new(INVALID_HANDLE);
 
 /// Registers functions under their handles.
 pub(super) fn insert(functions: &[Arc<Function>]) {
-    lock(&FUNCTIONS).extend(functions.iter().map(|function| (function.handle, Arc::clone(function))));
+    FUNCTIONS.lock().extend(functions.iter().map(|function| (function.handle, Arc::clone(function))));
 }
 
 /// Removes functions.
 pub(super) fn remove(functions: &[Arc<Function>]) {
-    let mut known = lock(&FUNCTIONS);
+    let mut known = FUNCTIONS.lock();
     functions.iter().for_each(|function| drop(known.remove(&function.handle)));
 }

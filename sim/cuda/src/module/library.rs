@@ -1,12 +1,11 @@
 //! Libraries: PTX that is independent of contexts, with a module in each context that uses it.
 
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::sys::CUlibraryOption;
 
-use super::function::{self, Function, Settings};
+use super::function::{FUNCTIONS, Function, Settings};
 use super::image::{self, Refusal};
 use super::loaded::{self, Module};
 use super::options::Options;
@@ -17,7 +16,7 @@ use crate::code::{Code, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND
 use crate::context::{self, Context};
 use crate::device;
 use crate::ffi::{In, Out, Text};
-use crate::handle;
+use crate::handle::{self, Handles};
 use crate::owner::Owner;
 use crate::sync::lock;
 
@@ -57,39 +56,35 @@ struct Library {
     modules: Mutex<Option<Vec<Arc<Module>>>>,
 }
 
-static LIBRARIES: LazyLock<Mutex<HashMap<usize, Arc<Library>>>> = LazyLock::new(Mutex::default);
-static KERNELS: LazyLock<Mutex<HashMap<usize, Arc<Kernel>>>> = LazyLock::new(Mutex::default);
+static LIBRARIES: Handles<Arc<Library>> = Handles::new(INVALID_HANDLE);
+static KERNELS: Handles<Arc<Kernel>> = Handles::new(INVALID_HANDLE);
 
 /// The number of live libraries.
 pub(crate) fn count() -> usize {
-    lock(&LIBRARIES).len()
+    LIBRARIES.count()
 }
 
 /// The kernel of that handle.
 pub(crate) fn kernel(handle: usize) -> Result<Arc<Kernel>, Code> {
-    lock(&KERNELS).get(&handle).cloned().ok_or(INVALID_HANDLE)
+    KERNELS.get(handle)
 }
 
 /// The function of a handle. The handle of a library's kernel denotes its function in the current context.
 pub(crate) fn function(handle: usize) -> Result<Arc<Function>, Code> {
-    function::find(handle).map_or_else(|| kernel(handle)?.function(&*context::usable()?), Ok)
+    FUNCTIONS.find(handle).map_or_else(|| kernel(handle)?.function(&*context::usable()?), Ok)
 }
 
 /// As `function`, where the handle of a library's kernel denotes its function in that context.
 pub(crate) fn function_in(handle: usize, context: &Context) -> Result<Arc<Function>, Code> {
-    function::find(handle).map_or_else(|| kernel(handle)?.function(context), Ok)
+    FUNCTIONS.find(handle).map_or_else(|| kernel(handle)?.function(context), Ok)
 }
 
 /// Removes the libraries' modules in a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    let libraries: Vec<Arc<Library>> = lock(&LIBRARIES).values().cloned().collect();
+    let libraries: Vec<Arc<Library>> = LIBRARIES.lock().values().cloned().collect();
     for library in libraries {
         lock(&library.modules).iter_mut().for_each(|modules| modules.retain(|module| module.owner != owner));
     }
-}
-
-fn get(library: usize) -> Result<Arc<Library>, Code> {
-    lock(&LIBRARIES).get(&library).cloned().ok_or(INVALID_HANDLE)
 }
 
 impl Library {
@@ -149,9 +144,9 @@ impl Library {
 fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) -> Outcome {
     let library = text.and_then(Library::new).map_err(|refusal| modules::report(options, refusal))?;
     options.report_success();
-    lock(&KERNELS).extend(library.kernels.iter().map(|kernel| (kernel.handle, Arc::clone(kernel))));
+    KERNELS.lock().extend(library.kernels.iter().map(|kernel| (kernel.handle, Arc::clone(kernel))));
     let handle = library.handle;
-    lock(&LIBRARIES).insert(handle, library);
+    LIBRARIES.insert_at(handle, library);
     out.set(handle)
 }
 
@@ -204,8 +199,8 @@ fn load_file(
 }
 
 fn unload(library: usize) -> Outcome {
-    let library = lock(&LIBRARIES).remove(&library).ok_or(INVALID_HANDLE)?;
-    lock(&KERNELS).retain(|_, kernel| kernel.library != library.handle);
+    let library = LIBRARIES.remove(library)?;
+    KERNELS.remove_where(|kernel| kernel.library == library.handle);
     let modules = lock(&library.modules).take();
     for module in modules.into_iter().flatten() {
         context::wait_for_kernels(module.owner);
@@ -218,31 +213,31 @@ fn unload(library: usize) -> Outcome {
 fn get_kernel(out: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
     out.required()?;
     let name = name.read().ok_or(INVALID_VALUE)?;
-    out.set(get(library)?.kernel(name).ok_or(NOT_FOUND)?.handle)
+    out.set(LIBRARIES.get(library)?.kernel(name).ok_or(NOT_FOUND)?.handle)
 }
 
 fn kernel_count(out: Out<u32>, library: usize) -> Outcome {
     out.required()?;
-    out.set(u32::try_from(get(library)?.kernels.len()).map_err(|_| INVALID_VALUE)?)
+    out.set(u32::try_from(LIBRARIES.get(library)?.kernels.len()).map_err(|_| INVALID_VALUE)?)
 }
 
 fn kernels(out: Out<usize>, count: u32, library: usize) -> Outcome {
     out.required()?;
-    modules::hand_out(out, count, get(library)?.kernels.iter().map(|kernel| kernel.handle))
+    modules::hand_out(out, count, LIBRARIES.get(library)?.kernels.iter().map(|kernel| kernel.handle))
 }
 
 fn get_module(out: Out<usize>, library: usize) -> Outcome {
     out.required()?;
-    out.set(get(library)?.module(&*context::usable()?)?.handle)
+    out.set(LIBRARIES.get(library)?.module(&*context::usable()?)?.handle)
 }
 
 fn get_global(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
-    modules::variable(&get(library)?.module(&*context::usable()?)?, name, out, size)
+    modules::variable(&LIBRARIES.get(library)?.module(&*context::usable()?)?, name, out, size)
 }
 
 // One for all contexts, in memory of the first that loaded the library.
 fn get_managed(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
-    let module = get(library)?.module(&*context::usable()?)?;
+    let module = LIBRARIES.get(library)?.module(&*context::usable()?)?;
     modules::give(module.managed(name.read().ok_or(INVALID_VALUE)?), out, size)
 }
 

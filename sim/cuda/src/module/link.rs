@@ -1,8 +1,7 @@
 //! The driver calls of the linker, which joins PTX texts. The "cubin" that it returns is PTX, too.
 
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::CUjitInputType;
 
@@ -10,10 +9,10 @@ use super::join::join;
 use super::options::Options;
 use super::{exports as modules, image, loaded};
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
+use crate::code::{INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
 use crate::context;
 use crate::ffi::{In, Out, Text};
-use crate::handle;
+use crate::handle::Handles;
 use crate::sync::lock;
 
 const PTX: u32 = CUjitInputType::CU_JIT_INPUT_PTX as u32;
@@ -28,25 +27,19 @@ struct Linker {
     outputs: Mutex<Vec<CString>>,
 }
 
-static LINKERS: LazyLock<Mutex<HashMap<usize, Arc<Linker>>>> = LazyLock::new(Mutex::default);
+static LINKERS: Handles<Arc<Linker>> = Handles::new(INVALID_HANDLE);
 
 /// The number of live linkers.
 pub(crate) fn count() -> usize {
-    lock(&LINKERS).len()
-}
-
-fn get(linker: usize) -> Result<Arc<Linker>, Code> {
-    lock(&LINKERS).get(&linker).cloned().ok_or(INVALID_HANDLE)
+    LINKERS.count()
 }
 
 fn create(count: u32, keys: In<u32>, values: Out<usize>, out: Out<usize>) -> Outcome {
     out.required()?;
     context::usable()?;
     let options = Options::read(count, keys, values)?;
-    let handle = handle::next();
     let linker = Linker { options, inputs: Mutex::default(), outputs: Mutex::default() };
-    lock(&LINKERS).insert(handle, Arc::new(linker));
-    out.set(handle)
+    out.set(LINKERS.insert(Arc::new(linker)))
 }
 
 fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> Outcome {
@@ -74,20 +67,20 @@ fn add_data(
     keys: In<u32>,
     values: Out<usize>,
 ) -> Outcome {
-    let linker = get(linker)?;
+    let linker = LINKERS.get(linker)?;
     Options::read(count, keys, values)?;
     add(&linker, kind, &data.bytes(size)?)
 }
 
 fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>, values: Out<usize>) -> Outcome {
-    let linker = get(linker)?;
+    let linker = LINKERS.get(linker)?;
     Options::read(count, keys, values)?;
     add(&linker, kind, &modules::read_file(path)?)
 }
 
 fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
     out.required()?;
-    let linker = get(linker)?;
+    let linker = LINKERS.get(linker)?;
     let text = join(&lock(&linker.inputs));
     if text.is_empty() {
         return Err(INVALID_VALUE);
@@ -102,7 +95,7 @@ fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
 }
 
 fn destroy(linker: usize) -> Outcome {
-    lock(&LINKERS).remove(&linker).map(|_| ()).ok_or(INVALID_HANDLE)
+    LINKERS.remove(linker).map(drop)
 }
 
 exports! {

@@ -1,7 +1,6 @@
 //! Events: points in a stream that can be asked about, waited for and timed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUevent_flags;
@@ -13,7 +12,7 @@ use crate::context::{self, Context, stale};
 use crate::ffi::Out;
 use crate::graph::capture::{self, Point};
 use crate::graph::{self, Operation, Work};
-use crate::handle;
+use crate::handle::Handles;
 use crate::health::Health;
 use crate::owner::Owner;
 use crate::pool;
@@ -104,21 +103,13 @@ pub(crate) fn open(context: &Context, payload: Payload) -> usize {
 fn insert(context: &Context, flags: u32, payload: Option<Arc<Payload>>) -> usize {
     let health = Arc::clone(&context.health);
     let event = Event { flags, owner: context.owner(), health, last: Mutex::new(None), payload };
-    let handle = handle::next();
-    lock(&EVENTS).insert(handle, Arc::new(event));
-    handle
+    EVENTS.insert(Arc::new(event))
 }
 
-static EVENTS: LazyLock<Mutex<HashMap<usize, Arc<Event>>>> = LazyLock::new(Mutex::default);
+static EVENTS: Handles<Arc<Event>> = Handles::new(INVALID_HANDLE);
 
 fn get(event: usize) -> Result<Arc<Event>, Code> {
-    lock(&EVENTS).get(&event).cloned().ok_or_else(|| unknown(event))
-}
-
-/// The error for a handle without an event.
-fn unknown(event: usize) -> Code {
-    stale::object("event", event);
-    INVALID_HANDLE
+    EVENTS.find(event).ok_or_else(|| stale::unknown("event", event))
 }
 
 fn last(event: usize) -> Result<Option<Recorded>, Code> {
@@ -132,14 +123,12 @@ pub(crate) fn check(event: usize) -> Outcome {
 
 /// The number of live events.
 pub(crate) fn count() -> usize {
-    lock(&EVENTS).len()
+    EVENTS.count()
 }
 
 /// Forgets the events of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    // Dropped with the table unlocked.
-    let released: Vec<_> = lock(&EVENTS).extract_if(|_, event| event.owner == owner).collect();
-    stale::orphan(released.iter().map(|(handle, _)| *handle));
+    stale::orphan(&EVENTS, |event| event.owner == owner);
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
@@ -316,7 +305,7 @@ fn synchronize(handle: usize) -> Outcome {
 
 /// Work that still waits for the event is not affected.
 fn destroy(event: usize) -> Outcome {
-    let event = lock(&EVENTS).remove(&event).ok_or_else(|| unknown(event))?;
+    let event = EVENTS.remove(event).map_err(|_| stale::unknown("event", event))?;
     event.health.check()
 }
 

@@ -26,7 +26,7 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
         return Err(INVALID_VALUE);
     }
     let stream = context.streams.create(flags, priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY));
-    out.set(table::insert(stream))
+    out.set(table::STREAMS.insert(stream))
 }
 
 /// Pending work is still finished.

@@ -1,17 +1,15 @@
 //! Stream handles: those of the program's streams, and the constants for the default streams.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, INVALID_HANDLE};
 use crate::context::{self, stale};
 use crate::graph::capture;
-use crate::handle;
+use crate::handle::Handles;
 use crate::owner::Owner;
 use crate::queue::Stream;
-use crate::sync::lock;
 
 /// The default stream of the functions that name none: a null handle.
 pub(crate) const DEFAULT: usize = CUstream_flags::CU_STREAM_DEFAULT as usize;
@@ -19,7 +17,8 @@ pub(crate) const DEFAULT: usize = CUstream_flags::CU_STREAM_DEFAULT as usize;
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-static STREAMS: LazyLock<Mutex<HashMap<usize, Arc<Stream>>>> = LazyLock::new(Mutex::default);
+/// The program's streams.
+pub(crate) static STREAMS: Handles<Arc<Stream>> = Handles::new(INVALID_HANDLE);
 
 /// The stream of that handle. [`DEFAULT`] and `CU_STREAM_LEGACY` are the current context's default stream,
 /// `CU_STREAM_PER_THREAD` the calling thread's.
@@ -27,14 +26,8 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     match handle {
         DEFAULT | LEGACY => Ok(context::current()?.streams.legacy()),
         PER_THREAD => Ok(context::current()?.streams.per_thread()),
-        _ => lock(&STREAMS).get(&handle).cloned().ok_or_else(|| unknown(handle)),
+        _ => STREAMS.find(handle).ok_or_else(|| stale::unknown("stream", handle)),
     }
-}
-
-/// The error for a handle without a stream.
-fn unknown(handle: usize) -> Code {
-    stale::object("stream", handle);
-    INVALID_HANDLE
 }
 
 /// The stream, for new work: a context must be current, and the stream's context must be without error. Streams that
@@ -70,24 +63,11 @@ pub(super) fn waitable(handle: usize) -> Result<Arc<Stream>, Code> {
     Ok(stream)
 }
 
-/// The number of live streams of the program.
-pub(crate) fn count() -> usize {
-    lock(&STREAMS).len()
-}
-
-pub(super) fn insert(stream: Arc<Stream>) -> usize {
-    let handle = handle::next();
-    lock(&STREAMS).insert(handle, stream);
-    handle
-}
-
 pub(super) fn remove(handle: usize) -> Result<Arc<Stream>, Code> {
-    lock(&STREAMS).remove(&handle).ok_or_else(|| unknown(handle))
+    STREAMS.remove(handle).map_err(|_| stale::unknown("stream", handle))
 }
 
 /// Removes the handles of a destroyed context's streams.
 pub(crate) fn release_all_of(owner: Owner) {
-    // Dropped with the table unlocked.
-    let released: Vec<_> = lock(&STREAMS).extract_if(|_, stream| stream.owner == owner).collect();
-    stale::orphan(released.iter().map(|(handle, _)| *handle));
+    stale::orphan(&STREAMS, |stream| stream.owner == owner);
 }

@@ -4,19 +4,17 @@
 //! A handle counts its uses: `cuMemCreate`, imports and `cuMemRetainAllocationHandle` add one, `cuMemRelease` takes one.
 //! The memory goes with the last use and the last mapping.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 
 use super::GRANULARITY;
 use super::properties::{POSIX_FD, Properties};
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
 use crate::device;
-use crate::handle;
+use crate::handle::{self, Handles};
 use crate::heap::Charge;
-use crate::sync::lock;
 
 /// The name of the files, which the system prefixes, and after which comes the device's number, since processes with
 /// other devices in `CUDA_VISIBLE_DEVICES` have other ordinals for it.
@@ -37,26 +35,27 @@ pub(crate) struct Physical {
     _charge: Option<Charge>,
 }
 
+#[derive(Clone)]
 struct Entry {
     physical: Arc<Physical>,
     uses: usize,
 }
 
-static HANDLES: LazyLock<Mutex<HashMap<usize, Entry>>> = LazyLock::new(Mutex::default);
+static HANDLES: Handles<Entry> = Handles::new(INVALID_VALUE);
 
 /// The number of allocations with a handle in use.
 pub(crate) fn count() -> usize {
-    lock(&HANDLES).len()
+    HANDLES.count()
 }
 
 /// The allocation of a handle.
 pub(super) fn get(handle: usize) -> Result<Arc<Physical>, Code> {
-    lock(&HANDLES).get(&handle).map(|entry| Arc::clone(&entry.physical)).ok_or(INVALID_VALUE)
+    HANDLES.get(handle).map(|entry| entry.physical)
 }
 
 /// Adds a use of an allocation, and returns its handle.
 pub(super) fn retain(physical: &Arc<Physical>) -> usize {
-    let mut handles = lock(&HANDLES);
+    let mut handles = HANDLES.lock();
     let new = || Entry { physical: Arc::clone(physical), uses: 0 };
     handles.entry(physical.handle).or_insert_with(new).uses += 1;
     physical.handle
@@ -64,7 +63,7 @@ pub(super) fn retain(physical: &Arc<Physical>) -> usize {
 
 /// Ends a use.
 pub(super) fn release(handle: usize) -> Outcome {
-    let mut handles = lock(&HANDLES);
+    let mut handles = HANDLES.lock();
     let entry = handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
     entry.uses -= 1;
     let gone = if entry.uses == 0 { handles.remove(&handle) } else { None };
