@@ -5,7 +5,7 @@ use crate::{compiled, numbers};
 
 #[test]
 fn a_tiled_transpose_swaps_rows_and_columns() {
-    for (way, source) in compiled!("tiles") {
+    for (way, source) in compiled!("tiles", fast) {
         let mut bench = Bench::new(source);
         let (width, height) = (50usize, 37usize);
         let values: Vec<u32> = (0..1850).collect();
@@ -25,7 +25,7 @@ fn a_tiled_transpose_swaps_rows_and_columns() {
 
 #[test]
 fn a_tiled_product_is_the_product() {
-    for (way, source) in compiled!("tiles") {
+    for (way, source) in compiled!("tiles", fast) {
         let mut bench = Bench::new(source);
         let n = 48usize;
         let small = |bits: &u64| f32::from((bits % 16).to_le_bytes()[0]) - 8.0;
@@ -45,7 +45,7 @@ fn a_tiled_product_is_the_product() {
 
 #[test]
 fn dynamic_shared_memory_has_the_size_of_the_launch() {
-    for (way, source) in compiled!("tiles") {
+    for (way, source) in compiled!("tiles", fast) {
         let mut bench = Bench::new(source);
         let values: Vec<i32> = (0..1000).collect();
         let at = bench.array(&values);
@@ -60,7 +60,7 @@ fn dynamic_shared_memory_has_the_size_of_the_launch() {
 
 #[test]
 fn blocks_and_threads_have_three_dimensions() {
-    for (way, source) in compiled!("tiles") {
+    for (way, source) in compiled!("tiles", fast) {
         let mut bench = Bench::new(source);
         let out = bench.room(16 * 30 * 24);
         let launch = bench.launch("places", [3, 2, 5], [2, 4, 3], &[Argument::P(out)]);
