@@ -82,16 +82,23 @@ impl Pages {
                 );
                 return Err(NOT_SUPPORTED);
             }
-            let file = match files.remove(&offset) {
-                Some(exported) => exported.file,
-                None => create_file()?,
+            let mut exported = match files.remove(&offset) {
+                Some(exported) => exported,
+                None => Exported { len: 0, file: create_file()? },
             };
-            move_to_file(&file, address + known, known, len - known)?;
-            if !mappable {
-                // SAFETY: the file is open. Mappings that exist, such as the device's, stay as they are.
-                unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_FUTURE_WRITE) };
+            let moved = move_to_file(&exported.file, address + known, known, len - known);
+            if moved.is_ok() {
+                exported.len = len;
+                if !mappable {
+                    // SAFETY: the file is open. Mappings that exist, such as the device's, stay as they are.
+                    unsafe { libc::fcntl(exported.file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_FUTURE_WRITE) };
+                }
             }
-            files.insert(offset, Exported { len, file });
+            // A failure leaves the file with the pages that it had, if it had some.
+            if exported.len > 0 {
+                files.insert(offset, exported);
+            }
+            moved?;
         }
         let exported = files.get(&offset).ok_or(INVALID_VALUE)?;
         exported.file.try_clone().map_err(|_| OPERATING_SYSTEM)

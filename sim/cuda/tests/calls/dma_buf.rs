@@ -15,6 +15,7 @@ use crate::{PUT, call, given, good};
 const PAGE: usize = 64 << 10;
 const ROUNDS: u32 = 2000;
 const MAP_FAILED: isize = -1;
+const OPERATING_SYSTEM: i32 = 304;
 
 fn allocate(len: usize) -> u64 {
     given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
@@ -147,6 +148,26 @@ fn check_bytes() {
     fill(next, 9, len);
     assert_eq!((mapping.get(5), mapping.get(len - 1)), (2, 3), "the pages stay after the memory was freed");
     free(next);
+}
+
+fn check_failed_export() {
+    let len = 2 * PAGE;
+    let memory = allocate(len);
+    let file = must(export(memory, PAGE).ok(), "a descriptor");
+    let mapping = must(Mapping::new(&file, PAGE), "a mapping");
+    // SAFETY: the descriptor is open. The file cannot become longer.
+    let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_GROW) };
+    assert_eq!((sealed, export(memory, len).err()), (0, Some(OPERATING_SYSTEM)));
+    let again = must(export(memory, PAGE).ok(), "a descriptor");
+    fill(memory, 5, len);
+    assert_eq!(mapping.get(1), 5);
+    assert_eq!(must(Mapping::new(&again, PAGE), "a mapping").get(1), 5);
+    free(memory);
+}
+
+#[test]
+fn a_failed_export_leaves_the_one_before() -> Result {
+    under("dma-buf", "dma_buf::a_failed_export_leaves_the_one_before", check_failed_export)
 }
 
 #[test]
