@@ -87,6 +87,14 @@ impl Reservation {
     }
 }
 
+impl Mapping {
+    /// Puts it into the memory's table. It belongs to no context.
+    fn show(&self, at: usize) {
+        let owner = Owner::new(0, self.physical.properties.device);
+        table::insert(at, self.size, Kind::Virtual, owner, Backing::shared(Arc::clone(&self.physical)));
+    }
+}
+
 /// Maps the first `size` bytes of an allocation. The device has no access yet.
 pub(super) fn map(address: usize, size: usize, physical: Arc<Physical>) -> Outcome {
     let mut reservations = lock(&RESERVATIONS);
@@ -106,20 +114,19 @@ pub(super) fn map(address: usize, size: usize, physical: Arc<Physical>) -> Outco
 pub(super) fn unmap(address: usize, size: usize) -> Outcome {
     let mut reservations = lock(&RESERVATIONS);
     let reservation = containing(&mut reservations, address, size)?;
-    let gone: Vec<_> = reservation
-        .whole(address, size)?
-        .into_iter()
-        .filter_map(|at| Some((at, reservation.mappings.remove(&at)?)))
-        .collect();
-    for (at, mapping) in &gone {
-        if mapping.accessible {
-            hide(*at);
-        }
+    let parts = reservation.whole(address, size)?;
+    let accessible = |(_, mapping): &(&usize, &Mapping)| mapping.accessible;
+    let range = address..address + size;
+    reservation.mappings.range(range.clone()).filter(accessible).for_each(|(at, _)| hide(*at));
+    if !addresses::unmap(address, size) {
+        // All is as before.
+        reservation.mappings.range(range).filter(accessible).for_each(|(at, mapping)| mapping.show(*at));
+        return Err(OUT_OF_MEMORY);
     }
-    let unmapped = addresses::unmap(address, size);
+    let gone: Vec<_> = parts.iter().map(|at| reservation.mappings.remove(at)).collect();
     drop(reservations);
     drop(gone);
-    if unmapped { Ok(()) } else { Err(OUT_OF_MEMORY) }
+    Ok(())
 }
 
 /// Takes a mapping out of the memory's table, and waits until nothing accesses it.
@@ -142,11 +149,7 @@ pub(super) fn set_access(address: usize, size: usize, device: i32, accessible: b
     for at in parts {
         let Some(mapping) = reservation.mappings.get_mut(&at) else { continue };
         match (mapping.accessible, accessible) {
-            (false, true) => {
-                // It belongs to no context.
-                let (owner, backing) = (Owner::new(0, device), Backing::shared(Arc::clone(&mapping.physical)));
-                table::insert(at, mapping.size, Kind::Virtual, owner, backing);
-            }
+            (false, true) => mapping.show(at),
             (true, false) => hide(at),
             _ => {}
         }

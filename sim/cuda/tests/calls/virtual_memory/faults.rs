@@ -4,12 +4,13 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 
-use support::codes::INVALID_VALUE;
+use support::codes::{INVALID_VALUE, OUT_OF_MEMORY};
 use support::cuda::{Context, Stream};
-use support::{simcuda, skip};
+use support::{Result, child, simcuda, skip};
 
 use super::{
-    GRAIN, ILLEGAL_ADDRESS, NONE, READ_WRITE, access, create, fill, free, map, put, release, reserve, set, unmap,
+    GRAIN, ILLEGAL_ADDRESS, NONE, READ_WRITE, access, byte, create, discard, fill, free, map, mapped, put, release,
+    reserve, set, unmap,
 };
 use crate::{call, good};
 
@@ -34,6 +35,39 @@ fn a_fault_has_its_code_where_stderr_is_full() {
     assert_eq!((code, replaced, restored, closed), (ILLEGAL_ADDRESS, 2, 2, 0));
     context.destroy();
     good(free(address, GRAIN));
+}
+
+/// The system refuses mappings while their limit is below what the process has.
+#[test]
+fn an_unmap_that_fails_changes_nothing() -> Result {
+    const TEST: &str = "virtual_memory::faults::an_unmap_that_fails_changes_nothing";
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver needs more mappings");
+        return Ok(());
+    }
+    if child::role().is_none() {
+        assert_eq!(child::run(child::command(TEST, "few mappings")?)?, ["done"]);
+        return Ok(());
+    }
+    let context = Context::create(0);
+    let (address, handle) = mapped(2 * GRAIN);
+    good(fill(address, 7, 2 * GRAIN));
+    let limit = |most: libc::rlim_t| {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the limit lives through the call.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    };
+    limit(0);
+    let refused = unmap(address, 2 * GRAIN);
+    limit(libc::RLIM_INFINITY);
+    assert_eq!((refused, access(address), byte(address)), (OUT_OF_MEMORY, Ok(READ_WRITE.into()), 7));
+    good(fill(address, 8, 4));
+    assert_eq!(free(address, 2 * GRAIN), INVALID_VALUE, "mapped");
+    discard(address, 2 * GRAIN);
+    good(release(handle));
+    context.destroy();
+    child::say("done");
+    Ok(())
 }
 
 #[test]
