@@ -3,12 +3,18 @@
 use crate::handle;
 
 /// The incarnation of a context that owns an object. The handle alone is ambiguous: a primary context that is created
-/// again has the same one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// again has the same one. Owners with one id are equal, whatever the device: memory of a pool may be another device's.
+#[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) context: usize,
     pub(crate) device: i32,
     pub(crate) id: u64,
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        self.id == other.id
+    }
 }
 
 impl Owner {

@@ -91,7 +91,8 @@ impl End {
     pub(crate) fn is_like(&self, other: &End) -> bool {
         let kind = |end: &End| end.span.map_or((false, false), |span| (span.kind.is_device(), span.kind.is_managed()));
         let owners = self.span.zip(other.span);
-        kind(self) == kind(other) && owners.is_none_or(|(own, other)| own.owner == other.owner)
+        kind(self) == kind(other)
+            && owners.is_none_or(|(own, other)| own.owner == other.owner && own.owner.device == other.owner.device)
     }
 
     pub(crate) fn is_pageable(&self) -> bool {

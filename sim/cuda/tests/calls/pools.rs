@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use support::cuda::{PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::{child, simcuda};
 
 use crate::{call, given, good};
 
@@ -17,6 +18,8 @@ const RESERVED: u32 = 5;
 const RESERVED_HIGH: u32 = 6;
 const USED: u32 = 7;
 const USED_HIGH: u32 = 8;
+// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+const DEVICE_ORDINAL: u32 = 9;
 
 /// `CUmemPoolProps`.
 #[repr(C)]
@@ -319,6 +322,32 @@ fn only_its_device_has_access_to_a_pool() {
         given(|out| call!(cuMemPoolGetAccess(out => *mut u32, pool => usize, location.as_ptr() => *const i32)));
     assert_eq!(flags, 3);
     destroy(pool);
+}
+
+/// It ends with the context of the stream that it was allocated on.
+#[test]
+fn memory_of_another_devices_pool_has_a_context() -> support::Result {
+    const TEST: &str = "pools::memory_of_another_devices_pool_has_a_context";
+    let Some(simcuda) = simcuda() else {
+        eprintln!("skipped: the devices are simulated");
+        return Ok(());
+    };
+    if child::role().is_none() {
+        let mut command = child::command(TEST, "two devices")?;
+        command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");
+        assert_eq!(child::run(command)?, ["done"]);
+        return Ok(());
+    }
+    let context = Context::create(0);
+    let pool = created(Properties { location: [1, 1], ..PLAIN });
+    let address = lent(pool, MIB, 0);
+    let device: i32 = given(|out| call!(cuPointerGetAttribute(out => *mut i32, DEVICE_ORDINAL => u32, address => u64)));
+    assert_eq!((device, simcuda.live_objects_of("memory")), (1, 1));
+    context.destroy();
+    assert_eq!((simcuda.live_objects_of("memory"), get(pool, USED)), (0, 0));
+    destroy(pool);
+    child::say("done");
+    Ok(())
 }
 
 #[test]
