@@ -37,7 +37,6 @@
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
 //! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
-//! | `SIMCUDA_IMPORT_ATTRIBUTES=none` | `cuPointerGetAttributes` knows no address of imported memory |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports and the newest that `cuGetProcAddress` accepts; by default the profile's |
 //!

@@ -10,7 +10,6 @@ use crate::memory::table::{self, Found, Kind};
 use crate::memory::window::Window;
 use crate::owner::Owner;
 use crate::profile::profile;
-use crate::settings::settings;
 use crate::virtual_memory::{self, Mapped};
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
@@ -135,12 +134,6 @@ impl Known {
         let elsewhere = context::current().is_ok_and(|context| context.owner().device != owner);
         if self.accessible && !(elsewhere && found.kind.is_device()) { READ_WRITE } else { NO_ACCESS }
     }
-
-    /// `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
-    fn is_hidden(&self) -> bool {
-        let imported = self.found.is_some_and(|found| matches!(found.kind, Kind::Imported));
-        imported && settings().imports_are_unknown
-    }
 }
 
 /// The attributes of an allocation that depend on nothing else.
@@ -208,7 +201,7 @@ fn get_many(count: u32, attributes: In<u32>, results: In<Out<u8>>, address: usiz
     if let Ok(context) = context::current() {
         context.health.check()?;
     }
-    let known = Known::at(address).filter(|known| !known.is_hidden());
+    let known = Known::at(address);
     for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
         let attribute = attributes.element(index)?;
         let result = results.element(index)?;

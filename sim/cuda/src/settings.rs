@@ -16,8 +16,6 @@ pub(crate) struct Settings {
     pub(crate) weak: Option<u64>,
     /// The use of a destroyed context ends the process: `SIMCUDA_STALE_CONTEXT`.
     pub(crate) stale_aborts: bool,
-    /// Pointer attributes do not know imported memory: `SIMCUDA_IMPORT_ATTRIBUTES`.
-    pub(crate) imports_are_unknown: bool,
     /// Functions that are not simulated are not named: `SIMCUDA_QUIET`.
     pub(crate) quiet: bool,
     /// The number of devices: `SIMCUDA_DEVICES`.
@@ -49,7 +47,6 @@ pub(crate) fn settings() -> &'static Settings {
         asynchronous: flag("SIMCUDA_ASYNC"),
         weak: seed("SIMCUDA_WEAK"),
         stale_aborts: word("SIMCUDA_STALE_CONTEXT", "abort or error", &["abort", "error"]) == Some("abort"),
-        imports_are_unknown: word("SIMCUDA_IMPORT_ATTRIBUTES", "none", &["none"]).is_some(),
         quiet: flag("SIMCUDA_QUIET"),
         devices: number("SIMCUDA_DEVICES", "a number from 1 to 16", DEVICES).unwrap_or(1),
         heap_mib: number("SIMCUDA_HEAP_MIB", "a number of MiB, such as 4096", MIB),

@@ -14,7 +14,6 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `VKLAYER_MESSENGER=count` | count validation messages; without it the first one ends the process |
 //! | `VKLAYER_FAIL=vkMapMemory:1:-5,…` | faults from the start: function (or `*`), which call, `VkResult` |
 //! | `VKLAYER_PROFILE=rebar` | which GPU the profile layer shows, see there |
 //!
@@ -25,8 +24,8 @@
 //! * The loader's own `vkCreateDevice` begins with two calls of `vkEnumerateDeviceExtensionProperties`. A fault there
 //!   reaches the application as the result of `vkCreateDevice`.
 //!
-//! A test opens the same file as the loader, so that both share one state, and calls the functions of `controls.rs` and
-//! `messages.rs`, which the crate `support` wraps.
+//! A test opens the same file as the loader, so that both share one state, and calls the functions of `controls.rs`, which
+//! the crate `support` wraps.
 //!
 //! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
 //! the same process, but is not under test.

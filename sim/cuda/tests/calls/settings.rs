@@ -39,7 +39,6 @@ fn a_value_that_a_variable_cannot_have_is_named_once_and_ignored() -> Result {
         ("SIMCUDA_ASYNC", &["2"], "0 or 1"),
         ("SIMCUDA_QUIET", &["on"], "0 or 1"),
         ("SIMCUDA_STALE_CONTEXT", &["foo"], "abort or error"),
-        ("SIMCUDA_IMPORT_ATTRIBUTES", &["all"], "none"),
         ("SIMCUDA_HEAP_MIB", &["64MiB", "0", "99999999999999999"], "a number of MiB, such as 4096"),
         ("SIMCUDA_DRIVER_VERSION", &["12.4", "0"], "a number such as 12040 for CUDA 12.4"),
         ("SIMCUDA_DEVICES", &["17", "0", "two"], "a number from 1 to 16"),
