@@ -71,15 +71,6 @@ pub(crate) struct SemaphoreParameters {
     _reserved: [u32; 16],
 }
 
-/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct SemaphoreNode {
-    pub(crate) semaphores: In<usize>,
-    pub(crate) parameters: In<SemaphoreParameters>,
-    pub(crate) count: u32,
-}
-
 /// `CUgraphNodeParams` up to its union.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -158,22 +149,6 @@ pub(crate) struct ContextParameters {
     pub(crate) affinities: usize,
     pub(crate) affinity_count: i32,
     pub(crate) graphics: usize,
-}
-
-/// `CUdevprop`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct DeviceProperties {
-    pub(crate) max_threads_per_block: i32,
-    pub(crate) max_threads: [i32; 3],
-    pub(crate) max_grid: [i32; 3],
-    pub(crate) shared_memory_per_block: i32,
-    pub(crate) constant_memory: i32,
-    pub(crate) simd_width: i32,
-    pub(crate) memory_pitch: i32,
-    pub(crate) registers_per_block: i32,
-    pub(crate) clock_rate: i32,
-    pub(crate) texture_alignment: i32,
 }
 
 /// `CUmemLocation`. Passed by value, type and number share a register.
@@ -330,12 +305,10 @@ const _: () = {
     assert!(offset_of!(SemaphoreParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, flags));
     assert!(size_of::<SemaphoreParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>());
     assert!(offset_of!(SemaphoreParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, flags));
-    assert!(size_of::<SemaphoreNode>() == size_of::<sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1>());
     assert!(size_of::<NodeParameters>() == size_of::<sys::CUgraphNodeParams>());
     assert!(size_of::<Copy2D>() == size_of::<sys::CUDA_MEMCPY2D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
-    assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
     assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
     assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
     assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());

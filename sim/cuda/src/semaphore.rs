@@ -17,7 +17,7 @@ use crate::ffi::{In, Out};
 use crate::graph::{self, Difference, Operation, Work, capture};
 use crate::handle::Handles;
 use crate::health::Health;
-use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
+use crate::layout::{SemaphoreHandle, SemaphoreParameters};
 use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
@@ -82,17 +82,12 @@ struct Point {
 
 /// Signals of semaphores, or waits for them, in one piece of work.
 #[derive(Clone)]
-pub(crate) struct Points {
-    points: Vec<Point>,
-    /// As the caller gave them, for those who ask a graph's node.
-    given: Arc<(Vec<usize>, Vec<SemaphoreParameters>)>,
-}
+struct Points(Vec<Point>);
 
 impl Points {
     /// Reads and checks a caller's arrays.
-    pub(crate) fn new(node: SemaphoreNode) -> Result<Points, Code> {
-        let SemaphoreNode { semaphores, parameters, count } = node;
-        let (mut handles, mut values, mut points) = (Vec::new(), Vec::new(), Vec::new());
+    fn new(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32) -> Result<Points, Code> {
+        let mut points = Vec::new();
         let table = SEMAPHORES.lock();
         for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
             let (handle, parameters) = (semaphores.element(index)?, parameters.element(index)?);
@@ -102,25 +97,13 @@ impl Points {
             }
             let semaphore = table.get(&handle).ok_or(INVALID_HANDLE)?;
             points.push(Point { payload: Arc::clone(&semaphore.payload), value: parameters.value });
-            handles.push(handle);
-            values.push(parameters);
         }
-        Ok(Points { points, given: Arc::new((handles, values)) })
+        Ok(Points(points))
     }
 
     /// What keeps new points from taking their place in an executable graph: their number cannot change.
     fn difference(&self, new: &Points) -> Option<Difference> {
-        (new.points.len() != self.points.len()).then_some(Difference::Parameters)
-    }
-
-    /// The arrays, which live as long as this value or a clone of it.
-    pub(crate) fn parameters(&self) -> SemaphoreNode {
-        let (handles, values) = &*self.given;
-        SemaphoreNode {
-            semaphores: handles.first().map_or(In::NULL, In::from_ref),
-            parameters: values.first().map_or(In::NULL, In::from_ref),
-            count: u32::try_from(handles.len()).unwrap_or_default(),
-        }
+        (new.0.len() != self.0.len()).then_some(Difference::Parameters)
     }
 
     /// The points for one submission: each wait of a binary semaphore has its own signal.
@@ -129,7 +112,7 @@ impl Points {
             Some(Kind::Binary) => Point { payload: Arc::clone(&point.payload), value: number(&point.payload) },
             _ => point.clone(),
         };
-        self.points.iter().map(numbered).collect()
+        self.0.iter().map(numbered).collect()
     }
 
     /// Queues the signals. They start at once where `SIMCUDA_LATE=1` holds work back, since others may wait for them.
@@ -157,7 +140,7 @@ impl Points {
 }
 
 /// The signals as a node of a graph.
-pub(crate) struct Signal(pub(crate) Points);
+struct Signal(Points);
 
 impl Work for Signal {
     fn kind(&self) -> graph::Kind {
@@ -174,7 +157,7 @@ impl Work for Signal {
 }
 
 /// The waits as a node of a graph.
-pub(crate) struct Await(pub(crate) Points);
+struct Await(Points);
 
 impl Work for Await {
     fn kind(&self) -> graph::Kind {
@@ -208,7 +191,7 @@ fn await_value(point: &Point, health: &Health) {
 
 fn signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
+    let points = Points::new(semaphores, parameters, count)?;
     if capture::add(&stream, || Operation::new(Signal(points.clone())))? {
         return Ok(());
     }
@@ -217,7 +200,7 @@ fn signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32
 
 fn wait(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
+    let points = Points::new(semaphores, parameters, count)?;
     if capture::add(&stream, || Operation::new(Await(points.clone())))? {
         return Ok(());
     }

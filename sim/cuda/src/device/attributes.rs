@@ -3,7 +3,6 @@
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use crate::layout::DeviceProperties;
 use crate::profile::{DMA_BUF_MMAP, driver_version, profile};
 
 pub(crate) const COMPUTE_CAPABILITY: (i32, i32) = (8, 0);
@@ -136,29 +135,4 @@ pub(super) fn value(attribute: u32) -> Option<i32> {
         _ => {}
     }
     Some(VALUES.iter().find(|(key, _)| *key as u32 == attribute).map_or(0, |(_, value)| *value))
-}
-
-/// The same numbers in the form of CUDA 2.
-pub(super) fn properties() -> DeviceProperties {
-    let get = |attribute| value(attribute as u32).unwrap_or_default();
-    DeviceProperties {
-        max_threads_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-        max_threads: [
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
-        ],
-        max_grid: [
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
-            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
-        ],
-        shared_memory_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-        constant_memory: get(Attribute::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
-        simd_width: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
-        memory_pitch: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-        registers_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        clock_rate: get(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        texture_alignment: get(Attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
-    }
 }

@@ -16,7 +16,6 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::{Out, Text, write_text};
 use crate::heap;
-use crate::layout::DeviceProperties;
 use crate::settings::settings;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
@@ -148,12 +147,6 @@ fn bus_of(address: &str) -> Option<i32> {
     }
 }
 
-fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {
-    out.required()?;
-    check(device)?;
-    out.set(attributes::properties())
-}
-
 fn can_access_peer(out: Out<i32>, device: i32, peer: i32) -> Outcome {
     out.required()?;
     check(device)?;
@@ -185,7 +178,6 @@ exports! {
     cuDeviceComputeCapability => compute_capability(major: Out<i32>, minor: Out<i32>, device: i32);
     cuDeviceGetPCIBusId => pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32);
     cuDeviceGetByPCIBusId => by_pci_bus_id(out: Out<i32>, text: Text<'_>);
-    cuDeviceGetProperties => properties(out: Out<DeviceProperties>, device: i32);
     cuDeviceGetP2PAttribute => peer_attribute(out: Out<i32>, attribute: u32, source: i32, target: i32);
     cuDeviceCanAccessPeer => can_access_peer(out: Out<i32>, device: i32, peer: i32);
 }

@@ -15,53 +15,101 @@ use crate::memset::Filling;
 use crate::stream::HostCall;
 use crate::stream::event::{self, Record, Wait};
 
-/// `replaced` is what the node did before, if it did anything: its attributes stay.
-pub(super) fn kernel(parameters: In<KernelParameters>, replaced: Option<&Operation>) -> Result<Operation, Code> {
-    launch(&parameters.get()?, replaced)
+/// Parameters of a kind of nodes, as the driver's functions pass them.
+pub(super) trait Parameters: Copy {
+    /// What the node does. `replaced` is what it did before, if it did anything: a kernel's attributes stay.
+    fn operation(&self, replaced: Option<&Operation>) -> Result<Operation, Code>;
+
+    /// The parameters of what a node does, if it is of this kind. Arrays live as long as the node has these parameters.
+    fn of(_operation: &Operation) -> Option<Self> {
+        None
+    }
 }
 
-fn kernel_v1(parameters: In<KernelParametersV1>, replaced: Option<&Operation>) -> Result<Operation, Code> {
-    launch(&parameters.get()?.widened(), replaced)
+impl Parameters for KernelParameters {
+    fn operation(&self, replaced: Option<&Operation>) -> Result<Operation, Code> {
+        let replaced = replaced.and_then(Operation::get::<Prepared>);
+        Ok(Operation::new(Prepared::from_parameters(self, replaced)?))
+    }
+
+    fn of(operation: &Operation) -> Option<Self> {
+        operation.get().map(Prepared::parameters)
+    }
 }
 
-fn launch(parameters: &KernelParameters, replaced: Option<&Operation>) -> Result<Operation, Code> {
-    let replaced = replaced.and_then(Operation::get::<Prepared>);
-    Ok(Operation::new(Prepared::from_parameters(parameters, replaced)?))
+impl Parameters for KernelParametersV1 {
+    fn operation(&self, replaced: Option<&Operation>) -> Result<Operation, Code> {
+        self.widened().operation(replaced)
+    }
+
+    fn of(operation: &Operation) -> Option<Self> {
+        KernelParameters::of(operation).map(KernelParameters::narrowed)
+    }
 }
 
-pub(super) fn transfer(parameters: In<Copy3D>, context: usize) -> Result<Operation, Code> {
+impl Parameters for HostParameters {
+    fn operation(&self, _replaced: Option<&Operation>) -> Result<Operation, Code> {
+        Ok(Operation::new(HostCall::new(self.function, self.argument)?))
+    }
+
+    fn of(operation: &Operation) -> Option<Self> {
+        operation.get().map(HostCall::parameters)
+    }
+}
+
+impl Parameters for Copy3D {
+    fn operation(&self, _replaced: Option<&Operation>) -> Result<Operation, Code> {
+        transfer(self, 0)
+    }
+}
+
+impl Parameters for FillParameters {
+    fn operation(&self, _replaced: Option<&Operation>) -> Result<Operation, Code> {
+        fill(self, 0)
+    }
+
+    fn of(operation: &Operation) -> Option<Self> {
+        operation.get().map(Filling::parameters)
+    }
+}
+
+pub(super) fn transfer(parameters: &Copy3D, context: usize) -> Result<Operation, Code> {
     context::given(context)?;
-    Ok(Operation::new(copy::transfer(&parameters.get()?)?))
+    Ok(Operation::new(copy::transfer(parameters)?))
 }
 
-pub(super) fn fill(parameters: In<FillParameters>, context: usize) -> Result<Operation, Code> {
+pub(super) fn fill(parameters: &FillParameters, context: usize) -> Result<Operation, Code> {
     context::given(context)?;
-    Ok(Operation::new(Filling::from_parameters(&parameters.get()?)?))
+    Ok(Operation::new(Filling::from_parameters(parameters)?))
 }
 
-pub(super) fn host(parameters: In<HostParameters>) -> Result<Operation, Code> {
-    let HostParameters { function, argument } = parameters.get()?;
-    Ok(Operation::new(HostCall::new(function, argument)?))
+pub(super) fn record(event: usize) -> Result<Operation, Code> {
+    event::check(event)?;
+    Ok(Operation::new(Record(event)))
 }
 
-fn add_kernel_v1(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    parameters: In<KernelParametersV1>,
-) -> Outcome {
-    add(out, graph, after, count, kernel_v1(parameters, None)?)
+pub(super) fn wait(event: usize) -> Result<Operation, Code> {
+    event::check(event)?;
+    Ok(Operation::new(Wait(event)))
 }
 
-fn add_kernel(
-    out: Out<usize>,
-    graph: usize,
-    after: In<usize>,
-    count: usize,
-    parameters: In<KernelParameters>,
-) -> Outcome {
-    add(out, graph, after, count, kernel(parameters, None)?)
+fn add_node<P: Parameters>(out: Out<usize>, graph: usize, after: In<usize>, count: usize, given: In<P>) -> Outcome {
+    add(out, graph, after, count, given.get()?.operation(None)?)
+}
+
+fn get<P: Parameters>(node: usize, out: Out<P>) -> Outcome {
+    out.required()?;
+    out.set(P::of(&state::of_node(node)?.operation(node)?).ok_or(INVALID_VALUE)?)
+}
+
+fn set<P: Parameters>(node: usize, given: In<P>) -> Outcome {
+    let graph = state::of_node(node)?;
+    graph.replace(node, given.get()?.operation(Some(&graph.operation(node)?))?)
+}
+
+fn set_in<P: Parameters>(executable: usize, node: usize, given: In<P>) -> Outcome {
+    let replaced = executable::operation(executable, node)?;
+    executable::replace(executable, node, given.get()?.operation(Some(&replaced))?)
 }
 
 fn add_copy(
@@ -72,7 +120,7 @@ fn add_copy(
     parameters: In<Copy3D>,
     context: usize,
 ) -> Outcome {
-    add(out, graph, after, count, transfer(parameters, context)?)
+    add(out, graph, after, count, transfer(&parameters.get()?, context)?)
 }
 
 fn add_fill(
@@ -83,169 +131,84 @@ fn add_fill(
     parameters: In<FillParameters>,
     context: usize,
 ) -> Outcome {
-    add(out, graph, after, count, fill(parameters, context)?)
+    add(out, graph, after, count, fill(&parameters.get()?, context)?)
 }
 
-fn add_host(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<HostParameters>) -> Outcome {
-    add(out, graph, after, count, host(parameters)?)
+fn set_copy_in(executable: usize, node: usize, parameters: In<Copy3D>, context: usize) -> Outcome {
+    executable::replace(executable, node, transfer(&parameters.get()?, context)?)
+}
+
+fn set_fill_in(executable: usize, node: usize, parameters: In<FillParameters>, context: usize) -> Outcome {
+    executable::replace(executable, node, fill(&parameters.get()?, context)?)
 }
 
 fn add_record(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    add(out, graph, after, count, Operation::new(Record(event)))
+    add(out, graph, after, count, record(event)?)
 }
 
 fn add_wait(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    add(out, graph, after, count, Operation::new(Wait(event)))
-}
-
-fn operation(node: usize) -> Result<Operation, Code> {
-    state::of_node(node)?.operation(node)
-}
-
-fn replace(node: usize, operation: Operation) -> Outcome {
-    state::of_node(node)?.replace(node, operation)
-}
-
-/// The arrays that are given out live as long as the node has these parameters.
-fn get_kernel(node: usize, out: Out<KernelParameters>) -> Outcome {
-    out.required()?;
-    let operation = operation(node)?;
-    let launch = operation.get::<Prepared>().ok_or(INVALID_VALUE)?;
-    out.set(launch.parameters())
-}
-
-fn get_kernel_v1(node: usize, out: Out<KernelParametersV1>) -> Outcome {
-    out.required()?;
-    let operation = operation(node)?;
-    let launch = operation.get::<Prepared>().ok_or(INVALID_VALUE)?;
-    out.set(launch.parameters().narrowed())
-}
-
-fn get_fill(node: usize, out: Out<FillParameters>) -> Outcome {
-    out.required()?;
-    let operation = operation(node)?;
-    let fill = operation.get::<Filling>().ok_or(INVALID_VALUE)?;
-    out.set(fill.parameters())
-}
-
-fn get_host(node: usize, out: Out<HostParameters>) -> Outcome {
-    out.required()?;
-    let operation = operation(node)?;
-    let call = operation.get::<HostCall>().ok_or(INVALID_VALUE)?;
-    out.set(call.parameters())
+    add(out, graph, after, count, wait(event)?)
 }
 
 fn get_event(node: usize, out: Out<usize>) -> Outcome {
     out.required()?;
-    let operation = operation(node)?;
-    let recorded = operation.get::<Record>().map(|Record(event)| *event);
-    let event = recorded.or_else(|| operation.get::<Wait>().map(|Wait(event)| *event));
-    out.set(event.ok_or(INVALID_VALUE)?)
-}
-
-fn set_kernel(node: usize, parameters: In<KernelParameters>) -> Outcome {
-    replace(node, kernel(parameters, Some(&operation(node)?))?)
-}
-
-fn set_kernel_v1(node: usize, parameters: In<KernelParametersV1>) -> Outcome {
-    replace(node, kernel_v1(parameters, Some(&operation(node)?))?)
-}
-
-fn set_copy(node: usize, parameters: In<Copy3D>) -> Outcome {
-    replace(node, transfer(parameters, 0)?)
-}
-
-fn set_fill(node: usize, parameters: In<FillParameters>) -> Outcome {
-    replace(node, fill(parameters, 0)?)
-}
-
-fn set_host(node: usize, parameters: In<HostParameters>) -> Outcome {
-    replace(node, host(parameters)?)
+    let operation = state::of_node(node)?.operation(node)?;
+    let recorded = operation.get().map(|Record(event)| *event);
+    out.set(recorded.or_else(|| operation.get().map(|Wait(event)| *event)).ok_or(INVALID_VALUE)?)
 }
 
 fn set_record(node: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    replace(node, Operation::new(Record(event)))
+    state::of_node(node)?.replace(node, record(event)?)
 }
 
 fn set_wait(node: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    replace(node, Operation::new(Wait(event)))
-}
-
-fn set_kernel_in(executable: usize, node: usize, parameters: In<KernelParameters>) -> Outcome {
-    let replaced = executable::operation(executable, node)?;
-    executable::replace(executable, node, kernel(parameters, Some(&replaced))?)
-}
-
-fn set_kernel_v1_in(executable: usize, node: usize, parameters: In<KernelParametersV1>) -> Outcome {
-    let replaced = executable::operation(executable, node)?;
-    executable::replace(executable, node, kernel_v1(parameters, Some(&replaced))?)
-}
-
-fn set_copy_in(executable: usize, node: usize, parameters: In<Copy3D>, context: usize) -> Outcome {
-    executable::replace(executable, node, transfer(parameters, context)?)
-}
-
-fn set_fill_in(executable: usize, node: usize, parameters: In<FillParameters>, context: usize) -> Outcome {
-    executable::replace(executable, node, fill(parameters, context)?)
-}
-
-fn set_host_in(executable: usize, node: usize, parameters: In<HostParameters>) -> Outcome {
-    executable::replace(executable, node, host(parameters)?)
+    state::of_node(node)?.replace(node, wait(event)?)
 }
 
 fn set_record_in(executable: usize, node: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    executable::replace(executable, node, Operation::new(Record(event)))
+    executable::replace(executable, node, record(event)?)
 }
 
 fn set_wait_in(executable: usize, node: usize, event: usize) -> Outcome {
-    event::check(event)?;
-    executable::replace(executable, node, Operation::new(Wait(event)))
+    executable::replace(executable, node, wait(event)?)
 }
 
 exports! {
     cuGraphAddKernelNode =>
-        add_kernel_v1(out: Out<usize>, graph: usize, after: In<usize>, count: usize,
-                      parameters: In<KernelParametersV1>);
+        add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, given: In<KernelParametersV1>);
     cuGraphAddKernelNode_v2 =>
-        add_kernel(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<KernelParameters>);
+        add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, given: In<KernelParameters>);
+    cuGraphAddHostNode =>
+        add_node(out: Out<usize>, graph: usize, after: In<usize>, count: usize, given: In<HostParameters>);
     cuGraphAddMemcpyNode =>
         add_copy(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<Copy3D>,
                  context: usize);
     cuGraphAddMemsetNode =>
         add_fill(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<FillParameters>,
                  context: usize);
-    cuGraphAddHostNode =>
-        add_host(out: Out<usize>, graph: usize, after: In<usize>, count: usize, parameters: In<HostParameters>);
     cuGraphAddEventRecordNode =>
         add_record(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize);
     cuGraphAddEventWaitNode =>
         add_wait(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize);
-    cuGraphKernelNodeGetParams => get_kernel_v1(node: usize, out: Out<KernelParametersV1>);
-    cuGraphKernelNodeGetParams_v2 => get_kernel(node: usize, out: Out<KernelParameters>);
-    cuGraphMemsetNodeGetParams => get_fill(node: usize, out: Out<FillParameters>);
-    cuGraphHostNodeGetParams => get_host(node: usize, out: Out<HostParameters>);
+    cuGraphKernelNodeGetParams => get(node: usize, out: Out<KernelParametersV1>);
+    cuGraphKernelNodeGetParams_v2 => get(node: usize, out: Out<KernelParameters>);
+    cuGraphMemsetNodeGetParams => get(node: usize, out: Out<FillParameters>);
+    cuGraphHostNodeGetParams => get(node: usize, out: Out<HostParameters>);
     cuGraphEventRecordNodeGetEvent, cuGraphEventWaitNodeGetEvent => get_event(node: usize, out: Out<usize>);
-    cuGraphKernelNodeSetParams => set_kernel_v1(node: usize, parameters: In<KernelParametersV1>);
-    cuGraphKernelNodeSetParams_v2 => set_kernel(node: usize, parameters: In<KernelParameters>);
-    cuGraphMemcpyNodeSetParams => set_copy(node: usize, parameters: In<Copy3D>);
-    cuGraphMemsetNodeSetParams => set_fill(node: usize, parameters: In<FillParameters>);
-    cuGraphHostNodeSetParams => set_host(node: usize, parameters: In<HostParameters>);
+    cuGraphKernelNodeSetParams => set(node: usize, given: In<KernelParametersV1>);
+    cuGraphKernelNodeSetParams_v2 => set(node: usize, given: In<KernelParameters>);
+    cuGraphMemcpyNodeSetParams => set(node: usize, given: In<Copy3D>);
+    cuGraphMemsetNodeSetParams => set(node: usize, given: In<FillParameters>);
+    cuGraphHostNodeSetParams => set(node: usize, given: In<HostParameters>);
     cuGraphEventRecordNodeSetEvent => set_record(node: usize, event: usize);
     cuGraphEventWaitNodeSetEvent => set_wait(node: usize, event: usize);
-    cuGraphExecKernelNodeSetParams =>
-        set_kernel_v1_in(executable: usize, node: usize, parameters: In<KernelParametersV1>);
-    cuGraphExecKernelNodeSetParams_v2 =>
-        set_kernel_in(executable: usize, node: usize, parameters: In<KernelParameters>);
+    cuGraphExecKernelNodeSetParams => set_in(executable: usize, node: usize, given: In<KernelParametersV1>);
+    cuGraphExecKernelNodeSetParams_v2 => set_in(executable: usize, node: usize, given: In<KernelParameters>);
+    cuGraphExecHostNodeSetParams => set_in(executable: usize, node: usize, given: In<HostParameters>);
     cuGraphExecMemcpyNodeSetParams =>
         set_copy_in(executable: usize, node: usize, parameters: In<Copy3D>, context: usize);
     cuGraphExecMemsetNodeSetParams =>
         set_fill_in(executable: usize, node: usize, parameters: In<FillParameters>, context: usize);
-    cuGraphExecHostNodeSetParams => set_host_in(executable: usize, node: usize, parameters: In<HostParameters>);
     cuGraphExecEventRecordNodeSetEvent => set_record_in(executable: usize, node: usize, event: usize);
     cuGraphExecEventWaitNodeSetEvent => set_wait_in(executable: usize, node: usize, event: usize);
 }
