@@ -25,20 +25,8 @@
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
-//! | variable | effect |
-//! |---|---|
-//! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
-//! | `SIMCUDA_LATE=1` | as `SIMCUDA_ASYNC=1`, and work starts when the program waits for it or asks about it, or half a second later |
-//! | `SIMCUDA_WEAK=SEED` | global memory is as late and in as many orders as PTX allows towards the CPU: `memory/weak.rs` |
-//! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
-//! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
-//! | `CUDA_VISIBLE_DEVICES` | the devices that there are, and their order: `device/visible.rs` |
-//! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
-//! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
-//! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
-//! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
-//! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
-//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports and the newest that `cuGetProcAddress` accepts; by default the profile's |
+//! README.md lists the variables, which `settings` reads. Beside them, `SIMCUDA_FAIL=function:nth:code,…` injects failures from
+//! process start, and `VKLAYER_PROFILE` names the profile, as for the Vulkan layer.
 //!
 //! # Test controls
 //! Exported beside the driver API; look them up in the loaded library. A function's name, with or without a version
@@ -72,47 +60,27 @@
 //! code, as CUDA's may return the error of earlier work.
 //!
 //! # Differences from a GPU
-//! * `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister`, and calls that load or unload modules wait until the kernels have ended
-//!   that were launched in the context, as on an H100 with driver 580, where kernels behind other queued work were not
-//!   tried. After five seconds a line on stderr says so. They wait for no other work. Memory that the driver allocated itself
-//!   stays alive for queued copies and fills, since CUDA's functions may wait for them and programs rely on that. Imported and
-//!   registered memory is released: such work fails the context with `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was
-//!   allocated again.
-//! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
-//! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
-//!   other fault of a kernel does; kernels of the same context that still run are ended.
-//! * An instruction that is not supported makes launches of its kernel `CUDA_ERROR_NOT_SUPPORTED`, with its line on stderr. A
-//!   module of which no kernel can be launched is `CUDA_ERROR_INVALID_PTX` at load, with the line in the log, too.
+//! Those of README.md ("What is refused", "Limits"), and these:
+//!
+//! * Memory that the driver allocated itself stays alive for copies and fills that were queued before it was freed, since
+//!   CUDA's functions may wait for them and programs rely on that.
+//! * An instruction that is not supported refuses the launches of its kernel alone.
 //! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
 //! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.
 //! * Copies reach memory that a kernel allocated with `malloc`; CUDA's runtime refuses them. Kernels may use more local
 //!   memory than `CU_LIMIT_STACK_SIZE`, 512 KiB a thread.
-//! * Kernels reach the memory of all contexts. A module's variables stay alive for launches that were queued before it
-//!   was unloaded.
-//! * A destroyed context lets its kernels run for two more seconds, then ends them.
-//! * A signal handler of Python's that raises an exception while the main thread waits (Ctrl-C, a time-out of pytest) ends the
-//!   kernels of the context that run or are queued before the awaited point, without an error. On a GPU the wait goes on.
-//! * A cooperative launch whose blocks need more than 1 GiB together for registers and local and shared memory is
-//!   `CUDA_ERROR_NOT_SUPPORTED`.
-//! * The nodes of a graph run one after the other, on the stream of the launch, kernels of another context in that one. Copies
-//!   of pageable memory can be captured.
-//! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
-//!   calling thread, for the frees that are queued.
+//! * A module's variables stay alive for launches that were queued before it was unloaded.
+//! * Kernels of another context in a graph run in that one. Copies of pageable memory can be captured.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
 //! * Stale handles are recognised: a handle is never issued twice, except the primary context's. `SIMCUDA_STALE_CONTEXT`
 //!   changes that for contexts.
-//! * A launch on an idle stream waits up to 5 ms for its kernel, so that programs that read results without waiting see
-//!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel, and with `SIMCUDA_ASYNC=1` or `SIMCUDA_LATE=1`; that synchronous copies from pageable memory may, shows with
 //!   either of these settings only. A program that frees imported memory right afterwards must synchronise first.
 //! * The host's view of imported memory cannot be registered, except where the profile layer gives the host pages of its own
-//!   (memory that is not coherent). System memory cannot be imported, see `external.rs`.
-//! * Device memory is exported (`cuMemGetHandleForAddressRange`) as a memfd, and under the profiles `dma-buf` only. Ranges
-//!   that overlap and start at different pages are `CUDA_ERROR_NOT_SUPPORTED`, with a line on stderr.
+//!   (memory that is not coherent).
 //! * `cuMemUnmap` waits for copies and kernels' accesses that are under way. Queued work that comes later fails. Mapped memory
 //!   is exported as a dma-buf by ranges that start with an allocation and lie in it.
-//! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
 // eprintln panics where stderr is full or a closed pipe, and a call would fail with another code.

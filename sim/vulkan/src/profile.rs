@@ -1,24 +1,8 @@
 //! The layer `VK_LAYER_VKGDR_profile`: a CPU's Vulkan device looks like a GPU.
 //!
-//! It goes last, nearest the driver. `VKLAYER_PROFILE` names the profile:
-//!
-//! | profile | GPU |
-//! |---|---|
-//! | `rebar` | a discrete GPU with Resizable BAR: all of its memory can be mapped |
-//! | `bar256` | the same without Resizable BAR: mapped memory has a heap of 246 MiB, in which a desktop has a share |
-//! | `no-bar` | none of the GPU's memory can be mapped |
-//! | `types-5`, `types-11` | no Resizable BAR, and the memory types of newer and of older drivers |
-//! | `gb10` | one memory for CPU and GPU, cached |
-//! | `gh200` | video memory that the CPU caches |
-//! | `non-coherent` | no kind of memory that both sides see is coherent; the atom is 256 bytes |
-//! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
-//! | `foreign-uuid` | a GPU that CUDA does not know |
-//! | `no-external-memory` | a driver without `VK_KHR_external_memory_fd` |
-//! | `dma-buf`, `dma-buf-no-mmap` | CUDA exports its memory as a dma-buf, which the host can map, or cannot |
-//! | `dma-buf-cached`, `dma-buf-bar256` | `dma-buf` on a GPU as `gh200` or `bar256` |
-//!
-//! The simulated CUDA driver has its part of the last four (`sim/cuda/src/profile.rs`), and finds the properties of
-//! memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
+//! It goes last, nearest the driver. `VKLAYER_PROFILE` names the profile: sim/README.md says what each shows, and
+//! `profile/catalog.rs` has their properties. The simulated CUDA driver has its part of some (`sim/cuda/src/profile.rs`), and
+//! finds the properties of memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
 //!
