@@ -17,14 +17,10 @@ const U64: &[&str] = &["u32", "u64", "u64"];
 /// A comparison into `%p`, which becomes 1 or 0.
 macro_rules! setp {
     ($text:literal, $types:expr, $model:expr) => {
-        Case {
-            text: concat!("setp.", $text, " %p, %a, %b; selp.u32 %d, 1, 0, %p;"),
-            types: $types,
-            model: |a, b, _| {
-                let model: fn(u64, u64) -> bool = $model;
-                model(a, b).into()
-            },
-        }
+        Case(concat!("setp.", $text, " %p, %a, %b; selp.u32 %d, 1, 0, %p;"), $types, |a, b, _| {
+            let model: fn(u64, u64) -> bool = $model;
+            model(a, b).into()
+        })
     };
 }
 
@@ -70,51 +66,39 @@ agrees!(
 agrees!(
     predicates_combine_and_come_in_pairs,
     &[
-        Case {
-            text: "setp.ne.u32 %q, %c, 0; setp.lt.and.s32 %p|%q, %a, %b, !%q; selp.u32 %d, 2, 0, %p; @%q add.u32 %d, %d, 1;",
-            types: U32,
-            model: |a, b, c| {
+        Case(
+            "setp.ne.u32 %q, %c, 0; setp.lt.and.s32 %p|%q, %a, %b, !%q; selp.u32 %d, 2, 0, %p; @%q add.u32 %d, %d, 1;",
+            U32,
+            |a, b, c| {
                 let less = (a as i32) < b as i32;
                 u64::from(less && c == 0) * 2 + u64::from(!less && c == 0)
-            },
-        },
-        Case {
-            text: "setp.ne.u32 %q, %c, 0; setp.eq.xor.u32 %p, %a, %b, %q; @!%p mov.u32 %d, 7; @%p mov.u32 %d, 9;",
-            types: U32,
-            model: |a, b, c| if (a == b) != (c != 0) { 9 } else { 7 },
-        },
-        Case {
-            text: "setp.lt.u32 %p, %a, %b; setp.lt.u32 %q, %b, %c; and.pred %p, %p, %q; not.pred %p, %p; selp.u32 %d, %a, %b, %p;",
-            types: U32,
-            model: |a, b, c| if a < b && b < c { b } else { a },
-        },
+            }
+        ),
+        Case(
+            "setp.ne.u32 %q, %c, 0; setp.eq.xor.u32 %p, %a, %b, %q; @!%p mov.u32 %d, 7; @%p mov.u32 %d, 9;",
+            U32,
+            |a, b, c| if (a == b) != (c != 0) { 9 } else { 7 }
+        ),
+        Case(
+            "setp.lt.u32 %p, %a, %b; setp.lt.u32 %q, %b, %c; and.pred %p, %p, %q; not.pred %p, %p; selp.u32 %d, %a, %b, %p;",
+            U32,
+            |a, b, c| if a < b && b < c { b } else { a }
+        ),
     ]
 );
 
 agrees!(
     values_are_set_and_selected,
     &[
-        Case {
-            text: "set.lt.u32.s32 %d, %a, %b;",
-            types: U32,
-            model: |a, b, _| if (a as i32) < b as i32 { u64::MAX } else { 0 }
-        },
-        Case {
-            text: "set.gt.f32.f32 %d, %a, %b;",
-            types: U32,
-            model: |a, b, _| if f32(a) > f32(b) { 0x3f80_0000 } else { 0 }
-        },
-        Case {
-            text: "set.neu.s32.f64 %d, %a, %b;",
-            types: U64,
-            model: |a, b, _| if f64(a) == f64(b) { 0 } else { u64::MAX }
-        },
-        Case { text: "slct.u32.s32 %d, %a, %b, %c;", types: U32, model: |a, b, c| if c as i32 >= 0 { a } else { b } },
-        Case { text: "slct.u32.f32 %d, %a, %b, %c;", types: U32, model: |a, b, c| if f32(c) >= 0.0 { a } else { b } },
-        Case {
-            text: "slct.ftz.u32.f32 %d, %a, %b, %c;",
-            types: U32,
-            model: |a, b, c| if f32(c) >= 0.0 || f32(c).is_subnormal() { a } else { b },
-        },
+        Case("set.lt.u32.s32 %d, %a, %b;", U32, |a, b, _| if (a as i32) < b as i32 { u64::MAX } else { 0 }),
+        Case("set.gt.f32.f32 %d, %a, %b;", U32, |a, b, _| if f32(a) > f32(b) { 0x3f80_0000 } else { 0 }),
+        Case("set.neu.s32.f64 %d, %a, %b;", U64, |a, b, _| if f64(a) == f64(b) { 0 } else { u64::MAX }),
+        Case("slct.u32.s32 %d, %a, %b, %c;", U32, |a, b, c| if c as i32 >= 0 { a } else { b }),
+        Case("slct.u32.f32 %d, %a, %b, %c;", U32, |a, b, c| if f32(c) >= 0.0 { a } else { b }),
+        Case("slct.ftz.u32.f32 %d, %a, %b, %c;", U32, |a, b, c| if f32(c) >= 0.0 || f32(c).is_subnormal() {
+            a
+        } else {
+            b
+        }),
     ]
 );

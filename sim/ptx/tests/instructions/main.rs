@@ -24,13 +24,13 @@ use proptest::prelude::*;
 /// Three operands; an instruction looks at the low bits of those that it has.
 pub(crate) type Operands = [u64; 3];
 
-/// An instruction, which computes `%d` from `%a`, `%b` and `%c`, and what it should compute.
-pub(crate) struct Case {
-    pub(crate) text: &'static str,
-    /// Of `%d`, `%a`, `%b` and `%c`, as far as they are there.
-    pub(crate) types: &'static [&'static str],
-    pub(crate) model: fn(u64, u64, u64) -> u64,
-}
+/// An instruction, which computes `%d` from `%a`, `%b` and `%c`; the types of those that are there, in this order; and what it
+/// should compute.
+pub(crate) struct Case(
+    pub(crate) &'static str,
+    pub(crate) &'static [&'static str],
+    pub(crate) fn(u64, u64, u64) -> u64,
+);
 
 fn bits_of(type_: &str) -> u32 {
     type_.trim_start_matches(|letter: char| letter.is_ascii_alphabetic()).parse().expect("a type ends in its width")
@@ -73,16 +73,16 @@ pub(crate) fn evaluate(text: &str, types: &[&str], operands: &[Operands]) -> Vec
 
 /// Applies every case to the operands.
 pub(crate) fn check(cases: &[Case], operands: &[Operands]) {
-    for case in cases {
-        let results = evaluate(case.text, case.types, operands);
+    for Case(text, types, model) in cases {
+        let results = evaluate(text, types, operands);
         for (result, given) in results.iter().zip(operands) {
             let mut values = *given;
-            for (value, type_) in values.iter_mut().zip(&case.types[1..]) {
+            for (value, type_) in values.iter_mut().zip(&types[1..]) {
                 *value = cut(*value, type_);
             }
             let [a, b, c] = values;
-            let expected = cut((case.model)(a, b, c), case.types[0]);
-            assert_eq!(*result, expected, "{} of {a:#x}, {b:#x}, {c:#x}: {result:#x}, not {expected:#x}", case.text);
+            let expected = cut(model(a, b, c), types[0]);
+            assert_eq!(*result, expected, "{text} of {a:#x}, {b:#x}, {c:#x}: {result:#x}, not {expected:#x}");
         }
     }
 }

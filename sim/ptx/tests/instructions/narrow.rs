@@ -31,22 +31,18 @@ const H2: &[&str] = &["b32", "b32", "b32", "b32"];
 agrees!(
     f16_rounds_once,
     &[
-        Case { text: "add.f16 %d, %a, %b;", types: H, model: |a, b, _| to_h(h(a) + h(b)) },
-        Case { text: "sub.rn.f16 %d, %a, %b;", types: H, model: |a, b, _| to_h(h(a) - h(b)) },
-        Case { text: "mul.f16 %d, %a, %b;", types: H, model: |a, b, _| to_h(h(a) * h(b)) },
-        Case {
-            text: "mul.sat.f16 %d, %a, %b;",
-            types: H,
-            model: |a, b, _| {
-                let p = h(a) * h(b);
-                if p > 0.0 { to_h(p.min(1.0)) } else { 0 }
-            }
-        },
-        Case { text: "mov.b16 %c, 0x3c00; fma.rn.f16 %d, %a, %b, %c;", types: H, model: |a, b, _| fused(a, b, 0x3c00) },
-        Case { text: "neg.f16 %d, %a;", types: H, model: |a, _, _| a ^ 0x8000 },
-        Case { text: "abs.f16 %d, %a;", types: H, model: |a, _, _| a & 0x7fff },
-        Case { text: "add.f16x2 %d, %a, %b;", types: H2, model: |a, b, _| pair(a, b, |a, b| to_h(h(a) + h(b))) },
-        Case { text: "mul.rn.f16x2 %d, %a, %b;", types: H2, model: |a, b, _| pair(a, b, |a, b| to_h(h(a) * h(b))) },
+        Case("add.f16 %d, %a, %b;", H, |a, b, _| to_h(h(a) + h(b))),
+        Case("sub.rn.f16 %d, %a, %b;", H, |a, b, _| to_h(h(a) - h(b))),
+        Case("mul.f16 %d, %a, %b;", H, |a, b, _| to_h(h(a) * h(b))),
+        Case("mul.sat.f16 %d, %a, %b;", H, |a, b, _| {
+            let p = h(a) * h(b);
+            if p > 0.0 { to_h(p.min(1.0)) } else { 0 }
+        }),
+        Case("mov.b16 %c, 0x3c00; fma.rn.f16 %d, %a, %b, %c;", H, |a, b, _| fused(a, b, 0x3c00)),
+        Case("neg.f16 %d, %a;", H, |a, _, _| a ^ 0x8000),
+        Case("abs.f16 %d, %a;", H, |a, _, _| a & 0x7fff),
+        Case("add.f16x2 %d, %a, %b;", H2, |a, b, _| pair(a, b, |a, b| to_h(h(a) + h(b)))),
+        Case("mul.rn.f16x2 %d, %a, %b;", H2, |a, b, _| pair(a, b, |a, b| to_h(h(a) * h(b)))),
     ]
 );
 
@@ -82,11 +78,11 @@ fn fused(a: u64, b: u64, c: u64) -> u64 {
 agrees!(
     bf16_rounds_once,
     &[
-        Case { text: "add.bf16 %d, %a, %b;", types: H, model: |x, y, _| to_b(b(x) + b(y)) },
-        Case { text: "mul.bf16 %d, %a, %b;", types: H, model: |x, y, _| to_b(b(x) * b(y)) },
-        Case { text: "sub.bf16x2 %d, %a, %b;", types: H2, model: |x, y, _| pair(x, y, |x, y| to_b(b(x) - b(y))) },
-        Case { text: "mov.b16 %c, 0x3f80; fma.rn.bf16 %d, %a, %c, %b;", types: H, model: |x, y, _| to_b(b(x) + b(y)) },
-        Case { text: "neg.bf16x2 %d, %a;", types: H2, model: |x, _, _| x ^ 0x8000_8000 },
+        Case("add.bf16 %d, %a, %b;", H, |x, y, _| to_b(b(x) + b(y))),
+        Case("mul.bf16 %d, %a, %b;", H, |x, y, _| to_b(b(x) * b(y))),
+        Case("sub.bf16x2 %d, %a, %b;", H2, |x, y, _| pair(x, y, |x, y| to_b(b(x) - b(y)))),
+        Case("mov.b16 %c, 0x3f80; fma.rn.bf16 %d, %a, %c, %b;", H, |x, y, _| to_b(b(x) + b(y))),
+        Case("neg.bf16x2 %d, %a;", H2, |x, _, _| x ^ 0x8000_8000),
     ]
 );
 
@@ -103,136 +99,78 @@ fn flushed(bits: u64) -> u64 {
 agrees!(
     fused_results_are_clamped_by_relu,
     &[
-        Case {
-            text: "mov.b16 %c, 0x3c00; fma.rn.relu.f16 %d, %a, %b, %c;",
-            types: H,
-            model: |a, b, _| clamped(fused(a, b, 0x3c00))
-        },
-        Case {
-            text: "mov.b16 %c, 0x3c00; fma.rn.ftz.relu.f16 %d, %a, %b, %c;",
-            types: H,
-            model: |a, b, _| clamped(flushed(fused(flushed(a), flushed(b), 0x3c00)))
-        },
-        Case {
-            text: "mov.b32 %c, 0x3c003c00; fma.rn.relu.f16x2 %d, %a, %b, %c;",
-            types: H2,
-            model: |a, b, _| pair(a, b, |a, b| clamped(fused(a, b, 0x3c00)))
-        },
-        Case {
-            text: "mov.b16 %c, 0x3f80; fma.rn.relu.bf16 %d, %a, %c, %b;",
-            types: H,
-            model: |x, y, _| clamped(to_b(b(x) + b(y)))
-        },
-        Case {
-            text: "mov.b32 %c, 0x3f803f80; fma.rn.relu.bf16x2 %d, %a, %c, %b;",
-            types: H2,
-            model: |x, y, _| pair(x, y, |x, y| clamped(to_b(b(x) + b(y))))
-        },
+        Case("mov.b16 %c, 0x3c00; fma.rn.relu.f16 %d, %a, %b, %c;", H, |a, b, _| clamped(fused(a, b, 0x3c00))),
+        Case("mov.b16 %c, 0x3c00; fma.rn.ftz.relu.f16 %d, %a, %b, %c;", H, |a, b, _| clamped(flushed(fused(
+            flushed(a),
+            flushed(b),
+            0x3c00
+        )))),
+        Case("mov.b32 %c, 0x3c003c00; fma.rn.relu.f16x2 %d, %a, %b, %c;", H2, |a, b, _| pair(a, b, |a, b| clamped(
+            fused(a, b, 0x3c00)
+        ))),
+        Case("mov.b16 %c, 0x3f80; fma.rn.relu.bf16 %d, %a, %c, %b;", H, |x, y, _| clamped(to_b(b(x) + b(y)))),
+        Case("mov.b32 %c, 0x3f803f80; fma.rn.relu.bf16x2 %d, %a, %c, %b;", H2, |x, y, _| pair(x, y, |x, y| clamped(
+            to_b(b(x) + b(y))
+        ))),
     ]
 );
 
 agrees!(
     halves_compare_and_choose,
     &[
-        Case {
-            text: "setp.lt.f16 %p, %a, %b; selp.b16 %d, 1, 0, %p;",
-            types: H,
-            model: |a, b, _| (h(a) < h(b)).into()
-        },
-        Case {
-            text: "setp.neu.bf16 %p, %a, %b; selp.b16 %d, 1, 0, %p;",
-            types: H,
-            model: |x, y, _| (b(x) != b(y)).into()
-        },
-        Case {
-            text: "setp.gt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %p; @%q add.u32 %d, %d, 2;",
-            types: H2,
-            model: |a, b, _| u64::from(h(a) > h(b)) + 2 * u64::from(h(a >> 16) > h(b >> 16)),
-        },
-        Case {
-            text: "set.le.f16x2.f16x2 %d, %a, %b;",
-            types: H2,
-            model: |a, b, _| pair(a, b, |a, b| if h(a) <= h(b) { 0x3c00 } else { 0 })
-        },
-        Case {
-            text: "set.neu.bf16x2.bf16x2 %d, %a, %b;",
-            types: H2,
-            model: |x, y, _| pair(x, y, |x, y| if b(x) != b(y) { 0x3f80 } else { 0 })
-        },
-        Case {
-            text: "set.eq.u32.f16x2 %d, %a, %b;",
-            types: H2,
-            model: |a, b, _| pair(a, b, |a, b| if h(a) == h(b) { 0xffff } else { 0 })
-        },
-        Case {
-            text: "setp.lt.u32 %p, %a, %b; set.gt.xor.s32.bf16x2 %d, %a, %b, !%p;",
-            types: H2,
-            model: |x, y, _| pair(x, y, |v, w| if (b(v) > b(w)) != (x >= y) { 0xffff } else { 0 })
-        },
-        Case {
-            text: "max.NaN.f16 %d, %a, %b;",
-            types: H,
-            model: |a, b, _| if h(a).is_nan() || h(b).is_nan() {
-                0x7fff
-            } else if h(a).total_cmp(&h(b)).is_gt() {
-                a
-            } else {
-                b
-            }
-        },
-        Case {
-            text: "min.bf16 %d, %a, %b;",
-            types: H,
-            model: |x, y, _| match (b(x).is_nan(), b(y).is_nan()) {
-                (true, true) => 0x7fff,
-                (true, _) => y,
-                (_, true) => x,
-                _ =>
-                    if b(x).total_cmp(&b(y)).is_lt() {
-                        x
-                    } else {
-                        y
-                    },
-            }
-        },
+        Case("setp.lt.f16 %p, %a, %b; selp.b16 %d, 1, 0, %p;", H, |a, b, _| (h(a) < h(b)).into()),
+        Case("setp.neu.bf16 %p, %a, %b; selp.b16 %d, 1, 0, %p;", H, |x, y, _| (b(x) != b(y)).into()),
+        Case("setp.gt.f16x2 %p|%q, %a, %b; selp.b32 %d, 1, 0, %p; @%q add.u32 %d, %d, 2;", H2, |a, b, _| u64::from(
+            h(a) > h(b)
+        ) + 2
+            * u64::from(h(a >> 16) > h(b >> 16))),
+        Case("set.le.f16x2.f16x2 %d, %a, %b;", H2, |a, b, _| pair(a, b, |a, b| if h(a) <= h(b) { 0x3c00 } else { 0 })),
+        Case("set.neu.bf16x2.bf16x2 %d, %a, %b;", H2, |x, y, _| pair(x, y, |x, y| if b(x) != b(y) {
+            0x3f80
+        } else {
+            0
+        })),
+        Case("set.eq.u32.f16x2 %d, %a, %b;", H2, |a, b, _| pair(a, b, |a, b| if h(a) == h(b) { 0xffff } else { 0 })),
+        Case("setp.lt.u32 %p, %a, %b; set.gt.xor.s32.bf16x2 %d, %a, %b, !%p;", H2, |x, y, _| pair(x, y, |v, w| {
+            if (b(v) > b(w)) != (x >= y) { 0xffff } else { 0 }
+        })),
+        Case("max.NaN.f16 %d, %a, %b;", H, |a, b, _| if h(a).is_nan() || h(b).is_nan() {
+            0x7fff
+        } else if h(a).total_cmp(&h(b)).is_gt() {
+            a
+        } else {
+            b
+        }),
+        Case("min.bf16 %d, %a, %b;", H, |x, y, _| match (b(x).is_nan(), b(y).is_nan()) {
+            (true, true) => 0x7fff,
+            (true, _) => y,
+            (_, true) => x,
+            _ =>
+                if b(x).total_cmp(&b(y)).is_lt() {
+                    x
+                } else {
+                    y
+                },
+        }),
     ]
 );
 
 agrees!(
     halves_convert,
     &[
-        Case {
-            text: "cvt.f32.f16 %d, %a;",
-            types: &["b32", "b16"],
-            model: |a, _, _| if h(a).is_nan() { 0x7fff_ffff } else { h(a).to_bits().into() }
-        },
-        Case {
-            text: "cvt.rn.f16.f32 %d, %a;",
-            types: &["b16", "b32"],
-            model: |a, _, _| to_h(f32::from_bits(a as u32))
-        },
-        Case {
-            text: "cvt.rn.bf16.f32 %d, %a;",
-            types: &["b16", "b32"],
-            model: |a, _, _| to_b(f32::from_bits(a as u32))
-        },
-        Case {
-            text: "cvt.rz.f16.f32 %d, %a;",
-            types: &["b16", "b32"],
-            model: |a, _, _| towards_zero(f32::from_bits(a as u32))
-        },
-        Case { text: "cvt.rn.f16.s16 %d, %a;", types: H, model: |a, _, _| to_h(f32::from(a as i16)) },
-        Case {
-            text: "cvt.rzi.s32.f16 %d, %a;",
-            types: &["b32", "b16"],
-            model: |a, _, _| u64::from((h(a) as i32).cast_unsigned())
-        },
-        Case {
-            text: "cvt.rn.f16x2.f32 %d, %a, %b;",
-            types: H2,
-            model: |a, b, _| to_h(f32::from_bits(a as u32)) << 16 | to_h(f32::from_bits(b as u32))
-        },
-        Case { text: "cvt.rn.relu.bf16x2.f32 %d, %a, %b;", types: H2, model: |a, b, _| relu(a) << 16 | relu(b) },
+        Case("cvt.f32.f16 %d, %a;", &["b32", "b16"], |a, _, _| if h(a).is_nan() {
+            0x7fff_ffff
+        } else {
+            h(a).to_bits().into()
+        }),
+        Case("cvt.rn.f16.f32 %d, %a;", &["b16", "b32"], |a, _, _| to_h(f32::from_bits(a as u32))),
+        Case("cvt.rn.bf16.f32 %d, %a;", &["b16", "b32"], |a, _, _| to_b(f32::from_bits(a as u32))),
+        Case("cvt.rz.f16.f32 %d, %a;", &["b16", "b32"], |a, _, _| towards_zero(f32::from_bits(a as u32))),
+        Case("cvt.rn.f16.s16 %d, %a;", H, |a, _, _| to_h(f32::from(a as i16))),
+        Case("cvt.rzi.s32.f16 %d, %a;", &["b32", "b16"], |a, _, _| u64::from((h(a) as i32).cast_unsigned())),
+        Case("cvt.rn.f16x2.f32 %d, %a, %b;", H2, |a, b, _| to_h(f32::from_bits(a as u32)) << 16
+            | to_h(f32::from_bits(b as u32))),
+        Case("cvt.rn.relu.bf16x2.f32 %d, %a, %b;", H2, |a, b, _| relu(a) << 16 | relu(b)),
     ]
 );
 

@@ -18,36 +18,12 @@ const WORDS: &[&str] = &["b32", "b32", "b32", "b32"];
 agrees!(
     packs_agree,
     &[
-        Case {
-            text: "cvt.pack.sat.u16.s32 %d, %a, %b;",
-            types: &["b32", "b32", "b32"],
-            model: |a, b, _| both(a, b, 0, 65535, 16),
-        },
-        Case {
-            text: "cvt.pack.sat.s16.s32 %d, %a, %b;",
-            types: &["b32", "b32", "b32"],
-            model: |a, b, _| both(a, b, -32768, 32767, 16),
-        },
-        Case {
-            text: "cvt.pack.sat.u8.s32.b32 %d, %a, %b, %c;",
-            types: WORDS,
-            model: |a, b, c| (c & 0xffff) << 16 | both(a, b, 0, 255, 8),
-        },
-        Case {
-            text: "cvt.pack.sat.s8.s32.b32 %d, %a, %b, %c;",
-            types: WORDS,
-            model: |a, b, c| (c & 0xffff) << 16 | both(a, b, -128, 127, 8),
-        },
-        Case {
-            text: "cvt.pack.sat.s4.s32.b32 %d, %a, %b, %c;",
-            types: WORDS,
-            model: |a, b, c| (c & 0xff_ffff) << 8 | both(a, b, -8, 7, 4),
-        },
-        Case {
-            text: "cvt.pack.sat.u2.s32.b32 %d, %a, %b, %c;",
-            types: WORDS,
-            model: |a, b, c| (c & 0xfff_ffff) << 4 | both(a, b, 0, 3, 2),
-        },
+        Case("cvt.pack.sat.u16.s32 %d, %a, %b;", &["b32", "b32", "b32"], |a, b, _| both(a, b, 0, 65535, 16)),
+        Case("cvt.pack.sat.s16.s32 %d, %a, %b;", &["b32", "b32", "b32"], |a, b, _| both(a, b, -32768, 32767, 16)),
+        Case("cvt.pack.sat.u8.s32.b32 %d, %a, %b, %c;", WORDS, |a, b, c| (c & 0xffff) << 16 | both(a, b, 0, 255, 8)),
+        Case("cvt.pack.sat.s8.s32.b32 %d, %a, %b, %c;", WORDS, |a, b, c| (c & 0xffff) << 16 | both(a, b, -128, 127, 8)),
+        Case("cvt.pack.sat.s4.s32.b32 %d, %a, %b, %c;", WORDS, |a, b, c| (c & 0xff_ffff) << 8 | both(a, b, -8, 7, 4)),
+        Case("cvt.pack.sat.u2.s32.b32 %d, %a, %b, %c;", WORDS, |a, b, c| (c & 0xfff_ffff) << 4 | both(a, b, 0, 3, 2)),
     ]
 );
 
@@ -82,9 +58,9 @@ macro_rules! tf32 {
 agrees!(
     conversions_to_tf32_agree,
     &[
-        Case { text: tf32!("rna"), types: &["b32", "b32"], model: |a, _, _| to_tf32(finite(a), f64::round) },
-        Case { text: tf32!("rn"), types: &["b32", "b32"], model: |a, _, _| to_tf32(finite(a), f64::round_ties_even) },
-        Case { text: tf32!("rz"), types: &["b32", "b32"], model: |a, _, _| to_tf32(finite(a), f64::trunc) },
+        Case(tf32!("rna"), &["b32", "b32"], |a, _, _| to_tf32(finite(a), f64::round)),
+        Case(tf32!("rn"), &["b32", "b32"], |a, _, _| to_tf32(finite(a), f64::round_ties_even)),
+        Case(tf32!("rz"), &["b32", "b32"], |a, _, _| to_tf32(finite(a), f64::trunc)),
     ]
 );
 

@@ -7,7 +7,7 @@ use crate::{Matrix, Random, bits_of, decode, element, encode, matrix, product};
 type Place = fn(g: usize, t: usize, i: usize) -> (usize, usize);
 
 /// One shape, and where its elements are.
-pub(crate) struct Shape {
+struct Shape {
     name: &'static str,
     /// Rows, columns, and the length of the sums.
     size: [usize; 3],
@@ -16,102 +16,82 @@ pub(crate) struct Shape {
     b: Place,
 }
 
+const fn shape(name: &'static str, size: [usize; 3], factors: &'static [&'static str], a: Place, b: Place) -> Shape {
+    Shape { name, size, factors, a, b }
+}
+
 const SHAPES: [Shape; 13] = [
-    Shape {
-        name: "m16n8k8",
-        size: [16, 8, 8],
-        factors: &["f16", "bf16"],
-        a: |g, t, i| (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)),
-        b: |g, t, i| (t * 2 + i, g),
-    },
-    Shape {
-        name: "m16n8k16",
-        size: [16, 8, 16],
-        factors: &["f16", "bf16"],
-        a: |g, t, i| {
+    shape(
+        "m16n8k8",
+        [16, 8, 8],
+        &["f16", "bf16"],
+        |g, t, i| (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)),
+        |g, t, i| (t * 2 + i, g),
+    ),
+    shape(
+        "m16n8k16",
+        [16, 8, 16],
+        &["f16", "bf16"],
+        |g, t, i| {
             let row = if i < 2 || (4..6).contains(&i) { g } else { g + 8 };
             (row, if i < 4 { t * 2 + (i & 1) } else { t * 2 + (i & 1) + 8 })
         },
-        b: |g, t, i| (if i < 2 { t * 2 + (i & 1) } else { t * 2 + (i & 1) + 8 }, g),
-    },
-    Shape {
-        name: "m16n8k4",
-        size: [16, 8, 4],
-        factors: &["tf32"],
-        a: |g, t, i| (if i == 0 { g } else { g + 8 }, t),
-        b: |g, t, _| (t, g),
-    },
-    Shape {
-        name: "m16n8k8",
-        size: [16, 8, 8],
-        factors: &["tf32"],
-        a: |g, t, i| (if i == 0 || i == 2 { g } else { g + 8 }, if i < 2 { t } else { t + 4 }),
-        b: |g, t, i| (if i == 0 { t } else { t + 4 }, g),
-    },
-    Shape { name: "m8n8k4", size: [8, 8, 4], factors: &["f64"], a: |g, t, _| (g, t), b: |g, t, _| (t, g) },
-    Shape {
-        name: "m8n8k16",
-        size: [8, 8, 16],
-        factors: &["s8", "u8"],
-        a: |g, t, i| (g, t * 4 + i),
-        b: |g, t, i| (t * 4 + i, g),
-    },
-    Shape {
-        name: "m16n8k16",
-        size: [16, 8, 16],
-        factors: &["s8", "u8"],
-        a: |g, t, i| (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)),
-        b: |g, t, i| (t * 4 + i, g),
-    },
-    Shape {
-        name: "m16n8k32",
-        size: [16, 8, 32],
-        factors: &["s8", "u8"],
-        a: |g, t, i| {
+        |g, t, i| (if i < 2 { t * 2 + (i & 1) } else { t * 2 + (i & 1) + 8 }, g),
+    ),
+    shape("m16n8k4", [16, 8, 4], &["tf32"], |g, t, i| (if i == 0 { g } else { g + 8 }, t), |g, t, _| (t, g)),
+    shape(
+        "m16n8k8",
+        [16, 8, 8],
+        &["tf32"],
+        |g, t, i| (if i == 0 || i == 2 { g } else { g + 8 }, if i < 2 { t } else { t + 4 }),
+        |g, t, i| (if i == 0 { t } else { t + 4 }, g),
+    ),
+    shape("m8n8k4", [8, 8, 4], &["f64"], |g, t, _| (g, t), |g, t, _| (t, g)),
+    shape("m8n8k16", [8, 8, 16], &["s8", "u8"], |g, t, i| (g, t * 4 + i), |g, t, i| (t * 4 + i, g)),
+    shape(
+        "m16n8k16",
+        [16, 8, 16],
+        &["s8", "u8"],
+        |g, t, i| (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)),
+        |g, t, i| (t * 4 + i, g),
+    ),
+    shape(
+        "m16n8k32",
+        [16, 8, 32],
+        &["s8", "u8"],
+        |g, t, i| {
             let row = if i < 4 || (8..12).contains(&i) { g } else { g + 8 };
             (row, if i < 8 { t * 4 + (i & 3) } else { t * 4 + (i & 3) + 16 })
         },
-        b: |g, t, i| (if i < 4 { t * 4 + (i & 3) } else { t * 4 + (i & 3) + 16 }, g),
-    },
-    Shape {
-        name: "m8n8k32",
-        size: [8, 8, 32],
-        factors: &["s4", "u4"],
-        a: |g, t, i| (g, t * 8 + i),
-        b: |g, t, i| (t * 8 + i, g),
-    },
-    Shape {
-        name: "m16n8k32",
-        size: [16, 8, 32],
-        factors: &["s4", "u4"],
-        a: |g, t, i| (if i < 8 { g } else { g + 8 }, t * 8 + (i & 7)),
-        b: |g, t, i| (t * 8 + i, g),
-    },
-    Shape {
-        name: "m16n8k64",
-        size: [16, 8, 64],
-        factors: &["s4", "u4"],
-        a: |g, t, i| {
+        |g, t, i| (if i < 4 { t * 4 + (i & 3) } else { t * 4 + (i & 3) + 16 }, g),
+    ),
+    shape("m8n8k32", [8, 8, 32], &["s4", "u4"], |g, t, i| (g, t * 8 + i), |g, t, i| (t * 8 + i, g)),
+    shape(
+        "m16n8k32",
+        [16, 8, 32],
+        &["s4", "u4"],
+        |g, t, i| (if i < 8 { g } else { g + 8 }, t * 8 + (i & 7)),
+        |g, t, i| (t * 8 + i, g),
+    ),
+    shape(
+        "m16n8k64",
+        [16, 8, 64],
+        &["s4", "u4"],
+        |g, t, i| {
             let row = if i < 8 || (16..24).contains(&i) { g } else { g + 8 };
             (row, if i < 16 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 })
         },
-        b: |g, t, i| (if i < 8 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 }, g),
-    },
+        |g, t, i| (if i < 8 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 }, g),
+    ),
     // The same again, for factors of two types.
-    Shape {
-        name: "m16n8k16",
-        size: [16, 8, 16],
-        factors: &["u8", "s8"],
-        a: |g, t, i| (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)),
-        b: |g, t, i| (t * 4 + i, g),
-    },
-    Shape {
-        name: "m8n8k32",
-        size: [8, 8, 32],
-        factors: &["u4", "s4"],
-        a: |g, t, i| (g, t * 8 + i),
-        b: |g, t, i| (t * 8 + i, g),
-    },
+    shape(
+        "m16n8k16",
+        [16, 8, 16],
+        &["u8", "s8"],
+        |g, t, i| (if i < 4 { g } else { g + 8 }, t * 4 + (i & 3)),
+        |g, t, i| (t * 4 + i, g),
+    ),
+    shape("m8n8k32", [8, 8, 32], &["u4", "s4"], |g, t, i| (g, t * 8 + i), |g, t, i| (t * 8 + i, g)),
 ];
 
 fn accumulator(g: usize, t: usize, i: usize) -> (usize, usize) {
