@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::thread;
 
 use support::cuda::{Context, PrimaryContext, current, no_context};
-use support::{simcuda, skip};
+use support::simulated;
 
 /// Bytes that the C allocator has given out, in all of its arenas.
 fn allocated() -> usize {
@@ -28,9 +28,7 @@ fn growth(leave_contexts: fn()) -> usize {
 
 #[test]
 fn a_context_destroyed_below_the_top_of_the_stack_leaves_no_memory_behind() {
-    if simcuda().is_none() {
-        skip!("what a real driver keeps of a thread is its own business");
-    }
+    simulated!("what a real driver keeps of a thread is its own business");
     let _context = PrimaryContext::retain_and_push(0);
     let growth = growth(|| {
         let buried = Context::create(0);
@@ -45,9 +43,7 @@ fn a_context_destroyed_below_the_top_of_the_stack_leaves_no_memory_behind() {
 
 #[test]
 fn a_thread_that_ends_with_a_current_context_leaves_no_memory_behind() {
-    if simcuda().is_none() {
-        skip!("what a real driver keeps of a thread is its own business");
-    }
+    simulated!("what a real driver keeps of a thread is its own business");
     let _context = PrimaryContext::retain_and_push(0);
     let growth = growth(|| {
         let _kept = ManuallyDrop::new(PrimaryContext::retain_and_push(0));

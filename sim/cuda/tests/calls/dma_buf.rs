@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, no_context};
-use support::{Result, child, simcuda};
+use support::{Result, child, simulated};
 
 use crate::{PUT, call, given, good};
 
@@ -105,10 +105,7 @@ fn must<T>(value: Option<T>, what: &str) -> T {
 
 /// Runs `check` in a child under a profile of the driver alone.
 pub(crate) fn under(profile: &str, test: &str, check: fn()) -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver has one profile");
-        return Ok(());
-    }
+    simulated!("a real driver has one profile");
     match child::role() {
         Some(role) if role == profile => {
             let _context = PrimaryContext::retain_and_push(0);

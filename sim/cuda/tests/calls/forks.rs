@@ -5,7 +5,7 @@ use std::thread;
 
 use support::cuda::PrimaryContext;
 use support::fork::{End, end_of, in_child};
-use support::{Result, codes, simcuda, skip};
+use support::{Result, codes, simulated};
 
 use crate::{call, good, symbol};
 
@@ -30,7 +30,7 @@ fn a_forked_child_has_no_driver() -> Result {
 #[test]
 fn a_forked_child_waits_for_no_lock_of_threads_that_it_does_not_have() -> Result {
     type Version = unsafe extern "C" fn(*mut i32) -> i32;
-    let Some(sim) = simcuda() else { return skip("faults are the simulator's") };
+    let sim = simulated!("faults are the simulator's");
     let _context = PrimaryContext::retain_and_push(0);
     // While a fault is pending, every call counts against it, under a lock.
     sim.fail("cuMemAlloc", u64::MAX, codes::OUT_OF_MEMORY);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh};
-use support::{Result, child, simcuda};
+use support::{Result, child, simcuda, simulated};
 
 use crate::{NOWHERE, call, given, good, put};
 
@@ -83,10 +83,7 @@ fn processes_share_memory_by_handles() -> Result {
     if child::role().is_some() {
         return import();
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: the importer of a GPU's memory may be too late here");
-        return Ok(());
-    }
+    simulated!("the importer of a GPU's memory may be too late here");
     let _context = PrimaryContext::retain_and_push(0);
     // Pages of their own, and two parts of one page.
     let blocks = [(allocate(LEN), LEN), (allocate(1000), 1000), (allocate(1000), 1000)];
@@ -124,10 +121,7 @@ fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
         assert_eq!(open(parsed(&std::env::var(HANDLE)?)?, 1), (INVALID_HANDLE, 0));
         return Ok(());
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: undefined on a GPU");
-        return Ok(());
-    }
+    simulated!("undefined on a GPU");
     let _context = PrimaryContext::retain_and_push(0);
     let address = allocate(LEN);
     let (code, handle) = get(address);
@@ -165,10 +159,7 @@ fn memory_that_a_destroyed_context_had_opened_is_opened_anew() -> Result {
     if child::role().is_some() {
         return import_again();
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: the importer of a GPU's memory may be too late here");
-        return Ok(());
-    }
+    simulated!("the importer of a GPU's memory may be too late here");
     let _context = PrimaryContext::retain_and_push(0);
     let blocks = [7, 8].map(|byte| {
         let address = allocate(LEN);
@@ -244,10 +235,7 @@ fn processes_wait_for_each_others_events() -> Result {
     if child::role().is_some() {
         return follow();
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: the simulator's own codes");
-        return Ok(());
-    }
+    simulated!("the simulator's own codes");
     let _context = PrimaryContext::retain_and_push(0);
     let stream = Stream::create();
     let raw = stream.raw().expose_provenance();
@@ -314,10 +302,7 @@ fn a_failed_context_waits_for_no_event_and_closes_memory() -> Result {
     if child::role().is_some() {
         return fail_while_waiting();
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: a fault leaves a real context unusable");
-        return Ok(());
-    }
+    simulated!("a fault leaves a real context unusable");
     let _context = PrimaryContext::retain_and_push(0);
     let stream = Stream::create();
     let event = create_event(SHARED_EVENT).unwrap_or(0);

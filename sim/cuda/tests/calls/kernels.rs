@@ -5,7 +5,7 @@ use std::thread;
 
 use support::codes::{INVALID_HANDLE, INVALID_VALUE};
 use support::cuda::{Context, PrimaryContext, Stream};
-use support::{Result, child, simcuda};
+use support::{Result, child, simulated};
 
 use crate::{PUT, call, given, good, library, put_of};
 
@@ -70,10 +70,7 @@ fn dynamic_shared_memory_is_limited_by_the_functions_attribute() {
 
 #[test]
 fn attributes_of_a_kernel_are_of_one_device() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the number of a machine's GPUs is its own");
-        return Ok(());
-    }
+    simulated!("the number of a machine's GPUs is its own");
     if child::role().is_none() {
         let mut command = child::command(TWO_DEVICES, "check")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");

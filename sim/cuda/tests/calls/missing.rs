@@ -1,6 +1,6 @@
 //! Functions that are not simulated.
 
-use support::{Result, child, codes, driver, simcuda};
+use support::{Result, child, codes, driver, simulated};
 
 use crate::{call, given};
 
@@ -30,10 +30,7 @@ fn probe() {
 #[test]
 fn a_function_that_is_not_simulated_is_named_once() -> Result {
     const TEST: &str = "missing::a_function_that_is_not_simulated_is_named_once";
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver has every function");
-        return Ok(());
-    }
+    simulated!("a real driver has every function");
     if child::role().is_some() {
         probe();
         return Ok(());
@@ -50,10 +47,7 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
 /// Programs use these where an attribute of the device says that they can.
 #[test]
 fn access_policies_of_the_l2_cache_are_neither_simulated_nor_offered() {
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU may have them");
-        return;
-    }
+    simulated!("a GPU may have them");
     driver::initialise();
     let attribute =
         |number: u32| -> i32 { given(|out| call!(cuDeviceGetAttribute(out => *mut i32, number => u32, 0 => i32))) };

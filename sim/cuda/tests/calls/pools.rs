@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
-use support::{child, simcuda};
+use support::{child, simulated};
 
 use crate::{call, given, good};
 
@@ -328,10 +328,7 @@ fn only_its_device_has_access_to_a_pool() {
 #[test]
 fn memory_of_another_devices_pool_has_a_context() -> support::Result {
     const TEST: &str = "pools::memory_of_another_devices_pool_has_a_context";
-    let Some(simcuda) = simcuda() else {
-        eprintln!("skipped: the devices are simulated");
-        return Ok(());
-    };
+    let simcuda = simulated!("the devices are simulated");
     if child::role().is_none() {
         let mut command = child::command(TEST, "two devices")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use support::cuda::Stream;
-use support::{simcuda, skip};
+use support::simulated;
 
 use crate::{call, given, good};
 
@@ -30,9 +30,7 @@ fn is_active() -> bool {
 
 #[test]
 fn a_context_whose_release_waits_is_not_active_and_is_made_again_afterwards() {
-    if simcuda().is_none() {
-        skip!("what a real driver does meanwhile is its own business");
-    }
+    simulated!("what a real driver does meanwhile is its own business");
     good(call!(cuInit(0 => u32)));
     let first = retain();
     good(call!(cuCtxSetCurrent(first => usize)));
@@ -63,9 +61,7 @@ fn a_context_whose_release_waits_is_not_active_and_is_made_again_afterwards() {
 
 #[test]
 fn a_reset_waits_for_the_one_of_another_thread() {
-    if simcuda().is_none() {
-        skip!("what a real driver does meanwhile is its own business");
-    }
+    simulated!("what a real driver does meanwhile is its own business");
     good(call!(cuInit(0 => u32)));
     good(call!(cuCtxSetCurrent(retain() => usize)));
     let stream = ManuallyDrop::new(Stream::create());

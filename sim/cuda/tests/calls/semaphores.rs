@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
-use support::{simcuda, skip, vklayer};
+use support::{simulated, skip, vklayer};
 
 use crate::vulkan::{Kind, Vulkan};
 use crate::{NOWHERE, call, given, good, put};
@@ -256,7 +256,7 @@ fn an_imported_semaphore_is_the_exported_one() {
 #[test]
 fn bad_calls_are_refused_and_leave_the_descriptor_alone() {
     let vulkan = vulkan!();
-    let Some(sim) = simcuda() else { skip!("a real driver's own codes are not known") };
+    let sim = simulated!("a real driver's own codes are not known");
     let _context = PrimaryContext::retain_and_push(0);
     let (timeline, fd) = vulkan.exported(Kind::Timeline(0));
     let raw = fd.as_raw_fd();
@@ -315,9 +315,7 @@ fn bad_calls_are_refused_and_leave_the_descriptor_alone() {
 #[test]
 fn the_end_of_a_context_ends_its_waits() {
     let vulkan = vulkan!();
-    if simcuda().is_none() {
-        skip!("a real driver may wait for ever");
-    }
+    simulated!("a real driver may wait for ever");
     let (timeline, fd) = vulkan.exported(Kind::Timeline(0));
     let context = Context::create(0);
     let semaphore = import(TIMELINE_FD, fd);
@@ -331,9 +329,7 @@ fn the_end_of_a_context_ends_its_waits() {
 #[test]
 fn a_failed_context_ends_its_waits() {
     let vulkan = vulkan!();
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
+    simulated!("a fault leaves a real context unusable");
     let (timeline, fd) = vulkan.exported(Kind::Timeline(0));
     let context = Context::create(0);
     let semaphore = import(TIMELINE_FD, fd);

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
-use support::{Result, child, driver, simcuda};
+use support::{Result, child, driver, simulated};
 
 use crate::{call, given};
 
@@ -23,10 +23,7 @@ fn lines(output: &Output) -> Vec<String> {
 
 #[test]
 fn a_value_that_a_variable_cannot_have_is_named_once_and_ignored() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the variables are the simulated driver's");
-        return Ok(());
-    }
+    simulated!("the variables are the simulated driver's");
     if child::role().is_some() {
         driver::initialise();
         driver::initialise();

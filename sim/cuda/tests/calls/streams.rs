@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
-use support::{Result, child, codes, simcuda, skip};
+use support::{Result, child, codes, simulated};
 
 use crate::{NOWHERE, call, given, good, put};
 
@@ -84,9 +84,7 @@ fn threads(name: &str) -> usize {
 
 #[test]
 fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
-    if simcuda().is_none() {
-        skip!("what a real driver keeps of a thread is its own business");
-    }
+    simulated!("what a real driver keeps of a thread is its own business");
     let _context = PrimaryContext::retain_and_push(0);
     let context: usize = given(|out| call!(cuCtxGetCurrent(out => *mut usize)));
     for _ in 0..50 {
@@ -107,10 +105,7 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
 /// The driver that was started with `SIMCUDA_STALE_CONTEXT=error` forgets the handles, and ends no process.
 #[test]
 fn streams_and_events_end_with_their_context() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: what a real driver does with such handles is undefined");
-        return Ok(());
-    };
+    let sim = simulated!("what a real driver does with such handles is undefined");
     if child::role().is_none() {
         let mut command = child::command("streams::streams_and_events_end_with_their_context", "error")?;
         command.env("SIMCUDA_STALE_CONTEXT", "error");
@@ -148,9 +143,7 @@ fn event(flags: u32) -> usize {
 
 #[test]
 fn a_failed_context_ends_waits_for_values() {
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
+    simulated!("a fault leaves a real context unusable");
     let context = Context::create(0);
     let word: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 8 => usize)));
     // Non-blocking, so that the kernel does not wait for them.
@@ -194,10 +187,7 @@ fn an_event_that_measures_no_time_is_refused_before_one_that_is_not_ready() {
 #[test]
 fn the_time_between_events_asks_about_both() -> Result {
     const TEST: &str = "streams::the_time_between_events_asks_about_both";
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver starts work when it likes");
-        return Ok(());
-    }
+    simulated!("a real driver starts work when it likes");
     if child::role().is_none() {
         let mut command = child::command(TEST, "late")?;
         command.env("SIMCUDA_LATE", "1");

@@ -7,7 +7,7 @@ mod model;
 
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, Stream, memcpy_dtoh, no_context};
-use support::{Result, simcuda, skip};
+use support::{Result, simulated};
 
 use crate::dma_buf::under;
 use crate::{call, given, good, put};
@@ -250,7 +250,7 @@ fn a_gpu_for_gpudirect_has_memory_for_it() -> Result {
 
 #[test]
 fn bad_calls_are_refused() {
-    let Some(sim) = simcuda() else { skip!("a real driver's own codes are not known") };
+    let sim = simulated!("a real driver's own codes are not known");
     let _context = PrimaryContext::retain_and_push(0);
     let live = || ["allocation", "reservation"].map(|noun| sim.live_objects_of(noun));
     let before = live();
@@ -333,9 +333,7 @@ fn bad_calls_are_refused() {
 
 #[test]
 fn a_wish_for_an_address_is_granted_where_it_is_free() {
-    if simcuda().is_none() {
-        skip!("a wish is not binding");
-    }
+    simulated!("a wish is not binding");
     let _context = PrimaryContext::retain_and_push(0);
     let first = reserve(GRAIN);
     good(free(first, GRAIN));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use support::{Result, child, driver, simcuda};
+use support::{Result, child, driver, simulated};
 
 use crate::{call, given, good};
 
@@ -70,10 +70,7 @@ fn devices(value: Option<&str>) -> Result<(Vec<String>, HashMap<String, String>)
 
 #[test]
 fn the_environment_chooses_and_orders_the_devices() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the number of a machine's GPUs is its own");
-        return Ok(());
-    }
+    simulated!("the number of a machine's GPUs is its own");
     if child::role().is_some() {
         report();
         return Ok(());

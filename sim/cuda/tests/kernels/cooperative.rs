@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use cudarc::driver::sys::CUjitInputType;
-use support::{codes, cuda, simcuda};
+use support::{codes, cuda, simulated};
 
 use crate::driver::{Buffer, Module, Shape, call};
 use crate::libraries::link;
@@ -150,10 +150,7 @@ const BY_RUNTIME: &str = "
 fn the_linker_takes_the_device_runtime() -> Result {
     const PTX: c_uint = CUjitInputType::CU_JIT_INPUT_PTX as c_uint;
     const LIBRARY: c_uint = CUjitInputType::CU_JIT_INPUT_LIBRARY as c_uint;
-    if simcuda().is_none() {
-        eprintln!("skipped: the library is a part of CUDA's toolkit");
-        return Ok(());
-    }
+    simulated!("the library is a part of CUDA's toolkit");
     let _context = open();
     let text = [BY_RUNTIME.as_bytes(), b"\0"].concat();
     assert_eq!(link(&[(PTX, &text)]), Err(codes::INVALID_PTX), "the functions are not defined");
@@ -189,10 +186,7 @@ fn a_cooperative_launch_that_needs_too_much_memory_is_refused_with_its_numbers()
     // 16 KiB of local memory for each thread, and little else: 16 MiB a block.
     const LARGE: &str = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry large() {\n\
                          .local .b8 bytes[16384];\n.reg .b32 %r;\nst.local.u32 [bytes], 1;\nld.local.u32 %r, [bytes];\nret;\n}\n";
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU runs it");
-        return Ok(());
-    }
+    simulated!("a GPU runs it");
     if child::role().is_none() {
         let lines = child::simulator_lines(TEST, "cooperative", "0")?;
         let [line] = &lines[..] else { return Err(format!("not one line: {lines:?}").into()) };

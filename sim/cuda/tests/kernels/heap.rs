@@ -1,7 +1,7 @@
 //! `malloc` and `free` in kernels.
 
 use support::cuda::{self, Context};
-use support::{codes, simcuda};
+use support::{codes, simulated};
 
 use crate::driver::{Buffer, Module, Shape, call, given, synchronize};
 use crate::{Result, assert_says, device_words, good};
@@ -185,10 +185,7 @@ fn a_full_heap_gives_null_until_memory_is_freed() -> Result {
 
 #[test]
 fn the_heap_has_the_size_of_the_limit() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU's heap has a least size");
-        return Ok(());
-    }
+    simulated!("a GPU's heap has a least size");
     // Each block takes 64 bytes beside its own.
     for (bytes, count) in [(4096, 0), (1024, 3), (1, 40), (0, 0)] {
         let _context = Context::create(0);
@@ -204,10 +201,7 @@ fn the_heap_has_the_size_of_the_limit() -> Result {
 
 #[test]
 fn wrong_uses_of_the_heap_are_named() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: only the simulated driver reports a kernel's fault");
-        return Ok(());
-    };
+    let sim = simulated!("only the simulated driver reports a kernel's fault");
     for (kernel, says) in [("again", "no live block of the kernel's heap"), ("read", "which were freed")] {
         let _context = Context::create(0);
         let module = good(Module::load(SOURCE))?;

@@ -4,8 +4,7 @@ use std::ffi::{c_char, c_uint};
 
 use crate::driver::{Call, Module, Shape, c_string, call, given, synchronize};
 use crate::{KERNELS, Result, assert_says, child, good, open};
-use support::codes;
-use support::simcuda;
+use support::{codes, simcuda, simulated};
 
 const UNSUPPORTED_PTX_VERSION: i32 = 222;
 
@@ -20,10 +19,7 @@ fn load_image(image: &[u8]) -> Call {
 
 #[test]
 fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU supports it");
-        return Ok(());
-    }
+    simulated!("a GPU supports it");
     let _context = open();
     // On the seventh line.
     let text = with_body("    .reg .b32 %r<4>;\n    sured.b.1d.add.u32.trap [%r0, {%r1}], %r2;");
@@ -37,10 +33,7 @@ fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() 
 #[test]
 fn a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others() -> Result {
     const TEST: &str = "images::a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others";
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU supports it");
-        return Ok(());
-    }
+    simulated!("a GPU supports it");
     if child::role().is_none() {
         let line = "simcuda: kernel two cannot be launched: line 10: 'foo.bar': instruction is not supported: \
                     CUDA_ERROR_NOT_SUPPORTED";
@@ -100,10 +93,7 @@ fn data_without_code_is_an_invalid_image() -> Result {
 
 #[test]
 fn compiled_code_is_refused_with_a_hint() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU runs compiled code");
-        return Ok(());
-    }
+    simulated!("a GPU runs compiled code");
     let _context = open();
     let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
     assert_eq!(result.map(drop), Err(codes::NO_BINARY_FOR_GPU));
@@ -134,10 +124,7 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
-        return Ok(());
-    }
+    simulated!("the image is synthetic, and a real driver may check more of it");
     let _context = open();
     // An entry's offset in the image is 16, and its target's in the entry 28.
     let entry = |target: u8| {
@@ -165,10 +152,7 @@ fn of_the_ptx_of_a_fat_binary_the_newest_that_fits_is_used() -> Result {
 
 #[test]
 fn fat_binaries_within_a_fat_binary_are_refused_however_many() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
-        return Ok(());
-    }
+    simulated!("the image is synthetic, and a real driver may check more of it");
     let _context = open();
     let text = b".version 7.4\n.target sm_75\n.address_size 64\n.visible .entry k() { ret; }\n\0";
     let mut image = fat_binary(1, 0x11, text);
@@ -189,10 +173,7 @@ fn wrapper(version: u32, pointers: [&[u8]; 2]) -> Vec<u8> {
 
 #[test]
 fn the_fat_binaries_of_relocatable_code_are_linked() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
-        return Ok(());
-    }
+    simulated!("the image is synthetic, and a real driver may check more of it");
     let _context = open();
     let head = ".version 7.0\n.target sm_80\n.address_size 64\n.global .b8 $str[2] = {65, 0};\n";
     let of = |body: &str| fat_binary(1, 0x11, format!("{head}{body}\0").as_bytes());
@@ -220,10 +201,7 @@ fn the_fat_binaries_of_relocatable_code_are_linked() -> Result {
 
 #[test]
 fn the_ptx_of_a_fat_binary_is_used() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
-        return Ok(());
-    }
+    simulated!("the image is synthetic, and a real driver may check more of it");
     let _context = open();
     let text = [KERNELS.as_bytes(), b"\0"].concat();
     let fat = fat_binary(1, 0x11, &text);
@@ -322,10 +300,7 @@ fn nothing_is_loaded_without_a_context() -> Result {
 #[test]
 fn the_reason_is_also_on_stderr() -> Result {
     const TEST: &str = "images::the_reason_is_also_on_stderr";
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver writes nothing there");
-        return Ok(());
-    }
+    simulated!("a real driver writes nothing there");
     if child::role().is_some() {
         let _context = open();
         assert_eq!(Module::load(&with_body("    nonsense;")).map(drop), Err(codes::INVALID_PTX));

@@ -6,7 +6,7 @@ use cudarc::driver::sys::CUfunction_attribute;
 use support::codes;
 use support::cuda::{self, CudaMemory, Stream};
 use support::vulkan::Vulkan;
-use support::{driver, simcuda};
+use support::{driver, simcuda, simulated};
 
 use crate::driver::{BUFFER_SIZE, Buffer, Call, Function, Module, PARAMETERS_END, Pinned, Shape};
 use crate::driver::{call, handle, synchronize};
@@ -141,10 +141,7 @@ fn parameters_of_every_size_arrive_by_pointers_and_in_a_buffer() -> Result {
 
 #[test]
 fn parameters_that_are_missing_or_given_twice_are_refused() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the behaviour of a real driver is not documented");
-        return Ok(());
-    }
+    simulated!("the behaviour of a real driver is not documented");
     let _context = open();
     let module = good(Module::load(KERNELS))?;
     let store = kernel(&module, "store")?;
@@ -326,10 +323,7 @@ fn the_blocks_of_a_cooperative_launch_wait_for_each_other_and_must_fit_on_the_de
 
 #[test]
 fn the_old_way_to_launch_still_works() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: drivers of CUDA 13 may lack it");
-        return Ok(());
-    }
+    simulated!("drivers of CUDA 13 may lack it");
     let _context = open();
     let module = good(Module::load(KERNELS))?;
     let add_one = kernel(&module, "add_one")?;

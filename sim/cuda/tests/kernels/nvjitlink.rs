@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use crate::driver::Module;
 use crate::{KERNELS, Result, assert_says, good, open};
-use support::simcuda;
+use support::simulated;
 
 /// `nvJitLinkResult` and `nvJitLinkInputType` of nvJitLink.h.
 const SUCCESS: c_int = 0;
@@ -48,10 +48,7 @@ type Destroy = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
 
 #[test]
 fn nvjitlink_links_ptx_for_the_simulated_driver_and_says_what_it_cannot_link() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: a GPU has NVIDIA's nvJitLink");
-        return Ok(());
-    }
+    simulated!("a GPU has NVIDIA's nvJitLink");
     let _context = open();
     for (name, suffix) in [("libnvJitLink.so.12", "_12_9"), ("libnvJitLink.so.13", "_13_0")] {
         let library = Library::load(name)?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use support::codes;
 use support::cuda::{self, Stream};
 use support::vulkan::Vulkan;
-use support::{driver, simcuda};
+use support::{driver, simulated};
 
 use crate::driver::{Buffer, Call, Module, Pinned, Shape, c_string, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
@@ -163,10 +163,7 @@ fn a_process_ends_whatever_its_kernels_do() -> Result {
         let _kept = Box::leak(Box::new((endless, context)));
         return Ok(());
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
-        return Ok(());
-    }
+    simulated!("a kernel that never ends would block other users of a GPU");
     let said = child::run(child::command("running::a_process_ends_whatever_its_kernels_do", "endless")?)?;
     assert_eq!(said, ["running"]);
     Ok(())
@@ -174,10 +171,7 @@ fn a_process_ends_whatever_its_kernels_do() -> Result {
 
 #[test]
 fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
-        return Ok(());
-    };
+    let sim = simulated!("a kernel that never ends would block other users of a GPU");
     driver::initialise();
     let before = sim.live_objects();
     let context = cuda::Context::create(0);
@@ -193,10 +187,7 @@ fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> R
 
 #[test]
 fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
-    if simcuda().is_none() {
-        eprintln!("skipped: the behaviour of a real driver is not documented");
-        return Ok(());
-    }
+    simulated!("the behaviour of a real driver is not documented");
     let _primary = open();
     let values = good(Pinned::new(1))?;
     let context = cuda::Context::create(0);
@@ -281,10 +272,7 @@ fn frees_and_loads_wait_for_running_kernels_and_allocations_do_not() -> Result {
             [false, false],
         ),
     ];
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver may wait or not");
-        return Ok(());
-    }
+    simulated!("a real driver may wait or not");
     let _context = open();
     for (calls, make, end, expected) in ROWS {
         let (mut made, [is_made, has_ended]) = (0, expected);

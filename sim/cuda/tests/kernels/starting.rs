@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use support::cuda::{self, Stream};
 use support::profile::under;
-use support::simcuda;
+use support::simulated;
 use support::vulkan::Vulkan;
 
 use crate::driver::{Module, Pinned, Shape, call, given, handle};
@@ -40,10 +40,7 @@ fn a_small_kernel_is_done_when_its_launch_returns() -> Result {
         child::say(done_at_return()?);
         return Ok(());
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: on a GPU it is likely, not certain");
-        return Ok(());
-    }
+    simulated!("on a GPU it is likely, not certain");
     let done = |name: &str, value: &str| -> Result<u32> {
         let mut command = child::command(TEST, "launches")?;
         command.env_remove("SIMCUDA_ASYNC").env(name, value);
@@ -146,10 +143,7 @@ fn an_interrupt_ends_a_process_that_waits_for_a_kernel() -> Result {
         good(call!(cuCtxSynchronize()))?;
         return Ok(());
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
-        return Ok(());
-    }
+    simulated!("a kernel that never ends would block other users of a GPU");
     let mut command = child::command(TEST, "endless")?;
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(process.stderr.take().ok_or("no stderr")?).lines();

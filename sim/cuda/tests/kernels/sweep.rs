@@ -3,7 +3,7 @@
 use crate::driver::{Module, Shape, outcome, symbol, synchronize};
 use crate::{KERNELS, Result, good, open};
 use support::codes;
-use support::simcuda;
+use support::simulated;
 
 /// Every function, by one of its symbols.
 const FUNCTIONS: [&str; 61] = [
@@ -72,10 +72,7 @@ const FUNCTIONS: [&str; 61] = [
 
 #[test]
 fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: fault injection needs the simulated driver");
-        return Ok(());
-    };
+    let sim = simulated!("fault injection needs the simulated driver");
     let _context = open();
     let before = sim.live_objects();
     for name in FUNCTIONS {
@@ -99,10 +96,7 @@ fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
 
 #[test]
 fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: fault injection needs the simulated driver");
-        return Ok(());
-    };
+    let sim = simulated!("fault injection needs the simulated driver");
     let _context = open();
     let module = good(Module::load(KERNELS))?;
     sim.fail("cuModuleUnload", 1, codes::UNKNOWN);
@@ -113,10 +107,7 @@ fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
 
 #[test]
 fn a_launch_that_is_made_to_fail_does_nothing() -> Result {
-    let Some(sim) = simcuda() else {
-        eprintln!("skipped: fault injection needs the simulated driver");
-        return Ok(());
-    };
+    let sim = simulated!("fault injection needs the simulated driver");
     let _context = open();
     let module = good(Module::load(KERNELS))?;
     let stop = good(module.function("stop"))?;

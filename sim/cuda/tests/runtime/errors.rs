@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::thread;
 
-use support::{Result, child, simcuda};
+use support::{Result, child, simulated};
 
 use crate::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, Runtime, call, good, with_each};
 
@@ -68,10 +68,7 @@ fn probe() {
 #[test]
 fn a_function_that_is_not_simulated_is_named_once() -> Result {
     const TEST: &str = "errors::a_function_that_is_not_simulated_is_named_once";
-    if simcuda().is_none() {
-        eprintln!("skipped: the runtime is the simulator's");
-        return Ok(());
-    }
+    simulated!("the runtime is the simulator's");
     if child::role().is_some() {
         probe();
         return Ok(());

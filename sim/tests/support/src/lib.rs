@@ -7,7 +7,7 @@
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`], [`vulkan`] | contexts, streams and copies that release themselves; memory that CUDA imports from Vulkan |
 //! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the driver and of the Vulkan layer |
-//! | [`skip!`] | skips with a reason |
+//! | [`skip!`], [`simulated!`] | skips with a reason |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 
@@ -27,7 +27,7 @@ pub mod vulkan;
 pub use controls::Controls;
 pub use random::Random;
 pub use simcuda::{SimCuda, simcuda};
-pub use skip::skip;
+pub use skip::{Passed, skip};
 pub use vklayer::{VkLayer, vklayer};
 
 /// The result of a test.

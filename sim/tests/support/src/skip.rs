@@ -1,12 +1,27 @@
 //! Skips with a printed reason.
 
-/// Reports a skip, as the last call of a test that returns a [`Result`](crate::Result).
-///
-/// # Errors
-/// None.
-pub fn skip(reason: &str) -> crate::Result {
+use std::fmt::Display;
+
+/// What a test returns.
+pub trait Passed {
+    /// The value of a test that passed.
+    fn passed() -> Self;
+}
+
+impl Passed for () {
+    fn passed() {}
+}
+
+impl Passed for crate::Result {
+    fn passed() -> Self {
+        Ok(())
+    }
+}
+
+/// Reports a skip, as the last call of a test.
+pub fn skip<T: Passed>(reason: impl Display) -> T {
     eprintln!("skipped: {reason}");
-    Ok(())
+    T::passed()
 }
 
 /// Prints `skipped: reason` and returns from the test.
@@ -14,8 +29,18 @@ pub fn skip(reason: &str) -> crate::Result {
 /// Takes the arguments of `format!`.
 #[macro_export]
 macro_rules! skip {
-    ($($reason:tt)+) => {{
-        eprintln!("skipped: {}", format_args!($($reason)+));
-        return;
-    }};
+    ($($reason:tt)+) => {
+        return $crate::skip(format_args!($($reason)+))
+    };
+}
+
+/// The simulated driver. On another one, prints `skipped: reason` and returns from the test.
+#[macro_export]
+macro_rules! simulated {
+    ($reason:literal) => {
+        match $crate::simcuda() {
+            Some(driver) => driver,
+            None => $crate::skip!($reason),
+        }
+    };
 }

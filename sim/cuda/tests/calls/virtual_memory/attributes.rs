@@ -3,7 +3,7 @@
 use support::Result;
 use support::codes::INVALID_VALUE;
 use support::cuda::{Context, PrimaryContext};
-use support::{child, simcuda};
+use support::{child, simulated};
 
 use super::{GRAIN, NONE, READ_WRITE, create, free, map, release, reserve, set, unmap};
 use crate::{call, given, good};
@@ -97,10 +97,7 @@ fn memory_is_in_no_locality_domain() {
 #[test]
 fn a_device_has_no_access_to_the_memory_of_another() -> Result {
     const TEST: &str = "virtual_memory::attributes::a_device_has_no_access_to_the_memory_of_another";
-    if simcuda().is_none() {
-        eprintln!("skipped: GPUs may be peers");
-        return Ok(());
-    }
+    simulated!("GPUs may be peers");
     if child::role().is_none() {
         let mut command = child::command(TEST, "two devices")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::PrimaryContext;
-use support::{Result, child, driver, simcuda};
+use support::{Result, child, driver, simulated};
 
 use super::{
     GRAIN, PLAIN, POSIX_FD, READ_WRITE, byte, create, discard, fill, map, mapped, release, reserve, set, try_create,
@@ -49,10 +49,7 @@ fn processes_share_allocations_by_descriptors() -> Result {
         good(release(handle));
         return Ok(());
     }
-    if simcuda().is_none() {
-        eprintln!("skipped: the simulator's own codes");
-        return Ok(());
-    }
+    simulated!("the simulator's own codes");
     let (address, handle) = mapped(GRAIN);
     good(fill(address, 5, GRAIN));
     let fd = export_with(handle, POSIX_FD, 0).map_err(|code| format!("{code}"))?;
@@ -107,10 +104,7 @@ fn say_device() -> Result {
 #[test]
 fn an_allocation_is_on_the_same_device_in_every_process() -> Result {
     const TEST: &str = "virtual_memory::descriptors::an_allocation_is_on_the_same_device_in_every_process";
-    if simcuda().is_none() {
-        eprintln!("skipped: the number of a machine's GPUs is its own");
-        return Ok(());
-    }
+    simulated!("the number of a machine's GPUs is its own");
     match child::role().as_deref() {
         None => {
             let mut command = child::command(TEST, "export")?;

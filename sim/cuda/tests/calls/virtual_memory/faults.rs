@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use support::codes::{INVALID_VALUE, OUT_OF_MEMORY};
 use support::cuda::{Context, Stream};
-use support::{Result, child, simcuda, skip};
+use support::{Result, child, simulated};
 
 use super::{
     GRAIN, ILLEGAL_ADDRESS, NONE, READ_WRITE, access, byte, create, discard, fill, free, map, mapped, put, release,
@@ -17,9 +17,7 @@ use crate::{call, good};
 /// A line that cannot be written changes no code.
 #[test]
 fn a_fault_has_its_code_where_stderr_is_full() {
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
+    simulated!("a fault leaves a real context unusable");
     let context = Context::create(0);
     let address = reserve(GRAIN);
     let Ok(full) = File::options().write(true).open("/dev/full") else { panic!("no /dev/full") };
@@ -41,10 +39,7 @@ fn a_fault_has_its_code_where_stderr_is_full() {
 #[test]
 fn an_unmap_that_fails_changes_nothing() -> Result {
     const TEST: &str = "virtual_memory::faults::an_unmap_that_fails_changes_nothing";
-    if simcuda().is_none() {
-        eprintln!("skipped: a real driver needs more mappings");
-        return Ok(());
-    }
+    simulated!("a real driver needs more mappings");
     if child::role().is_none() {
         assert_eq!(child::run(child::command(TEST, "few mappings")?)?, ["done"]);
         return Ok(());
@@ -72,9 +67,7 @@ fn an_unmap_that_fails_changes_nothing() -> Result {
 
 #[test]
 fn without_access_copies_are_refused_and_kernels_fault() {
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
+    simulated!("a fault leaves a real context unusable");
     let context = Context::create(0);
     let (address, handle) = (reserve(GRAIN), create(GRAIN));
     assert_eq!(fill(address, 1, 4), INVALID_VALUE, "reserved only");
