@@ -7,15 +7,15 @@
 //! signals are records, which may complete in any order.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::memfd;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"vkgdrsem");
 const SIZE: usize = 4096;
-/// No importer can shrink the page from under the others.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// The type of a semaphore, or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,22 +75,7 @@ impl Payload {
     /// # Errors
     /// Those of the system, of which memory is asked.
     pub fn create(kind: Kind, value: u64) -> io::Result<Payload> {
-        // SAFETY: the name is terminated.
-        let fd =
-            unsafe { libc::memfd_create(c"vkgdr-semaphore".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, without another owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: the descriptor is open.
-        let sized = unsafe { libc::ftruncate(fd.as_raw_fd(), SIZE.cast_signed() as libc::off_t) };
-        // SAFETY: as above.
-        let sealed = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
-        if sized != 0 || sealed != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let payload = Payload::map(fd)?;
+        let payload = Payload::map(memfd::create_sealed(c"vkgdr-semaphore", SIZE)?)?;
         let page = payload.page();
         page.kind.store(kind.number(), Ordering::Relaxed);
         page.value.store(value, Ordering::Relaxed);
@@ -103,9 +88,7 @@ impl Payload {
     /// # Errors
     /// Those of the system.
     pub fn import(fd: BorrowedFd<'_>) -> io::Result<Option<Payload>> {
-        // SAFETY: the descriptor is open. A file that cannot have seals has -1 for an answer.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        if seals < 0 || seals & SEALS != SEALS || file_size(fd)? != SIZE as u64 {
+        if !memfd::is_sealed(fd) || file_size(fd)? != SIZE as u64 {
             return Ok(None);
         }
         let payload = Payload::map(fd.try_clone_to_owned()?)?;

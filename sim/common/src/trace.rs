@@ -15,8 +15,7 @@ static FILE: LazyLock<Option<File>> = LazyLock::new(|| {
     match OpenOptions::new().append(true).create(true).open(&path) {
         Ok(file) => Some(file),
         Err(error) => {
-            // A closed stderr is no reason to panic in the program's thread.
-            let _ = writeln!(std::io::stderr(), "simcuda: {VARIABLE} is {path:?}, which cannot be opened: {error}");
+            crate::say!("simcuda: {VARIABLE} is {path:?}, which cannot be opened: {error}");
             None
         }
     }

@@ -2,7 +2,6 @@
 //! call, injects failures, refuses calls before `cuInit` and inside a host function, and stops panics.
 
 use std::fmt;
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::call;
@@ -55,8 +54,7 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     if settings().quiet {
         return;
     }
-    // A closed stderr is no reason to panic in the program's thread.
-    let _ = writeln!(io::stderr(), "simcuda: {line}");
+    simcommon::say!("simcuda: {line}");
 }
 
 /// Declares exported functions: one C function for each name, all with the same body, each with an entry in

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, Weak};
+
+use simcommon::{memfd, say};
 
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM};
 use crate::memory::quiet;
@@ -76,15 +77,12 @@ impl Pages {
             if overlap || (known > 0 && !mappable) {
                 // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
                 drop(files);
-                let _ = writeln!(
-                    io::stderr(),
-                    "simcuda: exported ranges overlap without starting at the same page, which is not simulated"
-                );
+                say!("simcuda: exported ranges overlap without starting at the same page, which is not simulated");
                 return Err(NOT_SUPPORTED);
             }
             let mut exported = match files.remove(&offset) {
                 Some(exported) => exported,
-                None => Exported { len: 0, file: create_file()? },
+                None => Exported { len: 0, file: memfd::create(c"simcuda-dma-buf").map_err(|_| OPERATING_SYSTEM)? },
             };
             let moved = move_to_file(&exported.file, address + known, known, len - known);
             if moved.is_ok() {
@@ -214,16 +212,6 @@ fn unmap(address: usize, len: usize) {
         // SAFETY: pages of this module that nothing refers to any more.
         unsafe { libc::munmap(with_exposed_provenance_mut(address), len) };
     }
-}
-
-fn create_file() -> Result<OwnedFd, Code> {
-    // SAFETY: the name is terminated.
-    let fd = unsafe { libc::memfd_create(c"simcuda-dma-buf".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(OPERATING_SYSTEM);
-    }
-    // SAFETY: a new descriptor, without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Replaces the pages at `address` by those of a file from `offset` on, which get their bytes.

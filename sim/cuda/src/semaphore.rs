@@ -3,7 +3,6 @@
 //! The payload behind the descriptor is that of the layer `VK_LAYER_VKGDR_semaphores` (`payload.rs`), so that a Vulkan
 //! device, this driver and other processes have the same semaphore.
 
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
 use simcommon::payload::{Kind, Payload};
+use simcommon::say;
 
 const OPAQUE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD as u32;
 const TIMELINE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD as u32;
@@ -177,11 +177,7 @@ fn raise(point: &Point) {
     let before = point.payload.advance(point.value);
     if before >= point.value {
         let value = point.value;
-        // A closed stderr is no reason to panic.
-        let _ = writeln!(
-            io::stderr(),
-            "simcuda: an external semaphore at {before} is signalled with {value}, which is undefined on a GPU"
-        );
+        say!("simcuda: an external semaphore at {before} is signalled with {value}, which is undefined on a GPU");
     }
 }
 

@@ -3,9 +3,10 @@
 //! A variable with a value that it cannot have is ignored, and a line on stderr says so. `SIMCUDA_WEAK` ends the process
 //! then, as `SIMCUDA_FAIL` does, since a test under it would test nothing.
 
-use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
+
+use simcommon::{say, stop};
 
 pub(crate) struct Settings {
     /// Work starts when the program waits for it: `SIMCUDA_LATE`.
@@ -60,7 +61,7 @@ fn variable<T>(name: &str, must_be: &str, read: impl FnOnce(&str) -> Option<T>) 
     let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
     let read = value.to_str().and_then(read);
     if read.is_none() {
-        let _ = writeln!(io::stderr(), "simcuda: {name} is {value:?}, which is ignored: it must be {must_be}");
+        say!("simcuda: {name} is {value:?}, which is ignored: it must be {must_be}");
     }
     read
 }
@@ -80,8 +81,5 @@ fn number<T: std::str::FromStr + PartialOrd>(name: &str, must_be: &str, range: R
 fn seed(name: &str) -> Option<u64> {
     let text = std::env::var_os(name)?;
     let seed = text.to_str().and_then(|text| text.parse().ok());
-    Some(seed.unwrap_or_else(|| {
-        let _ = writeln!(io::stderr(), "simcuda: {name} has {text:?}, which is not a number");
-        std::process::abort()
-    }))
+    Some(seed.unwrap_or_else(|| stop!("simcuda: {name} has {text:?}, which is not a number")))
 }

@@ -6,7 +6,6 @@
 //! live until the process ends.
 
 use std::ffi::CStr;
-use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::OnceLock;
 
@@ -47,9 +46,7 @@ struct Importer {
 /// on stderr once, since CUDA's code only says that there is no device.
 pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
     static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
-    let said = |why: &String| {
-        let _ = writeln!(io::stderr(), "simcuda: no Vulkan device to simulate a GPU on: {why}");
-    };
+    let said = |why: &String| simcommon::say!("simcuda: no Vulkan device to simulate a GPU on: {why}");
     DEVICE
         .get_or_init(|| {
             if !profile().has_vulkan {

@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "is called by Vulkan")]
 
 use std::ffi::c_void;
-use std::io::{self, Write};
 
 use ash::vk;
+use simcommon::stop;
 
 use crate::interface::text;
 
@@ -37,6 +37,5 @@ unsafe extern "system" fn heard(
         let message = unsafe { text(data.p_message) };
         (name.unwrap_or_default(), message.unwrap_or_default())
     });
-    let _ = writeln!(io::stderr(), "validation: {}: {}", name.to_string_lossy(), message.to_string_lossy());
-    std::process::abort()
+    stop!("validation: {}: {}", name.to_string_lossy(), message.to_string_lossy())
 }

@@ -7,8 +7,9 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::HashSet;
-use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex};
+
+use simcommon::stop;
 
 use crate::call;
 use crate::code::{Code, INVALID_HANDLE};
@@ -67,9 +68,5 @@ fn abort(what: &str, handle: usize) -> ! {
     // With RUST_BACKTRACE=1.
     let place = Backtrace::capture();
     let place = if place.status() == BacktraceStatus::Captured { format!("\n{place}") } else { String::new() };
-    let _ = writeln!(
-        io::stderr(),
-        "simcuda: {call} was given a {what} that was destroyed, {handle:#x}: undefined in CUDA{place}"
-    );
-    std::process::abort()
+    stop!("simcuda: {call} was given a {what} that was destroyed, {handle:#x}: undefined in CUDA{place}")
 }

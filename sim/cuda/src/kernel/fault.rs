@@ -1,9 +1,9 @@
 //! Reports a failed launch: the context's error, a line on stderr, and the text for tests.
 
-use std::io::{self, Write};
 use std::sync::Mutex;
 
 use ptx::{Fault, FaultKind};
+use simcommon::say;
 
 use crate::code::{
     ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, ILLEGAL_INSTRUCTION, INVALID_PC, LAUNCH_FAILED,
@@ -33,7 +33,7 @@ pub(super) fn report(fault: &Fault, health: &Health) -> Outcome {
         // A consequence of an error that was already reported.
         health.check()?;
         if health.ending() {
-            let _ = writeln!(io::stderr(), "simcuda: {fault}: the program was interrupted while it waited for it");
+            say!("simcuda: {fault}: the program was interrupted while it waited for it");
             return Ok(());
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn report(fault: &Fault, health: &Health) -> Outcome {
         _ if interrupted => format!("{fault}: its context was destroyed while it ran"),
         _ => fault.to_string(),
     };
-    let _ = writeln!(io::stderr(), "simcuda: {text}");
+    say!("simcuda: {text}");
     *lock(&LAST) = Some(text);
     Err(code(fault.kind))
 }

@@ -1,6 +1,5 @@
 //! Checks a launch and queues its work.
 
-use std::io::{self, Write};
 use std::slice;
 use std::sync::Arc;
 
@@ -163,8 +162,7 @@ pub(super) fn launch(
 fn check_supported(kernel: &ptx::Kernel) -> Outcome {
     let Some(error) = kernel.unsupported() else { return Ok(()) };
     let name = kernel.name();
-    // A closed stderr is no reason to panic in the program's thread.
-    let _ = writeln!(io::stderr(), "simcuda: kernel {name} cannot be launched: {error}: CUDA_ERROR_NOT_SUPPORTED");
+    simcommon::say!("simcuda: kernel {name} cannot be launched: {error}: CUDA_ERROR_NOT_SUPPORTED");
     Err(NOT_SUPPORTED)
 }
 

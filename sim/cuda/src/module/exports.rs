@@ -1,6 +1,5 @@
 //! Load and unload modules, and look up what is in them.
 
-use std::io::{self, Write};
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUmoduleLoadingMode;
@@ -22,7 +21,7 @@ const EAGER_LOADING: u32 = CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING as u32;
 pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
     let text = format!("simcuda: {reason}");
     options.report_failure(&text);
-    let _ = writeln!(io::stderr(), "{text}");
+    simcommon::say!("{text}");
     code
 }
 

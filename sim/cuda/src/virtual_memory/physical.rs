@@ -1,4 +1,3 @@
-#![expect(unsafe_code, reason = "makes a file in memory, and asks about others")]
 //! Allocations without an address, by handle.
 //!
 //! A handle counts its uses: `cuMemCreate`, imports and `cuMemRetainAllocationHandle` add one, `cuMemRelease` takes one.
@@ -6,8 +5,10 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+use simcommon::memfd;
 
 use super::GRANULARITY;
 use super::properties::{POSIX_FD, Properties};
@@ -19,8 +20,6 @@ use crate::heap::Charge;
 /// The name of the files, which the system prefixes, and after which comes the device's number, since processes with
 /// other devices in `CUDA_VISIBLE_DEVICES` have other ordinals for it.
 const NAME: &str = "simcuda-memory-";
-/// No process can shrink the file from under the others.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// An allocation's memory.
 pub(crate) struct Physical {
@@ -78,21 +77,10 @@ impl Physical {
         let charge = Charge::new(size).ok_or(OUT_OF_MEMORY)?;
         let number = device::number(properties.device)?;
         let name = CString::new(format!("{NAME}{number}")).map_err(|_| INVALID_VALUE)?;
-        // SAFETY: the name is terminated.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if fd < 0 {
-            return Err(OPERATING_SYSTEM);
-        }
-        // SAFETY: a new descriptor, without another owner.
-        let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        let len = libc::off_t::try_from(size).map_err(|_| OUT_OF_MEMORY)?;
-        // SAFETY: the file is open.
-        let sized = unsafe { libc::ftruncate(file.as_raw_fd(), len) };
-        // SAFETY: as above.
-        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
-        if sized != 0 || sealed != 0 {
-            return Err(OUT_OF_MEMORY);
-        }
+        let file = memfd::create_sealed(&name, size).map_err(|error| match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => OPERATING_SYSTEM,
+            _ => OUT_OF_MEMORY,
+        })?;
         Ok(Arc::new(Physical {
             handle: handle::next(),
             id: handle::next_id(),
@@ -112,11 +100,9 @@ impl Physical {
         let number = name.strip_prefix(NAME).and_then(|rest| rest.split(' ').next()).ok_or(INVALID_VALUE)?;
         let number = number.parse().map_err(|_| INVALID_VALUE)?;
         let device = device::ordinal(number).ok_or(NOT_SUPPORTED)?;
-        // SAFETY: the descriptor is open.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
         let len = fs::metadata(&path).map_err(|_| INVALID_VALUE)?.len();
         let size = usize::try_from(len).map_err(|_| INVALID_VALUE)?;
-        if seals & SEALS != SEALS || size == 0 || !size.is_multiple_of(GRANULARITY) {
+        if !memfd::is_sealed(fd) || size == 0 || !size.is_multiple_of(GRANULARITY) {
             return Err(INVALID_VALUE);
         }
         let file = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;

@@ -3,7 +3,6 @@
 //! Lock order: the reservations, then the memory's table.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -228,8 +227,7 @@ pub(crate) fn dma_buf(address: usize, size: usize, writable: bool) -> Result<Opt
     if start != address || size > mapping.size {
         // Unlocked first: stderr may be a full pipe, whose reader calls the driver.
         drop(reservations);
-        let _ = writeln!(
-            io::stderr(),
+        simcommon::say!(
             "simcuda: an export of mapped memory that does not start with an allocation, or has several, is not simulated"
         );
         return Err(NOT_SUPPORTED);

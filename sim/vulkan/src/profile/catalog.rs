@@ -6,13 +6,13 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
-use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use ash::khr::external_memory_fd;
 use ash::vk::{MemoryPropertyFlags as Property, PhysicalDeviceType, UUID_SIZE};
 
 use simcommon::label::FOREIGN;
+use simcommon::stop;
 
 /// The simulated properties of the devices.
 pub(super) struct Profile {
@@ -287,8 +287,7 @@ pub(super) fn profile() -> &'static Profile {
         let wanted = std::env::var(VARIABLE).unwrap_or_default();
         ALL.into_iter().find(|profile| profile.name == wanted).unwrap_or_else(|| {
             let names: Vec<_> = ALL.iter().map(|profile| profile.name).collect();
-            let _ = writeln!(io::stderr(), "vklayer: {VARIABLE} is {wanted:?}; it must be one of {}", names.join(", "));
-            std::process::abort();
+            stop!("vklayer: {VARIABLE} is {wanted:?}; it must be one of {}", names.join(", "))
         })
     });
     *PROFILE

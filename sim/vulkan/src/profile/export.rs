@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_int;
-use std::io::{self, Write};
 
 use ash::khr::external_memory_fd;
 use ash::vk;
@@ -36,8 +35,7 @@ pub(super) unsafe extern "system" fn get_memory_fd(
             && let Err(error) = label.write(fd)
         {
             // Without it the simulated CUDA driver would not follow the profile, and a test prove nothing.
-            let _ = writeln!(io::stderr(), "vklayer: {FUNCTION}: the label of the memory: {error}");
-            std::process::abort();
+            broken(FUNCTION, &format!("the label of the memory: {error}"));
         }
     }
     result

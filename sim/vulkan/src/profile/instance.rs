@@ -1,10 +1,10 @@
 //! Instances.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use ash::vk;
+use simcommon::stop;
 
 use super::catalog::profile;
 use crate::dispatch::InstanceState;
@@ -30,12 +30,7 @@ impl Instance {
             let devices = unsafe { self.next.enumerate_physical_devices() }.unwrap_or_default();
             let wanted = profile().devices.len();
             if devices.len() != wanted {
-                let _ = writeln!(
-                    io::stderr(),
-                    "vklayer: the profile is of {wanted} devices, the driver has {}",
-                    devices.len()
-                );
-                std::process::abort();
+                stop!("vklayer: the profile is of {wanted} devices, the driver has {}", devices.len());
             }
             devices
         });
