@@ -1,5 +1,5 @@
 #![expect(unsafe_code, reason = "maps pages, and exchanges them in place")]
-//! The pages of device memory, and the files by which they are shared.
+//! The pages of device memory, and the files by which they are shared; addresses without memory.
 //!
 //! Pages are anonymous until they are exported. An export moves the pages of its range into a file (memfd), in place and
 //! while neither a kernel nor a copy accesses any memory, so that every mapping of the file shows the bytes of the device.
@@ -51,7 +51,7 @@ impl Pages {
     /// At least `size` bytes at a multiple of `alignment`, itself a multiple of the size of a page.
     pub(crate) fn new(size: usize, alignment: usize) -> Option<Arc<Pages>> {
         let len = size.checked_next_multiple_of(PAGE)?;
-        let start = map_again(len, alignment).or_else(|| map_new(len, alignment))?;
+        let start = map_again(len, alignment).or_else(|| map_new(len, alignment, READ_WRITE))?;
         let pages = Arc::new(Pages { start, len, files: Mutex::default() });
         lock(&LIVE).insert(start, Arc::downgrade(&pages));
         Some(pages)
@@ -125,7 +125,7 @@ impl Mirror {
     /// Of `size` bytes at an address. `None` where the system has no second mapping, as of private pages.
     pub(crate) fn of(address: usize, size: usize) -> Option<Mirror> {
         let (len, reserved) = (size.checked_next_multiple_of(HOST_PAGE)?, size.checked_next_multiple_of(PAGE)?);
-        let mirror = Mirror { start: map_new(reserved, PAGE)?, len };
+        let mirror = Mirror { start: map_new(reserved, PAGE, READ_WRITE)?, len };
         unmap(mirror.start + len, reserved - len);
         let (old, new) = (with_exposed_provenance_mut(address), with_exposed_provenance_mut::<c_void>(mirror.start));
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -180,38 +180,65 @@ fn map_again(len: usize, alignment: usize) -> Option<usize> {
     let index = freed.iter().rposition(|(start, free)| *free == len && start.is_multiple_of(alignment))?;
     let (start, _) = freed.remove(index);
     drop(freed);
-    let found = map(start, len, libc::MAP_FIXED_NOREPLACE)?;
-    if found != start {
+    map_at(start, len, READ_WRITE)
+}
+
+/// Maps pages at an address, if nothing is there.
+fn map_at(address: usize, len: usize, access: libc::c_int) -> Option<usize> {
+    let found = map(address, len, access, libc::MAP_FIXED_NOREPLACE)?;
+    if found != address {
         // A kernel before 4.17, for which the address is a hint.
         unmap(found, len);
         return None;
     }
-    Some(start)
+    Some(address)
 }
 
 /// Maps pages where the system has room.
-fn map_new(len: usize, alignment: usize) -> Option<usize> {
+fn map_new(len: usize, alignment: usize, access: libc::c_int) -> Option<usize> {
     let reserved = len.checked_add(alignment)?;
-    let first = map(0, reserved, 0)?;
+    let first = map(0, reserved, access, 0)?;
     let start = first.next_multiple_of(alignment);
     unmap(first, start - first);
     unmap(start + len, first + reserved - (start + len));
     Some(start)
 }
 
-fn map(address: usize, len: usize, flags: libc::c_int) -> Option<usize> {
+fn map(address: usize, len: usize, access: libc::c_int, flags: libc::c_int) -> Option<usize> {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
     let at = with_exposed_provenance_mut(address);
-    // SAFETY: a new mapping, which replaces none.
-    let pages = unsafe { libc::mmap(at, len, READ_WRITE, kind, -1, 0) };
+    // SAFETY: a new mapping, which replaces none, unless the flags say that it replaces this module's own.
+    let pages = unsafe { libc::mmap(at, len, access, kind, -1, 0) };
     (pages != libc::MAP_FAILED).then(|| pages.expose_provenance())
 }
 
-fn unmap(address: usize, len: usize) {
+/// Gives addresses back.
+pub(crate) fn unmap(address: usize, len: usize) {
     if len > 0 {
         // SAFETY: pages of this module that nothing refers to any more.
         unsafe { libc::munmap(with_exposed_provenance_mut(address), len) };
     }
+}
+
+/// Reserves `len` bytes of addresses without memory, at a multiple of `alignment`: at `wanted` if that is not 0 and free, else
+/// anywhere. [`unmap`] gives them back.
+pub(crate) fn reserve(len: usize, alignment: usize, wanted: usize) -> Option<usize> {
+    let granted =
+        if wanted != 0 && wanted.is_multiple_of(alignment) { map_at(wanted, len, libc::PROT_NONE) } else { None };
+    granted.or_else(|| map_new(len, alignment, libc::PROT_NONE))
+}
+
+/// Maps the first `len` bytes of a file in a reserved range. Whether there was room.
+pub(crate) fn map_reserved(address: usize, len: usize, file: &OwnedFd) -> bool {
+    let (at, flags) = (with_exposed_provenance_mut(address), libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: replaces pages of a reservation, which nothing accesses.
+    let pages = unsafe { libc::mmap(at, len, READ_WRITE, flags, file.as_raw_fd(), 0) };
+    pages != libc::MAP_FAILED
+}
+
+/// Takes the memory from a part of a reserved range, which nothing accesses any more. Whether there was room.
+pub(crate) fn unmap_reserved(address: usize, len: usize) -> bool {
+    map(address, len, libc::PROT_NONE, libc::MAP_FIXED).is_some()
 }
 
 /// Replaces the pages at `address` by those of a file from `offset` on, which get their bytes.

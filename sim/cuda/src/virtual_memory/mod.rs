@@ -5,7 +5,6 @@
 //! in the memory's table only while the device has access to it, so that without access copies are refused and kernels
 //! fault.
 
-mod addresses;
 mod exports;
 mod physical;
 mod properties;

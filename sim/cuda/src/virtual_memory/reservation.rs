@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::GRANULARITY;
 use super::physical::Physical;
-use super::{GRANULARITY, addresses};
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome};
 use crate::handle;
 use crate::memory::table::{self, Kind};
 use crate::memory::window::Backing;
 use crate::owner::Owner;
+use crate::pages;
 use crate::sync::lock;
 
 struct Reservation {
@@ -45,7 +46,7 @@ pub(crate) fn count() -> usize {
 pub(super) fn reserve(size: usize, alignment: usize, wanted: usize) -> Result<usize, Code> {
     let alignment = alignment.max(GRANULARITY);
     let mut reservations = lock(&RESERVATIONS);
-    let address = addresses::reserve(size, alignment, wanted).ok_or(OUT_OF_MEMORY)?;
+    let address = pages::reserve(size, alignment, wanted).ok_or(OUT_OF_MEMORY)?;
     reservations.insert(address, Reservation { id: handle::next_id(), size, mappings: BTreeMap::new() });
     Ok(address)
 }
@@ -56,7 +57,7 @@ pub(super) fn free(address: usize, size: usize) -> Outcome {
     let known = reservations.get(&address).filter(|known| known.size == size && known.mappings.is_empty());
     known.ok_or(INVALID_VALUE)?;
     reservations.remove(&address);
-    addresses::release(address, size);
+    pages::unmap(address, size);
     Ok(())
 }
 
@@ -102,7 +103,7 @@ pub(super) fn map(address: usize, size: usize, physical: Arc<Physical>) -> Outco
     if before.is_some_and(|(start, mapping)| start + mapping.size > address) {
         return Err(INVALID_VALUE);
     }
-    if !addresses::map(address, size, &physical.file) {
+    if !pages::map_reserved(address, size, &physical.file) {
         return Err(OUT_OF_MEMORY);
     }
     reservation.mappings.insert(address, Mapping { id: handle::next_id(), size, physical, accessible: false });
@@ -117,7 +118,7 @@ pub(super) fn unmap(address: usize, size: usize) -> Outcome {
     let accessible = |(_, mapping): &(&usize, &Mapping)| mapping.accessible;
     let range = address..address + size;
     reservation.mappings.range(range.clone()).filter(accessible).for_each(|(at, _)| hide(*at));
-    if !addresses::unmap(address, size) {
+    if !pages::unmap_reserved(address, size) {
         // All is as before.
         reservation.mappings.range(range).filter(accessible).for_each(|(at, mapping)| mapping.show(*at));
         return Err(OUT_OF_MEMORY);
