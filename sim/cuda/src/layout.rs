@@ -159,12 +159,29 @@ pub(crate) struct Location {
     pub(crate) id: i32,
 }
 
+impl Location {
+    pub(crate) const ON_DEVICE: u32 = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+    /// The last type, after which there is none.
+    pub(crate) const LAST: u32 = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
+}
+
+/// `CUmemAllocationType`.
+pub(crate) const PINNED: u32 = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
+/// Of CUDA 13.
+pub(crate) const MANAGED: u32 = 2;
+
 /// `CUmemAccessDesc`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) location: Location,
     pub(crate) flags: u32,
+}
+
+impl Access {
+    pub(crate) const NONE: u32 = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE as u32;
+    pub(crate) const READ: u32 = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ as u32;
+    pub(crate) const READ_WRITE: u32 = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32;
 }
 
 /// `CUmemAllocationProp`.
@@ -184,8 +201,8 @@ pub(crate) struct AllocationProperties {
 
 impl AllocationProperties {
     /// Without any of the optional flags.
-    pub(crate) fn pinned(kind: u32, handle_types: u32, location: Location) -> AllocationProperties {
-        let (compression, rdma, usage) = (0, 0, 0);
+    pub(crate) fn pinned(handle_types: u32, location: Location) -> AllocationProperties {
+        let (kind, compression, rdma, usage) = (PINNED, 0, 0, 0);
         AllocationProperties { kind, handle_types, location, _metadata: 0, compression, rdma, usage, _reserved: [0; 4] }
     }
 }

@@ -16,6 +16,7 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::{Out, Text, write_text};
 use crate::heap;
+use crate::layout::Location;
 use crate::settings::settings;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
@@ -37,6 +38,15 @@ pub(crate) fn number(device: i32) -> Result<i32, Code> {
 /// Refuses ordinals that no device has.
 pub(crate) fn check(device: i32) -> Outcome {
     number(device).map(drop)
+}
+
+/// The ordinal of a location, which must be a device.
+pub(crate) fn located(location: Location) -> Result<i32, Code> {
+    if location.kind != Location::ON_DEVICE {
+        return Err(INVALID_VALUE);
+    }
+    check(location.id)?;
+    Ok(location.id)
 }
 
 /// The ordinal of the device with this number, if the program sees it.

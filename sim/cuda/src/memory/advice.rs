@@ -3,7 +3,7 @@
 
 use cudarc::driver::sys::{CUmem_advise, CUmemAttach_flags, CUmemLocationType, CUstream_flags};
 
-use super::ranges::{self, HOST, ON_DEVICE, ON_HOST, managed};
+use super::ranges::{self, HOST, ON_HOST, managed};
 
 use crate::boundary::exports;
 use crate::code::{INVALID_DEVICE, INVALID_VALUE, Outcome};
@@ -18,7 +18,7 @@ const ON_NEAREST_NODE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_C
 impl Location {
     /// The location that the functions of CUDA 8 mean by a device's number.
     fn of_device(device: i32) -> Location {
-        Location { kind: if device == HOST { ON_HOST } else { ON_DEVICE }, id: device }
+        Location { kind: if device == HOST { ON_HOST } else { Location::ON_DEVICE }, id: device }
     }
 
     /// The device's number, for a device or the host.
@@ -28,7 +28,7 @@ impl Location {
 
     fn check(self, nodes: bool) -> Outcome {
         match self.kind {
-            ON_DEVICE => device::check(self.id),
+            Location::ON_DEVICE => device::check(self.id),
             ON_HOST => Ok(()),
             ON_NUMA_NODE if nodes && self.id < 0 => Err(INVALID_DEVICE),
             ON_NUMA_NODE | ON_NEAREST_NODE if nodes => Ok(()),

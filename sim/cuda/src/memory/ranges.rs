@@ -16,7 +16,6 @@ use crate::sync::lock;
 /// `CU_DEVICE_CPU` in cuda.h: the host, where a device is expected.
 pub(super) const HOST: i32 = -1;
 
-pub(super) const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
 pub(super) const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;
 /// The host's pages, of which advice holds for whole ones.
 const PAGE: usize = 4096;
@@ -82,7 +81,7 @@ fn common<T: PartialEq>(pages: &[Advice], of: impl Fn(&Advice) -> Option<T>) -> 
 /// The number by which the attributes of CUDA 8 know a location.
 fn device(location: Option<Location>) -> i32 {
     match location {
-        Some(Location { kind: ON_DEVICE, id }) => id,
+        Some(Location { kind: Location::ON_DEVICE, id }) => id,
         Some(Location { kind: ON_HOST, .. }) => HOST,
         _ => NO_DEVICE,
     }

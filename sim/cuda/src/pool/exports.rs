@@ -1,7 +1,5 @@
 //! Create and destroy pools, and choose a device's.
 
-use cudarc::driver::sys::{CUmemAllocationType, CUmemLocationType};
-
 use super::state::Pool;
 use super::table as pools;
 use super::{access, allocate, attributes};
@@ -10,12 +8,7 @@ use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::device;
 use crate::ffi::{In, Out};
 use crate::handle;
-use crate::layout::{Access, Location, PoolProperties};
-
-const PINNED: u32 = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
-const MANAGED: u32 = 2; // CU_MEM_ALLOCATION_TYPE_MANAGED of CUDA 13.
-const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
-const LAST_LOCATION: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
+use crate::layout::{Access, Location, MANAGED, PINNED, PoolProperties};
 
 /// Pinned memory of a device only: the device reports that it has neither host pools nor handles to share them.
 fn create(out: Out<usize>, properties: In<PoolProperties>) -> Outcome {
@@ -32,8 +25,8 @@ fn create(out: Out<usize>, properties: In<PoolProperties>) -> Outcome {
 
 fn check_location(location: Location, allocation_type: u32) -> Outcome {
     match (allocation_type, location.kind) {
-        (PINNED, ON_DEVICE) => device::check(location.id).map_err(|_| INVALID_VALUE),
-        (PINNED | MANAGED, ON_DEVICE..=LAST_LOCATION) => Err(NOT_SUPPORTED),
+        (PINNED, Location::ON_DEVICE) => device::check(location.id).map_err(|_| INVALID_VALUE),
+        (PINNED | MANAGED, Location::ON_DEVICE..=Location::LAST) => Err(NOT_SUPPORTED),
         _ => Err(INVALID_VALUE),
     }
 }

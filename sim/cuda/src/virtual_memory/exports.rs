@@ -2,7 +2,7 @@
 
 use std::os::fd::{IntoRawFd as _, RawFd};
 
-use cudarc::driver::sys::{CUmemAccess_flags, CUmemAllocationGranularity_flags, CUmemLocationType};
+use cudarc::driver::sys::CUmemAllocationGranularity_flags;
 
 use super::physical::{self, Physical};
 use super::properties::{POSIX_FD, Properties};
@@ -14,10 +14,6 @@ use crate::fd;
 use crate::ffi::{In, Out};
 use crate::layout::{Access, AllocationProperties, Location};
 
-const NONE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE as u32;
-const READ: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ as u32;
-const READ_WRITE: u32 = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32;
-const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
 const RECOMMENDED: u32 = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED as u32;
 /// The host's pages, in which addresses are reserved.
 const HOST_PAGE: usize = 4096;
@@ -85,13 +81,10 @@ fn set_access(address: usize, size: usize, access: In<Access>, count: usize) -> 
     let mut checked = Vec::new();
     for index in 0..count {
         let Access { location, flags } = access.element(index)?;
-        if location.kind != ON_DEVICE {
-            return Err(INVALID_VALUE);
-        }
-        device::check(location.id)?;
+        let device = device::located(location)?;
         match flags {
-            NONE | READ_WRITE => checked.push((location.id, flags == READ_WRITE)),
-            READ => return Err(NOT_SUPPORTED),
+            Access::NONE | Access::READ_WRITE => checked.push((device, flags == Access::READ_WRITE)),
+            Access::READ => return Err(NOT_SUPPORTED),
             _ => return Err(INVALID_VALUE),
         }
     }
@@ -105,12 +98,8 @@ fn set_access(address: usize, size: usize, access: In<Access>, count: usize) -> 
 
 fn get_access(out: Out<u64>, location: In<Location>, address: usize) -> Outcome {
     out.required()?;
-    let location = location.get()?;
-    if location.kind != ON_DEVICE {
-        return Err(INVALID_VALUE);
-    }
-    device::check(location.id)?;
-    out.set(u64::from(if reservation::access(address, location.id)? { READ_WRITE } else { NONE }))
+    let accessible = reservation::access(address, device::located(location.get()?)?)?;
+    out.set(u64::from(if accessible { Access::READ_WRITE } else { Access::NONE }))
 }
 
 fn check_handle_type(kind: u32) -> Outcome {

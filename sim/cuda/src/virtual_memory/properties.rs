@@ -1,16 +1,9 @@
 //! The properties that an allocation is created with.
 
-use cudarc::driver::sys::{CUmemAllocationType, CUmemLocationType};
-
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED};
 use crate::device;
-use crate::layout::{AllocationProperties, Location};
+use crate::layout::{AllocationProperties, Location, MANAGED, PINNED};
 use crate::profile::profile;
-
-const PINNED: u32 = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
-const MANAGED: u32 = 2;
-const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
-const LAST_LOCATION: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 pub(super) const POSIX_FD: u32 = 1;
@@ -32,7 +25,7 @@ impl Properties {
         let AllocationProperties { kind, handle_types, location, compression, rdma, usage, .. } = *given;
         if !matches!(kind, PINNED | MANAGED)
             || handle_types & !HANDLE_TYPES != 0
-            || !(ON_DEVICE..=LAST_LOCATION).contains(&location.kind)
+            || !(Location::ON_DEVICE..=Location::LAST).contains(&location.kind)
             || compression > 1
             || rdma > 1
             || usage > 1
@@ -41,7 +34,8 @@ impl Properties {
         }
         // The device's attributes say that it has none of these. Compression is a wish.
         let rdma = rdma != 0;
-        let refused = kind == MANAGED || handle_types & !POSIX_FD != 0 || location.kind != ON_DEVICE || usage != 0;
+        let refused =
+            kind == MANAGED || handle_types & !POSIX_FD != 0 || location.kind != Location::ON_DEVICE || usage != 0;
         if refused || (rdma && !profile().gpu_direct_rdma()) {
             return Err(NOT_SUPPORTED);
         }
@@ -51,8 +45,8 @@ impl Properties {
 
     /// As the caller gave them, without compression.
     pub(super) fn given(self) -> AllocationProperties {
-        let location = Location { kind: ON_DEVICE, id: self.device };
-        let mut given = AllocationProperties::pinned(PINNED, self.handle_types, location);
+        let location = Location { kind: Location::ON_DEVICE, id: self.device };
+        let mut given = AllocationProperties::pinned(self.handle_types, location);
         given.rdma = self.rdma.into();
         given
     }
