@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use support::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED};
-use support::cuda::{PrimaryContext, memcpy_dtoh};
+use support::cuda::PrimaryContext;
 
-use crate::{call, given, good};
+use crate::graphs::{destroy, discard, graph, instantiate, launch};
+use crate::{allocate, call, free, given, good, word};
 
 /// `CUgraphNodeParams`.
 #[repr(C)]
@@ -36,10 +37,6 @@ impl Parameters {
     }
 }
 
-fn graph() -> usize {
-    given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)))
-}
-
 fn try_add(graph: usize, after: &[usize], parameters: Parameters) -> Result<usize, i32> {
     let mut node = 0;
     let code = call!(cuGraphAddNode(
@@ -57,25 +54,6 @@ fn kind(node: usize) -> u32 {
     given(|out| call!(cuGraphNodeGetType(node => usize, out => *mut u32)))
 }
 
-fn instantiate(graph: usize) -> usize {
-    given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)))
-}
-
-fn launch(executable: usize) {
-    good(call!(cuGraphLaunch(executable => usize, 0 => usize)));
-    good(call!(cuCtxSynchronize()));
-}
-
-fn read(address: u64) -> [u8; 4] {
-    let mut bytes = [0; 4];
-    memcpy_dtoh(&mut bytes, address);
-    bytes
-}
-
-fn allocate() -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, 64 => usize)))
-}
-
 extern "C" fn count(counter: *const AtomicU32) {
     // SAFETY: the test keeps the value until its graph is done.
     unsafe { &*counter }.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +62,7 @@ extern "C" fn count(counter: *const AtomicU32) {
 #[test]
 fn a_node_of_each_kind_is_added_by_one_function() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, b, event) = (allocate(), allocate(), given(|out| call!(cuEventCreate(out => *mut usize, 2 => u32))));
+    let (a, b, event) = (allocate(64), allocate(64), given(|out| call!(cuEventCreate(out => *mut usize, 2 => u32))));
     let counter = AtomicU32::new(0);
     let host = [count as *const () as u64, (&raw const counter).expose_provenance() as u64];
     let (outer, inner) = (graph(), graph());
@@ -103,7 +81,7 @@ fn a_node_of_each_kind_is_added_by_one_function() {
     assert_eq!([first, child, call, record, wait, last].map(kind), [2, 4, 3, 7, 6, 5]);
     let executable = instantiate(outer);
     launch(executable);
-    assert_eq!((read(a), read(b), counter.load(Ordering::Relaxed)), ([5; 4], [5; 4], 1));
+    assert_eq!((word(a), word(b), counter.load(Ordering::Relaxed)), (0x0505_0505, 0x0505_0505, 1));
     good(call!(cuEventQuery(event => usize)));
 
     // The child's graph can be changed through the node, and an executable graph stays as it is.
@@ -113,10 +91,10 @@ fn a_node_of_each_kind_is_added_by_one_function() {
     let six = Parameters::fill(a, 6);
     good(call!(cuGraphNodeSetParams(nodes[0] => usize, &raw const six => *const Parameters)));
     launch(executable);
-    assert_eq!(read(b), [5; 4]);
+    assert_eq!(word(b), 0x0505_0505);
     let changed = instantiate(outer);
     launch(changed);
-    assert_eq!(read(b), [6; 4]);
+    assert_eq!(word(b), 0x0606_0606);
     // The executable graph's own child, and a node of another kind.
     let seven = graph();
     let node = add(seven, &[], Parameters::fill(a, 7));
@@ -124,27 +102,23 @@ fn a_node_of_each_kind_is_added_by_one_function() {
     let parameters = Parameters::new(4, &[seven as u64]);
     good(call!(cuGraphExecNodeSetParams(changed => usize, child => usize, &raw const parameters => *const Parameters)));
     launch(changed);
-    assert_eq!(read(b), [7; 4]);
+    assert_eq!(word(b), 0x0707_0707);
     good(call!(cuGraphExecChildGraphNodeSetParams(changed => usize, child => usize, inner => usize)));
     launch(changed);
-    assert_eq!(read(b), [5; 4]);
+    assert_eq!(word(b), 0x0505_0505);
     let code = call!(cuGraphNodeSetParams(child => usize, &raw const six => *const Parameters));
     assert_eq!(code, INVALID_VALUE, "another kind");
-    for executable in [executable, changed] {
-        good(call!(cuGraphExecDestroy(executable => usize)));
-    }
-    for graph in [outer, inner, seven] {
-        good(call!(cuGraphDestroy(graph => usize)));
-    }
+    [executable, changed].into_iter().for_each(discard);
+    [outer, inner, seven].into_iter().for_each(destroy);
     assert_eq!(call!(cuGraphGetNodes(copy => usize, 0 => usize, &raw mut found => *mut usize)), INVALID_VALUE);
     good(call!(cuEventDestroy_v2(event => usize)));
-    [a, b].into_iter().for_each(|address| good(call!(cuMemFree_v2(address => u64))));
+    [a, b].into_iter().for_each(free);
 }
 
 #[test]
 fn nodes_that_make_no_sense_are_refused() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (graph, a) = (graph(), allocate());
+    let (graph, a) = (graph(), allocate(64));
     for kind in 8..=13 {
         assert_eq!(try_add(graph, &[], Parameters::new(kind, &[])), Err(NOT_SUPPORTED), "kind {kind}");
     }
@@ -174,8 +148,8 @@ fn nodes_that_make_no_sense_are_refused() {
     let mut count = 9_usize;
     good(call!(cuGraphGetNodes(graph => usize, 0 => usize, &raw mut count => *mut usize)));
     assert_eq!(count, 0);
-    good(call!(cuGraphDestroy(graph => usize)));
-    good(call!(cuMemFree_v2(a => u64)));
+    destroy(graph);
+    free(a);
 }
 
 #[test]
@@ -184,12 +158,11 @@ fn a_launch_that_fails_does_nothing_and_leaves_the_order_of_launches() {
     let streams = [(); 3].map(|()| support::cuda::Stream::create());
     let [first, second, third] = [0, 1, 2].map(|index: usize| streams[index].raw().expose_provenance());
     let event: usize = given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32)));
-    let (graph, a) = (graph(), allocate());
+    let (graph, a) = (graph(), allocate(64));
     good(call!(cuMemsetD8_v2(a => u64, 0 => u8, 4 => usize)));
     let first_node = add(graph, &[], Parameters::fill(a, 5));
     let record = add(graph, &[first_node], Parameters::new(7, &[event as u64]));
-    let executable: usize =
-        given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)));
+    let executable = instantiate(graph);
     let launch = |stream: usize| call!(cuGraphLaunch(executable => usize, stream => usize));
     let gate = streams[0].hold();
     good(launch(first));
@@ -207,7 +180,7 @@ fn a_launch_that_fails_does_nothing_and_leaves_the_order_of_launches() {
     good(call!(cuEventDestroy_v2(event => usize)));
     assert_ne!(launch(second), 0, "the event is gone");
     good(call!(cuCtxSynchronize()));
-    assert_eq!(read(a), [0; 4], "not even the fill before is done");
-    good(call!(cuGraphExecDestroy(executable => usize)));
-    good(call!(cuGraphDestroy(graph => usize)));
+    assert_eq!(word(a), 0, "not even the fill before is done");
+    discard(executable);
+    destroy(graph);
 }

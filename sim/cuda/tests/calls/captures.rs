@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use support::codes::{CAPTURED_EVENT, INVALID_VALUE};
-use support::cuda::{PrimaryContext, Stream, memcpy_dtoh};
+use support::cuda::{PrimaryContext, Stream};
 
-use crate::{call, given, good};
+use crate::graphs::{destroy, discard, instantiate};
+use crate::{call, free, given, good};
 
 const ILLEGAL_STATE: i32 = 401;
 const UNSUPPORTED: i32 = 900;
@@ -76,21 +77,14 @@ fn nodes(graph: usize) -> usize {
     given(|out| call!(cuGraphGetNodes(graph => usize, 0 => usize, out => *mut usize)))
 }
 
-fn destroy(graph: usize) {
-    good(call!(cuGraphDestroy(graph => usize)));
-}
-
 fn allocate() -> u64 {
-    let address = given(|out| call!(cuMemAlloc_v2(out => *mut u64, LEN => usize)));
-    good(call!(cuMemsetD8_v2(address => u64, 0 => u8, LEN => usize)));
-    good(call!(cuCtxSynchronize()));
+    let address = crate::allocate(LEN);
+    crate::fill(address, 0, LEN);
     address
 }
 
 fn read(address: u64) -> Vec<u8> {
-    let mut bytes = vec![0; LEN];
-    memcpy_dtoh(&mut bytes, address);
-    bytes
+    crate::read(address, LEN)
 }
 
 #[test]
@@ -112,11 +106,9 @@ fn captured_work_is_done_by_launches_only() {
     let graph = end(first).unwrap_or_else(|code| panic!("{code}"));
     assert_eq!((status(first), status(second), nodes(graph)), (0, 0, 3));
     assert_eq!((read(a), read(b)), (vec![0; LEN], vec![0; LEN]), "nothing is done yet");
-    let executable: usize =
-        given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)));
+    let executable = instantiate(graph);
     for _ in 0..2 {
-        good(call!(cuMemsetD8_v2(b => u64, 0 => u8, LEN => usize)));
-        good(call!(cuCtxSynchronize()));
+        crate::fill(b, 0, LEN);
         good(call!(cuGraphLaunch(executable => usize, second => usize)));
         good(call!(cuStreamSynchronize(second => usize)));
         assert_eq!((read(a), read(b)), (vec![4; LEN], vec![3; LEN]));
@@ -126,7 +118,7 @@ fn captured_work_is_done_by_launches_only() {
     good(call!(cuGraphLaunch(executable => usize, first => usize)));
     let outer = end(first).unwrap_or_else(|code| panic!("{code}"));
     assert_eq!(nodes(outer), 1);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     destroy(graph);
     destroy(outer);
 }
@@ -200,7 +192,7 @@ fn what_cannot_be_captured_invalidates_the_capture() {
     }
     // A relaxed capture permits what may be unsafe, and so does a relaxed thread.
     good(begin(stream, RELAXED));
-    pointer = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 4 => usize)));
+    pointer = crate::allocate(4);
     destroy(end(stream).unwrap_or_else(|code| panic!("{code}")));
     let exchange = |mut mode: u32| {
         good(call!(cuThreadExchangeStreamCaptureMode(&raw mut mode => *mut u32)));
@@ -208,7 +200,7 @@ fn what_cannot_be_captured_invalidates_the_capture() {
     };
     good(begin(stream, GLOBAL));
     assert_eq!(exchange(RELAXED), GLOBAL);
-    good(call!(cuMemFree_v2(pointer => u64)));
+    free(pointer);
     assert_eq!(exchange(GLOBAL), RELAXED);
     destroy(end(stream).unwrap_or_else(|code| panic!("{code}")));
     // Other threads are forbidden it by a global capture only.

@@ -10,26 +10,12 @@ use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, no_context};
 use support::{Result, child, simulated};
 
-use crate::{PUT, call, given, good};
+use crate::{PUT, allocate, call, fill, free, given, good, launch, load, read, word};
 
 const PAGE: usize = 64 << 10;
 const ROUNDS: u32 = 2000;
 const MAP_FAILED: isize = -1;
 const OPERATING_SYSTEM: i32 = 304;
-
-fn allocate(len: usize) -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
-}
-
-fn free(address: u64) {
-    good(call!(cuMemFree_v2(address => u64)));
-}
-
-fn fill(address: u64, value: u8, len: usize) {
-    good(call!(cuMemsetD8_v2(address => u64, value => u8, len => usize)));
-    // Fills of device memory are asynchronous to the host.
-    good(call!(cuCtxSynchronize()));
-}
 
 fn attribute(number: u32) -> std::result::Result<i32, i32> {
     let mut value = -1;
@@ -85,18 +71,6 @@ impl Drop for Mapping {
     }
 }
 
-fn device_byte(address: u64) -> u8 {
-    let mut byte = 0_u8;
-    good(call!(cuMemcpyDtoH_v2(&raw mut byte => *mut u8, address => u64, 1 => usize)));
-    byte
-}
-
-fn device_word(address: u64) -> u32 {
-    let mut word = 0_u32;
-    good(call!(cuMemcpyDtoH_v2(&raw mut word => *mut u32, address => u64, 4 => usize)));
-    word
-}
-
 /// The value, which must be there.
 #[track_caller]
 fn must<T>(value: Option<T>, what: &str) -> T {
@@ -134,7 +108,7 @@ fn check_bytes() {
     fill(memory + 5, 2, 7);
     assert_eq!([4, 5, 11, 12].map(|at| mapping.get(at)), [1, 2, 2, 1]);
     mapping.set(len - 1, 3);
-    assert_eq!(device_byte(memory + len as u64 - 1), 3);
+    assert_eq!(read(memory + len as u64 - 1, 1), [3]);
     // A part from the start, and one with another start.
     let part = must(export_with(memory, PAGE, 1, 1).ok(), "a descriptor");
     assert_eq!(must(Mapping::new(&part, PAGE), "a mapping").get(5), 2);
@@ -212,7 +186,7 @@ fn check_without_mmap() {
     let file = must(export(memory, PAGE).ok(), "a descriptor");
     assert!(Mapping::new(&file, PAGE).is_none());
     fill(memory, 1, PAGE);
-    assert_eq!(device_byte(memory), 1);
+    assert_eq!(read(memory, 1), [1]);
     free(memory);
 }
 
@@ -248,23 +222,11 @@ fn beside<'a>(scope: &'a std::thread::Scope<'a, '_>, work: fn()) {
     });
 }
 
-/// A module and its kernel of that name.
-fn load(text: &CStr, kernel: &CStr) -> [usize; 2] {
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr() => *const i8)));
-    [module, given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, kernel.as_ptr() => *const i8)))]
-}
-
-fn launch(kernel: usize, stream: usize, arguments: &[*const u8]) {
-    good(call!(cuLaunchKernel(
-        kernel => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, stream => usize, arguments.as_ptr() => *const *const u8, 0 => usize
-    )));
-}
-
 fn launch_and_free() {
     let [module, put] = load(PUT, c"put");
     for value in 0..ROUNDS {
         let memory = allocate(PAGE);
-        launch(put, 0, &[(&raw const memory).cast(), (&raw const value).cast()]);
+        good(launch(put, 0, 0, &[(&raw const memory).cast(), (&raw const value).cast()]));
         // Not waited for: the memory is freed while the kernel looks for it.
         free(memory);
     }
@@ -342,7 +304,7 @@ fn free_under_a_kernel() {
     for round in 0..ROUNDS {
         let memory = allocate_in_order(700, other);
         let steps = 2000 + round * 977 % 60000;
-        launch(spin, busy, &[(&raw const steps).cast()]);
+        good(launch(spin, 0, busy, &[(&raw const steps).cast()]));
         // The kernel keeps it, and returns it to the pool when it ends.
         free_in_order(memory, other);
         good(call!(cuStreamSynchronize(busy => usize)));
@@ -389,7 +351,7 @@ fn write_values_during_exports() {
                 value += 1;
                 good(call!(cuStreamWriteValue32_v2(stream => usize, memory => u64, value => u32, 0 => u32)));
                 good(call!(cuStreamSynchronize(stream => usize)));
-                assert_eq!(device_word(memory), value);
+                assert_eq!(word(memory), value);
             }
         });
         free(memory);

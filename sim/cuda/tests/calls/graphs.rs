@@ -7,27 +7,32 @@ mod updates;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use support::codes::INVALID_VALUE;
-use support::cuda::{PrimaryContext, memcpy_dtoh};
+use support::cuda::PrimaryContext;
 
-use crate::{PUT, call, given, good};
+use crate::{PUT, allocate, call, given, good, load, word};
 
 const UPDATE_FAILURE: i32 = 910;
 
-fn graph() -> usize {
+pub(crate) fn graph() -> usize {
     given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)))
 }
 
-fn instantiate(graph: usize) -> usize {
+pub(crate) fn instantiate(graph: usize) -> usize {
     given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)))
 }
 
-fn launch(executable: usize) {
+pub(crate) fn launch(executable: usize) {
     good(call!(cuGraphLaunch(executable => usize, 0 => usize)));
     good(call!(cuCtxSynchronize()));
 }
 
-fn destroy(graph: usize) {
+pub(crate) fn destroy(graph: usize) {
     good(call!(cuGraphDestroy(graph => usize)));
+}
+
+/// Destroys an executable graph.
+pub(crate) fn discard(executable: usize) {
+    good(call!(cuGraphExecDestroy(executable => usize)));
 }
 
 fn add_empty(graph: usize, after: &[usize]) -> Result<usize, i32> {
@@ -82,12 +87,6 @@ impl Kernel {
     }
 }
 
-/// The kernel `put` in the current context.
-fn function() -> usize {
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
-    given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)))
-}
-
 /// `CUDA_MEMCPY3D`: rows of a width between two memories, each a type and an address.
 fn copy(from: (usize, u64), to: (usize, u64), width: usize, height: usize) -> Vec<usize> {
     let side = |(kind, address): (usize, u64)| {
@@ -95,16 +94,6 @@ fn copy(from: (usize, u64), to: (usize, u64), width: usize, height: usize) -> Ve
         [0, 0, 0, 0, kind, address, address, 0, 0, 16, 0]
     };
     [&side(from)[..], &side(to), &[width, height, 1]].concat()
-}
-
-fn allocate() -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, 64 => usize)))
-}
-
-fn read(address: u64) -> u32 {
-    let mut bytes = [0; 4];
-    memcpy_dtoh(&mut bytes, address);
-    u32::from_le_bytes(bytes)
 }
 
 fn fill(start: u64, value: u32) -> Fill {
@@ -119,10 +108,8 @@ extern "C" fn count(counter: *const AtomicU32) {
 #[test]
 fn nodes_run_in_the_order_of_their_edges() {
     let _context = PrimaryContext::retain_and_push(0);
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
-    let function: usize =
-        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
-    let (a, b, graph) = (allocate(), allocate(), graph());
+    let [module, function] = load(PUT, c"put");
+    let (a, b, graph) = (allocate(64), allocate(64), graph());
     let value = 7_u32;
     let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
     // The copy is added first, and comes last by its edges.
@@ -157,7 +144,7 @@ fn nodes_run_in_the_order_of_their_edges() {
     assert_eq!(kinds, [0, 1, 2, 3]);
     let executable = instantiate(graph);
     launch(executable);
-    assert_eq!((read(a), read(b), counter.load(Ordering::Relaxed)), (7, 7, 1));
+    assert_eq!((word(a), word(b), counter.load(Ordering::Relaxed)), (7, 7, 1));
 
     // The parameters were copied, and can be asked for.
     let mut back = Kernel::new(0, std::ptr::null());
@@ -175,35 +162,35 @@ fn nodes_run_in_the_order_of_their_edges() {
         executable => usize, kernel => usize, &raw const parameters => *const Kernel
     )));
     launch(executable);
-    assert_eq!(read(b), 8);
+    assert_eq!(word(b), 8);
     let value = 9_u32;
     let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
     let parameters = Kernel::new(function, arguments.as_ptr());
     good(call!(cuGraphKernelNodeSetParams_v2(kernel => usize, &raw const parameters => *const Kernel)));
     launch(executable);
-    assert_eq!(read(b), 8, "an executable graph is a copy");
+    assert_eq!(word(b), 8, "an executable graph is a copy");
     let mut result = [9_usize; 3];
     good(call!(cuGraphExecUpdate_v2(executable => usize, graph => usize, result.as_mut_ptr() => *mut usize)));
     launch(executable);
-    assert_eq!(read(b), 9);
+    assert_eq!(word(b), 9);
     // A disabled node is left out.
     good(call!(cuGraphNodeSetEnabled(executable => usize, kernel => usize, 0 => u32)));
     launch(executable);
-    assert_eq!(read(b), 1);
+    assert_eq!(word(b), 1);
     // Another topology is refused.
     empty(graph, &[]);
     let code = call!(cuGraphExecUpdate_v2(executable => usize, graph => usize, result.as_mut_ptr() => *mut usize));
     assert_eq!((code, result[0] & 0xffff_ffff), (UPDATE_FAILURE, 2));
     destroy(graph);
     launch(executable);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     good(call!(cuModuleUnload(module => usize)));
 }
 
 #[test]
 fn clones_and_children_are_copies() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, graph) = (allocate(), graph());
+    let (a, graph) = (allocate(64), graph());
     let node = add_fill(graph, &[], fill(a, 1)).unwrap_or_else(|code| panic!("{code}"));
     let clone: usize = given(|out| call!(cuGraphClone(out => *mut usize, graph => usize)));
     let twin: usize = given(|out| call!(cuGraphNodeFindInClone(out => *mut usize, node => usize, clone => usize)));
@@ -220,8 +207,8 @@ fn clones_and_children_are_copies() {
     for (of, value) in [(graph, 1), (clone, 2), (parent, 1)] {
         let executable = instantiate(of);
         launch(executable);
-        assert_eq!(read(a), value);
-        good(call!(cuGraphExecDestroy(executable => usize)));
+        assert_eq!(word(a), value);
+        discard(executable);
         destroy(of);
     }
 }
@@ -249,7 +236,7 @@ fn graphs_keep_objects_of_the_program_alive() {
     destroy(graph);
     assert_eq!(ends.load(Ordering::Relaxed), 0, "the executable graph has it");
     launch(executable);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     good(call!(cuCtxSynchronize()));
     assert_eq!(ends.load(Ordering::Relaxed), 1);
 }
@@ -355,14 +342,14 @@ fn events_can_be_nodes() {
         &raw mut node => *mut usize, graph => usize, 0 => usize, 0 => usize, graph => usize
     ));
     assert_ne!(unknown, 0);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     destroy(graph);
 }
 
 #[test]
 fn bad_nodes_are_refused() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, graph) = (allocate(), graph());
+    let (a, graph) = (allocate(64), graph());
     for bad in [
         Fill { element: 3, ..fill(a, 0) },
         Fill { width: 17, ..fill(a, 0) },

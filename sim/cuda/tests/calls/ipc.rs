@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh};
+use support::cuda::{Context, PrimaryContext, Stream};
 use support::{Result, child, simcuda, simulated};
 
-use crate::{NOWHERE, call, given, good, put};
+use crate::{NOWHERE, allocate, call, fill, free, given, good, put, read};
 
 const LEN: usize = 300_000;
 const HANDLE: &str = "SIMCUDA_TEST_HANDLE";
@@ -16,21 +16,6 @@ const HANDLE: &str = "SIMCUDA_TEST_HANDLE";
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Handle([u64; 8]);
-
-fn allocate(len: usize) -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
-}
-
-fn fill(address: u64, byte: u8, len: usize) {
-    good(call!(cuMemsetD8_v2(address => u64, byte => u8, len => usize)));
-    good(call!(cuCtxSynchronize()));
-}
-
-fn read(address: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    memcpy_dtoh(&mut bytes, address);
-    bytes
-}
 
 fn get(address: u64) -> (i32, Handle) {
     let mut handle = Handle([0; 8]);
@@ -108,7 +93,7 @@ fn processes_share_memory_by_handles() -> Result {
     assert_eq!(call!(cuIpcGetMemHandle(0 => usize, blocks[0].0 => u64)), INVALID_VALUE);
     assert_eq!(close(blocks[0].0), INVALID_VALUE);
     for (address, _) in blocks {
-        good(call!(cuMemFree_v2(address => u64)));
+        free(address);
     }
     Ok(())
 }
@@ -126,7 +111,7 @@ fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
     let address = allocate(LEN);
     let (code, handle) = get(address);
     good(code);
-    good(call!(cuMemFree_v2(address => u64)));
+    free(address);
     let output = child::command(TEST, "import")?.env(HANDLE, text(handle)).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
@@ -170,7 +155,7 @@ fn memory_that_a_destroyed_context_had_opened_is_opened_anew() -> Result {
     let output = child::command(TEST, "import")?.env(HANDLE, handles).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for address in blocks {
-        good(call!(cuMemFree_v2(address => u64)));
+        free(address);
     }
     Ok(())
 }
@@ -315,6 +300,6 @@ fn a_failed_context_waits_for_no_event_and_closes_memory() -> Result {
     drop(gate);
     stream.synchronize();
     good(call!(cuEventDestroy_v2(event => usize)));
-    good(call!(cuMemFree_v2(memory => u64)));
+    free(memory);
     Ok(())
 }

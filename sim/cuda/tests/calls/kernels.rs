@@ -7,31 +7,23 @@ use support::codes::{INVALID_HANDLE, INVALID_VALUE};
 use support::cuda::{Context, PrimaryContext, Stream};
 use support::{Result, child, simulated};
 
-use crate::{PUT, call, given, good, library, put_of};
+use crate::{PUT, allocate, call, given, good, library, load, put_of, word};
 
 const INVALID_DEVICE: i32 = 101;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: u32 = 8;
 const TWO_DEVICES: &str = "kernels::attributes_of_a_kernel_are_of_one_device";
 
-fn allocate() -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, 64 => usize)))
-}
-
 /// Launches `put`.
 fn launch(function: usize, address: u64, shared: u32, stream: usize) -> i32 {
     let value = 7_u32;
-    let arguments = [(&raw const address).cast::<u8>(), (&raw const value).cast::<u8>()];
-    call!(cuLaunchKernel(
-        function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, shared => u32, stream => usize,
-        arguments.as_ptr() => *const *const u8, 0 => usize
-    ))
+    crate::launch(function, shared, stream, &[(&raw const address).cast(), (&raw const value).cast()])
 }
 
 #[test]
 fn a_librarys_kernel_runs_in_the_context_of_the_stream() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (library, address, own) = (library(), allocate(), Stream::create());
+    let (library, address, own) = (library(), allocate(64), Stream::create());
     let put = put_of(library);
     let other = Context::create(0);
     let stream: usize = given(|out| call!(cuStreamCreate(out => *mut usize, 0 => u32)));
@@ -39,9 +31,7 @@ fn a_librarys_kernel_runs_in_the_context_of_the_stream() {
     good(call!(cuCtxPopCurrent_v2(0 => usize)));
     good(launch(put, address, 0, stream));
     good(call!(cuStreamSynchronize(stream => usize)));
-    let mut word = 0_u32;
-    good(call!(cuMemcpyDtoH_v2(&raw mut word => *mut u32, address => u64, 4 => usize)));
-    assert_eq!(word, 7);
+    assert_eq!(word(address), 7);
     good(launch(put, address, 0, own.raw().expose_provenance()));
     // A function is of one context.
     good(launch(function, address, 0, stream));
@@ -54,10 +44,8 @@ fn a_librarys_kernel_runs_in_the_context_of_the_stream() {
 #[test]
 fn dynamic_shared_memory_is_limited_by_the_functions_attribute() {
     let _context = PrimaryContext::retain_and_push(0);
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
-    let put: usize =
-        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
-    let address = allocate();
+    let [module, put] = load(PUT, c"put");
+    let address = allocate(64);
     let limit = |bytes: i32| good(call!(cuFuncSetAttribute(put => usize, MAX_DYNAMIC_SHARED => u32, bytes => i32)));
     assert_eq!([launch(put, address, 48 << 10, 0), launch(put, address, (48 << 10) + 1, 0)], [0, INVALID_VALUE]);
     limit(1000);

@@ -22,9 +22,10 @@ mod virtual_memory;
 mod visible;
 mod vulkan;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
 use cudarc::driver::sys;
+use support::cuda::memcpy_dtoh;
 
 /// The kernel `put`, which stores a word at an address.
 const PUT: &CStr = c"
@@ -97,18 +98,51 @@ fn given<T: Default>(call: impl FnOnce(*mut T) -> i32) -> T {
     value
 }
 
+fn allocate(len: usize) -> u64 {
+    given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
+}
+
+fn free(address: u64) {
+    good(call!(cuMemFree_v2(address => u64)));
+}
+
+fn fill(address: u64, byte: u8, len: usize) {
+    good(call!(cuMemsetD8_v2(address => u64, byte => u8, len => usize)));
+    // Fills of device memory are asynchronous to the host.
+    good(call!(cuCtxSynchronize()));
+}
+
+fn read(address: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    memcpy_dtoh(&mut bytes, address);
+    bytes
+}
+
+fn word(address: u64) -> u32 {
+    let mut bytes = [0; 4];
+    memcpy_dtoh(&mut bytes, address);
+    u32::from_le_bytes(bytes)
+}
+
+/// A module and its kernel of that name.
+fn load(text: &CStr, kernel: &CStr) -> [usize; 2] {
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr() => *const i8)));
+    [module, given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, kernel.as_ptr() => *const i8)))]
+}
+
+/// Launches one thread of a kernel; returns the code.
+fn launch(kernel: usize, shared: u32, stream: usize, arguments: &[*const u8]) -> i32 {
+    call!(cuLaunchKernel(
+        kernel => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, shared => u32, stream => usize,
+        arguments.as_ptr() => *const *const u8, 0 => usize
+    ))
+}
+
 /// Runs the kernel [`PUT`] on the legacy stream, and waits for all of the context's work; returns the error.
 fn put(address: u64) -> i32 {
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const c_char)));
-    let name = c"put".as_ptr();
-    let function: usize =
-        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, name => *const c_char)));
-    let (address, value) = (address, 0x0707_0707_u32);
-    let arguments = [(&raw const address).cast::<u8>(), (&raw const value).cast()];
-    good(call!(cuLaunchKernel(
-        function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize,
-        arguments.as_ptr() => *const *const u8, 0 => usize
-    )));
+    let [module, function] = load(PUT, c"put");
+    let value = 0x0707_0707_u32;
+    good(launch(function, 0, 0, &[(&raw const address).cast(), (&raw const value).cast()]));
     let code = call!(cuCtxSynchronize());
     call!(cuModuleUnload(module => usize));
     code

@@ -8,19 +8,11 @@ use std::time::Duration;
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE};
 use support::cuda::{Gate, PrimaryContext, Stream, no_context};
 
-use crate::{call, given, good};
+use crate::{allocate, call, free, given, good};
 
 const MIB: usize = 1 << 20;
 // CUDA_ERROR_INVALID_DEVICE
 const INVALID_DEVICE: i32 = 101;
-
-fn allocate(len: usize) -> u64 {
-    given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
-}
-
-fn free(address: u64) {
-    good(call!(cuMemFree_v2(address => u64)));
-}
 
 #[test]
 fn large_blocks_start_at_a_multiple_of_2_mib() {

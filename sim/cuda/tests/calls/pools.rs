@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
-use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::{child, simulated};
 
-use crate::{call, given, good};
+use crate::{call, given, good, read};
 
 const MIB: usize = 1 << 20;
 // CUDA_ERROR_INVALID_DEVICE
@@ -81,12 +81,6 @@ fn free(address: u64, stream: usize) -> i32 {
     call!(cuMemFreeAsync(address => u64, stream => usize))
 }
 
-fn read(address: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    memcpy_dtoh(&mut bytes, address);
-    bytes
-}
-
 fn synchronize(stream: usize) {
     good(call!(cuStreamSynchronize(stream => usize)));
 }
@@ -98,7 +92,7 @@ fn memory_of_a_pool_is_used_in_the_order_of_its_stream() {
     let raw = stream.raw().expose_provenance();
     let gate = stream.hold();
     let address: u64 = given(|out| call!(cuMemAllocAsync(out => *mut u64, 100 => usize, raw => usize)));
-    let copy: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 100 => usize)));
+    let copy = crate::allocate(100);
     good(call!(cuMemsetD8Async(address => u64, 7 => u8, 100 => usize, raw => usize)));
     good(call!(cuMemcpyDtoDAsync_v2(copy => u64, address => u64, 100 => usize, raw => usize)));
     good(free(address, raw));
@@ -109,7 +103,7 @@ fn memory_of_a_pool_is_used_in_the_order_of_its_stream() {
     drop(gate);
     synchronize(raw);
     assert_eq!(read(copy, 100), [7; 100]);
-    good(call!(cuMemFree_v2(copy => u64)));
+    crate::free(copy);
 }
 
 #[test]
@@ -163,7 +157,7 @@ fn memory_is_not_lent_again_before_its_stream_has_freed_it() {
     assert_eq!(allocate(pool, MIB, other_raw), Ok(first));
     good(free(first, other_raw));
     // cuMemFree works, too, and takes all work to be done.
-    good(call!(cuMemFree_v2(second => u64)));
+    crate::free(second);
     destroy(pool);
 }
 
@@ -274,7 +268,7 @@ fn bad_calls_of_pools_are_refused() {
     let address = lent(pool, MIB, raw);
     assert_eq!(free(address + 512, raw), INVALID_VALUE, "not its start");
     good(free(0, raw));
-    let plain: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, MIB => usize)));
+    let plain = crate::allocate(MIB);
     good(free(plain, raw));
     assert_eq!(free(plain, raw), INVALID_VALUE, "freed in the stream's order, though not of a pool");
     assert_eq!(call!(cuMemFree_v2(plain => u64)), INVALID_VALUE);

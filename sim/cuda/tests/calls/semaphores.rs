@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use support::codes::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED};
-use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::{simulated, skip, vklayer};
 
 use crate::vulkan::{Kind, Vulkan};
-use crate::{NOWHERE, call, given, good, put};
+use crate::{NOWHERE, allocate, call, fill, free, given, good, put, read};
 
 const OPAQUE_FD: u32 = 1;
 const TIMELINE_FD: u32 = 9;
@@ -118,9 +118,8 @@ fn a_timeline_orders_both_sides() {
     let raw = stream.raw().expose_provenance();
     let (timeline, fd) = vulkan.exported(Kind::Timeline(3));
     let semaphore = import(TIMELINE_FD, fd);
-    let memory: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 4 => usize)));
-    good(call!(cuMemsetD8_v2(memory => u64, 1 => u8, 4 => usize)));
-    good(call!(cuCtxSynchronize()));
+    let memory = allocate(4);
+    fill(memory, 1, 4);
     // A value that it has already.
     good(wait(semaphore, 3, raw));
     synchronize(raw);
@@ -129,13 +128,10 @@ fn a_timeline_orders_both_sides() {
     good(wait(semaphore, 4, raw));
     good(call!(cuMemsetD8Async(memory => u64, 2 => u8, 4 => usize, raw => usize)));
     thread::sleep(MOMENT);
-    let mut bytes = [0; 4];
-    memcpy_dtoh(&mut bytes, memory);
-    assert_eq!((query(raw), bytes), (NOT_READY, [1; 4]));
+    assert_eq!((query(raw), read(memory, 4)), (NOT_READY, vec![1; 4]));
     vulkan.signal(timeline, 4);
     synchronize(raw);
-    memcpy_dtoh(&mut bytes, memory);
-    assert_eq!(bytes, [2; 4]);
+    assert_eq!(read(memory, 4), [2; 4]);
 
     // Vulkan's CPU waits for CUDA.
     assert!(!vulkan.reaches(timeline, 5, MOMENT));
@@ -161,7 +157,7 @@ fn a_timeline_orders_both_sides() {
     synchronize(raw);
     destroy(semaphore);
     vulkan.destroy(timeline);
-    good(call!(cuMemFree_v2(memory => u64)));
+    free(memory);
 }
 
 /// The mirror between the two sides follows with threads of its own, which may be late.

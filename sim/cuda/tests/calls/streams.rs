@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 use support::{Result, child, codes, simulated};
 
-use crate::{NOWHERE, call, given, good, put};
+use crate::{NOWHERE, allocate, call, given, good, put};
 
 #[test]
 fn waits_and_queries_need_no_current_context() {
@@ -145,7 +145,7 @@ fn event(flags: u32) -> usize {
 fn a_failed_context_ends_waits_for_values() {
     simulated!("a fault leaves a real context unusable");
     let context = Context::create(0);
-    let word: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 8 => usize)));
+    let word = allocate(8);
     // Non-blocking, so that the kernel does not wait for them.
     let streams = [0; 2].map(|_| given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32))));
     // CU_STREAM_WAIT_VALUE_EQ.
@@ -227,7 +227,7 @@ fn an_event_is_recorded_in_streams_of_its_own_context_only() {
     let mut nodes = 9_usize;
     good(call!(cuGraphGetNodes(graph => usize, 0 => usize, &raw mut nodes => *mut usize)));
     assert_eq!(nodes, 0);
-    good(call!(cuGraphDestroy(graph => usize)));
+    crate::graphs::destroy(graph);
     drop(stream);
     other.with_current(|| good(call!(cuEventDestroy_v2(event => usize))));
     other.destroy();

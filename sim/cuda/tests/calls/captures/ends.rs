@@ -8,9 +8,10 @@ use support::codes::NOT_SUPPORTED;
 use support::cuda::PrimaryContext;
 
 use super::{
-    GLOBAL, INVALIDATED, RELAXED, UNSUPPORTED, allocate, begin, destroy, end, event, fill, record, status, stream, wait,
+    GLOBAL, INVALIDATED, RELAXED, UNSUPPORTED, allocate, begin, end, event, fill, record, status, stream, wait,
 };
-use crate::{call, given, good};
+use crate::graphs::{destroy, discard, graph, instantiate};
+use crate::{call, free, given, good};
 
 const PER_THREAD: usize = 2;
 
@@ -26,7 +27,7 @@ fn a_capture_on_a_threads_own_stream_ends_with_the_thread() {
     ended.join().unwrap_or_else(|_| panic!("the thread panicked"));
     // Forbidden while it captured.
     let address = allocate();
-    good(call!(cuMemFree_v2(address => u64)));
+    free(address);
     assert_eq!(support::simcuda().map(|sim| sim.live_objects_of("graph")), graphs);
 }
 
@@ -76,7 +77,7 @@ fn work_whose_nodes_are_not_simulated_leaves_the_capture_valid() {
 fn data_of_edges_is_refused_unless_it_is_zero() {
     let _context = PrimaryContext::retain_and_push(0);
     let (_stream, stream) = stream();
-    let graph: usize = given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)));
+    let graph = graph();
     let node: usize =
         given(|out| call!(cuGraphAddEmptyNode(out => *mut usize, graph => usize, 0 => usize, 0 => usize)));
     let begin_behind = |data: u64| {
@@ -114,15 +115,14 @@ fn a_captured_launch_keeps_the_objects_of_the_launched_graph() {
             destructor => extern "C" fn(*const AtomicU32), 1 => u32, 1 => u32
         ))
     });
-    let inner: usize = given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)));
+    let inner = graph();
     good(call!(cuGraphRetainUserObject(inner => usize, object => usize, 1 => u32, 1 => u32)));
-    let executable: usize =
-        given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, inner => usize, 0 => u64)));
+    let executable = instantiate(inner);
     good(begin(stream, GLOBAL));
     good(call!(cuGraphLaunch(executable => usize, stream => usize)));
     let outer = end(stream).unwrap_or_else(|code| panic!("{code}"));
     destroy(inner);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     assert_eq!(ends.load(Ordering::Relaxed), 0, "the captured launch has it");
     destroy(outer);
     assert_eq!(ends.load(Ordering::Relaxed), 1);

@@ -5,7 +5,8 @@ use std::thread;
 
 use support::cuda::PrimaryContext;
 
-use super::{RELAXED, begin, destroy, end, event, record, stream};
+use super::{RELAXED, begin, end, event, record, stream};
+use crate::graphs::destroy;
 use crate::{call, given, good};
 
 struct Asked {

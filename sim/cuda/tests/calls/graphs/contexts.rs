@@ -3,8 +3,8 @@
 use support::codes::INVALID_CONTEXT;
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
 
-use super::{Fill, Kernel, add_fill, allocate, copy, destroy, fill, graph, instantiate, read};
-use crate::{call, given, good, library, put_of};
+use super::{Fill, Kernel, add_fill, copy, destroy, discard, fill, graph, instantiate};
+use crate::{allocate, call, given, good, launch, library, put_of, word};
 
 #[test]
 fn kernels_of_several_contexts_run_in_one_launch() {
@@ -12,20 +12,16 @@ fn kernels_of_several_contexts_run_in_one_launch() {
     let (library, stream) = (library(), Stream::create());
     let stream = stream.raw().expose_provenance();
     let event = || -> usize { given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32))) };
-    let (a, b, forked, put) = (allocate(), allocate(), event(), put_of(library));
+    let (a, b, forked, put) = (allocate(64), allocate(64), event(), put_of(library));
     let other = Context::create(0);
     let joined = event();
     let there: usize = given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32)));
     let value = 7_u32;
-    let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
     good(call!(cuStreamBeginCapture_v2(stream => usize, 0 => u32)));
     good(call!(cuMemsetD32Async(a => u64, 1 => u32, 1 => usize, stream => usize)));
     good(call!(cuEventRecord(forked => usize, stream => usize)));
     good(call!(cuStreamWaitEvent(there => usize, forked => usize, 0 => u32)));
-    good(call!(cuLaunchKernel(
-        put => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, there => usize,
-        arguments.as_ptr() => *const *const u8, 0 => usize
-    )));
+    good(launch(put, 0, there, &[(&raw const a).cast(), (&raw const value).cast()]));
     good(call!(cuEventRecord(joined => usize, there => usize)));
     good(call!(cuStreamWaitEvent(stream => usize, joined => usize, 0 => u32)));
     good(call!(cuMemcpyDtoDAsync_v2(b => u64, a => u64, 4 => usize, stream => usize)));
@@ -37,15 +33,15 @@ fn kernels_of_several_contexts_run_in_one_launch() {
         good(call!(cuCtxSynchronize()));
         good(call!(cuGraphLaunch(executable => usize, launched => usize)));
         good(call!(cuStreamSynchronize(launched => usize)));
-        assert_eq!((read(a), read(b)), (2, 7));
+        assert_eq!((word(a), word(b)), (2, 7));
     }
     good(call!(cuCtxPopCurrent_v2(0 => usize)));
     other.destroy();
     assert_ne!(call!(cuGraphLaunch(executable => usize, stream => usize)), 0, "a context is gone");
     good(call!(cuMemsetD32_v2(a => u64, 5 => u32, 1 => usize)));
     good(call!(cuCtxSynchronize()));
-    assert_eq!(read(a), 5, "nothing of that launch is done");
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    assert_eq!(word(a), 5, "nothing of that launch is done");
+    discard(executable);
     destroy(graph);
     good(call!(cuLibraryUnload(library => usize)));
 }
@@ -53,7 +49,7 @@ fn kernels_of_several_contexts_run_in_one_launch() {
 #[test]
 fn a_kernels_node_gets_the_context_that_is_given_for_it() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (library, graph, a, value) = (library(), graph(), allocate(), 7_u32);
+    let (library, graph, a, value) = (library(), graph(), allocate(64), 7_u32);
     let put = put_of(library);
     let current: usize = given(|out| call!(cuCtxGetCurrent(out => *mut usize)));
     let other = Context::create(0);
@@ -82,7 +78,7 @@ fn a_kernels_node_gets_the_context_that_is_given_for_it() {
 #[test]
 fn copies_and_fills_take_the_context_that_is_given_for_them() {
     let context = PrimaryContext::retain_and_push(0);
-    let (graph, a, current) = (graph(), allocate(), context.raw().expose_provenance());
+    let (graph, a, current) = (graph(), allocate(64), context.raw().expose_provenance());
     let (copy, fill) = (copy((2, a), (2, a + 4), 4, 1), fill(a, 1));
     let executable = {
         add_fill(graph, &[], fill).unwrap_or_else(|code| panic!("{code}"));
@@ -124,6 +120,6 @@ fn copies_and_fills_take_the_context_that_is_given_for_them() {
     // Handles of other objects are no contexts.
     assert!(!codes(graph).contains(&0));
     assert_eq!(no_context(|| (codes(current), codes(0))), ([0; 5], [INVALID_CONTEXT; 5]));
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    discard(executable);
     destroy(graph);
 }

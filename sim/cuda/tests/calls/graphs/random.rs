@@ -3,15 +3,15 @@
 use support::Random;
 use support::cuda::PrimaryContext;
 
-use super::{Fill, allocate, fill, graph};
-use crate::{call, given, good};
+use super::{Fill, fill, graph};
+use crate::{allocate, call, given, good};
 
 /// Handles of all kinds, live and destroyed, where others are expected: an error or a success, and nothing worse.
 #[test]
 fn random_calls_do_no_harm() {
     let _context = PrimaryContext::retain_and_push(0);
     let mut random = Random::new(16);
-    let memory = allocate();
+    let memory = allocate(64);
     let mut handles = vec![0_usize, 1, 2, usize::MAX, graph(), graph()];
     handles.push(given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32))));
     handles.push(given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32))));

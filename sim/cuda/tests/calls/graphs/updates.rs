@@ -3,11 +3,8 @@
 use support::codes::INVALID_VALUE;
 use support::cuda::{Context, PrimaryContext, Stream};
 
-use super::{
-    Fill, Kernel, UPDATE_FAILURE, add_fill, allocate, copy, destroy, empty, fill, function, graph, instantiate, launch,
-    read,
-};
-use crate::{call, given, good};
+use super::{Fill, Kernel, UPDATE_FAILURE, add_fill, copy, destroy, discard, empty, fill, graph, instantiate, launch};
+use crate::{PUT, allocate, call, given, good, load, word};
 
 const TOPOLOGY: usize = 2;
 const KIND: usize = 3;
@@ -52,7 +49,7 @@ fn add_copy(graph: usize, copy: &[usize]) -> usize {
 #[test]
 fn children_are_compared_with_all_that_they_have() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, b) = (allocate(), allocate());
+    let (a, b) = (allocate(64), allocate(64));
     // Two fills, one behind the other, in a graph in a graph.
     let nested = |fills: &dyn Fn(usize)| {
         let (outer, middle, inner) = (graph(), graph(), graph());
@@ -97,18 +94,18 @@ fn children_are_compared_with_all_that_they_have() {
         [other, other_middle].into_iter().for_each(destroy);
     }
     launch(executable);
-    assert_eq!((read(a), read(b)), (1, 1), "nothing was taken over");
+    assert_eq!((word(a), word(b)), (1, 1), "nothing was taken over");
     let (same, same_middle, _) = nested(&|inner| {
         let first = filled(inner, &[], fill(a, 3));
         filled(inner, &[first], fill(b, 4));
     });
     good(set(same_middle));
     launch(executable);
-    assert_eq!((read(a), read(b)), (3, 4));
+    assert_eq!((word(a), word(b)), (3, 4));
     assert_eq!(update(executable, outer).0, 0);
     launch(executable);
-    assert_eq!((read(a), read(b)), (1, 1));
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    assert_eq!((word(a), word(b)), (1, 1));
+    discard(executable);
     [outer, middle, same, same_middle].into_iter().for_each(destroy);
 }
 
@@ -117,9 +114,9 @@ fn kernels_stay_in_their_context_and_cooperative() {
     let _context = PrimaryContext::retain_and_push(0);
     let stream = Stream::create();
     let stream = stream.raw().expose_provenance();
-    let (a, here) = (allocate(), function());
+    let (a, here) = (allocate(64), load(PUT, c"put")[1]);
     let other = Context::create(0);
-    let there = function();
+    let there = load(PUT, c"put")[1];
     good(call!(cuCtxPopCurrent_v2(0 => usize)));
     let value = 7_u32;
     let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
@@ -144,8 +141,8 @@ fn kernels_stay_in_their_context_and_cooperative() {
     assert_eq!(update(code, plain).0, ATTRIBUTES);
     assert_eq!(update(code, cooperative).0, 0);
     launch(executable);
-    assert_eq!(read(a), 7);
-    [executable, code].into_iter().for_each(|executable| good(call!(cuGraphExecDestroy(executable => usize))));
+    assert_eq!(word(a), 7);
+    [executable, code].into_iter().for_each(discard);
     [plain, moved, cooperative].into_iter().for_each(destroy);
     other.destroy();
 }
@@ -157,7 +154,7 @@ fn a_cooperative_node_stays_cooperative_with_other_parameters() {
     let _context = PrimaryContext::retain_and_push(0);
     let stream = Stream::create();
     let stream = stream.raw().expose_provenance();
-    let (a, function, value) = (allocate(), function(), 7_u32);
+    let (a, function, value) = (allocate(64), load(PUT, c"put")[1], 7_u32);
     let arguments = [(&raw const a).cast::<u8>(), (&raw const value).cast::<u8>()];
     good(call!(cuStreamBeginCapture_v2(stream => usize, 0 => u32)));
     good(call!(cuLaunchCooperativeKernel(
@@ -193,17 +190,17 @@ fn a_cooperative_node_stays_cooperative_with_other_parameters() {
         assert_eq!(codes, [code; 6]);
     }
     launch(executable);
-    assert_eq!(read(a), 7);
-    good(call!(cuGraphExecDestroy(executable => usize)));
+    assert_eq!(word(a), 7);
+    discard(executable);
     destroy(graph);
 }
 
 #[test]
 fn fills_keep_their_rows_and_their_context() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, b) = (allocate(), allocate());
+    let (a, b) = (allocate(64), allocate(64));
     let other = Context::create(0);
-    let foreign = allocate();
+    let foreign = allocate(64);
     good(call!(cuCtxPopCurrent_v2(0 => usize)));
     let host: usize = given(|out| call!(cuMemHostAlloc(out => *mut usize, 64 => usize, 0 => u32)));
     let rows = |start: u64, value: u32| Fill { height: 2, pitch: 32, ..fill(start, value) };
@@ -216,7 +213,7 @@ fn fills_keep_their_rows_and_their_context() {
         ));
         let expected = if accepted { (0, (0, 0)) } else { (INVALID_VALUE, (PARAMETERS, other)) };
         assert_eq!((code, update(executable, second)), expected, "{old:?}, {new:?}");
-        [executable, changed].into_iter().for_each(|executable| good(call!(cuGraphExecDestroy(executable => usize))));
+        [executable, changed].into_iter().for_each(discard);
         [first, second].into_iter().for_each(destroy);
     };
     check(fill(a, 1), fill(b, 2), true);
@@ -235,9 +232,9 @@ fn fills_keep_their_rows_and_their_context() {
 #[test]
 fn copies_keep_their_types_of_memory() {
     let _context = PrimaryContext::retain_and_push(0);
-    let (a, b, mut bytes) = (allocate(), allocate(), [0_u8; 64]);
+    let (a, b, mut bytes) = (allocate(64), allocate(64), [0_u8; 64]);
     let other = Context::create(0);
-    let foreign = allocate();
+    let foreign = allocate(64);
     good(call!(cuCtxPopCurrent_v2(0 => usize)));
     let host = bytes.as_mut_ptr().expose_provenance();
     let device = |from: u64, to: u64| copy((2, from), (2, to), 4, 1);
@@ -264,7 +261,7 @@ fn copies_keep_their_types_of_memory() {
             changed => usize, node => usize, new.as_ptr() => *const usize, 0 => usize
         ));
         assert_eq!((update(executable, second).0, set), (result, code), "{old:?}, {new:?}");
-        [executable, changed].into_iter().for_each(|executable| good(call!(cuGraphExecDestroy(executable => usize))));
+        [executable, changed].into_iter().for_each(discard);
         [first, second].into_iter().for_each(destroy);
     }
     other.destroy();

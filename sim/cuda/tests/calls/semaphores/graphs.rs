@@ -7,6 +7,7 @@ use support::cuda::{PrimaryContext, Stream};
 use support::skip;
 
 use super::{TIMELINE_FD, destroy, import, query, signal, synchronize, wait};
+use crate::graphs::{self, discard, instantiate};
 use crate::vulkan::{Kind, Vulkan};
 use crate::{call, given, good};
 
@@ -33,8 +34,7 @@ fn signals_and_waits_are_captured() {
     let kind = |node: usize| -> u32 { given(|out| call!(cuGraphNodeGetType(node => usize, out => *mut u32))) };
     assert_eq!(nodes.map(kind), [9, 8]);
     assert!(!vulkan.reaches(timeline, 1, Duration::ZERO));
-    let executable: usize =
-        given(|out| call!(cuGraphInstantiateWithFlags(out => *mut usize, graph => usize, 0 => u64)));
+    let executable = instantiate(graph);
     good(call!(cuGraphLaunch(executable => usize, raw => usize)));
     assert_eq!(query(raw), NOT_READY);
     vulkan.signal(timeline, 1);
@@ -48,10 +48,8 @@ fn signals_and_waits_are_captured() {
     good(call!(cuGraphLaunch(executable => usize, raw => usize)));
     synchronize(raw);
     assert_eq!(vulkan.counter(timeline), 3);
-    good(call!(cuGraphExecDestroy(executable => usize)));
-    for graph in [graph, next, none] {
-        good(call!(cuGraphDestroy(graph => usize)));
-    }
+    discard(executable);
+    [graph, next, none].into_iter().for_each(graphs::destroy);
     destroy(semaphore);
     vulkan.destroy(timeline);
 }
