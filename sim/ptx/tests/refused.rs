@@ -256,12 +256,11 @@ fn depth_without_bound_is_refused() {
     assert!(refused(&nested).reason.contains("deep"));
 }
 
-const SOURCES: [&str; 8] = [
-    include_str!("fixtures/nvcc13-sm_75/tensor.ptx"),
+const SOURCES: [&str; 7] = [
     include_str!("fixtures/nvcc13-sm_90/tensor.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/control.ptx"),
     include_str!("fixtures/nvcc13-sm_90-debug/data.ptx"),
-    include_str!("fixtures/nvrtc13-sm_90-fast/warps.ptx"),
+    include_str!("fixtures/nvrtc12-sm_70/warps.ptx"),
     include_str!("fixtures/nvrtc13-sm_90-fast/atomics.ptx"),
     include_str!("fixtures/nvcc13-sm_90-debug/output.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/half.ptx"),

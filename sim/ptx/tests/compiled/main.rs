@@ -20,8 +20,8 @@ mod tiles;
 mod waiting;
 mod warps;
 
-/// The compilations of a source, each with the name of its way. With `fast`, the one that has other instructions for that is
-/// among them.
+/// The compilations of a source, each with the name of its way.
+/// With `fast`, the one that has other instructions for that is among them.
 macro_rules! compiled {
     ($name:literal) => {
         [compiled!("nvrtc12-sm_70" / $name), compiled!("nvcc13-sm_90-debug" / $name)]

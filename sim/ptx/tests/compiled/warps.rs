@@ -6,7 +6,7 @@ use crate::{compiled, numbers};
 
 #[test]
 fn a_reduction_sums_everything() {
-    for (way, source) in compiled!("warps", fast) {
+    for (way, source) in compiled!("warps") {
         let mut bench = Bench::new(source);
         let values: Vec<f32> = numbers(5000).iter().map(|bits| (bits % 100) as u8).map(f32::from).collect();
         let (at, out) = (bench.array(&values), bench.array(&[0f32]));
@@ -18,7 +18,7 @@ fn a_reduction_sums_everything() {
 
 #[test]
 fn a_scan_adds_up_within_each_block() {
-    for (way, source) in compiled!("warps", fast) {
+    for (way, source) in compiled!("warps") {
         let mut bench = Bench::new(source);
         let values: Vec<u32> = numbers(600).iter().map(|&bits| bits as u32).collect();
         let at = bench.array(&values);
@@ -38,7 +38,7 @@ fn a_scan_adds_up_within_each_block() {
 
 #[test]
 fn lanes_vote_match_and_shuffle() {
-    for (way, source) in compiled!("warps", fast) {
+    for (way, source) in compiled!("warps") {
         let mut bench = Bench::new(source);
         let x: Vec<i32> = numbers(32).iter().map(|bits| (bits % 9) as i32 - 4).collect();
         let at = bench.array(&x);
@@ -66,7 +66,7 @@ fn lanes_vote_match_and_shuffle() {
 
 #[test]
 fn barriers_count_and_combine_predicates() {
-    for (way, source) in compiled!("warps", fast) {
+    for (way, source) in compiled!("warps") {
         let mut bench = Bench::new(source);
         let x: Vec<i32> = numbers(100).iter().map(|bits| (bits % 9) as i32 - 4).collect();
         let (at, out) = (bench.array(&x), bench.array(&[0i32; 3]));
@@ -79,7 +79,7 @@ fn barriers_count_and_combine_predicates() {
 
 #[test]
 fn diverged_lanes_find_room_together() {
-    for (way, source) in compiled!("warps", fast) {
+    for (way, source) in compiled!("warps") {
         let mut bench = Bench::new(source);
         let values: Vec<i32> = numbers(1000).iter().map(|&bits| bits as i32).collect();
         let (at, used) = (bench.array(&values), bench.array(&[0u32]));
