@@ -24,8 +24,9 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Those that a variable lists: `function:nth:code,…`. A mistake ends the process, since a test that injects nothing
-    /// would pass without testing anything. The line on stderr begins with `owner`, and ends with `what` an entry must be.
+    /// Those that a variable lists: `function:nth:code,…`. A mistake ends the process, since a test that
+    /// injects nothing would pass without testing anything. The line on stderr begins with `owner`, and ends
+    /// with `what` an entry must be.
     #[must_use]
     pub fn from_environment(owner: &str, variable: &str, check: Check, what: &str) -> Faults {
         let mut faults = Faults::default();
@@ -44,8 +45,8 @@ impl Faults {
         Some(())
     }
 
-    /// Counts a call, for [`ANY`] if `any` says so; the code of a failure that is due. Of two that are due at one call, the
-    /// first counts, and both are consumed.
+    /// Counts a call, for [`ANY`] if `any` says so; the code of a failure that is due. Of two that are due at
+    /// one call, the first counts, and both are consumed.
     pub fn count(&mut self, function: &'static str, any: bool) -> Option<i32> {
         let mut code = None;
         self.pending.retain_mut(|fault| {

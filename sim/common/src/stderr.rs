@@ -1,4 +1,5 @@
-//! Lines on stderr. One that cannot be written, to a full disk or a closed pipe, is no reason to panic in the program's thread.
+//! Lines on stderr. One that cannot be written, to a full disk or a closed pipe, is no reason to panic in the
+//! program's thread.
 
 use std::fmt::Arguments;
 use std::io::{Write as _, stderr};

@@ -31,8 +31,8 @@ pub(crate) fn next_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The live objects of one kind, by handle. What is removed is returned, to be dropped with the table unlocked: a destructor
-/// may be the program's.
+/// The live objects of one kind, by handle. What is removed is returned, to be dropped with the table
+/// unlocked: a destructor may be the program's.
 pub(crate) struct Handles<T> {
     objects: LazyLock<Mutex<HashMap<usize, T>>>,
     /// The error for a handle without an object.

@@ -25,8 +25,8 @@
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
-//! README.md lists the variables, which `settings` reads. Beside them, `SIMCUDA_FAIL=function:nth:code,…` injects failures from
-//! process start, and `VKLAYER_PROFILE` names the profile, as for the Vulkan layer.
+//! README.md lists the variables, which `settings` reads. Beside them, `SIMCUDA_FAIL=function:nth:code,…`
+//! injects failures from process start, and `VKLAYER_PROFILE` names the profile, as for the Vulkan layer.
 //!
 //! # Test controls
 //! Exported beside the driver API; look them up in the loaded library. A function's name, with or without a version
@@ -62,8 +62,8 @@
 //! # Differences from a GPU
 //! Those of README.md ("What is refused", "Limits"), and these:
 //!
-//! * Memory that the driver allocated itself stays alive for copies and fills that were queued before it was freed, since
-//!   CUDA's functions may wait for them and programs rely on that.
+//! * Memory that the driver allocated itself stays alive for copies and fills that were queued before it was
+//!   freed, since CUDA's functions may wait for them and programs rely on that.
 //! * An instruction that is not supported refuses the launches of its kernel alone.
 //! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
 //! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.

@@ -2,8 +2,9 @@
 
 use crate::handle;
 
-/// The incarnation of a context that owns an object. The handle alone is ambiguous: a primary context that is created
-/// again has the same one. Owners with one id are equal, whatever the device: memory of a pool may be another device's.
+/// The incarnation of a context that owns an object. The handle alone is ambiguous: a primary context that is
+/// created again has the same one. Owners with one id are equal, whatever the device: memory of a pool may be
+/// another device's.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) context: usize,

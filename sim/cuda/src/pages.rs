@@ -220,8 +220,8 @@ pub(crate) fn unmap(address: usize, len: usize) {
     }
 }
 
-/// Reserves `len` bytes of addresses without memory, at a multiple of `alignment`: at `wanted` if that is not 0 and free, else
-/// anywhere. [`unmap`] gives them back.
+/// Reserves `len` bytes of addresses without memory, at a multiple of `alignment`: at `wanted` if that is not
+/// 0 and free, else anywhere. [`unmap`] gives them back.
 pub(crate) fn reserve(len: usize, alignment: usize, wanted: usize) -> Option<usize> {
     let granted =
         if wanted != 0 && wanted.is_multiple_of(alignment) { map_at(wanted, len, libc::PROT_NONE) } else { None };

@@ -24,8 +24,8 @@
 //! * The loader's own `vkCreateDevice` begins with two calls of `vkEnumerateDeviceExtensionProperties`. A fault there
 //!   reaches the application as the result of `vkCreateDevice`.
 //!
-//! A test opens the same file as the loader, so that both share one state, and calls the functions of `controls.rs`, which
-//! the crate `support` wraps.
+//! A test opens the same file as the loader, so that both share one state, and calls the functions of
+//! `controls.rs`, which the crate `support` wraps.
 //!
 //! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
 //! the same process, but is not under test.

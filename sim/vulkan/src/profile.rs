@@ -1,8 +1,9 @@
 //! The layer `VK_LAYER_VKGDR_profile`: a CPU's Vulkan device looks like a GPU.
 //!
-//! It goes last, nearest the driver. `VKLAYER_PROFILE` names the profile: sim/README.md says what each shows, and
-//! `profile/catalog.rs` has their properties. The simulated CUDA driver has its part of some (`sim/cuda/src/profile.rs`), and
-//! finds the properties of memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
+//! It goes last, nearest the driver. `VKLAYER_PROFILE` names the profile: sim/README.md says what each shows,
+//! and `profile/catalog.rs` has their properties. The simulated CUDA driver has its part of some
+//! (`sim/cuda/src/profile.rs`), and finds the properties of memory by the label that this layer gives to
+//! descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
 //!

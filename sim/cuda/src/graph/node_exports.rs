@@ -20,7 +20,8 @@ pub(super) trait Parameters: Copy {
     /// What the node does. `replaced` is what it did before, if it did anything: a kernel's attributes stay.
     fn operation(&self, replaced: Option<&Operation>) -> Result<Operation, Code>;
 
-    /// The parameters of what a node does, if it is of this kind. Arrays live as long as the node has these parameters.
+    /// The parameters of what a node does, if it is of this kind. Arrays live as long as the node has these
+    /// parameters.
     fn of(_operation: &Operation) -> Option<Self> {
         None
     }

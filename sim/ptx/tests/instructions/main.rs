@@ -24,8 +24,8 @@ use proptest::prelude::*;
 /// Three operands; an instruction looks at the low bits of those that it has.
 pub(crate) type Operands = [u64; 3];
 
-/// An instruction, which computes `%d` from `%a`, `%b` and `%c`; the types of those that are there, in this order; and what it
-/// should compute.
+/// An instruction, which computes `%d` from `%a`, `%b` and `%c`; the types of those that are there, in this
+/// order; and what it should compute.
 pub(crate) struct Case(
     pub(crate) &'static str,
     pub(crate) &'static [&'static str],

@@ -36,8 +36,8 @@ pub(crate) fn enter(function: &'static str) -> Option<i32> {
     state.faults.count(function, FALLIBLE.contains(&function))
 }
 
-/// Makes the `nth` call of a function from now fail, once. `None` when the function is not among those that can fail, the
-/// call is the 0th, or the code is no failure.
+/// Makes the `nth` call of a function from now fail, once. `None` when the function is not among those that
+/// can fail, the call is the 0th, or the code is no failure.
 pub(crate) fn fail(function: &str, nth: u64, code: i32) -> Option<()> {
     state().faults.add(function, nth, code, check)
 }
