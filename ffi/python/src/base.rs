@@ -121,16 +121,16 @@ attributes! { Base by bytes_of:
     context: Option<usize> = |_view, bytes| bytes.context();
     /// The offset of the first byte in its allocation, in bytes.
     offset: usize = |view, _bytes| view.offset;
-    /// The allocation's id, unique in the process and never reused; see `from_handle`.
+    /// The allocation's id, unique in the process and never reused; see `from_handle`, for memory of this package.
     handle: u64 = |view, _bytes| view.key().0;
     /// Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`.
     __vkgdr_memory__: (u64, usize, usize) = |view, _bytes| view.key();
     /// The index of the Vulkan memory type; None for memory that does not come from Vulkan.
-    memory_type_index: Option<u32> = |_view, bytes| of_vulkan(bytes.ours()?.memory_type().index);
+    memory_type_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|memory| of_vulkan(memory.memory_type().index));
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
-    heap_index: Option<u32> = |_view, bytes| of_vulkan(bytes.ours()?.memory_type().heap);
+    heap_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|memory| of_vulkan(memory.memory_type().heap));
     /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``.
-    property_flags: Vec<String> = |_view, bytes| bytes.ours()?.memory_type().property_names();
+    property_flags: Vec<String> = |_view, bytes| bytes.memory.as_ref().map_or_else(Vec::new, |memory| memory.memory_type().property_names());
 }
 
 #[pymethods]

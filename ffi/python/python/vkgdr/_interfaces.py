@@ -135,6 +135,12 @@ class Interface:
             raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
         if interface.get("mask") is not None:
             raise NotImplementedError("masked arrays are not supported")
+        for operation in ("conj", "neg"):
+            # PyTorch's interface does not tell.
+            is_lazy = getattr(array, f"is_{operation}", False)
+            if is_lazy() if callable(is_lazy) else is_lazy:
+                text = f"the bytes of this {type(array).__name__} are not its values: call resolve_{operation}() first"
+                raise InvalidArgumentError(text)
         try:
             address, readonly = interface["data"]
             strides, stream = interface.get("strides"), interface.get("stream")

@@ -19,6 +19,7 @@ from vkgdr._interfaces import (
     fitted,
     found_of,
     laid_out,
+    shaped,
     whole,
 )
 from vkgdr._vkgdr import MemoryView, Vkgdr
@@ -266,7 +267,9 @@ class MemoryObject(_vkgdr.Base):
             if not self.is_coherent:
                 if _vkgdr.find(source.address, size) is not None:
                     # They lie in memory of this package, where an invalidate may change them.
-                    source = _vkgdr.HostBuffer(memoryview(obj).tobytes(), False)
+                    import ctypes
+
+                    source = _vkgdr.HostBuffer(ctypes.string_at(source.address, size), False)
                 _access.invalidate_edges(self, offset, size)
             self._view.write(offset, source)
             self.flush(offset, size)
@@ -397,7 +400,12 @@ class MemoryObject(_vkgdr.Base):
             False returns at once; ``with`` or `Map.wait` then waits.
         """
         room = self._part(offset, size)
-        layout = laid_out(*fitted(shape, dtype, room.nbytes), order, strides)
+        if shape is None or strides is None:
+            extents, element = fitted(shape, dtype, room.nbytes)
+        else:
+            # Elements may share bytes: the range is checked below.
+            extents, element, _ = shaped(shape, dtype)
+        layout = laid_out(extents, element, order, strides)
         return Map(self, room, layout, mode, stream, blocking=blocking)
 
     def map_ro(self, **arguments: Any) -> Map:
@@ -752,7 +760,7 @@ class RawMemory(MemoryObject):
 
     @classmethod
     def from_handle(cls, handle: int) -> Memory:
-        """Return a view of a live allocation of this process, by its `handle`.
+        """Return a view of a live allocation of this process, by its `handle`; not of another library's memory.
 
         Like a slice, it keeps the memory alive and does not own it: the owner frees the memory.
         """
@@ -842,7 +850,7 @@ def memory_of(obj: Any) -> Memory:
         return Memory._over(found)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        array = Interface(interface, obj)
+        array = Interface(interface)
         return _found("device", array.span, found_of(array))
     if hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
         view, _ = device_view_of(obj)

@@ -208,18 +208,11 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     ------
     InvalidArgumentError
         The array is not in memory of this package, and cannot be mapped; the message names the reason. Or its bytes are
-        not its values, as of PyTorch's ``conj()``.
+        not its values, as of PyTorch's ``conj()``: no function here takes those.
     NoHostViewError
         The kind of memory has no host view.
     """
     interface = getattr(obj, "__cuda_array_interface__", None)
-    for operation in ("conj", "neg"):
-        # PyTorch's interface does not tell.
-        is_lazy = getattr(obj, f"is_{operation}", False)
-        if is_lazy() if callable(is_lazy) else is_lazy:
-            raise InvalidArgumentError(
-                f"the bytes of this {type(obj).__name__} are not its values: call resolve_{operation}() first"
-            )
     if interface is None:
         view, _ = device_view_of(obj)
         return _memory_on_host(obj, view, owner).get_host_array() if view.nbytes else np.empty(0, "u1")

@@ -7,9 +7,9 @@ of any library with ``synchronize``, to wait for first.
 
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
-that memory, with the CPU's version of its bytes: it is flushed first, and invalidated after a blocking operation wrote
-to it. After an operation that does not block, wait for the event, and on memory that is not coherent call
-``vkgdr.device_view(array).invalidate()``.
+that memory, with the CPU's version of its bytes: it is flushed first. After a blocking operation the CPU sees what the
+device wrote to memory of this package. After one that does not block, wait for the event, and on memory that is not
+coherent invalidate; for an array, ``vkgdr.device_view(array).invalidate()``.
 
 The functions differ from pyopencl's in these points:
 
@@ -135,8 +135,8 @@ def copy(
     order = (stream, [*to.ready, *source.ready], _on_device(wait_for), is_blocking)
     to_layout, from_layout, extent = plan
     event = _vkgdr.copy(to.native, to_layout, source.native, from_layout, extent, order)
-    if is_blocking and to.array_in is not None:
-        to.array_in.invalidate()
+    if is_blocking:
+        to.invalidate(to_layout, extent)
     return event
 
 
@@ -193,12 +193,20 @@ def fill(
     memory = to.memory
     if memory is None:
         raise TypeError(f"the destination must be device memory, not the host bytes of a {type(dest).__name__}")
+    view: Any
     try:
-        view = memoryview(pattern)
+        if hasattr(pattern, "dtype"):
+            import numpy as np
+
+            # Dates have no buffer.
+            view = array = np.asarray(pattern)
+        else:
+            view = memoryview(pattern)
+            array = view.obj
     except TypeError:
         text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
         raise TypeError(text) from None
-    if "O" in view.format:
+    if hasattr(array, "dtype") and array.dtype.hasobject:
         raise TypeError("the pattern has Python objects, which the device cannot use")
     unit = view.tobytes()
     if not unit:
@@ -217,8 +225,8 @@ def fill(
             _access.fill(memory, start, count, unit, to.settled(after))
             return _vkgdr.complete()
         event = _repeat(memory._view, start, count, unit, order)
-    if is_blocking and to.array_in is not None:
-        to.array_in.invalidate()
+    if is_blocking:
+        to.invalidate((start, 0, 0), (count, 1, 1))
     return event
 
 
@@ -275,7 +283,6 @@ def migrate(
     if not discard:
         for to, mem in zip(new, old, strict=True):
             copy(to, mem, stream=stream)
-            to.invalidate()
     for mem in old:
         mem.free()
     return new[0] if single else new
@@ -290,8 +297,6 @@ class _Side:
     memory: Memory | None = None
     # The argument for the native copy.
     native: Any
-    # `memory`, for a host array over it, which was flushed. It is invalidated after the device wrote to it.
-    array_in: Memory | None = None
     # The streams on which device bytes are ready, beside the bound one.
     ready: Ready = ()
 
@@ -310,9 +315,17 @@ class _Side:
         # A host array over this package's memory: CUDA must get its device address.
         found = _vkgdr.find(buffer.address, buffer.nbytes) if buffer.nbytes else None
         if found is not None:
-            self.memory = self.array_in = Memory._over(found)
+            self.memory, self.native = Memory._over(found), found
             self.memory.flush()
-            self.native = found
+
+    def invalidate(self, layout: Layout, extent: tuple[int, int, int]) -> None:
+        """Let the CPU see what the device wrote to a rectangle, row by row: it may have written between these."""
+        if self.memory is None or self.memory.is_coherent:
+            return
+        (start, row_pitch, slice_pitch), (width, height, depth) = layout, extent
+        for number in range(height * depth):
+            first = start + number // height * slice_pitch + number % height * row_pitch
+            self.memory.invalidate(first, width)
 
     def settled(self, wait_for: Iterable[Waitable] | None) -> StreamLike:
         """Wait until the CPU may use device bytes, but for the work of the stream that is returned."""
