@@ -491,7 +491,7 @@ impl Memory {
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
     /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect); the drop of other memory, a pool's, too,
-    /// waits for that context's stream.
+    /// waits for that context's stream, and for all work of its own context.
     ///
     /// # Errors
     ///
@@ -567,6 +567,18 @@ impl Memory {
     /// No work of the device may use the memory that was submitted through this reference or by its pointers.
     pub unsafe fn free_unsynchronized(self) -> Result<()> {
         self.free_after(|uses| uses.set_policy(DropPolicy::Immediate))
+    }
+
+    /// [`free_unsynchronized`](Self::free_unsynchronized), unless the memory is bound to a stream: then [`free`](Self::free). The last
+    /// reference decides, since others may bind it.
+    #[cfg(feature = "__internal")]
+    #[doc(hidden)]
+    pub unsafe fn free_unless_bound(self) -> Result<()> {
+        self.free_after(|uses| {
+            if uses.bound_stream().is_none() {
+                uses.set_policy(DropPolicy::Immediate);
+            }
+        })
     }
 
     /// Releases the memory if this is the last reference, whose uses `set` may change before.

@@ -190,7 +190,7 @@ impl Pool {
         }
     }
 
-    /// The number of free chunks, including those that the device may still use.
+    /// The number of free chunks, including those that streams of the pool's context may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
         self.count(Arena::free_chunks)
@@ -492,8 +492,9 @@ impl PoolInner {
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         self.wait_for_context(deadline);
         self.take_passed(usize::MAX, |fence| fence.wait_until(deadline));
-        let freed = self.trim(0) > 0;
-        self.owner.gpu().retired().drain(deadline) | freed
+        // Other contexts' streams used some of the chunks: their entries put these back.
+        let drained = self.owner.gpu().retired().drain(deadline);
+        self.trim(0) > 0 || drained
     }
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.

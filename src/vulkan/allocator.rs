@@ -65,7 +65,7 @@ impl AllocatorOptions {
 /// An allocation keeps its block alive, also when the allocator is gone. Memory returns to the allocator once CUDA has
 /// finished with it, as its [`DropPolicy`](crate::DropPolicy) says. The caller waits for Vulkan's queues. gpu-allocator
 /// keeps one empty block of each memory type. The last clone of the allocator gives them back when it is dropped, and
-/// logs what is still in use.
+/// logs what is still in use. Drop it before a context of `cuCtxCreate` is destroyed.
 ///
 /// Cloning is cheap and shares the allocator. All methods may be called from any thread. In a forked child, those that return a
 /// `Result` return [`Error::Forked`].
@@ -271,7 +271,7 @@ impl AllocatorInner {
         let mut types = desc.requirements.memory_type_bits;
         // The memory types of which no block can be made, those of them that CUDA refused, and the first such error.
         let (mut failed, mut refused, mut first) = (0, 0, None);
-        let (mut turn, mut offer) = (None, None);
+        let (mut turn, mut offer, mut deadline) = (None, None, None);
         loop {
             desc.requirements.memory_type_bits = types & !failed;
             let (allocated, freed) = self.state.lock().allocate(&desc, offer.take());
@@ -294,8 +294,9 @@ impl AllocatorInner {
                 continue;
             }
             // Nothing is worth a wait where there is room.
-            let deadline = if has_room { Instant::now() } else { self.owner.shortage_deadline() };
-            match self.make_block(&request, deadline) {
+            let until =
+                if has_room { Instant::now() } else { *deadline.get_or_insert_with(|| self.owner.shortage_deadline()) };
+            match self.make_block(&request, until) {
                 Ok(block) => offer = Some((request, block)),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
                     failed |= 1 << request.type_index;

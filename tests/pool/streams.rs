@@ -446,6 +446,27 @@ fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
 }
 
 #[test]
+fn a_block_that_another_contexts_stream_used_is_released_with_the_unused_ones() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let own = Stream::create();
+    // SAFETY: the stream lives until the memory is released.
+    let memory = unsafe { pool.allocate_on_raw(LEN, own.raw()) }?;
+    let other = Context::create(0);
+    let stream = Stream::create();
+    // SAFETY: as above, and so does its context, the current one.
+    memory.record_use(unsafe { StreamRef::in_current_context(stream.raw()) }?)?;
+    let gate = stream.hold();
+    drop(memory);
+    gate.open();
+    stream.synchronize();
+    pool.release_unused();
+    assert_eq!(pool.managed_bytes(), 0);
+    drop(stream);
+    other.destroy();
+    Ok(())
+}
+
+#[test]
 fn another_context_whose_stream_used_memory_may_end_once_that_was_dropped() -> Result {
     let (_context, _gpu, pool) = open()?;
     let (memory, _) = exposed(&pool)?;

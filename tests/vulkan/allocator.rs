@@ -57,6 +57,25 @@ fn a_buffer_for_the_gpu_only_carries_bytes_from_cuda_to_the_queue_and_back() -> 
 }
 
 #[test]
+fn freed_bytes_of_a_block_are_not_found_as_memory_of_another_block() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let (allocator, len) = (allocator(&gpu)?, usize::try_from(BLOCK / 2)?);
+    let half = |_| buffer(&allocator, len, MemoryLocation::CpuToGpu);
+    let mut halves = (0..4).map(half).collect::<vkgdr::Result<Vec<_>>>()?;
+    halves.sort_by_key(|half| half.device_ptr());
+    // Of the lower block the first half stays, of the other one the second.
+    let freed =
+        halves.drain(1..3).flat_map(|half| [half.device_ptr(), half.host_ptr().map_or(0, |at| at.addr().get() as u64)]);
+    for address in freed.collect::<Vec<_>>() {
+        for offset in [0, 5, len as u64 - 1] {
+            // SAFETY: the alias is not used.
+            assert!(unsafe { vkgdr::memory_of(address + offset) }.is_none(), "{offset} of freed memory");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn buffers_share_a_block_and_large_and_dedicated_ones_have_their_own() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let allocator = allocator(&gpu)?;

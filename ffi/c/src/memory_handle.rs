@@ -112,8 +112,8 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
         memory.c_handle().store(0, Ordering::Relaxed);
     }
     Ok(match role {
+        Role::Found | Role::FoundRegion => memory.free(),
         // SAFETY: the device has finished with memory that is not bound, by this function's contract.
-        Role::Owner | Role::Region if memory.bound_stream().is_none() => unsafe { memory.free_unsynchronized() },
-        _ => memory.free(),
+        Role::Owner | Role::Region => unsafe { memory.free_unless_bound() },
     }?)
 }

@@ -57,9 +57,18 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
 /// The memory in which a range begins that has the pages up to `end`; else the first that begins behind it in its first page,
 /// since programs align addresses down to pages.
 fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
+    let is_within_page = !address.is_multiple_of(PAGE);
+    // The program has rounded the size up, perhaps beyond the last page.
+    let end = if is_within_page && size.is_multiple_of(PAGE) { end - PAGE } else { end };
     let refusal = match ours(address) {
         Some((memory, _)) if reaches(&memory, end) => return Ok(memory),
-        Some((memory, offset)) => Error::OutOfRange { offset, len: bytes(size), size: memory.len() },
+        Some((memory, offset)) => {
+            let refusal = Error::OutOfRange { offset, len: bytes(size), size: memory.len() };
+            if is_within_page {
+                return Err(refusal);
+            }
+            refusal
+        }
         None => match existing(address, size, pcie) {
             Ok(memory) => return Ok(memory),
             Err(refusal) => refusal,
@@ -90,10 +99,9 @@ fn ours(address: u64) -> Option<(Memory, usize)> {
     found.filter(|(memory, offset)| memory.device_ptr() + *offset as u64 == address)
 }
 
-/// Whether pages of vkgdr's memory up to `end` can be pinned. Programs round its size up to whole pages, also where it does not
-/// start at a page's.
+/// Whether pages of vkgdr's memory up to `end` can be pinned: the last page may end behind it.
 fn reaches(memory: &Memory, end: u64) -> bool {
-    let last = memory.device_ptr().checked_add((memory.len() as u64).next_multiple_of(PAGE));
+    let last = memory.device_ptr().checked_add(memory.len() as u64);
     last.and_then(|last| last.checked_next_multiple_of(PAGE)).is_some_and(|last| end <= last)
 }
 

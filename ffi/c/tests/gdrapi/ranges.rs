@@ -87,3 +87,27 @@ fn memory_of_a_pool_is_pinned_from_the_start_of_its_page_where_it_begins_in_the_
     assert_eq!(close(g), 0);
     Ok(())
 }
+
+/// As programs do that round a size up to whole pages, whatever the address.
+#[test]
+fn a_size_that_was_rounded_up_pins_the_memory_at_the_address_and_not_the_one_behind() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(kind(&gpu)))?;
+    let memories = [pool.allocate(4096)?, pool.allocate(4096)?, Memory::allocate(&gpu, 4096, kind(&gpu))?];
+    let g = open();
+    for memory in &memories {
+        let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+        let mut pin = |size| call!(pin(g, memory.device_ptr() + 16, size, 0, 0, &raw mut handle));
+        assert_ne!(pin(2 * PAGE + 1), 0, "beyond the page behind the last");
+        assert_eq!(pin(PAGE), 0);
+        assert_eq!(call!(info(g, handle, &raw mut info)), 0);
+        assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
+        let bytes = va.wrapping_byte_add(usize::try_from(memory.device_ptr() - info.v1.va)?);
+        let expected = pattern(memory.len(), memory.device_ptr());
+        assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), expected.len())), 0);
+        assert!(device_read(memory.device_ptr(), memory.len()) == expected);
+        assert_eq!(unpin(g, handle), 0);
+    }
+    assert_eq!(close(g), 0);
+    Ok(())
+}
