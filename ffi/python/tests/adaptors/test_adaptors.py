@@ -66,7 +66,7 @@ def run(request):
 
 
 def test_the_cpu_and_the_device_see_the_same_array(run):
-    code = """
+    run("""
         library = start()
         one, other = library.array(1000), library.array(1000)
         view(one)[:] = np.arange(1000)
@@ -79,8 +79,7 @@ def test_the_cpu_and_the_device_see_the_same_array(run):
             assert (view(other) == np.arange(1000) + 5).all()
         assert vkgdr.memory_of(one).kind == "mapped"
         del one, other
-    """
-    run(code)
+    """)
 
 
 def test_memory_that_is_not_coherent_is_flushed_and_invalidated(run):
@@ -134,7 +133,7 @@ def test_memory_of_the_librarys_own_allocator_has_a_host_view(run, profile):
 
 @pytest.mark.parametrize("kind", ["mapped", "host", "device"])
 def test_every_kind_of_memory(run, kind):
-    code = f"""
+    run(f"""
         library = start({kind!r})
         array = library.array(1000)
         memory = vkgdr.memory_of(array)
@@ -144,12 +143,11 @@ def test_every_kind_of_memory(run, kind):
         except vkgdr.NoHostViewError:
             assert {kind!r} == "device"
         del array, memory
-    """
-    run(code)
+    """)
 
 
 def test_arrays_of_a_pool(run):
-    code = """
+    run("""
         library = start(pool=True)
         if NAME == "torch.cuda":
             sys.exit()
@@ -163,12 +161,11 @@ def test_arrays_of_a_pool(run):
         assert all((view(array) == i).all() for i, array in enumerate(arrays))
         assert len(vkgdr.memory_of(arrays[3])) == 52
         del array, arrays
-    """
-    run(code)
+    """)
 
 
 def test_an_array_is_freed_on_another_thread(run):
-    code = """
+    run("""
         library = start()
         library.array(1000)
         before = live()
@@ -189,12 +186,11 @@ def test_an_array_is_freed_on_another_thread(run):
             library.pool = None
             library.torch.cuda.empty_cache()
         assert live() <= before, (live(), before)
-    """
-    run(code)
+    """)
 
 
 def test_an_array_is_released_after_its_streams_work(run):
-    code = """
+    run("""
         library = start()
         cuda = libcuda.Cuda()
         array = library.array(1000)
@@ -212,12 +208,11 @@ def test_an_array_is_released_after_its_streams_work(run):
                 cuda.synchronize_stream(stream)
             gpu.collect()
             assert gpu.stats()["deferred_frees"] == 0
-    """
-    run(code)
+    """)
 
 
 def test_a_view_outlives_the_array(run):
-    code = """
+    run("""
         library = start()
         array = library.array(1000)
         seen = view(array)
@@ -227,8 +222,7 @@ def test_a_view_outlives_the_array(run):
         assert (seen == 7).all()
         vkgdr.memory_of(seen).flush()
         del seen
-    """
-    run(code)
+    """)
 
 
 def test_a_shortage_of_memory_is_the_librarys_error(run):

@@ -37,7 +37,7 @@ def refused(error, call):
 
 
 def test_the_device_is_a_device_or_its_number(run):
-    code = """
+    run("""
         for number in (None, device, 0, np.int64(0)):
             assert MappedMemoryResource(number).device_id == 0
         # Not the current one.
@@ -45,21 +45,19 @@ def test_the_device_is_a_device_or_its_number(run):
         for other in ("0", 1.5, []):
             refused(TypeError, lambda: MappedMemoryResource(other))
         refused(vkgdr.VkgdrError, lambda: MappedMemoryResource(7).allocate(1, stream=stream))
-    """
-    run(code)
+    """)
 
 
 def test_a_buffer_that_cannot_be_made_leaves_no_memory(run):
-    code = """
+    run("""
         # cuda.core takes no number for a stream, this package does.
         refused(TypeError, lambda: resource.allocate(100, stream=1))
         assert len(resource._resource) == 0
-    """
-    run(code)
+    """)
 
 
 def test_a_buffer_without_a_current_context_is_refused_by_cuda_core_itself(run):
-    code = """
+    run("""
         import threading
 
         errors = []
@@ -80,12 +78,11 @@ def test_a_buffer_without_a_current_context_is_refused_by_cuda_core_itself(run):
             assert error.__context__ is None, error.__context__
         errors.clear()
         assert len(resource._resource) == 0
-    """
-    run(code)
+    """)
 
 
 def test_memory_is_not_allocated_or_freed_in_a_graph(run):
-    code = """
+    run("""
         buffer, other = resource.allocate(100, stream=stream), resource.allocate(100, stream=stream)
         graph = device.create_graph_builder().begin_building()
         refused(vkgdr.InvalidArgumentError, lambda: resource.allocate(100, stream=graph))
@@ -97,17 +94,15 @@ def test_memory_is_not_allocated_or_freed_in_a_graph(run):
         built.launch(stream)
         stream.sync()
         assert (vkgdr.host_view(other) == 5).all()
-    """
-    run(code)
+    """)
 
 
 def test_a_pickle_of_a_buffer_is_refused_by_cuda_core_itself(run):
-    code = """
+    run("""
         import pickle
 
         assert not resource.is_ipc_enabled
         # In a variable: cuda.core cannot free a buffer while an exception passes.
         buffer = resource.allocate(100, stream=stream)
         refused(RuntimeError, lambda: pickle.dumps(buffer))
-    """
-    run(code)
+    """)

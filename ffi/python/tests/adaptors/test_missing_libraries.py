@@ -36,11 +36,10 @@ def test_the_error_names_the_package(run_python, name, library, package):
 
 
 def test_help_and_others_that_look_at_all_names_need_no_library(run_python):
-    code = f"""
+    run_python(f"""
         import inspect, pydoc, sys
         sys.modules.update(dict.fromkeys({[library for _, library, _ in ADAPTORS]!r}))
         import vkgdr
         assert "vkgdr" in pydoc.render_doc(vkgdr)
         assert dict(inspect.getmembers(vkgdr)).keys() == set(dir(vkgdr))
-    """
-    run_python(code)
+    """)

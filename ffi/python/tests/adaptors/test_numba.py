@@ -40,7 +40,7 @@ def manager():
 
 
 def test_constructor_does_not_use_the_gpu(run):
-    code = """
+    run("""
         import vkgdr.numba
         with open("/proc/self/maps") as maps:
             before = "libvulkan" in maps.read()
@@ -50,16 +50,14 @@ def test_constructor_does_not_use_the_gpu(run):
         assert manager.interface_version == 1
         with pytest.raises(RuntimeError, match="context"):
             vkgdr.numba.VkgdrNumbaManager()
-    """
-    run(code)
+    """)
 
 
 def test_selection_by_the_environment_and_by_set_memory_manager(run):
-    code = """
+    run("""
         import vkgdr.numba
         assert type(manager()) is vkgdr.numba.VkgdrNumbaManager is vkgdr.numba._numba_memory_manager
-    """
-    run(code)
+    """)
     code = """
         import vkgdr.numba
         cuda.set_memory_manager(vkgdr.numba.manager(("mapped", "device"), pool=True))
@@ -72,7 +70,7 @@ def test_selection_by_the_environment_and_by_set_memory_manager(run):
 
 
 def test_memalloc(run):
-    code = """
+    run("""
         array = cuda.device_array(100)
         memory = vkgdr.memory_of(array)
         assert (memory.kind, len(memory)) == ("mapped", 800)
@@ -82,12 +80,11 @@ def test_memalloc(run):
         for size in (0, -1):
             with pytest.raises(Exception, match="INVALID_VALUE"):
                 cuda.current_context().memalloc(size)
-    """
-    run(code)
+    """)
 
 
 def test_memalloc_frees_pending_memory_when_descriptors_are_exhausted(run):
-    code = """
+    run("""
         import resource
         cuda.device_array(1)
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
@@ -100,8 +97,7 @@ def test_memalloc_frees_pending_memory_when_descriptors_are_exhausted(run):
         arrays.pop()
         assert len(manager().deallocations) == 1
         cuda.device_array(1)
-    """
-    run(code)
+    """)
 
 
 def test_memalloc_frees_pending_memory_and_tries_again(run):
@@ -122,7 +118,7 @@ def test_memalloc_frees_pending_memory_and_tries_again(run):
 
 
 def test_memhostalloc(run):
-    code = """
+    run("""
         context = cuda.current_context()
         for wc, kind in ((False, "host"), (True, "mapped")):
             memory = context.memhostalloc(100, mapped=True, wc=wc)
@@ -138,12 +134,11 @@ def test_memhostalloc(run):
         for memory in (plain, portable):
             with pytest.raises(vkgdr.InvalidArgumentError):
                 vkgdr.memory_of(memory.host_pointer)
-    """
-    run(code)
+    """)
 
 
 def test_mapped_array(run):
-    code = """
+    run("""
         @cuda.jit
         def double(array):
             i = cuda.grid(1)
@@ -161,22 +156,20 @@ def test_mapped_array(run):
         assert (like == array).all()
         cuda.cudadrv.driver.device_memset(array, 0, cuda.cudadrv.driver.device_memory_size(array))
         assert not array.any()
-    """
-    run(code)
+    """)
 
 
 def test_mempin(run):
-    code = """
+    run("""
         array = np.zeros(1000)
         with cuda.pinned(array), cuda.mapped(np.zeros(1000)) as mapped:
             cuda.to_device(array)
             mapped.copy_to_device(np.ones(1000))
-    """
-    run(code)
+    """)
 
 
 def test_reset(run):
-    code = """
+    run("""
         gpu = vkgdr.Vkgdr.open_primary_context(0)
         array = cuda.to_device(np.arange(5))
         view = vkgdr.host_view(array)
@@ -191,8 +184,7 @@ def test_reset(run):
         assert (again.copy_to_host() == np.arange(5)).all()
         cuda.current_context().reset()
         manager().reset()
-    """
-    run(code)
+    """)
 
 
 def test_get_memory_info(run):
@@ -267,7 +259,7 @@ def test_device_memory_size_of_a_pool_is_exact(run):
 
 
 def test_defer_cleanup(run):
-    code = """
+    run("""
         cuda.to_device(np.arange(3))
         manager().deallocations.clear()
         before = len(manager()._resource)
@@ -278,8 +270,7 @@ def test_defer_cleanup(run):
             assert len(manager()._resource) == before + 20
         manager().deallocations.clear()
         assert len(manager()._resource) == before
-    """
-    run(code)
+    """)
 
 
 def test_the_program_of_the_readme_prints_what_the_kernel_wrote(run):

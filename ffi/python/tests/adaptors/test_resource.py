@@ -276,7 +276,7 @@ def test_the_device_is_that_of_the_current_context(run_python, simulated):
 
 
 def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
-    code = """
+    run_python("""
         import os, vkgdr
         from vkgdr._vkgdr import Resource
         resource = Resource()
@@ -292,5 +292,4 @@ def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         vkgdr.memory_of(address).memset(1)
         resource.free(address)
-    """
-    run_python(code)
+    """)

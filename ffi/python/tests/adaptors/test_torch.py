@@ -41,7 +41,7 @@ def test_a_pool_serves_the_device_that_it_was_made_for(run_python):
 
 def test_an_allocator_lives_as_long_as_the_module(run_python):
     pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
-    code = """
+    run_python("""
         import warnings
         warnings.simplefilter("ignore")
         import gc, weakref, vkgdr, vkgdr.torch
@@ -55,8 +55,7 @@ def test_an_allocator_lives_as_long_as_the_module(run_python):
             except vkgdr.InvalidArgumentError:
                 continue
             raise AssertionError(kind)
-    """
-    run_python(code)
+    """)
 
 
 def test_a_shortage_of_memory_is_not_logged(simulated, run_python):

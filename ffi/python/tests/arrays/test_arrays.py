@@ -190,7 +190,7 @@ def test_an_array_that_is_not_contiguous_is_no_model(gpu, kind, like):
 
 
 def test_closing_the_owner_of_an_array_does_not_close_that_of_later_arrays(run_python):
-    code = """
+    run_python("""
         import vkgdr
         from vkgdr.arrays import mapped_array, to_device
         array = to_device([1.0, 2.0])
@@ -198,8 +198,7 @@ def test_closing_the_owner_of_an_array_does_not_close_that_of_later_arrays(run_p
             pass
         assert array.copy_to_host().tolist() == to_device([1.0, 2.0]).copy_to_host().tolist()
         assert len(mapped_array(4)) == 4
-    """
-    run_python(code)
+    """)
 
 
 def test_an_array_larger_than_every_heap_is_a_shortage_of_memory_up_to_the_largest_array_of_numpy(gpu):

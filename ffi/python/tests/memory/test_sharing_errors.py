@@ -191,7 +191,7 @@ def test_a_message_that_another_process_took_is_waited_for_by_python(gpu, pair, 
 
 
 def test_one_of_several_receivers_gets_a_message_and_the_others_can_be_interrupted(run_python):
-    code = """
+    run_python("""
         import contextlib, signal, socket, threading, vkgdr, vkgdr.ipc
         gpu = vkgdr.Vkgdr.open_primary_context()
         memory = vkgdr.Memory(gpu, 4096)
@@ -218,8 +218,7 @@ def test_one_of_several_receivers_gets_a_message_and_the_others_can_be_interrupt
                 thread.join()
             theirs.close()
             assert len(got) == 1
-    """
-    run_python(code)
+    """)
 
 
 # ---- messages that are refused before a driver sees them, and their senders

@@ -127,7 +127,7 @@ def test_a_forked_child_leaves_streams_and_events_alone(run_python):
 
 
 def test_a_fork_before_the_first_use_is_no_problem(run_python):
-    code = """
+    run_python("""
         import os
         import vkgdr
         child = os.fork()
@@ -138,5 +138,4 @@ def test_a_fork_before_the_first_use_is_no_problem(run_python):
         if child == 0:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    """
-    run_python(code)
+    """)

@@ -31,7 +31,7 @@ def test_importing_vkgdr_imports_no_other_library_no_slow_module_and_no_driver(r
 
 
 def test_memory_works_without_numpy(run_python):
-    code = """
+    run_python("""
         import sys
         sys.modules["numpy"] = None
         import vkgdr, vkgdr.ipc, vkgdr.pool, vkgdr.stream, vkgdr.vulkan
@@ -46,15 +46,14 @@ def test_memory_works_without_numpy(run_python):
         assert "100 bytes" in repr(memory)
         memory.__cuda_array_interface__, memory.__array_interface__, memory.__dlpack__()
         memory.free()
-    """
-    run_python(code)
+    """)
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC | COMPAT))
 def test_a_module_is_found_lazily_and_lists_its_names_and_no_others(run_python, name):
     if name == "pycuda":
         pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
-    code = f"""
+    run_python(f"""
         import sys, vkgdr
         assert {name.partition(".")[0]!r} in dir(vkgdr)
         assert "vkgdr.{name}" not in sys.modules
@@ -67,8 +66,7 @@ def test_a_module_is_found_lazily_and_lists_its_names_and_no_others(run_python, 
         assert sorted(vkgdr.__all__) == vkgdr.__all__
         for public in vkgdr.__all__:
             assert public in globals() and public in dir(vkgdr), public
-    """
-    run_python(code)
+    """)
 
 
 @pytest.mark.parametrize("module", [vkgdr, vkgdr.compat, vkgdr.stream])

@@ -157,7 +157,7 @@ def test_a_daemon_thread_that_uses_memory_to_the_end_does_not_crash(run_python):
 
 
 def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_python, simulated):
-    code = """
+    run_python("""
         import threading
         import libcuda
         import vkgdr
@@ -172,8 +172,7 @@ def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_p
             memory.tobytes()
         threading.Thread(target=work, daemon=True).start()
         started.wait()
-    """
-    run_python(code)
+    """)
 
 
 def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):

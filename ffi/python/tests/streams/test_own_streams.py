@@ -189,7 +189,7 @@ def test_streams_and_events_cannot_be_copied(context, make):
 
 
 def test_without_a_context_the_primary_one_is_used(run_python):
-    code = """
+    run_python("""
         import vkgdr
         from vkgdr import stream as streams
         stream = streams.stream()
@@ -203,8 +203,7 @@ def test_without_a_context_the_primary_one_is_used(run_python):
         array = vkgdr.arrays.to_device([1.0, 2.0], stream)
         assert array.copy_to_host(stream=stream).tolist() == [1.0, 2.0]
         del stream, event, array
-    """
-    run_python(code)
+    """)
 
 
 @pytest.mark.parametrize("make", [streams.stream, streams.event])
