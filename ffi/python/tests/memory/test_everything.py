@@ -7,11 +7,12 @@ import hashlib
 import pickle
 import sys
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 import vkgdr
-from everything import MAKERS, SIZE, live
+from everything import MAKERS, SIZE
 from neighbours import KINDS, ByDlpack, Foreign, every_kind, in_threads, wait_at
 
 
@@ -23,9 +24,6 @@ def visible(anything):
 
 
 BYTES = bytes(range(256)) * (SIZE // 256)
-
-
-# ---- facts and interfaces -------------------------------------------------------------------------------------------
 
 
 def test_its_size_and_its_addresses(cuda, anything):
@@ -71,9 +69,6 @@ def test_memory_without_a_host_view_says_so(gpu):
             with pytest.raises(error, match="device memory has no host view"):
                 use(memory)
     assert memory.pending_views == memory.map_count == 0
-
-
-# ---- copies and fills -----------------------------------------------------------------------------------------------
 
 
 def test_bytes_go_to_the_host(anything):
@@ -170,34 +165,27 @@ def test_a_copy_comes_after_the_stream_of_the_others_interface(cuda, anything):
     assert anything.tobytes()[:3] == b"nnn"
 
 
-# ---- lifetimes ------------------------------------------------------------------------------------------------------
+def test_a_tensor_keeps_the_allocation_and_no_python_object(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    memory.memset(9)
+    gone, tensor = weakref.ref(memory), np.from_dlpack(memory, device="cpu")
+    del memory
+    gc.collect()
+    assert gone() is None
+    assert bytes(tensor) == b"\t" * SIZE
 
 
-def test_a_tensor_keeps_the_allocation_and_no_python_object(gpu, live):
-    for make in (np.asarray, lambda memory: np.from_dlpack(memory, device="cpu")):
-        memory = vkgdr.Memory(gpu, SIZE)
-        gone = weakref.ref(memory)
-        memory.memset(9)
-        array = make(memory)
-        assert memory.pending_views == 1
-        del memory
-        gc.collect()
-        assert live() == 1
-        assert (gone() is None) == (make is not np.asarray)
-        assert bytes(array) == b"\t" * SIZE
-        del array
-        gc.collect()
-        assert live() == 0
+def test_memory_is_used_and_dropped_on_threads_without_a_context(gpu, live):
+    held = [make(gpu) for name, make in MAKERS.items() if name not in ("RawMemory", "pycuda.Memory")]
 
+    def use(index):
+        memory = held[index]
+        memory.memset(index)
+        assert memory.tobytes() == bytes([index]) * SIZE
+        held[index] = None
 
-def test_memory_may_go_on_another_thread(gpu):
-    before = live(gpu)
-    for name in MAKERS:
-        if name in ("RawMemory", "pycuda.Memory"):
-            continue
-        held = [MAKERS[name](gpu)]
-        in_threads(held.clear)
-        assert live(gpu) == before, name
+    in_threads(*(partial(use, index) for index in range(len(held))))
+    assert live() == 0
 
 
 def test_a_pickle_and_a_copy_have_the_kind_and_the_bytes(anything):

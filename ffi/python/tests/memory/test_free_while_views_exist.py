@@ -30,6 +30,7 @@ def memory(gpu):
         pytest.param(lambda memory: memory.__dlpack__(), id="capsule"),
         pytest.param(lambda memory: memory[3:5][1:], id="region"),
         pytest.param(lambda memory: np.asarray(memory[3:500])[4:], id="array of a region"),
+        pytest.param(lambda memory: memory.host, id="host view"),
         pytest.param(lambda memory: memory.map(), id="map"),
         pytest.param(lambda memory: memory.map().array, id="array of a map"),
     ],
@@ -103,12 +104,9 @@ def test_a_region_is_gone_when_the_memory_was_freed_by_force(memory):
 def test_a_map_is_gone_when_the_memory_was_freed_by_force(memory):
     mapping = memory.map()
     memory.free(force=True)
-    with pytest.raises(vkgdr.FreedError):
-        np.asarray(mapping)
-    with pytest.raises(vkgdr.FreedError):
-        _ = mapping.array
-    with pytest.raises(vkgdr.FreedError):
-        mapping.release()
+    for use in (np.asarray, lambda mapping: mapping.array, lambda mapping: mapping.release()):
+        with pytest.raises(vkgdr.FreedError):
+            use(mapping)
     mapping.release()
 
 
@@ -135,8 +133,7 @@ def test_a_failed_free_says_so_once(memory, simulated):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_many_threads_free_the_same_memory(primary, force, simulated):
-    before = simulator.pages()
+def test_many_threads_free_the_same_memory(primary, force):
     for _ in range(50):
         memory = vkgdr.Memory(primary, 64)
         start = threading.Barrier(4)
@@ -147,7 +144,6 @@ def test_many_threads_free_the_same_memory(primary, force, simulated):
 
         in_threads(*[free] * 4)
         assert memory.freed
-    assert simulator.pages() == before
 
 
 def test_a_forced_free_beside_a_copy_that_waits_for_the_interpreter(run_python):
@@ -177,8 +173,7 @@ def test_a_forced_free_beside_a_copy_that_waits_for_the_interpreter(run_python):
     assert run_python(code).stdout == "ended\n"
 
 
-def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
-    before = simulator.pages()
+def test_a_free_beside_threads_that_use_the_memory(primary):
     for _ in range(30):
         memory = vkgdr.Memory(primary, 4096)
         start = threading.Barrier(4)
@@ -204,7 +199,6 @@ def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
         in_threads(use, use, use, free)
         assert memory.pending_views == 0
         assert memory.map_count == 0
-    assert simulator.pages() == before
 
 
 def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cuda):

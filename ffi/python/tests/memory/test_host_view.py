@@ -21,9 +21,6 @@ def memory(gpu, request):
     return memory
 
 
-# ---- Python buffer protocol
-
-
 def test_the_buffer_protocol_counts_exports(memory):
     assert memory.pending_views == 0
     views = [memoryview(memory) for _ in range(5)]
@@ -84,13 +81,16 @@ def test_the_buffer_protocol_serves_every_request(memory, flags):
 
 
 def test_the_buffer_protocol_of_read_only_memory_is_read_only(gpu):
-    readonly = vkgdr.Memory(gpu, 4096, readonly=True)
-    assert memoryview(readonly).readonly
-    assert not np.asarray(readonly).flags.writeable
-    with pytest.raises((BufferError, TypeError)):
-        (ctypes.c_char * 4096).from_buffer(readonly)
-    with pytest.raises((BufferError, TypeError)):
-        io.BytesIO(b"abc").readinto(readonly)
+    memory = vkgdr.Memory(gpu, 4096, readonly=True)
+    for readonly in (memory, memory.host):
+        assert memoryview(readonly).readonly
+        assert not np.asarray(readonly).flags.writeable
+        for write in ((ctypes.c_char * 4096).from_buffer, io.BytesIO(b"abc").readinto):
+            with pytest.raises((BufferError, TypeError)):
+                write(readonly)
+        tensor = Taken(readonly.__dlpack__(max_version=(1, 0)))
+        assert tensor.flags & READ_ONLY
+        tensor.end()
 
 
 def test_a_file_is_read_into_memory_and_written_from_it(memory, tmp_path):
@@ -105,9 +105,6 @@ def test_a_file_is_read_into_memory_and_written_from_it(memory, tmp_path):
     assert path.read_bytes() == memory.tobytes()
     with path.open("rb") as file:
         assert os.preadv(file.fileno(), [memory[:100], memory[200:]], 0) == 3996
-
-
-# ---- NumPy's __array_interface__
 
 
 def test_the_array_interface_is_that_of_0_1(memory):
@@ -165,22 +162,13 @@ def test_it_is_the_same_bytes(gpu, kind, convert):
         assert array.__array_interface__["data"] == (memory.host_ptr + offset, False)
 
 
-def test_it_counts_as_a_view_and_keeps_the_memory(gpu, live):
+def test_it_lives_until_a_forced_free(gpu):
     memory = vkgdr.Memory(gpu, 100)
     memory.memset(7)
     host = memory.host
     assert memory.pending_views == 1
     memory.free()
     assert bytes(host) == b"\7" * 100
-    assert live() == 1
-    del host
-    gc.collect()
-    assert live() == 0
-
-
-def test_after_a_forced_free_it_is_freed(gpu):
-    memory = vkgdr.Memory(gpu, 100)
-    host = memory.host
     memory.free(force=True)
     for use in (lambda: len(host), lambda: host.nbytes, lambda: memoryview(host), lambda: host.__dlpack__()):
         with pytest.raises(vkgdr.FreedError, match="freed"):
@@ -193,15 +181,6 @@ def test_it_cannot_be_copied_or_pickled(gpu):
     for use in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="a host view cannot be copied or pickled"):
             use(host)
-
-
-def test_read_only_memory_has_a_read_only_one(gpu):
-    host = vkgdr.Memory(gpu, 100, readonly=True).host
-    assert memoryview(host).readonly
-    assert not np.asarray(host).flags.writeable
-    tensor = Taken(host.__dlpack__(max_version=(1, 0)))
-    assert tensor.flags & READ_ONLY
-    tensor.end()
 
 
 def test_its_tensors_are_on_the_cpu(gpu):

