@@ -273,23 +273,3 @@ def test_the_device_is_that_of_the_current_context(run_python, simulated):
         assert vkgdr.memory_of(resource.allocate(10, 0)).device == 0
     """
     run_python(code, VKGDR_TEST_PROFILE="two-gpus")
-
-
-def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
-    run_python("""
-        import os, vkgdr
-        from vkgdr._vkgdr import Resource
-        resource = Resource()
-        address = resource.allocate(100)
-        child = os.fork()
-        if child == 0:
-            resource.free(address)
-            try:
-                resource.allocate(100)
-            except vkgdr.VkgdrError as error:
-                os._exit(7 if "fork" in str(error) else 8)
-            os._exit(9)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        vkgdr.memory_of(address).memset(1)
-        resource.free(address)
-    """)

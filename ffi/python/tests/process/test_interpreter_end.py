@@ -135,21 +135,27 @@ def test_a_program_that_ends_early_does_not_crash(run_python, end):
     assert "vkgdr:" not in done.stderr
 
 
-def test_a_daemon_thread_that_uses_memory_to_the_end_does_not_crash(run_python):
+def test_daemon_threads_that_use_memory_to_the_end_do_not_crash(run_python):
+    # Python ends such a thread by unwinding its stack, including the extension's frames.
     code = """
         import threading
         import vkgdr
         gpu = vkgdr.Vkgdr.open_primary_context(0)
-        shared = vkgdr.Memory(gpu, 64)
-        started = threading.Barrier(4)
-        def work():
+        shared, large = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 1 << 22)
+        def use():
+            memory = vkgdr.Memory(gpu, 64)
+            memory.memset(1); shared.flush(); memory.tobytes()
+            memoryview(shared)[0] = 1
+        def copy():
+            large.copy_to_host(bytearray(1 << 22))
+        started = threading.Barrier(5)
+        def work(step):
+            step()
             started.wait()
             while True:
-                memory = vkgdr.Memory(gpu, 64)
-                memory.memset(1); shared.flush(); memory.tobytes()
-                memoryview(shared)[0] = 1
-        for _ in range(3):
-            threading.Thread(target=work, daemon=True).start()
+                step()
+        for step in (use, use, use, copy):
+            threading.Thread(target=work, args=(step,), daemon=True).start()
         started.wait()
     """
     for _ in range(3):
@@ -185,21 +191,3 @@ def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):
     done = run_python_to_its_end(code, VKGDR_TEST_PROFILE="none", SIMCUDA_ASYNC="0", SIMCUDA_LATE="0")
     # A GPU has not always passed the stream's event by then.
     assert done.live.get("Vulkan memory", 0) == 0 or not simulator.available()
-
-
-def test_a_daemon_thread_that_copies_at_the_end_is_ended(run_python):
-    # Python ends such a thread by unwinding its stack, including the extension's frames.
-    code = """
-        import threading
-        import vkgdr
-        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 1 << 22)
-        copies = threading.Semaphore(0)
-        def work():
-            while True:
-                memory.copy_to_host(bytearray(1 << 22))
-                copies.release()
-        threading.Thread(target=work, daemon=True).start()
-        copies.acquire()
-    """
-    for _ in range(3):
-        run_python(code)
