@@ -402,15 +402,6 @@ def test_a_shape_and_strides_are_any_sequence(gpu, shape):
     assert arrays.device_array(np.array(6), "f4", owner=gpu).reshape(np.int8(3), np.int64(-1)).shape == (3, 2)
 
 
-def test_the_host_side_of_dlpack_takes_any_stream(gpu):
-    array = to_device(EXAMPLE, owner=gpu)
-    for stream in (None, -1, 1, 2, 77):
-        array.__dlpack__(stream=stream, dl_device=(1, 0))
-    for wrong in ("1", 1.5):
-        with pytest.raises(TypeError, match="integer"):
-            array.__dlpack__(stream=wrong)
-
-
 # ---- copies ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,18 +3,19 @@
 import ctypes
 import gc
 import textwrap
+import threading
 
 import native
 import numpy as np
 import pytest
 import simulator
 import vkgdr
-from capsules import CPU, CUDA, DELETER, IS_COPIED, READ_ONLY, VERSIONS, Device, Legacy, Taken, Tensor, Versioned
+from capsules import CPU, CUDA, DELETER, IS_COPIED, READ_ONLY, VERSIONS, Device, Legacy, Taken, Tensor, versioned
+from neighbours import ByDlpack, counter
 
 
 @pytest.fixture
 def memory(gpu):
-    """Return mapped memory with known bytes."""
     memory = vkgdr.Memory(gpu, 4096)
     np.asarray(memory)[:] = np.arange(4096) % 253
     return memory
@@ -22,13 +23,9 @@ def memory(gpu):
 
 @pytest.fixture
 def invisible(gpu):
-    """Return device memory with known bytes."""
     memory = vkgdr.Memory(gpu, 4096, kind="device")
     memory.copy_from_host(bytes(range(256)) * 16)
     return memory
-
-
-# ---- capsules
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -48,9 +45,6 @@ def test_the_tensor_on_each_side_is_the_memory_or_the_part(memory, version, devi
         address = part.host_ptr if device == (CPU, 0) else part.device_ptr
         assert taken.tensor.data + taken.tensor.byte_offset == address
         taken.end()
-
-
-# ---- lifetime
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -131,9 +125,6 @@ def test_the_deleter_runs_after_the_interpreters_end(run_python_to_its_end, kind
         assert done.live.get("CUDA external", 0) == 0
 
 
-# ---- read-only, copies
-
-
 def test_read_only_memory_has_the_flag_and_cannot_be_a_legacy_capsule(gpu):
     memory = vkgdr.Memory(gpu, 64, readonly=True)
     for device in (None, (1, 0)):
@@ -192,9 +183,6 @@ def test_device_memory_on_the_host_is_a_copy_or_refused(invisible, copy):
     assert invisible.pending_views == 0
 
 
-# ---- devices and streams
-
-
 @pytest.mark.parametrize("device", [(2, 1), (3, 0), (13, 0), (7, 0), (1, 1), (0, 0), (-1, 0), (99, 99)])
 def test_another_device_is_refused(memory, device):
     with pytest.raises(BufferError) as caught:
@@ -218,11 +206,15 @@ def test_a_stream_that_dlpack_does_not_have_is_refused(memory, stream):
             exporter.__dlpack__(stream=stream)
 
 
-@pytest.mark.parametrize("stream", [-1, 0, 1, 2])
+@pytest.mark.parametrize("stream", [None, -1, 0, 1, 2, 77])
 def test_the_host_has_no_streams_and_takes_any(memory, stream):
-    taken = Taken(memory.__dlpack__(stream=stream, dl_device=(1, 0), max_version=(1, 0)))
-    assert taken.tensor.data == memory.host_ptr
-    taken.end()
+    for exporter in (memory, vkgdr.arrays.as_cuda_array(memory)):
+        taken = Taken(exporter.__dlpack__(stream=stream, dl_device=(1, 0), max_version=(1, 0)))
+        assert taken.tensor.data == memory.host_ptr
+        taken.end()
+    for wrong in ("1", 1.5):
+        with pytest.raises(TypeError, match="integer"):
+            exporter.__dlpack__(stream=wrong, dl_device=(1, 0))
 
 
 @pytest.mark.parametrize(
@@ -232,9 +224,6 @@ def test_the_host_has_no_streams_and_takes_any(memory, stream):
 def test_arguments_of_other_types_are_refused(memory, arguments):
     with pytest.raises(TypeError):
         memory.__dlpack__(**arguments)
-
-
-# ---- consumers: NumPy, PyTorch on the CPU, and this package itself ---------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["mapped", "host"])
@@ -251,43 +240,17 @@ def test_numpy_shares_the_hosts_view(gpu, kind):
     assert np.from_dlpack(memory, device="cpu", copy=True).ctypes.data != memory.host_ptr
 
 
-def test_numpy_has_a_copy_of_device_memory(invisible):
-    assert bytes(np.from_dlpack(invisible, device="cpu")) == bytes(range(256)) * 16
-    with pytest.raises(BufferError):
-        np.from_dlpack(invisible, device="cpu", copy=False)
-
-
-class OnTheHost:
-    """Exposes the host view, for libraries that do not request a device."""
-
-    def __init__(self, memory):
-        self._memory = memory
-
-    def __dlpack_device__(self):
-        return 1, 0
-
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        return self._memory.__dlpack__(max_version=max_version, dl_device=(1, 0), copy=copy)
-
-
-def test_torch_shares_the_hosts_view(memory, simulated):
+def test_torch_shares_the_hosts_view(memory):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
-    tensor = torch.from_dlpack(OnTheHost(memory))
+    tensor = torch.from_dlpack(memory.host)
     assert tensor.data_ptr() == memory.host_ptr
     assert tensor.dtype == torch.uint8
     tensor[:] = 5
     memory.flush()
     assert memory.tobytes() == b"\5" * 4096
-    before = simulator.pages()
     memory.free()
     tensor += 1
     assert int(tensor.sum()) == 6 * 4096
-    del tensor
-    gc.collect()
-    assert simulator.pages() == before - 1
-
-
-# ---- this package as the consumer
 
 
 class Producer:
@@ -315,7 +278,7 @@ def test_a_tensor_of_this_packages_memory_is_copied_from(gpu, memory, version):
 
 def test_a_tensor_on_the_host_is_refused_as_device_memory(gpu, memory):
     with pytest.raises(vkgdr.InvalidArgumentError, match="1, 0"):
-        vkgdr.Memory(gpu, 4096).copy_from_device(OnTheHost(memory))
+        vkgdr.Memory(gpu, 4096).copy_from_device(ByDlpack(memory.host))
     with pytest.raises(vkgdr.InvalidArgumentError):
         vkgdr.Memory(gpu, 4096).copy_from_device(np.zeros(10))
 
@@ -329,8 +292,6 @@ def test_a_capsule_that_was_taken_before_is_refused(gpu, memory):
 
 
 NEW_CAPSULE = ctypes.pythonapi.PyCapsule_New
-GET_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
-GET_POINTER.argtypes, GET_POINTER.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
 NEW_CAPSULE.argtypes, NEW_CAPSULE.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
 
 
@@ -338,14 +299,14 @@ NEW_CAPSULE.argtypes, NEW_CAPSULE.restype = [ctypes.c_void_p, ctypes.c_char_p, c
 def test_elements_of_less_than_a_byte_may_be_padded(gpu, bits, flags, nbytes):
     memory = vkgdr.Memory(gpu, 64)
     capsule = memory.__dlpack__(max_version=(1, 1))
-    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed = versioned(capsule)
     managed.tensor.bits, managed.flags = bits, flags
     assert vkgdr.Memory.from_capsule(capsule).nbytes == nbytes
 
 
 def test_padded_vectors_are_refused(gpu):
     capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=(1, 1))
-    managed = Versioned.from_address(GET_POINTER(capsule, b"dltensor_versioned"))
+    managed = versioned(capsule)
     managed.tensor.bits, managed.tensor.lanes, managed.flags = 4, 2, 4
     with pytest.raises(BufferError, match="2 lanes of 4 bits"):
         vkgdr.Memory.from_capsule(capsule)
@@ -374,3 +335,38 @@ def test_a_tensor_in_memory_of_this_package_is_kept_by_all_views(gpu):
     del exported
     gc.collect()
     assert len(deleted) == 1
+
+
+def test_a_view_drops_a_tensor_whose_library_lets_go_of_the_interpreter(run_python):
+    # As PyTorch and Warp do: ctypes calls the deleter without the interpreter's lock.
+    code = """
+        import vkgdr
+        from capsules import Taken
+
+        class Tensor:
+            def __init__(self, memory):
+                self.__cuda_array_interface__ = memory.__cuda_array_interface__
+                self.taken = Taken(memory.__dlpack__())
+
+            def __del__(self):
+                self.taken.end()
+
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        view = vkgdr.host_view(Tensor(vkgdr.Memory(gpu, 4096)))
+        del view
+        print(gpu.stats()["live_allocations"])
+        kept = vkgdr.host_view(Tensor(vkgdr.Memory(gpu, 4096)))  # until the interpreter's end
+    """
+    assert run_python(code).stdout == "0\n"
+
+
+def test_memory_goes_with_the_state_of_a_thread_that_another_library_made(primary):
+    local, live = threading.local(), counter(primary)
+
+    @DELETER
+    def body(_):
+        local.memory = vkgdr.Memory(primary, 4096)
+
+    for _ in range(3):
+        assert native.library().call_on_thread(ctypes.cast(body, ctypes.c_void_p), None) == 0
+    assert live() == 0

@@ -65,9 +65,9 @@ _api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _NAMES = {name: ctypes.create_string_buffer(b"used_" + name) for name in (b"dltensor", b"dltensor_versioned")}
 
 
-def name_of(capsule: object) -> str:
-    """Return a capsule's name."""
-    return _api.PyCapsule_GetName(capsule).decode()
+def versioned(capsule: object) -> Versioned:
+    """Return the tensor in a versioned capsule, to change it."""
+    return Versioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
 
 
 class Taken:
@@ -110,12 +110,6 @@ class Taken:
         """Copy the bytes of a tensor on the CPU."""
         assert self.tensor.device.kind == CPU
         return ctypes.string_at(self.tensor.data + self.tensor.byte_offset, self.shape[0])
-
-    @staticmethod
-    def longer(capsule: object, size: int) -> None:
-        """Let the versioned tensor of a capsule claim to have another number of bytes."""
-        address = _api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
-        Versioned.from_address(address).tensor.shape[0] = size
 
     def end(self) -> None:
         """Call the deleter."""
