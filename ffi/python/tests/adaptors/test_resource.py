@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from everything import live
 from libcuda import NON_BLOCKING
 from neighbours import Stream, counter, every_kind, in_threads, wait_at
 from vkgdr._vkgdr import Resource
@@ -69,15 +68,14 @@ def test_a_capture_survives_what_is_retired_meanwhile(current_primary, cuda, poo
 
 
 def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(current_primary):
-    resource, gpu = Resource(), vkgdr.Vkgdr.open_primary_context()
-    before = live(gpu)
+    resource, live = Resource(), counter(current_primary)
     for address in [resource.allocate(1 << 20) for _ in range(40)]:
         resource.retire(address)
-    assert (len(resource), live(gpu)) == (0, before + 40)
+    assert (len(resource), live()) == (0, 40)
     resource.retire(resource.allocate(1))
-    assert live(gpu) == before + 1
+    assert live() == 1
     resource.close()
-    assert live(gpu) == before
+    assert live() == 0
 
 
 def test_an_address_is_freed_once(primary):

@@ -21,9 +21,6 @@ ROWS = [
 ]
 
 
-# ---- MemoryUSM{Shared,Host,Device}(nbytes, *, alignment=0, queue=None, copy=False) ----------------------------------
-
-
 @pytest.mark.parametrize(("cls", "kind", "word", "number"), ROWS)
 def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, kind, word, number):
     memory = cls(4097, owner=gpu)
@@ -64,9 +61,6 @@ def test_a_queue_is_the_bound_stream(cuda, gpu, wrap):
         memory.free()
 
 
-# ---- get_usm_type, get_usm_type_enum --------------------------------------------------------------------------------
-
-
 def test_get_usm_type_of_another_gpu_is_unknown_and_of_other_types_refused(gpu):
     class Other(vkgdr.Vkgdr):
         device = 1
@@ -77,9 +71,6 @@ def test_get_usm_type_of_another_gpu_is_unknown_and_of_other_types_refused(gpu):
     for other in (0, "shared", object()):
         for use in (memory.get_usm_type, memory.get_usm_type_enum):
             refused(partial(use, other), TypeError, type(other).__name__, f"{use.__name__} of {other!r}")
-
-
-# ---- __reduce__ -----------------------------------------------------------------------------------------------------
 
 
 def test_a_pickle_is_read_in_another_process(gpu, run_python):
@@ -119,9 +110,6 @@ VISIBLE = [MemoryShared, MemoryHost]
 KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
 
 every_class = pytest.mark.parametrize("cls", CLASSES)
-
-
-# ---- MemoryUSM*(usm_obj, copy=False) --------------------------------------------------------------------------------
 
 
 @every_class
@@ -296,9 +284,6 @@ def test_memory_of_another_library_cannot_be_bound(cuda, gpu):
         MemoryDevice(foreign, queue=stream)
 
 
-# ---- as_usm_memory(obj) ---------------------------------------------------------------------------------------------
-
-
 @every_class
 def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
     memory = vkgdr.Memory(gpu, 20, kind=KINDS[cls])
@@ -320,9 +305,6 @@ def test_as_memory_refuses_what_has_no_device_memory(gpu):
         as_memory(5)
     with pytest.raises(ValueError, match="ndarray"):
         as_memory(np.zeros(5))
-
-
-# ---- pycuda ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_gpuarray_is_shared(pycuda_context):

@@ -1,17 +1,16 @@
-"""``vkgdr.compat.pyopencl.copy``: copies of ranges, and their errors.
-
-Order is in test_pyopencl_order.py, rectangles are in test_pyopencl_rectangles.py, other functions in
-test_pyopencl_fill_map.py.
-"""
+"""``vkgdr.compat.pyopencl.copy``: copies of ranges, their errors and their order."""
 
 import gc
+import threading
+from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
 import simulator
 import vkgdr
 from everything import SIZE
-from neighbours import KINDS, BorrowedBytes, ByDlpack, device_bytes
+from neighbours import KINDS, BorrowedBytes, ByDlpack, Pinned, device_bytes, wait_at
 from vkgdr.compat import pyopencl as ops
 
 DATA = bytes(range(256)) * (SIZE // 256)
@@ -20,9 +19,6 @@ DATA = bytes(range(256)) * (SIZE // 256)
 @pytest.fixture
 def mapped(gpu):
     return vkgdr.Memory(gpu, SIZE)
-
-
-# ---- copies: contents -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_blocking", [True, False])
@@ -122,27 +118,15 @@ def test_a_host_array_over_memory_stands_for_the_memory(cuda, context, flags):
         ops.copy(x[:10], a, byte_count=10)
 
 
-def test_memory_of_another_context_is_copied_too(cuda, gpu, context):
-    a = vkgdr.Memory(gpu, SIZE)
-    ops.copy(a, DATA)
+def test_rectangles_are_copied_within_one_context(cuda, gpu, context):
+    memory = vkgdr.Memory(gpu, SIZE)
     other = cuda.create_context()
-    try:
-        b = vkgdr.Memory(gpu, SIZE)
-        assert b.context != a.context
-        ops.copy(b, a)
-        assert b.tobytes() == DATA
-        with context.pushed(), cuda.stream() as stream:
-            a.bind_to_stream(stream)
-            ops.fill(a, b"5")
-            ops.copy(b, a)
-            a.unbind_stream()
-        assert b.tobytes() == b"5" * SIZE
-        with pytest.raises(vkgdr.InvalidArgumentError, match="one CUDA context"):
-            ops.copy(b, a, region=(8, 2))
-        del b
-        gc.collect()
-    finally:
-        other.destroy()
+    elsewhere = vkgdr.Memory(gpu, SIZE)
+    assert elsewhere.context != memory.context
+    with pytest.raises(vkgdr.InvalidArgumentError, match="one CUDA context"):
+        ops.copy(elsewhere, memory, region=(8, 2))
+    elsewhere.free()
+    other.destroy()
 
 
 def test_memory_of_another_context_waits_for_a_copy_when_it_goes(cuda, gpu, context):
@@ -164,9 +148,6 @@ def test_memory_of_another_context_waits_for_a_copy_when_it_goes(cuda, gpu, cont
         del b, event
     finally:
         other.destroy()
-
-
-# ---- copies: errors -------------------------------------------------------------------------------------------------
 
 
 MEMORY = object()
@@ -227,3 +208,202 @@ def test_a_read_only_destination_is_refused(gpu, foreign):
 def test_a_failure_of_the_driver_is_reported(mapped, simulated):
     with simulator.fail("cuMemcpyHtoDAsync", 1, 999), pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_UNKNOWN"):
         ops.copy(mapped, DATA, stream=0)
+
+
+# ---- order: streams and events, kept objects, and the choice of CPU or CUDA ------------------------------------------
+
+
+def fill_and_change(pattern, to, _source, _host, **order):
+    """Fill with a pattern that is changed at once."""
+    changed = bytearray(pattern)
+    event = ops.fill(to, changed, **order)
+    changed[:] = b"?" * len(pattern)
+    gc.collect()
+    return event
+
+
+def copy_rows(to, source, _host, **order):
+    return ops.copy(to, source, region=(64, SIZE // 128), src_pitches=(128,), is_blocking=False, **order)
+
+
+# What does not block, and what the memory contains after it.
+ENQUEUED = {
+    "a copy of host bytes": (lambda to, _, host, **order: ops.copy(to, host, is_blocking=False, **order), DATA),
+    "a copy of memory": (lambda to, source, _, **order: ops.copy(to, source, is_blocking=False, **order), DATA),
+    "a rectangle": (copy_rows, (bytes(range(64)) + bytes(range(128, 192))) * (SIZE // 256)),
+    **{
+        f"a fill by {len(pattern)} bytes": (partial(fill_and_change, pattern), pattern * (SIZE // len(pattern)))
+        for pattern in (b"a", b"abcd", b"abcdefgh")
+    },
+}
+
+
+@pytest.mark.parametrize("after", ["its stream", "the bound stream", "an event"])
+@pytest.mark.parametrize(("enqueue", "contents"), ENQUEUED.values(), ids=ENQUEUED)
+def test_what_does_not_block_comes_after_its_stream_or_event(cuda, gpu, memory, after, enqueue, contents):
+    source, held = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    ops.copy(source, DATA)
+    ops.fill(memory, b"\0", is_blocking=True)
+    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream, cuda.stream() as other, cuda.hold(stream) as gate:
+        pinned.bytes[:] = DATA
+        order = {}
+        if after == "its stream":
+            order = {"stream": stream}
+        elif after == "an event":
+            order = {"stream": other, "wait_for": [ops.fill(held, b"1", stream=stream)]}
+        else:
+            memory.bind_to_stream(stream)
+        event = enqueue(memory, source, pinned.bytes, **order)
+        assert not event.is_complete
+        assert cuda.is_done(0), "the default stream has nothing to do with it"
+        assert device_bytes(cuda, memory) == bytes(SIZE)
+        gate.open()
+        event.synchronize()
+        assert event.is_complete
+        assert device_bytes(cuda, memory) == contents.ljust(SIZE, b"\0")
+        memory.unbind_stream()
+
+
+def test_the_stream_that_the_source_is_bound_to_copies_where_the_destination_has_none(cuda, gpu, memory):
+    with cuda.stream() as stream:
+        source = vkgdr.Memory(gpu, SIZE, kind="device", stream=stream)
+        with cuda.hold(stream):
+            assert not ops.copy(memory, source, is_blocking=False).is_complete
+            assert cuda.is_done(0), "the default stream has nothing to do with it"
+        source.unbind_stream()
+
+
+def test_no_stream_waits_for_itself(cuda, gpu, simulated):
+    a, b = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    for handle, name in ((0, 1), (0, 0)):
+        a.bind_to_stream(handle)
+        before = simulator.calls("cuStreamWaitEvent")
+        ops.copy(b, a, stream=name)
+        ops.copy(b, a)
+        assert simulator.calls("cuStreamWaitEvent") == before
+    with cuda.stream() as stream:
+        ops.copy(b, a, stream=stream)
+        assert simulator.calls("cuStreamWaitEvent") == before + 1
+        a.unbind_stream()
+        a.bind_to_stream(stream)
+        ops.copy(b, a)
+        assert simulator.calls("cuStreamWaitEvent") == before + 1
+        a.unbind_stream()
+
+
+def test_the_cpu_waits_for_the_stream_that_an_interface_names(cuda, gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="host")
+    back = bytearray(SIZE)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        cuda.fill(memory.device_ptr, 8, SIZE, stream)
+        wait_at(gate, lambda: ops.copy(back, BorrowedBytes(memory.device_ptr, SIZE, stream)), cuda.current())
+        assert back == b"\x08" * SIZE
+
+
+def test_a_copy_whose_event_fails_has_ended_when_the_error_comes(cuda, gpu, simulated):
+    memory = vkgdr.Memory(gpu, SIZE)
+    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream, cuda.hold(stream) as gate:
+        pinned.bytes[:] = DATA
+        waits = simulator.calls("cuStreamSynchronize")
+        returned = threading.Event()
+
+        def open_once_it_is_waited_for():
+            while simulator.calls("cuStreamSynchronize") == waits and not returned.wait(0.001):
+                pass
+            if not returned.is_set():
+                gate.open()
+
+        thread = threading.Thread(target=open_once_it_is_waited_for)
+        thread.start()
+        with simulator.fail("cuEventRecord", 1, 999), pytest.raises(vkgdr.VkgdrError, match="cuEventRecord"):
+            ops.copy(memory, pinned.bytes, stream=stream, is_blocking=False)
+        returned.set()
+        thread.join()
+        assert cuda.is_done(stream), "the host bytes were let go of while the copy was pending"
+    assert memory.tobytes() == DATA
+
+
+def test_events_of_other_libraries_are_waited_for(gpu, memory):
+    event = mock.Mock(spec=["synchronize"])
+    ops.copy(memory, DATA, wait_for=[event])
+    ops.copy(memory, DATA, wait_for=iter([event]), is_blocking=False).synchronize()
+    for is_blocking in (True, False):
+        with pytest.raises(TypeError, match="1 is not an event"):
+            ops.copy(memory, DATA, wait_for=[1], is_blocking=is_blocking)
+    ops.fill(memory, b"a", wait_for=(event,)).synchronize()
+    ops.fill(memory, b"abcdefgh", wait_for=(event,), is_blocking=True)
+    assert event.synchronize.call_count == 4
+    if memory.kind != "device":
+        ops.map(memory, "r", 0, 4, "u1", wait_for=[event])
+        array, _ = ops.map(memory, "r", 0, 4, "u1", wait_for=[event], is_blocking=False)
+        array.base.release(wait_for=[event])
+        assert event.synchronize.call_count == 7
+    event.reset_mock()
+    ops.migrate(memory, "device", wait_for=[event])
+    assert event.synchronize.call_count == 1
+
+
+def test_a_blocking_copy_comes_after_a_fill_on_the_same_default_stream(cuda, memory):
+    legacy = 0
+    back = bytearray(SIZE)
+    with cuda.hold(legacy) as gate:
+        ops.fill(memory, b"\3")
+        wait_at(gate, lambda: ops.copy(back, memory))
+    assert back == b"\3" * SIZE
+
+
+def test_a_host_copy_without_a_stream_is_made_by_the_cpu(gpu, simulated):
+    functions = ("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoHAsync")
+
+    def copies():
+        return sum(simulator.calls(function) for function in functions)
+
+    for kind, by_cuda in (("mapped", 0), ("host", 0), ("device", 2)):
+        memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+        before = copies()
+        ops.copy(memory, DATA)
+        ops.copy(bytearray(SIZE), memory)
+        assert copies() == before + by_cuda, kind
+
+
+def map_and_drop(memory, _device):
+    array, _ = ops.map(memory, "rw", 0, 16, "u1")
+    view = array[3:5]
+    del array
+    assert memory.map_count == 1
+    del view
+    gc.collect()
+    assert memory.map_count == 0
+
+
+def map_in_a_scope(memory, mode):
+    before = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
+    with memory.map(mode) as array:
+        assert array.flags.writeable == (mode == "rw")
+        assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == before
+
+
+# What an operation does, and how often it flushes and invalidates; None is any number.
+CALLS = {
+    "a copy from the host": (lambda memory, _: ops.copy(memory, DATA), 1, None),
+    "a copy to the host": (lambda memory, _: ops.copy(bytearray(SIZE), memory), 0, 1),
+    "a copy from a host array": (lambda memory, device: ops.copy(device, np.asarray(memory)), 1, None),
+    "a copy to a host array": (lambda memory, device: ops.copy(np.asarray(memory), device), None, 1),
+    "a flush of a part": (lambda memory, _: memory[1:3].flush(), 1, 0),
+    "a flush of the last byte": (lambda memory, _: memory[SIZE - 1 :].flush(), 1, 0),
+    "an invalidate of a part": (lambda memory, _: memory[5:9].invalidate(1, 2), 0, 1),
+    "a map to read": (lambda memory, _: map_in_a_scope(memory, "r"), 0, 1),
+    "a map": (lambda memory, _: map_in_a_scope(memory, "rw"), 1, 1),
+    "a map whose array is dropped": (map_and_drop, 1, 1),
+}
+
+
+@pytest.mark.parametrize(("use", "flushes", "invalidates"), CALLS.values(), ids=CALLS)
+def test_memory_that_is_not_coherent_is_flushed_and_invalidated(context, simulated, use, flushes, invalidates):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    memory, device = vkgdr.Memory(gpu, SIZE), vkgdr.Memory(gpu, SIZE, kind="device")
+    assert memory.non_coherent_atom_size > 1
+    for name, count in (("vkFlushMappedMemoryRanges", flushes), ("vkInvalidateMappedMemoryRanges", invalidates)):
+        before = simulator.vulkan.calls(name)
+        use(memory, device)
+        assert count is None or simulator.vulkan.calls(name) == before + count, name

@@ -1,7 +1,5 @@
 """``vkgdr.compat.pyopencl``: fills, mappings and migration."""
 
-import gc
-
 import numpy as np
 import pytest
 import simulator
@@ -16,8 +14,6 @@ def memory(memory):
     ops.fill(memory, b".", is_blocking=True)
     return memory
 
-
-# ---- fills ----------------------------------------------------------------------------------------------------------
 
 PATTERNS = [
     b"a",
@@ -83,33 +79,6 @@ def test_a_long_fill_is_whole(cuda, gpu, length, count):
     assert device_bytes(cuda, memory) == pattern * count
 
 
-@pytest.mark.parametrize("pattern", [b"a", b"abcd", b"abcdefgh"])
-def test_a_fill_happens_in_its_streams_order_and_its_pattern_may_be_changed_at_once(cuda, memory, pattern):
-    changed = bytearray(pattern)
-    with cuda.stream() as stream:
-        memory.bind_to_stream(stream)
-        with cuda.hold(stream) as gate:
-            event = ops.fill(memory, changed)
-            changed[:] = b"?" * len(pattern)
-            gc.collect()
-            assert not event.is_complete
-            assert device_bytes(cuda, memory) == b"." * SIZE
-            gate.open()
-            event.synchronize()
-            assert device_bytes(cuda, memory) == pattern * (SIZE // len(pattern))
-        memory.unbind_stream()
-
-
-def test_a_fill_waits_for_events(cuda, memory):
-    with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
-        one = ops.fill(memory, b"1", stream=first)
-        two = ops.fill(memory, b"2", SIZE // 2, stream=second, wait_for=[one])
-        assert not two.is_complete
-        gate.open()
-        two.synchronize()
-        assert device_bytes(cuda, memory) == b"2" * (SIZE // 2) + b"1" * (SIZE // 2)
-
-
 def test_values_of_one_two_and_four_bytes_are_filled_by_cuda(memory, simulated):
     for pattern, function in ((b"a", "cuMemsetD8Async"), (b"ab", "cuMemsetD16Async"), (b"abcd", "cuMemsetD32Async")):
         before = simulator.calls(function)
@@ -150,9 +119,6 @@ def test_a_fill_that_cannot_be_is_refused(memory, arguments, error, text):
         ops.fill(bytearray(4), b"a")
     with pytest.raises(TypeError, match="not a CUDA stream"):
         ops.fill(memory, b"a", stream="default")
-
-
-# ---- mappings -------------------------------------------------------------------------------------------------------
 
 
 def test_a_mapping_is_an_array_and_an_event(cuda, visible):
@@ -209,9 +175,6 @@ def test_what_cannot_be_mapped_is_refused(gpu, visible):
     with pytest.raises(vkgdr.NoHostViewError):
         ops.map(vkgdr.Memory(gpu, 4, kind="device"), "r", 0, 4, "u1")
     assert visible.map_count == 0
-
-
-# ---- migration ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -124,19 +124,6 @@ def test_a_region_has_bytes_first_and_may_leave_out_rows_and_slices(memory, coun
     assert memory.tobytes()[:4] == b"bcfg"
 
 
-def test_a_rectangle_happens_in_its_streams_order(cuda, gpu):
-    a, b = (vkgdr.Memory(gpu, 64, kind="device") for _ in range(2))
-    ops.copy(a, bytes(range(64)))
-    ops.fill(b, b"\0", is_blocking=True)
-    with cuda.stream() as stream, cuda.hold(stream) as gate:
-        event = ops.copy(b, a, region=(4, 4), src_pitches=(8,), stream=stream, is_blocking=False)
-        assert not event.is_complete
-        assert not any(b.tobytes())
-        gate.open()
-        event.synchronize()
-    assert b.tobytes()[:8] == bytes([0, 1, 2, 3, 8, 9, 10, 11])
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -1,6 +1,5 @@
 """A memory object of each class, for tests of their common interface, and a check for errors."""
 
-import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -23,13 +22,6 @@ MAKERS = {
     "PooledMemory": lambda gpu: vkgdr.pool.Pool(gpu).allocate(SIZE),
     "pycuda.Memory": lambda gpu: vkgdr.pycuda.Memory(gpu, SIZE),
 }
-
-
-def live(gpu: vkgdr.Vkgdr) -> int:
-    """Count the live allocations, after the pending ones that are ready were released."""
-    gc.collect()
-    gpu.collect()
-    return gpu.stats()["live_allocations"]
 
 
 def members(thing: object) -> Iterator[tuple[str, bool]]:
