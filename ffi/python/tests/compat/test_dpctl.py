@@ -1,6 +1,5 @@
 """``vkgdr.compat.dpctl``: the classes of dpctl.memory, row by row of its documentation."""
 
-import copy
 import gc
 import pickle
 import weakref
@@ -96,13 +95,6 @@ def test_a_pickle_of_an_unknown_kind_is_refused(gpu):
     assert kind == "mapped"
     for kind, error in (("unknown", ValueError), ("", ValueError), (5, TypeError)):
         refused(partial(rebuild, contents, kind), error, repr(kind), f"a pickle of the kind {kind!r}")
-
-
-@pytest.mark.parametrize("cls", [MemoryShared, MemoryHost, MemoryDevice])
-def test_an_empty_part_is_pickled_and_copied(gpu, cls):
-    part = cls(cls(5, owner=gpu)[:0])
-    for again in (pickle.loads(pickle.dumps(part)), copy.copy(part)):
-        assert (type(again), again.nbytes, again.kind) == (cls, 0, part.kind)
 
 
 CLASSES = [MemoryShared, MemoryHost, MemoryDevice]

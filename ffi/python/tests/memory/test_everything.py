@@ -14,6 +14,8 @@ import pytest
 import vkgdr
 from everything import MAKERS, SIZE
 from neighbours import KINDS, ByDlpack, Foreign, every_kind, in_threads, wait_at
+from vkgdr.arrays import host_array, mapped_array
+from vkgdr.compat import dpctl, rmm
 
 
 @pytest.fixture
@@ -199,3 +201,94 @@ def test_a_pickle_and_a_copy_have_the_kind_and_the_bytes(anything):
         assert again.device_ptr != anything.device_ptr
         assert again.tobytes() == BYTES
         again.free()
+
+
+# ---- pickle with protocol 5: the bytes of memory travel beside the pickle --------------------------------------------
+
+
+def dumped(memory):
+    """Return the pickle, and the buffers beside it."""
+    buffers = []
+    return pickle.dumps(memory, 5, buffer_callback=buffers.append), buffers
+
+
+def test_the_bytes_of_every_class_travel_beside_the_pickle(anything):
+    anything.copy_from_host(bytes(range(256)) * (len(anything) // 256))
+    contents = anything.tobytes()
+    pickled, buffers = dumped(anything)
+    assert len(pickled) < 300
+    assert [buffer.raw().nbytes for buffer in buffers] == [len(anything)]
+    # What arrives elsewhere may be any object with the buffer protocol.
+    for receive in (bytes, bytearray, memoryview, np.array):
+        again = pickle.loads(pickled, buffers=[receive(buffer.raw()) for buffer in buffers])
+        assert again.tobytes() == contents
+        assert again.kind == anything.kind
+        assert again != anything
+        again.free()
+
+
+def test_host_memory_is_not_copied(gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="host")
+    _, [buffer] = dumped(memory)
+    assert np.asarray(buffer.raw()).__array_interface__["data"][0] == memory.host_ptr
+    assert memory.pending_views > 0
+    buffer.release()
+    del buffer
+    assert memory.pending_views == 0
+
+
+@every_kind
+def test_the_buffer_outlives_the_memory(gpu, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    memory.memset(7)
+    pickled, buffers = dumped(memory)
+    memory.free()
+    assert pickle.loads(pickled, buffers=buffers).tobytes() == b"\7" * SIZE
+
+
+def test_a_subclass_keeps_its_own_reduce(gpu):
+    class Named(vkgdr.Memory):
+        def __reduce__(self):
+            return str, ("named",)
+
+    for protocol in (2, 5):
+        assert pickle.loads(pickle.dumps(Named(gpu, 8), protocol)) == "named"
+    assert copy.copy(Named(gpu, 8)) == "named"
+
+
+def test_infos_of_memory_are_compared_hashed_and_pickled_by_value(gpu):
+    for info in (gpu.memory_info("host"), gpu.memory_type_of("host")):
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            again = pickle.loads(pickle.dumps(info, protocol))
+            assert again == info
+            assert hash(again) == hash(info)
+            assert repr(again) == repr(info)
+        assert copy.copy(info) == info == copy.deepcopy(info)
+        assert info != 5
+    assert gpu.memory_info("host") != vkgdr.MemoryInfo(1, 2, "a budget")
+
+
+EMPTY = {
+    "a mapped array": (vkgdr.Memory, "mapped", lambda gpu: vkgdr.device_view(mapped_array((0, 3), owner=gpu))),
+    "a part of an array": (vkgdr.Memory, "host", lambda gpu: vkgdr.device_view(host_array(5, owner=gpu)[3:3])),
+    "dpctl's, shared": (dpctl.MemoryShared, "mapped", lambda gpu: dpctl.MemoryShared(vkgdr.Memory(gpu, 5)[:0])),
+    "dpctl's, host": (dpctl.MemoryHost, "host", lambda gpu: dpctl.MemoryHost(vkgdr.Memory(gpu, 5, kind="host")[:0])),
+    "dpctl's, device": (
+        dpctl.MemoryDevice,
+        "device",
+        lambda gpu: dpctl.MemoryDevice(vkgdr.Memory(gpu, 5, kind="device")[:0]),
+    ),
+    **{f"a buffer, {kind}": (rmm.Buffer, kind, partial(rmm.Buffer, kind=kind)) for kind in KINDS},
+}
+
+
+@pytest.mark.parametrize(("cls", "kind", "make"), EMPTY.values(), ids=EMPTY)
+def test_empty_memory_is_pickled_and_copied(gpu, cls, kind, make):
+    empty = make(gpu)
+    pickled, buffers = dumped(empty)
+    copies = [copy.copy(empty), copy.deepcopy(empty), pickle.loads(pickled, buffers=buffers)]
+    copies += [pickle.loads(pickle.dumps(empty, protocol)) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)]
+    for again in copies:
+        assert (type(again), len(again), again.kind, again.tobytes()) == (cls, 0, kind, b"")
+        again.free()
+        assert again.freed

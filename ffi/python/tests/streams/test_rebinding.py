@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import BorrowedBytes, ByDlpack, OwnStream, in_threads
+from neighbours import BorrowedBytes, ByDlpack, OwnStream, every_kind, in_threads
 from vkgdr import _vkgdr
 from vkgdr import stream as streams
 from vkgdr.compat import pyopencl as ops
@@ -42,8 +42,8 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["mapped", "device"])
-@pytest.mark.parametrize("use", WAITS, ids=WAITS)
+@every_kind
+@pytest.mark.parametrize("use", WAITS)
 def test_a_stream_that_a_call_waits_for_outlives_its_binding(cuda, context, bound, kind, use):
     if kind == "device" and use == "map":
         pytest.skip("device memory is not mapped")
