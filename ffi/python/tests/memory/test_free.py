@@ -21,68 +21,50 @@ def memory(gpu):
     return vkgdr.Memory(gpu, 4096)
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        pytest.param(np.asarray, id="asarray"),
-        pytest.param(lambda memory: np.array(memory, copy=False), id="array"),
-        pytest.param(lambda memory: np.asarray(memory).view("f4").reshape(32, -1)[3:, ::2].T, id="view"),
-        pytest.param(memoryview, id="memoryview"),
-        pytest.param(lambda memory: memoryview(memory)[5:9], id="slice"),
-        pytest.param(lambda memory: memory.get_host_array((4,), "c8"), id="host array"),
-        pytest.param(lambda memory: np.from_dlpack(memory, device="cpu")[7:], id="dlpack"),
-        pytest.param(lambda memory: memory.__dlpack__(), id="capsule"),
-        pytest.param(lambda memory: memory[3:5][1:], id="region"),
-        pytest.param(lambda memory: np.asarray(memory[3:500])[4:], id="array of a region"),
-        pytest.param(lambda memory: memory.host, id="host view"),
-        pytest.param(lambda memory: memory.map(), id="map"),
-        pytest.param(lambda memory: memory.map().array, id="array of a map"),
-    ],
-)
-class TestViews:
-    def test_a_view_keeps_memory_that_is_collected(self, gpu, view, simulated):
-        memory = vkgdr.Memory(gpu, 4096)
-        before = simulator.pages()
-        kept = view(memory)
-        gone = weakref.ref(memory)
-        del memory
-        gc.collect()
-        assert simulator.pages() == before
-        del kept
-        gc.collect()
-        assert simulator.pages() == before - 1
-        assert gone() is None
+VIEWS = {
+    "asarray": np.asarray,
+    "array": lambda memory: np.array(memory, copy=False),
+    "view": lambda memory: np.asarray(memory).view("f4").reshape(32, -1)[3:, ::2].T,
+    "memoryview": memoryview,
+    "slice": lambda memory: memoryview(memory)[5:9],
+    "host array": lambda memory: memory.get_host_array((4,), "c8"),
+    "dlpack": lambda memory: np.from_dlpack(memory, device="cpu")[7:],
+    "capsule": lambda memory: memory.__dlpack__(),
+    "region": lambda memory: memory[3:5][1:],
+    "array of a region": lambda memory: np.asarray(memory[3:500])[4:],
+    "host view": lambda memory: memory.host,
+    "map": lambda memory: memory.map(),
+    "array of a map": lambda memory: memory.map().array,
+}
+# Whether each of the frees is by force.
+FREES = {"a drop": [], "a free": [False], "a forced free": [True], "a free, then one by force": [False, True]}
 
-    def test_a_view_keeps_the_pages_of_memory_that_is_freed(self, memory, view, simulated):
-        before = simulator.pages()
-        kept = view(memory)
-        views = memory.pending_views
-        assert views >= 1
-        memory.free()
+
+@pytest.mark.parametrize("by", FREES)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_keeps_the_pages_of_memory_unless_it_is_freed_by_force(gpu, view, by, simulated):
+    memory = vkgdr.Memory(gpu, 4096)
+    before, kept, gone = simulator.pages(), view(memory), weakref.ref(memory)
+    views = memory.pending_views
+    assert views >= 1
+    for force in FREES[by]:
+        memory.free(force=force)
         assert memory.freed
-        assert memory.pending_views == views
+        assert memory.pending_views == (0 if force else views)
         with pytest.raises(vkgdr.FreedError):
             len(memory)
-        assert simulator.pages() == before
-        del kept
-        gc.collect()
+    if by == "a drop":
+        memory = None
+    gc.collect()
+    assert simulator.pages() == before - (True in FREES[by])
+    # Dropping a dangling view does not access its bytes.
+    del kept
+    gc.collect()
+    assert simulator.pages() == before - 1
+    if memory is None:
+        assert gone() is None
+    else:
         assert memory.pending_views == 0
-        assert simulator.pages() == before - 1
-
-    @pytest.mark.parametrize("freed", [False, True])
-    def test_a_forced_free_takes_the_pages_at_once(self, memory, view, freed, simulated):
-        before = simulator.pages()
-        kept = view(memory)
-        if freed:
-            memory.free()
-        memory.free(force=True)
-        assert simulator.pages() == before - 1
-        assert memory.freed
-        assert memory.pending_views == 0
-        # Dropping the dangling view does not access its bytes.
-        del kept
-        gc.collect()
-        assert simulator.pages() == before - 1
 
 
 def test_a_region_outlives_the_memory_that_is_freed(memory, cuda):
@@ -249,8 +231,6 @@ def test_a_region_is_freed_on_a_stream_without_binding_the_others_to_it(cuda, gp
         assert gpu.stats()["deferred_frees"] == 0
 
 
-# ---- freed memory
-
 # Attributes of the object, not of its bytes: usable after a free.
 STILL = {
     "flags",
@@ -366,9 +346,6 @@ def test_freed_memory_is_freed_again_in_every_way(anything):
     with anything:
         pass
     assert anything.freed
-
-
-# ---- handles, maps and events that are closed
 
 
 def test_every_method_and_attribute_of_a_closed_handle_raises(gpu):
