@@ -15,9 +15,6 @@ LIKES = {"mapped": mapped_array_like, "host": host_array_like}
 STRUCTURED = np.dtype([("time", "u8"), ("samples", "<i2", (2, 3)), ("flag", "?")])
 
 
-# ---- svm_empty(ctx, flags, shape, dtype, order="C", alignment=None, queue=None), csvm_empty, fsvm_empty -------------
-
-
 @every_visible_kind
 @pytest.mark.parametrize(
     ("shape", "expected"),
@@ -161,9 +158,6 @@ def test_arguments_of_other_types_are_refused(gpu, kind):
     ):
         refused(partial(MAKERS[kind], *arguments, owner=gpu), TypeError, text, arguments)
     refused(partial(MAKERS[kind], 5, owner="gpu"), TypeError, "Vkgdr, not str", "a text for an owner")
-
-
-# ---- svm_empty_like, csvm_empty_like, fsvm_empty_like ---------------------------------------------------------------
 
 
 @every_visible_kind

@@ -22,9 +22,6 @@ def example(request, gpu):
     return to_device(EXAMPLE, kind=request.param, owner=gpu)
 
 
-# ---- making arrays --------------------------------------------------------------------------------------------------
-
-
 @every_kind
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_device_array(gpu, kind, order):
@@ -227,9 +224,6 @@ def test_from_cuda_array_interface_keeps_the_owner(gpu, live):
         arrays.from_cuda_array_interface({"shape": (1,), "typestr": "|u1", "data": (8, False), "mask": 1, "version": 1})
 
 
-# ---- attributes -----------------------------------------------------------------------------------------------------
-
-
 def test_attributes(gpu):
     array = to_device(EXAMPLE, owner=gpu)
     assert (array.shape, array.strides, array.dtype, array.ndim) == ((2, 3, 4), (48, 16, 4), np.int32, 3)
@@ -325,9 +319,6 @@ def test_a_tensor_and_a_slice_keep_the_memory(gpu, live, view):
     assert live() == 0
 
 
-# ---- page-locking and cleanup ---------------------------------------------------------------------------------------
-
-
 def test_pinned(gpu, simulated):
     array, other = np.zeros(1000), np.zeros(5000)
     before = simulator.calls("cuMemHostRegister")
@@ -400,9 +391,6 @@ def test_a_shape_and_strides_are_any_sequence(gpu, shape):
     assert arrays.device_array(shape, "f4", strides, owner=gpu).strides == (24, 36)
     assert arrays.device_array((3, 2), "f4", owner=gpu).reshape(shape).shape == (2, 3)
     assert arrays.device_array(np.array(6), "f4", owner=gpu).reshape(np.int8(3), np.int64(-1)).shape == (3, 2)
-
-
-# ---- copies ---------------------------------------------------------------------------------------------------------
 
 
 def test_copy_to_host(example):
@@ -491,9 +479,6 @@ def test_a_copy_of_a_device_array_comes_after_the_streams_of_both(cuda, gpu, sim
                 wait_at(gate, use, cuda.current())
 
 
-# ---- views ----------------------------------------------------------------------------------------------------------
-
-
 def test_reshape(example):
     for shape in ((6, 4), (24,), (4, -1), (2, 1, 12)):
         assert (example.reshape(shape).copy_to_host() == EXAMPLE.reshape(shape)).all()
@@ -560,9 +545,6 @@ def test_transpose(example):
     for axes in ((0, 0, 1), (0, 1), (0, 1, 3)):
         with pytest.raises(ValueError, match=r"axes|axis"):
             example.transpose(axes)
-
-
-# ---- elements -------------------------------------------------------------------------------------------------------
 
 
 def test_getitem_of_slices_and_elements(example):
@@ -643,9 +625,6 @@ def test_memory_that_is_not_coherent_is_flushed_and_invalidated(cuda, context, k
     cuda.write(array.memory.device_ptr, np.full(24, 3, "i4").tobytes())
     assert array[1, 2, 3] == 3
     assert (array.copy_to_host() == 3).all()
-
-
-# ---- copies of the object -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda array: pickle.loads(pickle.dumps(array))])

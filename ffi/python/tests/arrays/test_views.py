@@ -9,8 +9,6 @@ from neighbours import MAKERS, Borrowed, BorrowedBytes, ByDlpack, ByInterface, e
 from vkgdr.arrays import as_cuda_array, mapped_array
 from vkgdr.pool import Pool
 
-# ---- vkgdr.device_view ----------------------------------------------------------------------------------------------
-
 
 @every_visible_kind
 def test_the_device_sees_what_the_cpu_writes_into_the_array(cuda, gpu, kind):
@@ -71,9 +69,6 @@ def test_memory_that_was_freed_by_force_has_no_device_view(gpu):
     memory.free(force=True)
     with pytest.raises(ValueError, match="10 bytes"):
         vkgdr.device_view(array)
-
-
-# ---- vkgdr.host_view ------------------------------------------------------------------------------------------------
 
 
 @every_visible_kind
@@ -164,9 +159,6 @@ def test_an_interface_that_is_no_dict_is_a_type_error(interface):
     for use in (vkgdr.host_view, vkgdr.memory_of, as_cuda_array):
         with pytest.raises(TypeError, match=f"__cuda_array_interface__ must be a dict, not {type(interface).__name__}"):
             use(ByInterface(interface))
-
-
-# ---- ``vkgdr.memory_of``: from arrays and addresses of any library to the memory in which they lie -------------------
 
 
 @every_kind

@@ -21,9 +21,6 @@ def memory(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
 
 
-# ---- the CPU writes beside what the device wrote --------------------------------------------------------------------
-
-
 def map_and_write(memory, offset, data):
     with memory.map_discard(offset=offset, size=len(data)) as array:
         array[:] = memoryview(data)
@@ -76,9 +73,6 @@ def test_a_map_whose_array_was_taken_without_a_wait_is_flushed(cuda, memory):
     assert device_bytes(cuda, memory) == b"w" * SIZE
 
 
-# ---- the device copies, and the CPU reads ---------------------------------------------------------------------------
-
-
 def copied_to_a_buffer(memory):
     buffer = vkgdr.compat.rmm.Buffer(memory.owner, size=SIZE)
     buffer.copy_from_device(memory)
@@ -122,9 +116,6 @@ def test_a_buffer_moves_and_copies_what_the_device_wrote(cuda, gpu, kind, change
         getattr(buffer, change)(SIZE)
     assert cuda.read(moved.ptr, 300) == b"d" * 300
     assert moved.get_host_array()[:300].tobytes() == b"d" * 300
-
-
-# ---- host arrays over memory, given to vkgdr.compat.pyopencl -----------------------------------------------------
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Invalid arguments: sizes, kinds, slices, shapes, buffers, overlaps, and what is no number in its range."""
 
-import gc
 import math
 from functools import partial
 
 import numpy as np
 import pytest
-import simulator
 import vkgdr
 import vkgdr.compat.dpctl
 from everything import SIZE, members, refused
@@ -19,8 +17,6 @@ def memory(gpu):
     return vkgdr.Memory(gpu, SIZE)
 
 
-# ---- sizes, kinds, alignments
-
 ALLOCATES = {
     "Memory": vkgdr.Memory,
     "RawMemory": vkgdr.RawMemory,
@@ -32,8 +28,7 @@ ALLOCATES = {
 
 
 @pytest.mark.parametrize("name", ALLOCATES)
-def test_a_size_that_cannot_be_is_refused(gpu, name, simulated):
-    before = simulator.ledger()
+def test_a_size_that_cannot_be_is_refused(gpu, name):
     for size in ["1", b"1", 1.5, math.nan, 1j, slice(1)]:
         # The buffers of other packages may be given in place of a size.
         refused(partial(ALLOCATES[name], gpu, size), (TypeError, vkgdr.InvalidArgumentError), "", f"{name} of {size!r}")
@@ -45,8 +40,6 @@ def test_a_size_that_cannot_be_is_refused(gpu, name, simulated):
             ALLOCATES[name](gpu, size)
     with pytest.raises(OverflowError, match=str(2**64)):
         ALLOCATES[name](gpu, 2**64)
-    gc.collect()
-    assert simulator.ledger() == before
 
 
 @pytest.mark.parametrize("make", [vkgdr.Memory, vkgdr.RawMemory])
@@ -83,20 +76,17 @@ def test_the_first_errors_of_a_beginner_say_what_to_write(gpu, text):
             attempt(gpu)
 
 
-@pytest.mark.parametrize("kind", [None, 0, b"mapped", object(), [0], ["mapped", None]])
-def test_a_kind_that_is_no_string_is_a_type_error(gpu, kind):
-    with pytest.raises(TypeError, match=r"kind must be 'mapped', 'host' or 'device', or a sequence of these"):
-        vkgdr.Memory(gpu, 5, kind=kind)
-    with pytest.raises(TypeError):
-        gpu.memory_info(kind)
+def test_a_kind_that_is_no_string_is_a_type_error(gpu):
+    text = "kind must be 'mapped', 'host' or 'device', or a sequence of these"
+    for kind in (None, 0, b"mapped", object(), [0], ["mapped", None]):
+        refused(partial(vkgdr.Memory, gpu, 5, kind=kind), TypeError, text, f"the kind {kind!r}")
+        refused(partial(gpu.memory_info, kind), TypeError, "", f"the kind {kind!r}")
 
 
-def test_an_alignment_that_the_drivers_do_not_give_is_refused_and_nothing_leaks(gpu, simulated):
-    before = simulator.ledger()
+def test_an_alignment_that_the_drivers_do_not_give_is_refused(gpu):
     for alignment in (3, 65, 2**64 - 1, 2**62):
         with pytest.raises(vkgdr.InvalidArgumentError, match=str(alignment)):
             vkgdr.Memory(gpu, 5, alignment=alignment)
-    assert simulator.ledger() == before
     for alignment in (0, 1, 2, 64):
         assert len(vkgdr.Memory(gpu, 5, alignment=alignment)) == 5
 
@@ -109,28 +99,11 @@ def test_flags_other_than_0_are_refused(gpu):
         refused(partial(vkgdr.RawMemory, gpu, 5, flags), error, f"{flags:#x}", f"the flags {flags}")
 
 
-# ---- slices, shapes, modes
-
-
-@pytest.mark.parametrize("index", [0, -1, 1.0, "0", None, ..., (slice(1),), np.int64(0), [0], True])
-def test_an_index_that_is_no_slice_is_a_type_error(memory, index):
-    with pytest.raises(TypeError):
-        memory[index]
-
-
-@pytest.mark.parametrize("step", [2, -1, 0, 2**70])
-def test_a_slice_with_a_step_is_refused(memory, step):
-    with pytest.raises(ValueError, match="step"):
-        memory[::step]
-
-
-def test_slices_are_cut_at_the_end_as_pythons_are(memory):
-    assert memory[-(10**30) : 10**30].nbytes == SIZE
-    assert memory[-5:].nbytes == 5
-    assert memory[10:][5:].offset == 15
-
-
-def test_memory_cannot_be_assigned_to_deleted_from_or_iterated_over(memory):
+def test_memory_has_slices_without_a_step_and_no_items(memory):
+    for index in (0, -1, 1.0, "0", None, ..., (slice(1),), np.int64(0), [0], True):
+        refused(partial(memory.__getitem__, index), TypeError, "", f"the index {index!r}")
+    for step in (2, -1, 0, 2**70):
+        refused(partial(memory.__getitem__, slice(None, None, step)), ValueError, "step", f"the step {step}")
     with pytest.raises(TypeError):
         memory[0:1] = b"x"
     with pytest.raises(TypeError):
@@ -139,6 +112,12 @@ def test_memory_cannot_be_assigned_to_deleted_from_or_iterated_over(memory):
         iter(memory)
     with pytest.raises(TypeError):
         5 in memory  # noqa: B015
+
+
+def test_slices_are_cut_at_the_end_as_pythons_are(memory):
+    assert memory[-(10**30) : 10**30].nbytes == SIZE
+    assert memory[-5:].nbytes == 5
+    assert memory[10:][5:].offset == 15
 
 
 LAYOUTS = {
@@ -166,10 +145,9 @@ def test_an_array_that_cannot_be_is_refused(memory, layout, text):
     assert memory.map_count == memory.pending_views == 0
 
 
-@pytest.mark.parametrize("mode", ["", "x", "RW", "wr", None, 0, b"r", "r\0"])
-def test_an_unknown_mode_is_refused(memory, mode):
-    with pytest.raises((vkgdr.InvalidArgumentError, TypeError), match="mode"):
-        memory.map(mode)
+def test_an_unknown_mode_is_refused(memory):
+    for mode in ("", "x", "RW", "wr", None, 0, b"r", "r\0"):
+        refused(partial(memory.map, mode), (vkgdr.InvalidArgumentError, TypeError), "mode", f"the mode {mode!r}")
     assert memory.map_count == 0
 
 
@@ -187,9 +165,6 @@ def test_read_only_memory_cannot_be_written(gpu):
         with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
             use()
     assert not memory.map("r").array.flags.writeable
-
-
-# ---- copies
 
 
 def test_bytes_that_do_not_fit_are_refused_with_the_sizes(anything):
@@ -240,10 +215,9 @@ def test_host_bytes_that_are_not_in_a_row_are_refused(memory):
             memory.copy_from_host(obj)
 
 
-@pytest.mark.parametrize("obj", [5, "text", b"bytes", None, object(), [1, 2], np.zeros(5)])
-def test_what_is_no_device_memory_is_refused(memory, obj):
-    with pytest.raises((vkgdr.InvalidArgumentError, TypeError)):
-        memory.copy_from_device(obj)
+def test_what_is_no_device_memory_is_refused(memory):
+    for obj in (5, "text", b"bytes", None, object(), [1, 2], np.zeros(5)):
+        refused(partial(memory.copy_from_device, obj), (vkgdr.InvalidArgumentError, TypeError), "", f"{obj!r}")
 
 
 @pytest.mark.parametrize(
@@ -268,9 +242,6 @@ def test_overlapping_host_bytes_are_copied_as_if_they_were_saved_first(memory, s
     memory.flush()
     memory[:-shift].copy_to_host(array[shift:])
     assert (array[shift:] == values[:-shift]).all()
-
-
-# ---- handles, rows and attributes
 
 
 def test_a_number_that_is_no_handle_is_refused(memory):
@@ -362,9 +333,6 @@ def test_an_error_that_a_callback_raises_keeps_its_own_context(gpu):
     assert caught.value.__context__ is inner
 
 
-# ---- numbers, for every method that takes one ------------------------------------------------------------------------
-
-
 TAKES_NUMBERS = {
     "flush offset": lambda m, n: m.flush(n),
     "flush size": lambda m, n: m.flush(0, n),
@@ -410,7 +378,7 @@ def test_what_is_no_number_or_out_of_range_is_refused(gpu, call, kind):
 
 
 @pytest.mark.parametrize("call", TAKES_NUMBERS)
-def test_every_kind_of_integer_is_a_number_and_its_index_may_raise_or_free_the_memory(gpu, call, simulated):
+def test_every_kind_of_integer_is_a_number_and_its_index_may_raise_or_free_the_memory(gpu, call):
     class Bad(Number):
         def __index__(self):
             if self._value is None:
@@ -418,7 +386,6 @@ def test_every_kind_of_integer_is_a_number_and_its_index_may_raise_or_free_the_m
             memory.free(force=True)
             return self._value
 
-    before = simulator.ledger()
     memory = vkgdr.Memory(gpu, SIZE)
     for value in (np.int8(2), np.uint64(2), Number(2), True):
         TAKES_NUMBERS[call](memory, value)
@@ -426,7 +393,6 @@ def test_every_kind_of_integer_is_a_number_and_its_index_may_raise_or_free_the_m
         TAKES_NUMBERS[call](memory, Bad(None))
     with pytest.raises(vkgdr.FreedError):
         TAKES_NUMBERS[call](memory, Bad(1))
-    assert simulator.ledger() == before
 
 
 class Zero(int):

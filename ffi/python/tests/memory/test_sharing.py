@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import simulator
 import vkgdr
 import vkgdr.ipc
 from everything import refused
@@ -141,9 +140,8 @@ def test_a_descriptor_is_the_same_memory(cuda, gpu, kind):
     assert again.tobytes()[-5:] == b"world"
 
 
-def test_what_cannot_be_is_not_imported(gpu, simulated):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor, before = memory.export_fd(), simulator.ledger()
+def test_what_cannot_be_is_not_imported(gpu):
+    descriptor = vkgdr.Memory(gpu, 5).export_fd()
     for arguments, error, text in (
         ((descriptor, 0), ValueError, "0 bytes"),
         ((descriptor, -1), OverflowError, "-1"),
@@ -154,7 +152,6 @@ def test_what_cannot_be_is_not_imported(gpu, simulated):
     ):
         kind = {"kind": arguments[2]} if len(arguments) > 2 else {}
         refused(partial(vkgdr.Memory.import_fd, gpu, *arguments[:2], **kind), error, text, arguments)
-    assert simulator.ledger() == before
     os.close(descriptor)
 
 

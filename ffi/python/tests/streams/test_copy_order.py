@@ -136,9 +136,6 @@ def test_a_read_comes_after_a_fill_that_does_not_block(cuda, gpu, bound, kind):
     assert read == [OLD]
 
 
-# ---- the CUDA Array Interface
-
-
 @every_copy
 def test_an_array_over_bound_memory_is_read_after_the_bound_stream(cuda, gpu, bound, copy):
     # The array's library knows nothing of the stream that the memory is bound to.
@@ -183,9 +180,6 @@ def test_an_array_of_another_context_is_read_after_its_stream(cuda, gpu, copy, k
     assert to.tobytes() == OLD
 
 
-# ---- default streams of two contexts, which have the same handle
-
-
 @pytest.mark.parametrize("handle", [0, 1])
 @every_copy
 def test_default_streams_of_two_contexts_are_two_streams(cuda, gpu, copy, handle):
@@ -202,9 +196,6 @@ def test_default_streams_of_two_contexts_are_two_streams(cuda, gpu, copy, handle
     other.destroy()
     assert to.tobytes() == OLD
     to.free()
-
-
-# ---- DLPack
 
 
 class Consumed(ByDlpack):
