@@ -1,21 +1,11 @@
 """The memory resource of cuda.core: wrong arguments, and graphs."""
 
-import textwrap
-
 import adaptors
 import pytest
-import simulator
 
-
-@pytest.fixture
-def run(run_python):
-    """Return a function that runs a program with a memory resource."""
-    if not adaptors.can_import("cuda.core"):
-        pytest.skip("cuda-core is not installed")
-    if not simulator.available():
-        pytest.skip("uses settings of the simulated driver")
-    prelude = """
+PRELUDE = """
 import numpy as np
+import pytest
 import vkgdr
 from cuda.core import Device
 from vkgdr.cuda_core import MappedMemoryResource
@@ -24,16 +14,14 @@ device = Device(0)
 device.set_current()
 stream = device.create_stream()
 resource = MappedMemoryResource(device)
-
-def refused(error, call):
-    try:
-        call()
-    except error:
-        return
-    raise AssertionError(call)
+refused = pytest.raises
 """
-    settings = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_PROFILE": "none"}
-    return lambda code: run_python(prelude + textwrap.dedent(code), **settings)
+
+
+@pytest.fixture
+def run(run_python):
+    """Return a function that runs a program with a memory resource."""
+    return adaptors.runner(run_python, "cuda.core", "cuda-core", PRELUDE)
 
 
 def test_the_device_is_a_device_or_its_number(run):

@@ -1,20 +1,11 @@
 """The External Memory Management plug-in of numba-cuda. Each test is named after its part of the interface."""
 
-import importlib.util
 from pathlib import Path
 
+import adaptors
 import pytest
-import simulator
 
-
-@pytest.fixture
-def run(run_python):
-    """Return a function that runs a program in which numba allocates in memory of vkgdr."""
-    if importlib.util.find_spec("numba_cuda") is None:
-        pytest.skip("numba-cuda is not installed")
-    if not simulator.available():
-        pytest.skip("uses settings of the simulated driver")
-    prelude = """
+PRELUDE = """
 import gc, os, pickle, subprocess, sys, warnings
 import pytest
 warnings.simplefilter("ignore")
@@ -26,17 +17,12 @@ def manager():
     return cuda.current_context().memory_manager
 """
 
-    def run(code, **settings):
-        import textwrap
 
-        environment = {
-            "VKGDR_SIM_PRELOAD": "1",
-            "NUMBA_CUDA_MEMORY_MANAGER": "vkgdr.numba",
-            "VKGDR_TEST_PROFILE": "none",
-        }
-        return run_python(prelude + textwrap.dedent(code), **(environment | settings)).stdout
-
-    return run
+@pytest.fixture
+def run(run_python):
+    """Return a function that runs a program in which numba allocates in memory of vkgdr."""
+    manager = {"NUMBA_CUDA_MEMORY_MANAGER": "vkgdr.numba"}
+    return adaptors.runner(run_python, "numba_cuda", "numba-cuda", PRELUDE, **manager)
 
 
 def test_constructor_does_not_use_the_gpu(run):

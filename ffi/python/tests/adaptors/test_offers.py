@@ -52,28 +52,34 @@ def test_another_process_takes_the_same_bytes_any_number_of_times(primary, kind)
     assert take_elsewhere(data) == f"090909 5000 {kind}"
 
 
-def test_freed_memory_is_not_sent(primary):
+@pytest.fixture
+def memory(primary):
     memory = vkgdr.Memory(primary, 5000)
-    data = ipc.offer(memory.handle)
+    memory.memset(7)
+    return memory
+
+
+@pytest.fixture
+def data(memory):
+    return ipc.offer(memory.handle)
+
+
+def test_freed_memory_is_not_sent(memory, data):
     memory.free()
     assert take_elsewhere(data).startswith("InvalidArgumentError the offered memory was freed")
     with pytest.raises(vkgdr.InvalidArgumentError, match="no live memory"):
         ipc.offer(12345678)
 
 
-def test_the_offer_of_a_process_that_ended_is_refused(primary):
-    memory = vkgdr.Memory(primary, 5000)
-    data = ipc.offer(memory.handle)
+def test_the_offer_of_a_process_that_ended_is_refused(primary, data):
     other = data[:16] + bytes(16) + data[32:]
     with pytest.raises(vkgdr.InvalidArgumentError, match="memory has ended"):
         ipc.take(other, primary)
 
 
 @pytest.mark.parametrize("waiting", [0, 1], ids=["silent", "full"])
-def test_the_offer_of_a_process_that_does_not_answer_is_refused(primary, monkeypatch, waiting):
+def test_the_offer_of_a_process_that_does_not_answer_is_refused(primary, data, monkeypatch, waiting):
     monkeypatch.setattr(ipc, "_TIMEOUT", 0.1)
-    memory = vkgdr.Memory(primary, 5000)
-    data = ipc.offer(memory.handle)
     name = os.urandom(16)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(ipc._address(name))
@@ -155,16 +161,13 @@ def test_other_bytes_are_no_offer(primary):
     source.free(address)
 
 
-def test_a_logger_that_raises_does_not_end_the_offers(primary):
+def test_a_logger_that_raises_does_not_end_the_offers(data):
     class Raises(logging.Handler):
         def emit(self, record):
             lines.append(record.getMessage())
             raise RuntimeError
 
     lines, handler, logger = [], Raises(), logging.getLogger("vkgdr")
-    memory = vkgdr.Memory(primary, 5000)
-    memory.memset(7)
-    data = ipc.offer(memory.handle)
     logger.addHandler(handler)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -181,10 +184,7 @@ def test_a_logger_that_raises_does_not_end_the_offers(primary):
     assert take_elsewhere(data).startswith("070707")
 
 
-def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):
-    memory = vkgdr.Memory(primary, 5000)
-    memory.memset(7)
-    data = ipc.offer(memory.handle)
+def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(data):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
         idle.connect(ipc._address(data[16:32]))
         assert take_elsewhere(data).startswith("070707")
@@ -193,16 +193,13 @@ def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):
             idle.recv(1)
 
 
-def test_malformed_requests_do_no_harm(primary):
-    memory = vkgdr.Memory(primary, 5000)
-    data = ipc.offer(memory.handle)
+def test_malformed_requests_do_no_harm(memory, data):
     for request in (b"", b"abc", struct.pack("<Q", 1 << 60), struct.pack("<Q", 0)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(ipc._address(data[16:32]))
             connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
             assert connection.recv(100) == b""
-    memory.memset(7)
     assert take_elsewhere(data).startswith("070707")
     assert np.asarray(memory).nbytes == 5000
 

@@ -5,11 +5,14 @@ A library's allocator is chosen for a whole process, so tests use each library i
 
 import contextlib
 import importlib.util
+import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import libcuda
 import neighbours
 import numpy as np
+import pytest
 import simulator
 
 
@@ -237,3 +240,19 @@ LIBRARIES: dict[str, type[Library]] = {
     "torch.cuda": Torch,
     "cupy": Cupy,
 }
+
+
+def runner(
+    run_python: Callable[..., Any], module: str, package: str, prelude: str, **settings: str
+) -> Callable[..., str]:
+    """Return a function that runs a program with a library on the simulated GPU, and returns what it prints."""
+    if not can_import(module):
+        pytest.skip(f"{package} is not installed")
+    if not simulator.available():
+        pytest.skip("uses settings of the simulated driver")
+    defaults = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_PROFILE": "none"} | settings
+
+    def run(code: str, **others: str) -> str:
+        return run_python(prelude + textwrap.dedent(code), **(defaults | others)).stdout
+
+    return run
