@@ -190,14 +190,6 @@ def test_another_device_is_refused(memory, device):
     assert f"({device[0]}, {device[1]})" in str(caught.value)
 
 
-@pytest.mark.parametrize("stream", [None, -1, 1, 2])
-def test_the_default_streams_are_known(memory, cuda, stream):
-    cuda.fill(memory.device_ptr, 4, 4096)
-    taken = Taken(memory.__dlpack__(stream=stream, max_version=(1, 0)))
-    assert cuda.read(taken.tensor.data, 4096) == b"\4" * 4096
-    taken.end()
-
-
 @pytest.mark.parametrize("stream", [0, -2, -(2**40)])
 def test_a_stream_that_dlpack_does_not_have_is_refused(memory, stream):
     # Nor by an array with a stream of its own.

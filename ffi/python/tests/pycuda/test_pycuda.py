@@ -127,22 +127,6 @@ def test_del_frees_memory_in_a_cycle_through_a_container(handle, live):
     assert live() == 0
 
 
-def test_del_at_the_interpreters_end_says_nothing(run_python_to_its_end):
-    code = """
-        import pycuda.driver as drv
-        drv.init()
-        context = drv.Device(0).make_context()
-        import vkgdr, vkgdr.pycuda
-        kept = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
-        array = __import__("numpy").asarray(kept)
-        context.pop()
-        del context
-    """
-    done = run_python_to_its_end(code)
-    assert done.stderr == ""
-    assert not any(done.live.values())
-
-
 def test_gpudata_of_a_gpuarray_gets_and_sets(memory):
     array = GPUArray((1024,), np.float32, gpudata=memory)
     assert array.gpudata is memory
