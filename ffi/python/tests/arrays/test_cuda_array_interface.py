@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import vkgdr
 from capsules import versioned
-from neighbours import BorrowedBytes, ByInterface, Foreign
+from neighbours import Borrowed, BorrowedBytes, ByInterface, Foreign
 from vkgdr.arrays import as_cuda_array
 from vkgdr.compat.dpctl import MemoryDevice, MemoryShared, as_memory
 
@@ -239,6 +239,9 @@ def test_the_numbers_of_an_interface_may_be_those_of_numpy(gpu):
     assert len(vkgdr.memory_of(array)) == 304
     assert (as_cuda_array(array).alloc_size, vkgdr.host_view(array).strides) == (304, (100, 4))
     array.__cuda_array_interface__["data"] = (memory.device_ptr + SIZE - 300, False)
-    for use in (vkgdr.memory_of, as_cuda_array, vkgdr.host_view):
-        with pytest.raises(vkgdr.OutOfRangeError):
-            use(array)
+    # Its rows end beyond the memory, and begin before their first elements.
+    backwards = Borrowed(memory.device_ptr + SIZE - 4, (2, 24), "<i4", strides=(4, -4))
+    for beyond in (array, backwards):
+        for use in (vkgdr.memory_of, as_cuda_array, vkgdr.host_view):
+            with pytest.raises(vkgdr.OutOfRangeError):
+                use(beyond)

@@ -105,19 +105,6 @@ def test_the_cpu_sees_a_part_that_the_device_has_copied(cuda, gpu, memory, offse
     assert memory.get_host_array().tobytes() == b"h" * offset + b"s" * size + b"h" * (SIZE - offset - size)
 
 
-@pytest.mark.parametrize("kind", ["mapped", "host"])
-@pytest.mark.parametrize("change", ["resize", "reserve", "copy"])
-def test_a_buffer_moves_and_copies_what_the_device_wrote(cuda, gpu, kind, change):
-    buffer = vkgdr.compat.rmm.Buffer(gpu, size=300, kind=kind)
-    buffer.copy_from_host(b"h" * 300)
-    cuda.fill(buffer.ptr, ord("d"), 300)
-    moved = buffer.copy() if change == "copy" else buffer
-    if change != "copy":
-        getattr(buffer, change)(SIZE)
-    assert cuda.read(moved.ptr, 300) == b"d" * 300
-    assert moved.get_host_array()[:300].tobytes() == b"d" * 300
-
-
 @pytest.fixture
 def array(cuda, memory):
     """Return a host array over memory to which the device wrote `d`s, and then the CPU unflushed `h`s."""

@@ -9,8 +9,19 @@ import pytest
 import vkgdr
 
 PUBLIC = {"arrays", "compat", "ipc", "pool", "pycuda", "ring", "stream", "typing", "vulkan"}
-# They need the library of their name: see `adaptors`.
-ADAPTORS = {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
+# The adaptors, the modules that each needs, and the packages that have these.
+NEEDS = [
+    ("numba", "numba", "numba-cuda"),
+    # numba alone has a `numba.cuda`, too.
+    ("numba", "numba_cuda", "numba-cuda"),
+    ("torch", "torch", "torch"),
+    ("cuda_core", "cuda.core", "cuda-core"),
+    ("rmm", "rmm", "rmm"),
+    ("warp", "warp", "warp-lang"),
+    ("cupy", "cupy", "cupy"),
+    ("pycuda", "pycuda", "pycuda"),
+]
+ADAPTORS = {name for name, *_ in NEEDS} - PUBLIC
 COMPAT = {"compat.dpctl", "compat.pyopencl", "compat.rmm"}
 
 
@@ -108,3 +119,33 @@ def test_no_driver_at_all_is_an_error_with_a_remedy(run_python, tmp_path):
                 open()
     """
     run_python(code, LD_LIBRARY_PATH=str(tmp_path), LD_PRELOAD="")
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "package"), NEEDS, ids=[library.replace(".", "_") for _, library, _ in NEEDS]
+)
+def test_an_adaptor_without_its_library_names_the_missing_package(run_python, name, library, package):
+    code = f"""
+        import sys
+        sys.modules[{library!r}] = None
+        import vkgdr
+        assert {name!r} not in dir(vkgdr)
+        for attempt in (lambda: vkgdr.{name}, lambda: __import__("vkgdr.{name}")):
+            try:
+                attempt()
+            except ImportError as error:
+                print(str(error).split(":")[0])
+        assert "vkgdr.{name}" not in sys.modules
+    """
+    expected = f"vkgdr.{name} needs the package {package}, which cannot be imported\n"
+    assert run_python(code).stdout == 2 * expected
+
+
+def test_help_and_others_that_look_at_all_names_need_no_library(run_python):
+    run_python(f"""
+        import inspect, pydoc, sys
+        sys.modules.update(dict.fromkeys({[library for _, library, _ in NEEDS]!r}))
+        import vkgdr
+        assert "vkgdr" in pydoc.render_doc(vkgdr)
+        assert dict(inspect.getmembers(vkgdr)).keys() == set(dir(vkgdr))
+    """)

@@ -157,15 +157,6 @@ def device_bytes(cuda: libcuda.Cuda, memory: vkgdr.Memory) -> bytes:
     return cuda.read(memory.device_ptr, len(memory))
 
 
-def memory_of(array: np.ndarray[Any, Any]) -> vkgdr.Memory:
-    """Follow the bases of an array to the memory."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    assert isinstance(base, memoryview)
-    return base.obj
-
-
 def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None = None) -> None:
     """Check that work on another thread does not finish until the gate is opened, and open it.
 
