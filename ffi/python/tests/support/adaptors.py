@@ -37,7 +37,6 @@ class Library:
         raise NotImplementedError
 
     def array(self, count: int) -> Any:
-        """Allocate an array."""
         raise NotImplementedError
 
     def copy(self, to: Any, source: Any) -> None:

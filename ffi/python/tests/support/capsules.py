@@ -83,7 +83,6 @@ class Taken:
 
     @property
     def tensor(self) -> Tensor:
-        """The ``DLTensor``."""
         return self.managed.tensor
 
     @property
@@ -93,12 +92,10 @@ class Taken:
 
     @property
     def deleter(self) -> int:
-        """The deleter's address."""
         return ctypes.cast(self.managed.deleter, ctypes.c_void_p).value or 0
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
         return tuple(self.tensor.shape[: self.tensor.ndim])
 
     @property
@@ -112,5 +109,4 @@ class Taken:
         return ctypes.string_at(self.tensor.data + self.tensor.byte_offset, self.shape[0])
 
     def end(self) -> None:
-        """Call the deleter."""
         self.managed.deleter(self.address)

@@ -152,7 +152,6 @@ class Cuda:
         return handle.value or 0
 
     def push(self, context: int) -> None:
-        """Make a context current on this thread."""
         self.call("cuCtxPushCurrent_v2", context)
 
     def pop(self) -> int:
@@ -168,7 +167,6 @@ class Cuda:
         return handle.value or 0
 
     def release_primary(self) -> None:
-        """Release the primary context once."""
         self.call("cuDevicePrimaryCtxRelease_v2", 0)
 
     def reset_primary(self) -> None:
@@ -176,13 +174,11 @@ class Cuda:
         self.call("cuDevicePrimaryCtxReset_v2", 0)
 
     def synchronize(self) -> None:
-        """Wait for the current context."""
         self.call("cuCtxSynchronize")
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, flags: int = NON_BLOCKING) -> int:
-        """Create a stream in the current context."""
         stream = c_void_p()
         self.call("cuStreamCreate", byref(stream), flags)
         return stream.value or 0
@@ -192,11 +188,9 @@ class Cuda:
         self.call("cuStreamDestroy_v2", stream)
 
     def synchronize_stream(self, stream: int) -> None:
-        """Wait for a stream."""
         self.call("cuStreamSynchronize", stream)
 
     def is_done(self, stream: int) -> bool:
-        """Return whether all work of a stream is done."""
         code = self.code("cuStreamQuery", stream)
         not_ready = 600
         if code not in (0, not_ready):
@@ -261,13 +255,11 @@ class Cuda:
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> int:
-        """Allocate device memory."""
         pointer = c_uint64()
         self.call("cuMemAlloc_v2", byref(pointer), size)
         return pointer.value
 
     def free(self, pointer: int) -> None:
-        """Free memory from `allocate`."""
         self.call("cuMemFree_v2", pointer)
 
     def read(self, pointer: int, size: int) -> bytes:
