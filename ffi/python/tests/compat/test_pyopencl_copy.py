@@ -101,23 +101,6 @@ def test_a_dlpack_tensor_is_a_side(memory):
     assert back == DATA
 
 
-@pytest.mark.parametrize("flags", [0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT])
-def test_a_host_array_over_memory_stands_for_the_memory(cuda, context, flags):
-    gpu = vkgdr.Vkgdr(0, flags)
-    a, b = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64)
-    x, y = np.asarray(a), np.asarray(b)
-    x[:] = range(64)
-    ops.copy(y[10:20], x[20:30])
-    assert y[10:20].tolist() == list(range(20, 30))
-    ops.fill(y[:4], b"z", is_blocking=True)
-    assert y[:4].tobytes() == b"zzzz"
-    back = bytearray(10)
-    ops.copy(back, x[20:30])
-    assert back == bytes(range(20, 30))
-    with pytest.raises(vkgdr.InvalidArgumentError, match="overlap"):
-        ops.copy(x[:10], a, byte_count=10)
-
-
 def test_rectangles_are_copied_within_one_context(cuda, gpu, context):
     memory = vkgdr.Memory(gpu, SIZE)
     other = cuda.create_context()

@@ -3,6 +3,7 @@
 The tests pass on coherent memory too; only the profile ``non-coherent`` can make them fail.
 """
 
+import numpy as np
 import pytest
 import vkgdr
 import vkgdr.compat.dpctl
@@ -116,11 +117,15 @@ def array(cuda, memory):
 
 @pytest.mark.parametrize("is_blocking", [True, False])
 @pytest.mark.parametrize("stream", [None, 0])
-def test_a_host_array_is_copied_as_the_cpu_sees_it(gpu, array, stream, is_blocking):
-    for target in (bytearray(100), vkgdr.Memory(gpu, 100), vkgdr.Memory(gpu, 100, kind="device")):
+def test_a_host_array_is_copied_as_the_cpu_sees_it(gpu, memory, array, stream, is_blocking):
+    other, device = vkgdr.Memory(gpu, 100), vkgdr.Memory(gpu, 100, kind="device")
+    # A host array sees what does not block after an invalidate.
+    for target in (bytearray(100), other, device, *([np.asarray(other)] if is_blocking else [])):
         array[:] += 1
         ops.copy(target, array[10:110], stream=stream, is_blocking=is_blocking).synchronize()
         assert bytes(target) == array[10:110].tobytes()
+    with pytest.raises(vkgdr.InvalidArgumentError, match="overlap"):
+        ops.copy(array[:10], memory, byte_count=10)
 
 
 @pytest.mark.parametrize("stream", [None, 0])
