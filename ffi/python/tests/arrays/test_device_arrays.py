@@ -381,16 +381,8 @@ def test_a_shape_and_strides_are_any_sequence(gpu, shape):
 
 
 def test_copy_to_host(example):
-    assert (example.copy_to_host() == EXAMPLE).all()
     assert example.T.copy_to_host().strides == EXAMPLE.T.strides
-    assert (example[:, 1:].copy_to_host() == EXAMPLE[:, 1:]).all()
-    target = np.empty_like(EXAMPLE)
-    assert example.copy_to_host(target) is target
-    assert (target == EXAMPLE).all()
-
-
-def test_arrays_with_negative_strides_are_copied_to_the_host(example):
-    for key in (np.s_[::-1], np.s_[:, ::-2], np.s_[::-1, 1:, ::-1]):
+    for key in (..., np.s_[:, 1:], np.s_[::-1], np.s_[:, ::-2], np.s_[::-1, 1:, ::-1]):
         part, expected = example[key], EXAMPLE[key]
         assert (part.copy_to_host() == expected).all()
         assert part.copy_to_host().strides == expected.strides

@@ -12,19 +12,18 @@ from everything import refused
 from neighbours import ByDlpack, ByInterface, ByProtocol, Foreign, Stream, wait_at
 from vkgdr.compat.dpctl import MemoryDevice, MemoryHost, MemoryShared, as_memory
 
-# Each class with its kind, in our words and in dpctl's, and the number of SYCL.
-ROWS = [
-    (MemoryShared, "mapped", "shared", 2),
-    (MemoryHost, "host", "host", 3),
-    (MemoryDevice, "device", "device", 1),
-]
+KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
+
+every_class = pytest.mark.parametrize("cls", KINDS)
 
 
-@pytest.mark.parametrize(("cls", "kind", "word", "number"), ROWS)
-def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, kind, word, number):
+# Each class with its kind in dpctl's words, and the number of SYCL.
+@pytest.mark.parametrize(
+    ("cls", "word", "number"), [(MemoryShared, "shared", 2), (MemoryHost, "host", 3), (MemoryDevice, "device", 1)]
+)
+def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, word, number):
     memory = cls(4097, owner=gpu)
-    assert isinstance(memory, vkgdr.MemoryObject)
-    assert (memory.kind, memory.nbytes, memory.owner) == (kind, 4097, gpu)
+    assert (memory.kind, memory.nbytes, memory.owner) == (KINDS[cls], 4097, gpu)
     assert memory.get_usm_type() == memory.get_mem_type() == memory.get_usm_type(gpu) == word
     assert memory.get_usm_type_enum() == memory.get_usm_type_enum(gpu) == number
     memory.memset(5)
@@ -39,7 +38,7 @@ def test_memory_of_each_kind_is_allocated(cuda, gpu, cls, kind, word, number):
 
 def test_invalid_arguments_are_refused(gpu, live):
     text = r"Number of bytes of request allocation must be positive\..*"
-    for cls, *_ in ROWS:
+    for cls in KINDS:
         for size in (0, -1, -(10**30)):
             refused(partial(cls, size, owner=gpu), ValueError, text + str(size), f"{size} bytes")
         for value in (1.5, "10", None, [10], b"10"):
@@ -97,13 +96,6 @@ def test_a_pickle_of_an_unknown_kind_is_refused(gpu):
         refused(partial(rebuild, contents, kind), error, repr(kind), f"a pickle of the kind {kind!r}")
 
 
-CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
-VISIBLE = [MemoryShared, MemoryHost]
-KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
-
-every_class = pytest.mark.parametrize("cls", CLASSES)
-
-
 @every_class
 @pytest.mark.parametrize("make", ["of its class", vkgdr.Memory, vkgdr.RawMemory])
 def test_memory_of_this_package_is_shared_until_both_are_freed(gpu, cls, make, live):
@@ -136,7 +128,7 @@ def test_a_share_of_read_only_memory_is_read_only(gpu):
 
 
 @every_class
-@pytest.mark.parametrize("other", CLASSES)
+@pytest.mark.parametrize("other", KINDS)
 def test_a_mismatch_of_kinds_needs_a_copy(gpu, cls, other):
     source = other(10, owner=gpu)
     source.memset(4)
@@ -198,7 +190,7 @@ def test_a_shared_object_in_memory_of_this_package_has_its_kind_and_host_view(gp
     assert shared.tobytes() == b"\1" * 20
 
 
-@pytest.mark.parametrize("cls", VISIBLE)
+@pytest.mark.parametrize("cls", [MemoryShared, MemoryHost])
 def test_memory_of_another_library_is_of_kind_device(cuda, gpu, cls):
     foreign = Foreign(cuda, b"abc")
     with pytest.raises(ValueError, match="Zero-copy operation is not possible with copy=False"):
@@ -221,16 +213,6 @@ def test_an_object_with_dlpack_is_shared(cuda, gpu):
 def test_dlpack_on_the_cpu_is_refused(gpu):
     with pytest.raises(ValueError, match=r"\(1, 0\)"):
         MemoryShared(ByDlpack(np.zeros(10, "u1")))
-
-
-def test_an_object_with_the_protocol_of_this_package_is_shared(gpu):
-    memory = vkgdr.Memory(gpu, 100)
-    wrapper = ByProtocol(memory[10:30].__vkgdr_memory__)
-    shared = MemoryShared(wrapper)
-    assert shared.device_ptr == memory.device_ptr + 10
-    assert len(shared) == 20
-    assert shared.reference_obj is wrapper
-    assert MemoryHost(wrapper, copy=True, owner=gpu).kind == "host"
 
 
 @pytest.mark.parametrize(
@@ -279,14 +261,13 @@ def test_memory_of_another_library_cannot_be_bound(cuda, gpu):
 @every_class
 def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
     memory = vkgdr.Memory(gpu, 20, kind=KINDS[cls])
-    for obj in (memory, memory[5:10], ByDlpack(memory), ByInterface(memory.__cuda_array_interface__)):
+    interface, protocol = memory.__cuda_array_interface__, memory[5:10].__vkgdr_memory__
+    for obj in (memory, memory[5:10], ByDlpack(memory), ByInterface(interface), ByProtocol(protocol)):
         shared = as_memory(obj)
         assert type(shared) is cls
         assert (len(shared), shared.device_ptr - memory.device_ptr) in ((5, 5), (20, 0))
         assert (shared.host_ptr is None) == (KINDS[cls] == "device")
         assert shared.reference_obj is (None if isinstance(obj, vkgdr.MemoryObject) else obj)
-    shared = as_memory(ByProtocol(memory.__vkgdr_memory__))
-    assert type(shared) is cls
 
 
 def test_as_memory_refuses_what_has_no_device_memory(gpu):
