@@ -231,9 +231,15 @@ def test_arrays_elsewhere_have_no_memory(foreign):
         vkgdr.memory_of(b"abc")
 
 
-def test_the_use_of_another_librarys_memory_is_not_recorded(foreign):
-    with pytest.raises(vkgdr.InvalidArgumentError, match="another library"):
-        vkgdr.arrays.as_cuda_array(foreign).memory.record_stream(0)
+def test_the_memory_of_another_library_is_neither_bound_nor_its_use_recorded_nor_exported_as_a_copy(foreign):
+    array = as_cuda_array(foreign)
+    for use, error in (
+        (lambda: array.memory.record_stream(0), vkgdr.InvalidArgumentError),
+        (lambda: vkgdr.compat.dpctl.MemoryDevice(foreign, queue=1), vkgdr.InvalidArgumentError),
+        (lambda: array.__dlpack__(copy=True), BufferError),
+    ):
+        with pytest.raises(error, match="another library"):
+            use()
 
 
 def test_what_is_no_array_is_a_type_error():

@@ -252,12 +252,6 @@ def test_the_stream_of_an_object_is_waited_for(cuda, gpu, use):
         assert made == [b"nnn"]
 
 
-def test_memory_of_another_library_cannot_be_bound(cuda, gpu):
-    foreign = Foreign(cuda, b"abc")
-    with cuda.stream() as stream, pytest.raises(ValueError, match="another library"):
-        MemoryDevice(foreign, queue=stream)
-
-
 @every_class
 def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
     memory = vkgdr.Memory(gpu, 20, kind=KINDS[cls])

@@ -304,11 +304,6 @@ def test_padded_vectors_are_refused(gpu):
         vkgdr.Memory.from_capsule(capsule)
 
 
-def test_a_copy_of_another_librarys_memory_is_a_buffer_error(foreign):
-    with pytest.raises(BufferError, match="another library"):
-        vkgdr.arrays.as_cuda_array(foreign).__dlpack__(copy=True)
-
-
 def test_a_tensor_in_memory_of_this_package_is_kept_by_all_views(gpu):
     memory, deleted = vkgdr.Memory(gpu, 64), []
     shape = (ctypes.c_int64 * 1)(64)

@@ -125,12 +125,13 @@ def test_an_allocation_collects_garbage_when_there_is_no_room(gpu, simulated):
         gc.enable()
 
 
-def test_handles_maps_events_and_freed_memory_are_not_pickled(gpu):
+def test_handles_maps_events_host_views_and_freed_memory_are_not_pickled(gpu):
     memory = vkgdr.Memory(gpu, 64)
     mapping = memory.map()
-    for thing in (gpu, mapping, mapping.release()):
+    host = (memory.host, "a host view cannot be copied or pickled")
+    for thing, text in (host, *((thing, "pickle|copied") for thing in (gpu, mapping, mapping.release()))):
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=r"pickle|copied"):
+            with pytest.raises(TypeError, match=text):
                 use(thing)
     memory.free()
     with pytest.raises(vkgdr.FreedError):
