@@ -1,8 +1,10 @@
-"""The objects that memory keeps alive, such as its stream: until its last user is dropped, and not longer."""
+"""The objects that memory and copies keep alive, such as streams and host bytes: until their last use, no longer."""
 
 import contextlib
 import gc
 import sys
+import threading
+import time
 import weakref
 from functools import partial
 
@@ -11,7 +13,9 @@ import pytest
 import simulator
 import vkgdr
 from capsules import Taken
-from neighbours import OwnStream, Stream, in_threads, wait_at
+from neighbours import BorrowedBytes, ByDlpack, OwnStream, Pinned, Stream, every_kind, in_threads, wait_at
+from vkgdr import _vkgdr
+from vkgdr import stream as streams
 from vkgdr.compat import pyopencl as ops
 from vkgdr.ring import Ring
 
@@ -281,3 +285,282 @@ def test_a_stream_of_another_library_outlives_what_is_bound_to_it(cuda, gpu, cap
     # The release did not fail to record an event on the stream.
     assert caplog.records == []
     assert len(ended) == 1
+
+
+# ---- what a copy was lent, while the device may use it ---------------------------------------------------------------
+
+
+SIZE = 4096
+STREAM_CAPTURE_UNSUPPORTED = 900
+ILLEGAL_ADDRESS = 700
+OUT_OF_DEVICE_MEMORY = -2
+
+
+@pytest.fixture
+def handle(cuda, context):
+    with cuda.stream() as handle:
+        yield handle
+
+
+@pytest.fixture
+def memory(gpu, handle):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device", stream=handle)
+    yield memory
+    memory.free()
+    gpu.collect()
+
+
+@pytest.fixture
+def lend(cuda, context):
+    """Return a function that makes host bytes, or device memory of another library."""
+    with contextlib.ExitStack() as made:
+
+        def lend(what="host bytes"):
+            if what == "host bytes":
+                pinned = made.enter_context(Pinned(cuda, SIZE))
+                lent, pinned.bytes = pinned.bytes, None
+                return lent
+            pointer = cuda.allocate(SIZE)
+            made.callback(cuda.free, pointer)
+            return BorrowedBytes(pointer, SIZE)
+
+        yield lend
+
+
+def is_alive(seen):
+    # Each use of an event lets go of what finished work was lent.
+    assert vkgdr._vkgdr.complete().is_complete
+    gc.collect()
+    return seen() is not None
+
+
+@pytest.mark.parametrize("by", ["collect", "an allocation without room"])
+def test_what_a_finished_copy_was_lent_is_freed(cuda, gpu, memory, handle, lend, simulated, by):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(handle) as gate:
+        ops.copy(memory, lent, stream=handle, is_blocking=False)
+        del lent
+        gpu.collect()
+        assert seen() is not None
+        gate.open()
+        cuda.synchronize_stream(handle)
+    if by == "collect":
+        gpu.collect()
+    else:
+        with simulator.vulkan.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY):
+            vkgdr.Memory(gpu, SIZE).free()
+    assert seen() is None
+
+
+@pytest.mark.parametrize("copy", [vkgdr.Memory.copy_to_host, vkgdr.Memory.copy_from_host])
+def test_host_bytes_outlive_a_copy_whose_wait_fails(cuda, memory, handle, lend, simulated, copy):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(handle) as gate:
+        with (
+            simulator.fail("cuStreamSynchronize", 1, STREAM_CAPTURE_UNSUPPORTED),
+            pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+        ):
+            copy(memory, lent)
+        del lent
+        assert is_alive(seen)
+        gate.open()
+        cuda.synchronize_stream(handle)
+        assert not is_alive(seen)
+
+
+@pytest.mark.parametrize(("code", "kept"), [(STREAM_CAPTURE_UNSUPPORTED, True), (ILLEGAL_ADDRESS, False)])
+def test_host_bytes_are_kept_for_ever_unless_the_device_can_be_waited_for_or_works_no_more(
+    cuda, memory, handle, lend, simulated, caplog, code, kept
+):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(handle):
+        with (
+            simulator.fail("cuStreamSynchronize", 1, code),
+            simulator.fail("cuEventRecord", 1, code),
+            simulator.fail("cuStreamSynchronize", 2, code),
+            pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+        ):
+            memory.copy_from_host(lent)
+        del lent
+    assert is_alive(seen) is kept
+    assert any("leaking" in record.getMessage() for record in caplog.records) is kept
+
+
+def test_the_bytes_of_a_host_tensor_are_leaked_where_the_copy_cannot_be_waited_for(memory, simulated, caplog):
+    with (
+        simulator.fail("cuStreamSynchronize", 2, STREAM_CAPTURE_UNSUPPORTED),
+        simulator.fail("cuEventRecord", 1, STREAM_CAPTURE_UNSUPPORTED),
+        simulator.fail("cuStreamSynchronize", 3, STREAM_CAPTURE_UNSUPPORTED),
+        pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+    ):
+        memory.__dlpack__(dl_device=(1, 0))
+    assert "leaking" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["host bytes", "another library's memory"])
+@pytest.mark.parametrize("direction", ["from", "to"])
+def test_what_a_captured_copy_was_lent_is_leaked_and_its_event_never_asked_for(
+    cuda, gpu, handle, lend, simulated, caplog, direction, what
+):
+    # Bound memory is left out: the device may use it whenever the graph is launched.
+    memory, lent = vkgdr.Memory(gpu, SIZE, kind="device"), lend(what)
+    seen = weakref.ref(lent)
+    with cuda.capture(handle):
+        sides = (memory, lent) if direction == "from" else (lent, memory)
+        before = simulator.calls("cuEventQuery")
+        ops.copy(*sides, stream=handle, is_blocking=False)
+        del lent, sides
+        assert is_alive(seen)
+        assert simulator.calls("cuEventQuery") == before
+    assert is_alive(seen)
+    assert simulator.calls("cuEventQuery") == before
+    assert "leaking" in caplog.text
+
+
+# ---- memory bound to another stream, or to none, while a thread uses the one that it was bound to --------------------
+
+
+@pytest.fixture
+def bound(cuda, gpu):
+    """Return a function that allocates memory bound to a stream of its own, and the handles of those that ended."""
+    ended = []
+
+    def bound(kind="mapped"):
+        return vkgdr.Memory(gpu, SIZE, kind=kind, stream=OwnStream(cuda, ended))
+
+    yield bound, ended
+    gpu.collect()
+
+
+WAITS = {
+    "map": lambda memory: memory.map("r").release(),
+    "copy_to_host": lambda memory: memory.copy_to_host(bytearray(SIZE)),
+    "copy_from_host": lambda memory: memory.copy_from_host(bytes(SIZE)),
+    "memset": lambda memory: memory.memset(1),
+    "ops.copy": lambda memory: ops.copy(bytearray(SIZE), memory),
+    "unbind_stream": lambda memory: memory.unbind_stream(),
+    "wait_for_stream": lambda memory: memory._view.wait_for_stream(),
+    "DLPack on the CPU": lambda memory: np.from_dlpack(memory, device="cpu", copy=True),
+    "a copy by DLPack": lambda memory: memory.__dlpack__(copy=True),
+    "pickle": lambda memory: memory.__reduce_ex__(5),
+}
+
+
+@every_kind
+@pytest.mark.parametrize("use", WAITS)
+def test_a_stream_that_a_call_waits_for_outlives_its_binding(cuda, context, bound, kind, use):
+    if kind == "device" and use == "map":
+        pytest.skip("device memory is not mapped")
+    allocate, ended = bound
+    memory = allocate(kind)
+    old = memory.stream
+
+    def run():
+        with context.pushed():
+            WAITS[use](memory)
+
+    with cuda.stream() as other, cuda.stream() as held:
+        with cuda.hold(held) as gate:
+            _vkgdr.stream_wait(memory._view, old, _vkgdr.record(memory._view, held))
+            thread = threading.Thread(target=run)
+            thread.start()
+            # Too short a wait can only miss a defect.
+            thread.join(0.05)
+            waited = thread.is_alive()
+            memory.bind_to_stream(other)
+            gc.collect()
+            during = list(ended)
+            gate.open()
+            thread.join()
+        assert waited
+        assert during == []
+        assert ended == [old]
+        memory.free()
+
+
+def test_the_interface_keeps_the_stream_that_it_names(bound):
+    allocate, ended = bound
+    memory = allocate()
+    old = memory.stream
+    for array in (memory, vkgdr.arrays.as_cuda_array(memory)):
+        interface = array.__cuda_array_interface__
+        assert interface["stream"] == old
+    memory.unbind_stream()
+    gc.collect()
+    assert ended == []
+    del interface
+    gc.collect()
+    assert ended == [old]
+
+
+def test_the_number_of_the_bound_stream_keeps_nothing(bound):
+    allocate, ended = bound
+    memory = allocate()
+    number = memory.stream
+    assert type(number) is int
+    memory.unbind_stream()
+    assert ended == [number]
+
+
+def test_a_mapping_of_memory_of_this_package_shares_its_binding(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    mapping = vkgdr.Mapping(gpu, memory.device_ptr, SIZE, readonly=True)
+    assert (mapping.device_ptr, mapping.host_ptr, mapping.readonly) == (memory.device_ptr, memory.host_ptr, True)
+    mapping.bind_to_stream(streams.stream())
+    del mapping
+    gc.collect()
+    memory.memset(1)
+    memory.free()
+
+
+class WithKeeper:
+    """A stream of another library that has an attribute of the name by which ours name what keeps them."""
+
+    _keeper = None
+
+    def __init__(self):
+        self.stream = streams.stream()
+
+    def __cuda_stream__(self):
+        return 0, int(self.stream)
+
+
+def test_what_is_bound_is_a_stream_and_kept(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    memory.bind_to_stream(WithKeeper())
+    gc.collect()
+    memory.memset(1)
+    with pytest.raises(TypeError, match="None is not a stream"):
+        memory.bind_to_stream(None)
+    memory.free()
+
+
+def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, gpu, context):
+    allocate, ended = bound
+    memory = allocate("device")
+    end = time.monotonic() + 0.5
+
+    def use(work):
+        with context.pushed():
+            while time.monotonic() < end:
+                work()
+
+    others = [vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(3)]
+    works = [
+        lambda: memory.copy_to_host(bytearray(SIZE)),
+        lambda: memory.copy_from_host(bytes(SIZE)),
+        lambda: memory.copy_from_device(others[0]),
+        lambda: ops.copy(others[1], ByDlpack(memory)),
+        lambda: ops.copy(others[2], BorrowedBytes(memory.device_ptr, SIZE)),
+        lambda: ops.fill(memory, bytes(range(8))),
+        lambda: memory.__dlpack__(stream=1),
+        lambda: memory.bind_to_stream(OwnStream(cuda, ended)),
+        memory.unbind_stream,
+    ]
+    in_threads(*(partial(use, work) for work in works))
+    last = memory.stream
+    memory.free()
+    assert last is None or last in ended
