@@ -106,6 +106,15 @@ def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
         cuda.push(handle)
 
 
+def release_bound(cuda: libcuda.Cuda) -> None:
+    """Release the memory whose streams belong to the current context, before that is destroyed."""
+    gc.collect()
+    with contextlib.suppress(libcuda.CudaError):
+        cuda.synchronize()
+    if "vkgdr" in sys.modules:
+        sys.modules["vkgdr"].Vkgdr(0).collect()
+
+
 @pytest.fixture
 def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
     """Create a context that is current on this thread, and destroy it afterwards."""
@@ -113,12 +122,7 @@ def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
     if not simulator.available():
         cuda.load_own_kernels()
     yield context
-    gc.collect()
-    # It must outlive memory that was bound to streams, whose release may be pending.
-    with contextlib.suppress(libcuda.CudaError):
-        cuda.synchronize()
-    if "vkgdr" in sys.modules:
-        sys.modules["vkgdr"].Vkgdr(0).collect()
+    release_bound(cuda)
     context.destroy()
     assert cuda.current() == 0, "the test leaves a context current"
 
@@ -177,13 +181,13 @@ def current_primary(cuda: libcuda.Cuda, no_context: None) -> Iterator[Any]:
 
 
 @pytest.fixture
-def pycuda_context(no_context: None) -> Iterator[Any]:
+def pycuda_context(cuda: libcuda.Cuda, no_context: None) -> Iterator[Any]:
     """Create a context with pycuda, current on this thread, and detach it afterwards."""
     driver = pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
     driver.init()
     context = driver.Device(0).make_context()
     yield context
-    gc.collect()
+    release_bound(cuda)
     context.pop()
     context.detach()
 
