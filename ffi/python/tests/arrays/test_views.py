@@ -108,13 +108,6 @@ def test_memory_of_other_libraries_has_no_host_view_unless_the_gpu_maps_it(gpu, 
         vkgdr.host_view(5)
 
 
-def test_device_memory_has_no_host_view(gpu):
-    memory = vkgdr.Memory(gpu, 10, kind="device")
-    for obj in (memory, BorrowedBytes(memory.device_ptr, 10), ByDlpack(memory)):
-        with pytest.raises(vkgdr.NoHostViewError, match="device"):
-            vkgdr.host_view(obj)
-
-
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_strided_arrays_have_a_host_view(cuda, gpu, order):
     memory = vkgdr.Memory(gpu, 96)

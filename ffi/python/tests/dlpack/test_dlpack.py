@@ -49,32 +49,25 @@ def test_the_tensor_on_each_side_is_the_memory_or_the_part(memory, version, devi
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("device", [(2, 0), (1, 0)])
+@pytest.mark.parametrize("end", ["a drop", "a free", "a forced free"])
 @pytest.mark.parametrize("consumed", [False, True])
-def test_a_capsule_or_the_tensor_that_was_taken_of_it_keeps_the_memory(gpu, version, device, consumed, simulated):
-    before = simulator.pages()
-    capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
+def test_a_capsule_or_the_tensor_that_was_taken_of_it_keeps_the_memory(gpu, version, device, end, consumed, simulated):
+    before, memory = simulator.pages(), vkgdr.Memory(gpu, 64)
+    capsule = memory.__dlpack__(max_version=version, dl_device=device)
     taken = Taken(capsule) if consumed else None
+    if end != "a drop":
+        memory.free(force=end == "a forced free")
+    del memory
     gc.collect()
-    assert simulator.pages() == before + 1
+    kept = before + (end != "a forced free")
+    assert simulator.pages() == kept
     del capsule
     if taken is not None:
         # The destructor of a used capsule leaves the tensor alone.
-        assert simulator.pages() == before + 1
+        assert simulator.pages() == kept
+        assert end == "a forced free" or device != (1, 0) or len(taken.host_bytes()) == 64
         taken.managed.deleter(None)
         taken.end()
-    assert simulator.pages() == before
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("force", [False, True])
-def test_the_deleter_runs_after_a_free(gpu, version, force, simulated):
-    before = simulator.pages()
-    memory = vkgdr.Memory(gpu, 64)
-    taken = Taken(memory.__dlpack__(max_version=version, dl_device=(1, 0)))
-    memory.free(force=force)
-    assert simulator.pages() == before + (not force)
-    assert force or len(taken.host_bytes()) == 64
-    taken.end()
     assert simulator.pages() == before
 
 

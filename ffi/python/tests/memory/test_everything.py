@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import vkgdr
 from everything import MAKERS, SIZE
-from neighbours import KINDS, ByDlpack, Foreign, every_kind, in_threads, wait_at
+from neighbours import KINDS, BorrowedBytes, ByDlpack, Foreign, every_kind, in_threads, wait_at
 from vkgdr.arrays import host_array, mapped_array
 from vkgdr.compat import dpctl, rmm
 
@@ -65,7 +65,8 @@ def test_both_sides_have_the_same_bytes(cuda, visible):
 def test_memory_without_a_host_view_says_so(gpu):
     memory = vkgdr.Memory(gpu, SIZE, kind="device")
     uses = (memoryview, np.asarray, np.frombuffer, hashlib.sha256, lambda m: m.buf, lambda m: m.get_host_array())
-    uses += (lambda m: m.map(), lambda m: m.host, lambda m: m.__array_interface__)
+    uses += (lambda m: m.map(), lambda m: m.host, lambda m: m.__array_interface__, vkgdr.host_view)
+    uses += (lambda m: vkgdr.host_view(BorrowedBytes(m.device_ptr, 10)), lambda m: vkgdr.host_view(ByDlpack(m)))
     for error in (BufferError, TypeError, vkgdr.NoHostViewError):
         for use in uses:
             with pytest.raises(error, match="device memory has no host view"):

@@ -76,24 +76,23 @@ def test_a_region_outlives_the_memory_that_is_freed(memory, cuda):
     assert bytes(region) == b"\5" * 100
 
 
-def test_a_region_is_gone_when_the_memory_was_freed_by_force(memory):
-    region = memory[100:200]
+def test_what_shows_memory_is_gone_when_that_was_freed_by_force(memory):
+    region, mapping, host = memory[100:200], memory.map(), memory.host
     inner = region[5:6]
     memory.free(force=True)
-    for gone in (region, inner):
-        for use in (len, bytes, memoryview, np.asarray, lambda m: m.device_ptr, lambda m: m.flush(), lambda m: m.map()):
-            with pytest.raises(vkgdr.FreedError):
+    of_memory = (len, bytes, memoryview, np.asarray, lambda m: m.device_ptr, lambda m: m.flush(), lambda m: m.map())
+    for gone, uses in (
+        (region, of_memory),
+        (inner, of_memory),
+        (mapping, (np.asarray, lambda map_: map_.array, lambda map_: map_.release())),
+        (host, (len, lambda host: host.nbytes, memoryview, lambda host: host.__dlpack__())),
+    ):
+        for use in uses:
+            with pytest.raises(vkgdr.FreedError, match="freed"):
                 use(gone)
-        gone.free()
-
-
-def test_a_map_is_gone_when_the_memory_was_freed_by_force(memory):
-    mapping = memory.map()
-    memory.free(force=True)
-    for use in (np.asarray, lambda mapping: mapping.array, lambda mapping: mapping.release()):
-        with pytest.raises(vkgdr.FreedError):
-            use(mapping)
-    mapping.release()
+    assert repr(host) == "<vkgdr.HostView: freed>"
+    for end in (region.free, inner.free, mapping.release):
+        end()
 
 
 def test_a_map_can_be_ended_after_the_memory_was_freed(memory):
