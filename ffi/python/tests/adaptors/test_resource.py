@@ -258,15 +258,11 @@ def test_a_closed_source_opens_again_and_a_dropped_one_frees_its_memory(primary,
 
 def test_the_device_is_that_of_the_current_context(run_python, simulated):
     code = """
-        import ctypes, vkgdr
+        import libcuda, vkgdr
         from vkgdr._vkgdr import Resource
-        cuda = ctypes.CDLL("libcuda.so.1")
-        cuda.cuInit(0)
-        resource = Resource()
+        cuda, resource = libcuda.Cuda(), Resource()
         assert vkgdr.memory_of(resource.allocate(10)).device == 0
-        context = ctypes.c_void_p()
-        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
-        cuda.cuCtxPushCurrent_v2(context)
+        cuda.push(cuda.retain_primary(1))
         assert vkgdr.memory_of(resource.allocate(10)).device == 1
         assert vkgdr.memory_of(resource.allocate(10, 0)).device == 0
     """

@@ -64,7 +64,7 @@ def test_device_array_may_be_empty(gpu):
 
 def test_an_empty_array_is_on_the_device_that_was_given_or_current_when_it_was_made(run_python, simulated):
     code = """
-        import ctypes, vkgdr
+        import libcuda, vkgdr
         from capsules import Taken
         from vkgdr.arrays import device_array, to_device
 
@@ -82,9 +82,8 @@ def test_an_empty_array_is_on_the_device_that_was_given_or_current_when_it_was_m
                 assert device_of(each) == device, (device, each)
         empty = device_array(0)
         assert device_of(empty) == 0
-        cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
-        cuda.cuCtxPushCurrent_v2(context)
+        cuda = libcuda.Cuda()
+        cuda.push(cuda.retain_primary(1))
         assert (device_of(empty), device_of(device_array(0))) == (0, 1)
     """
     run_python(code, VKGDR_TEST_PROFILE="two-gpus")

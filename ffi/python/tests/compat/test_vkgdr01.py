@@ -120,10 +120,11 @@ def test_vkgdr_can_be_subclassed_with_arguments_of_its_own(context):
     assert len(vkgdr.Memory(gpu, 8)) == 8
 
 
-def test_open_current_context_without_a_context_says_so(no_context):
-    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT") as caught:
-        vkgdr.Vkgdr.open_current_context()
-    assert caught.value.cu_result == 201
+def test_without_a_context_open_current_context_and_raw_memory_say_so(no_context):
+    for use in (vkgdr.Vkgdr.open_current_context, lambda: vkgdr.RawMemory(vkgdr.Vkgdr(0), 123)):
+        with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT") as caught:
+            use()
+        assert caught.value.cu_result == 201
 
 
 def test_open_current_context_passes_the_flags_on(context):
@@ -153,21 +154,18 @@ def test_raw_memory_has_the_signature_of_0_1():
     assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} == {"kind", "alignment", "name"}
 
 
-def test_raw_memory_without_a_context_says_so(no_context):
-    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT"):
-        vkgdr.RawMemory(vkgdr.Vkgdr(0), 123)
-
-
 def test_raw_memory_that_is_not_freed_leaks(run_python_to_its_end, simulated):
     code = """
         import gc, libcuda, vkgdr
         cuda = libcuda.Cuda(); context = cuda.create_context()
-        memory = vkgdr.RawMemory(vkgdr.Vkgdr(0), 8)
-        del memory; gc.collect()
+        gpu = vkgdr.Vkgdr(0)
+        memory, cycle = vkgdr.RawMemory(gpu, 8), vkgdr.Memory(gpu, 8).release_raw()
+        cycle.itself = cycle
+        del memory, cycle; gc.collect()
     """
     live = run_python_to_its_end(code).live
-    assert live["CUDA external"] == 1
-    assert live["CUDA mapped"] == 1
+    assert live["CUDA external"] == 2
+    assert live["CUDA mapped"] == 2
 
 
 def test_raw_memory_of_every_kind_has_the_pointers_of_it(gpu):

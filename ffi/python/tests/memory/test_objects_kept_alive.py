@@ -121,16 +121,6 @@ def test_a_stream_is_kept_once_however_often_it_is_bound(cuda, gpu, stream):
     assert sys.getrefcount(stream) == before
 
 
-@pytest.mark.leaks("raw memory that is not freed leaks, by its contract")
-def test_the_collector_does_not_free_what_is_freed_by_hand(gpu, simulated):
-    before = gpu.stats()["live_allocations"]
-    raw = vkgdr.Memory(gpu, 64).release_raw()
-    raw.cycle = raw
-    del raw
-    gc.collect()
-    assert gpu.stats()["live_allocations"] == before + 1
-
-
 def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated):
     class Bytes(np.ndarray):
         pass

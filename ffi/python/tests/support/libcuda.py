@@ -160,10 +160,10 @@ class Cuda:
         self.call("cuCtxPopCurrent_v2", byref(handle))
         return handle.value or 0
 
-    def retain_primary(self) -> int:
-        """Retain the primary context of device 0, without making it current."""
+    def retain_primary(self, device: int = 0) -> int:
+        """Retain the primary context of a device, without making it current."""
         handle = c_void_p()
-        self.call("cuDevicePrimaryCtxRetain", byref(handle), 0)
+        self.call("cuDevicePrimaryCtxRetain", byref(handle), device)
         return handle.value or 0
 
     def release_primary(self) -> None:
