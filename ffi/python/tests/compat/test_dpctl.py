@@ -155,7 +155,8 @@ def test_an_object_with_the_cuda_array_interface_is_shared(cuda, gpu, share):
     assert memory.device_ptr == foreign.pointer
     assert len(memory) == 10
     assert memory.reference_obj is foreign
-    assert memory.owner is None
+    assert memory.owner is memory.memory_type_index is memory.heap_index is None
+    assert memory.property_flags == []
     assert memory.tobytes() == b"0123456789"
     memory.memset(ord("x"), offset=2, nbytes=3)
     assert cuda.read(foreign.pointer, 10) == b"01xxx56789"

@@ -232,14 +232,15 @@ PATTERNS = [
     np.float64(-2.25),
     np.arange(5, dtype="<i4"),
     np.asfortranarray(np.arange(6, dtype="u2").reshape(2, 3)),
-    np.array([(1, 2.0)], [("a", "u1"), ("b", "f8")]),
+    np.array([(1, 2.0)], [("a", "u1"), ("OFFSET", "f8")]),
+    np.array(["2026-11-29"], "M8[s]"),
     memoryview(b"-a-b-c")[1::2],
     bytearray(b"12345"),
 ]
 
 
 def bytes_of(pattern):
-    return memoryview(pattern).tobytes()
+    return pattern.tobytes() if hasattr(pattern, "tobytes") else bytes(pattern)
 
 
 @pytest.mark.parametrize("is_blocking", [False, True])
@@ -348,6 +349,8 @@ def test_a_mapping_has_an_order_or_strides(visible):
     strided, _ = ops.map(visible, "r", 1, (2, 3), "u1", strides=(8, 2))
     assert strided.tolist() == [[1, 3, 5], [9, 11, 13]]
     assert not strided.flags.writeable
+    shared, _ = ops.map(visible, "r", SIZE - 4, (3, 2), "u1", strides=(1, 1))
+    assert shared.shape == (3, 2), "elements share bytes: these are 4"
     with pytest.raises(vkgdr.OutOfRangeError, match="4097"):
         ops.map(visible, "r", 0, (2, 2), "u1", strides=(4095, 1))
     with pytest.raises(vkgdr.InvalidArgumentError, match="1 strides for 2 dimensions"):

@@ -46,6 +46,31 @@ def test_what_the_device_wrote_before_and_behind_a_write_stays(cuda, memory, how
     assert device_bytes(cuda, memory) == b"d" * offset + data + b"d" * (SIZE - offset - size)
 
 
+CUDA_WRITES = {
+    "a fill": lambda memory, offset, data: ops.fill(memory[offset:], data[:1], len(data), is_blocking=True),
+    "a fill by copies": lambda memory, offset, data: ops.fill(memory[offset:], data, len(data), is_blocking=True),
+    "host bytes": lambda memory, offset, data: ops.copy(memory, data, dst_offset=offset, stream=0),
+    "a rectangle": lambda memory, offset, data: ops.copy(
+        memory, data, region=(1, len(data)), dst_origin=(0, offset), dst_pitches=(1,)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CUDA_WRITES)
+@every_range
+def test_the_cpu_sees_what_a_blocking_copy_of_cuda_wrote(gpu, memory, how, offset, size):
+    memory.memset(ord("d"))
+    CUDA_WRITES[how](memory, offset, b"w" * size)
+    assert bytes(memory.buf) == b"d" * offset + b"w" * size + b"d" * (SIZE - offset - size)
+
+
+def test_dates_in_memory_are_copied_from_the_host(gpu, memory):
+    dates = vkgdr.Memory(gpu, 80).get_host_array(dtype="M8[s]")
+    dates[:] = np.arange(10).astype("M8[s]")
+    memory.copy_from_host(dates)
+    assert memory.get_host_array(10, "M8[s]").tolist() == dates.tolist()
+
+
 @every_range
 def test_host_bytes_of_the_memory_itself_are_copied_as_the_cpu_sees_them(cuda, memory, offset, size):
     array = memory.get_host_array()
