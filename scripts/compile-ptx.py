@@ -19,7 +19,8 @@ The kernels of sim/ptx/tests/fixtures are compiled in up to three ways, one fold
     nvcc13-sm_90-debug    uv run $new … --arch compute_90 --nvcc --option=-G
     ../nvcc13-sm_90       the same without options, for nvcc/*.cu
 
-where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER sim/ptx/tests/fixtures/*.cu".
+where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER sim/ptx/tests/fixtures/*.cu"; with
+--use_fast_math atomics.cu, math.cu and tiles.cu alone.
 """
 
 import argparse

@@ -100,7 +100,7 @@ pub(crate) struct CopyEngines {
 
 impl CopyEngines {
     /// Starts a copy on the context's engine, in that context, and returns when the device has finished with its bytes, even after
-    /// a failure. That may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
+    /// a failure, or after a second of errors that say nothing of that. It may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
     /// copy is the inner one. An outer error means that the CPU may copy instead.
     pub(crate) fn copy(&self, context: Context, start: impl FnOnce(CUstream) -> Result<()>) -> Result<Result<()>> {
         let copied = context.run(|| {
@@ -111,7 +111,9 @@ impl CopyEngines {
             Ok(cuda()?.outside_captures(|| {
                 let started = start(engine.raw());
                 let (mut finished, mut tries) = (engine.synchronize(), 0..TRIES);
-                while finished.as_ref().is_err_and(|error| !ends_copies(error)) && tries.next().is_some() {
+                let mut may_go_on =
+                    |error: &Error| !ends_copies(error) && (error.is_of_capture() || tries.next().is_some());
+                while finished.as_ref().is_err_and(&mut may_go_on) {
                     thread::sleep(PAUSE);
                     finished = engine.synchronize();
                 }
@@ -183,7 +185,7 @@ impl Drop for CopyEngines {
     }
 }
 
-/// The failed waits for a copy, and the pause between them: a second in all. A code that stays so long ends the context's work, too:
+/// Failed waits are repeated so often, with this pause: a second in all. A code that stays so long ends the context's work, too:
 /// drivers have had new ones of that kind.
 const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(1);

@@ -490,8 +490,8 @@ impl Memory {
     /// the bound one; memory that is not bound waits for all streams of its own context anyway.
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
-    /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect); the drop of other memory, a pool's, too,
-    /// waits for that context's stream, and for all work of its own context.
+    /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect). The drop of unbound memory, also of a pool's,
+    /// waits for that stream, and for all work of the memory's own context.
     ///
     /// # Errors
     ///

@@ -23,9 +23,9 @@ use crate::{Error, Result, StreamRef, Vkgdr};
 /// It belongs to the handle's primary context if the handle retains that, otherwise to the context that was current when it was
 /// made.
 ///
-/// A drop waits for all work of that context, unless that is a primary one that was reset. Drop it before a context of
-/// `cuCtxCreate` is destroyed. Work of Vulkan's queues that uses the semaphore must
-/// have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever.
+/// A drop waits for all work of that context, unless that is a primary one that was reset. Work of Vulkan's queues that uses the
+/// semaphore must have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever. Drop
+/// it before a context of `cuCtxCreate` is destroyed.
 ///
 /// # Examples
 ///

@@ -126,11 +126,11 @@ attributes! { Base by bytes_of:
     /// Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`.
     __vkgdr_memory__: (u64, usize, usize) = |view, _bytes| view.key();
     /// The index of the Vulkan memory type; None for memory that does not come from Vulkan.
-    memory_type_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|memory| of_vulkan(memory.memory_type().index));
+    memory_type_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|it| of_vulkan(it.memory_type().index));
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
-    heap_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|memory| of_vulkan(memory.memory_type().heap));
-    /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``.
-    property_flags: Vec<String> = |_view, bytes| bytes.memory.as_ref().map_or_else(Vec::new, |memory| memory.memory_type().property_names());
+    heap_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|it| of_vulkan(it.memory_type().heap));
+    /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``; none for another library's memory.
+    property_flags: Vec<String> = |_view, bytes| bytes.memory.as_ref().map_or_else(Vec::new, |it| it.memory_type().property_names());
 }
 
 #[pymethods]

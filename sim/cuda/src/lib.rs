@@ -25,7 +25,7 @@
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
-//! README.md lists the variables, which `settings` reads. Beside them, `SIMCUDA_FAIL=function:nth:code,…`
+//! README.md lists the variables, most of which `settings` reads. Beside them, `SIMCUDA_FAIL=function:nth:code,…`
 //! injects failures from process start, and `VKLAYER_PROFILE` names the profile, as for the Vulkan layer.
 //!
 //! # Test controls
@@ -64,7 +64,7 @@
 //!
 //! * Memory that the driver allocated itself stays alive for copies and fills that were queued before it was
 //!   freed, since CUDA's functions may wait for them and programs rely on that.
-//! * An instruction that is not supported refuses the launches of its kernel alone.
+//! * Driver calls from a host function are `NOT_PERMITTED`. A fault also ends the other running kernels of its context.
 //! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
 //! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.
 //! * Copies reach memory that a kernel allocated with `malloc`; CUDA's runtime refuses them. Kernels may use more local

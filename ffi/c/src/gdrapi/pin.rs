@@ -55,7 +55,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
 }
 
 /// The memory in which a range begins that has the pages up to `end`; else the first that begins behind it in its first page,
-/// since programs align addresses down to pages.
+/// since programs align addresses down to pages. An address within a page means the memory there alone.
 fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
     let is_within_page = !address.is_multiple_of(PAGE);
     // The program has rounded the size up, perhaps beyond the last page.

@@ -135,12 +135,7 @@ class Interface:
             raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
         if interface.get("mask") is not None:
             raise NotImplementedError("masked arrays are not supported")
-        for operation in ("conj", "neg"):
-            # PyTorch's interface does not tell.
-            is_lazy = getattr(array, f"is_{operation}", False)
-            if is_lazy() if callable(is_lazy) else is_lazy:
-                text = f"the bytes of this {type(array).__name__} are not its values: call resolve_{operation}() first"
-                raise InvalidArgumentError(text)
+        _check_values(array)
         try:
             address, readonly = interface["data"]
             strides, stream = interface.get("strides"), interface.get("stream")
@@ -163,6 +158,15 @@ class Interface:
             raise InvalidArgumentError(f"{name} exceeds the address space: {in_bytes(size)} at address {first:#x}")
         if self.stream is not None and not 0 < self.stream < ADDRESSES:
             raise InvalidArgumentError(f"{name}['stream'] must not be {self.stream}")
+
+
+def _check_values(array: object) -> None:
+    """Check that an array's bytes are its values: PyTorch conjugates and negates at the next use, and does not tell."""
+    for operation in ("conj", "neg"):
+        is_lazy = getattr(array, f"is_{operation}", False)
+        if is_lazy() if callable(is_lazy) else is_lazy:
+            text = f"the bytes of this {type(array).__name__} are not its values: call resolve_{operation}() first"
+            raise InvalidArgumentError(text)
 
 
 def _element_of(interface: dict[str, Any], array: object) -> np.dtype[Any]:
@@ -245,6 +249,7 @@ def bytes_of(array: Interface, owner: object, within: MemoryView | None = None) 
 
 
 def _from_dlpack(obj: Any, consumer: StreamLike | None) -> tuple[MemoryView, Ready]:
+    _check_values(obj)
     kind, device = obj.__dlpack_device__()
     if kind != DLPACK_CUDA:
         raise InvalidArgumentError(

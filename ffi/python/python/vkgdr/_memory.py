@@ -269,7 +269,7 @@ class MemoryObject(_vkgdr.Base):
                     # They lie in memory of this package, where an invalidate may change them.
                     import ctypes
 
-                    source = _vkgdr.HostBuffer(ctypes.string_at(source.address, size), False)
+                    source = _vkgdr.HostBuffer(bytes((ctypes.c_char * size).from_address(source.address)), False)
                 _access.invalidate_edges(self, offset, size)
             self._view.write(offset, source)
             self.flush(offset, size)
@@ -391,7 +391,7 @@ class MemoryObject(_vkgdr.Base):
         shape, dtype, order : optional
             As for `get_host_array`, and so are the errors.
         strides : tuple of int, optional
-            In bytes, not negative, in place of `order`.
+            In bytes, not negative, in place of `order`. `OutOfRangeError` if they leave the range.
         offset, size : int, optional
             The range; by default to the end of the memory.
         stream : object, optional

@@ -208,7 +208,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     ------
     InvalidArgumentError
         The array is not in memory of this package, and cannot be mapped; the message names the reason. Or its bytes are
-        not its values, as of PyTorch's ``conj()``: no function here takes those.
+        not its values, as of PyTorch's ``conj()``: only `memory_of` takes those.
     NoHostViewError
         The kind of memory has no host view.
     """

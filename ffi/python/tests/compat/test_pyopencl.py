@@ -1,5 +1,7 @@
 """The methods of pyopencl's memory objects, which every memory object has, and its fills, maps and migration."""
 
+import ctypes
+
 import numpy as np
 import pytest
 import simulator
@@ -309,9 +311,12 @@ REFUSED_FILLS = [
     ((b"abcd", None, 4100), vkgdr.OutOfRangeError, "0 bytes at 4100 .* 4096 bytes"),
     ((b"abcd", None, -4), vkgdr.OutOfRangeError, "offset must be .* not -4"),
     ((b"abcd", -4), vkgdr.OutOfRangeError, "size must be .* not -4"),
-    ((np.array([None]),), TypeError, "Python objects"),
+    *(((value,), TypeError, "Python objects") for value in (np.array([None]), (ctypes.py_object * 1)(None))),
     ((b"",), vkgdr.InvalidArgumentError, "0 bytes"),
-    *(((value,), TypeError, f"bytes-like.* not {type(value).__name__}") for value in (0, None, "text", [1, 2])),
+    *(
+        ((value,), TypeError, f"bytes-like.* not {type(value).__name__}")
+        for value in (0, None, "text", [1, 2], np.int8)
+    ),
 ]
 
 

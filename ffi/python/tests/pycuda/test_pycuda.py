@@ -114,7 +114,12 @@ def test_del_frees_by_hand_and_on_a_thread_without_a_context(handle, pycuda_cont
     in_threads(held[0].__del__)
     assert held[0].freed
     held[0].__del__()
-    in_threads(held.clear)
+
+    def free_the_rest():
+        held.clear()
+        assert drv.Context.get_current() is None
+
+    in_threads(free_the_rest)
     assert simulator.ledger() == before
     assert drv.Context.get_current() == pycuda_context
 

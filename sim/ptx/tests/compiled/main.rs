@@ -21,7 +21,7 @@ mod waiting;
 mod warps;
 
 /// The compilations of a source, each with the name of its way.
-/// With `fast`, the one that has other instructions for that is among them.
+/// `fast` adds `nvrtc13-sm_90-fast`, for sources that have other instructions with it.
 macro_rules! compiled {
     ($name:literal) => {
         [compiled!("nvrtc12-sm_70" / $name), compiled!("nvcc13-sm_90-debug" / $name)]

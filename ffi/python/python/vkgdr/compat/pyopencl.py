@@ -8,8 +8,9 @@ of any library with ``synchronize``, to wait for first.
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
 that memory, with the CPU's version of its bytes: it is flushed first. After a blocking operation the CPU sees what the
-device wrote to memory of this package. After one that does not block, wait for the event, and on memory that is not
-coherent invalidate; for an array, ``vkgdr.device_view(array).invalidate()``.
+device wrote to memory of this package. On memory that is not coherent, flush before what the CPU wrote to the same
+atoms of a memory object; after an operation that does not block, wait for the event and call ``invalidate``, for an
+array ``vkgdr.device_view(array).invalidate()``.
 
 The functions differ from pyopencl's in these points:
 
@@ -27,6 +28,7 @@ The functions differ from pyopencl's in these points:
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
@@ -193,22 +195,20 @@ def fill(
     memory = to.memory
     if memory is None:
         raise TypeError(f"the destination must be device memory, not the host bytes of a {type(dest).__name__}")
-    view: Any
     try:
-        if hasattr(pattern, "dtype"):
-            import numpy as np
-
-            # Dates have no buffer.
-            view = array = np.asarray(pattern)
-        else:
-            view = memoryview(pattern)
-            array = view.obj
+        view = memoryview(pattern)
+        # Names of fields stand between colons.
+        has_objects, unit = "O" in re.sub(":.*?:", "", view.format), view.tobytes()
     except TypeError:
         text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
         raise TypeError(text) from None
-    if hasattr(array, "dtype") and array.dtype.hasobject:
+    except ValueError:
+        # NumPy's dates have no format.
+        if not hasattr(pattern, "dtype"):
+            raise
+        has_objects, unit = pattern.dtype.hasobject, pattern.tobytes()
+    if has_objects:
         raise TypeError("the pattern has Python objects, which the device cannot use")
-    unit = view.tobytes()
     if not unit:
         raise InvalidArgumentError("the pattern has 0 bytes")
     start = _natural("offset", offset)
@@ -319,7 +319,7 @@ class _Side:
             self.memory.flush()
 
     def invalidate(self, layout: Layout, extent: tuple[int, int, int]) -> None:
-        """Let the CPU see what the device wrote to a rectangle, row by row: it may have written between these."""
+        """Let the CPU see what the device wrote to a rectangle, row by row: between rows may be what the CPU wrote."""
         if self.memory is None or self.memory.is_coherent:
             return
         (start, row_pitch, slice_pitch), (width, height, depth) = layout, extent
