@@ -78,7 +78,7 @@ fn must<T>(value: Option<T>, what: &str) -> T {
 }
 
 /// Runs `check` in a child under a profile of the driver alone.
-pub(crate) fn under(profile: &str, test: &str, check: fn()) -> Result {
+pub(crate) fn under(profile: &str, check: fn()) -> Result {
     simulated!("a real driver has one profile");
     match child::role() {
         Some(role) if role == profile => {
@@ -88,7 +88,7 @@ pub(crate) fn under(profile: &str, test: &str, check: fn()) -> Result {
         }
         Some(_) => {}
         None => {
-            let mut command = child::command(test, profile)?;
+            let mut command = child::command(profile)?;
             command.env("VKLAYER_PROFILE", profile);
             assert_eq!(child::run(command)?, ["done"]);
         }
@@ -138,12 +138,12 @@ fn check_failed_export() {
 
 #[test]
 fn a_failed_export_leaves_the_one_before() -> Result {
-    under("dma-buf", "dma_buf::a_failed_export_leaves_the_one_before", check_failed_export)
+    under("dma-buf", check_failed_export)
 }
 
 #[test]
 fn a_mapping_shows_the_bytes_of_the_device() -> Result {
-    under("dma-buf", "dma_buf::a_mapping_shows_the_bytes_of_the_device", check_bytes)
+    under("dma-buf", check_bytes)
 }
 
 fn check_ranges() {
@@ -177,7 +177,7 @@ fn check_ranges() {
 
 #[test]
 fn only_whole_pages_of_device_memory_are_exported() -> Result {
-    under("dma-buf", "dma_buf::only_whole_pages_of_device_memory_are_exported", check_ranges)
+    under("dma-buf", check_ranges)
 }
 
 fn check_without_mmap() {
@@ -206,11 +206,10 @@ fn check_gb10() {
 
 #[test]
 fn a_profile_says_what_is_exported_and_mapped() -> Result {
-    let name = "dma_buf::a_profile_says_what_is_exported_and_mapped";
-    under("dma-buf-no-mmap", name, check_without_mmap)?;
-    under("rebar", name, check_old)?;
-    under("gb10", name, check_gb10)?;
-    under("dma-buf-cached", name, || assert_eq!((attribute(100), attribute(152)), (Ok(1), Ok(1))))
+    under("dma-buf-no-mmap", check_without_mmap)?;
+    under("rebar", check_old)?;
+    under("gb10", check_gb10)?;
+    under("dma-buf-cached", || assert_eq!((attribute(100), attribute(152)), (Ok(1), Ok(1))))
 }
 
 /// Runs `work` on a thread of its own, in the context that is current on this one.
@@ -243,7 +242,7 @@ fn export_often() {
 
 #[test]
 fn kernels_frees_and_exports_do_not_wait_for_each_other_for_ever() -> Result {
-    under("dma-buf", "dma_buf::kernels_frees_and_exports_do_not_wait_for_each_other_for_ever", || {
+    under("dma-buf", || {
         std::thread::scope(|scope| {
             beside(scope, launch_and_free);
             beside(scope, launch_and_free);
@@ -325,7 +324,7 @@ fn export_much() {
 
 #[test]
 fn kernels_that_end_pools_and_exports_do_not_wait_for_each_other_for_ever() -> Result {
-    under("dma-buf", "dma_buf::kernels_that_end_pools_and_exports_do_not_wait_for_each_other_for_ever", || {
+    under("dma-buf", || {
         std::thread::scope(|scope| {
             beside(scope, allocate_from_a_pool);
             beside(scope, free_under_a_kernel);
@@ -361,5 +360,5 @@ fn write_values_during_exports() {
 
 #[test]
 fn a_value_that_a_stream_writes_is_not_lost_in_an_export() -> Result {
-    under("dma-buf", "dma_buf::a_value_that_a_stream_writes_is_not_lost_in_an_export", write_values_during_exports)
+    under("dma-buf", write_values_during_exports)
 }

@@ -5,9 +5,9 @@ use std::thread;
 
 use support::cuda::PrimaryContext;
 use support::fork::{End, end_of, in_child};
-use support::{Result, codes, simulated};
+use support::{Result, codes, driver, simulated};
 
-use crate::{call, good, symbol};
+use crate::{call, good};
 
 const NOT_INITIALIZED: i32 = 3;
 
@@ -36,7 +36,7 @@ fn a_forked_child_waits_for_no_lock_of_threads_that_it_does_not_have() -> Result
     sim.fail("cuMemAlloc", u64::MAX, codes::OUT_OF_MEMORY);
     // Looked up here, since the dynamic linker has locks, too.
     // SAFETY: the type in cuda.h.
-    let version = unsafe { symbol::<Version>("cuDriverGetVersion") };
+    let version = unsafe { driver::function::<Version>("cuDriverGetVersion") };
     let ask = || {
         let mut number = 0;
         // SAFETY: a valid output.

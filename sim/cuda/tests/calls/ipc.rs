@@ -64,7 +64,6 @@ fn import() -> Result {
 
 #[test]
 fn processes_share_memory_by_handles() -> Result {
-    const TEST: &str = "ipc::processes_share_memory_by_handles";
     if child::role().is_some() {
         return import();
     }
@@ -78,7 +77,7 @@ fn processes_share_memory_by_handles() -> Result {
     let handles: Vec<Handle> = blocks.map(|(address, _)| get(address + 10).1).to_vec();
     assert_eq!(get(blocks[0].0), (0, handles[0]), "the same for all of an allocation");
     let list = handles.iter().map(|handle| text(*handle)).collect::<Vec<_>>().join(";");
-    let output = child::command(TEST, "import")?.env(HANDLE, list).output()?;
+    let output = child::command("import")?.env(HANDLE, list).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for (address, len) in blocks {
         assert_eq!(read(address, len), [vec![9; 100], vec![7; len - 100]].concat());
@@ -100,7 +99,6 @@ fn processes_share_memory_by_handles() -> Result {
 
 #[test]
 fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
-    const TEST: &str = "ipc::a_handle_of_memory_that_was_freed_is_refused";
     if child::role().is_some() {
         let _context = PrimaryContext::retain_and_push(0);
         assert_eq!(open(parsed(&std::env::var(HANDLE)?)?, 1), (INVALID_HANDLE, 0));
@@ -112,7 +110,7 @@ fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
     let (code, handle) = get(address);
     good(code);
     free(address);
-    let output = child::command(TEST, "import")?.env(HANDLE, text(handle)).output()?;
+    let output = child::command("import")?.env(HANDLE, text(handle)).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
@@ -140,7 +138,6 @@ fn import_again() -> Result {
 
 #[test]
 fn memory_that_a_destroyed_context_had_opened_is_opened_anew() -> Result {
-    const TEST: &str = "ipc::memory_that_a_destroyed_context_had_opened_is_opened_anew";
     if child::role().is_some() {
         return import_again();
     }
@@ -152,7 +149,7 @@ fn memory_that_a_destroyed_context_had_opened_is_opened_anew() -> Result {
         address
     });
     let handles = blocks.map(|address| text(get(address).1)).join(";");
-    let output = child::command(TEST, "import")?.env(HANDLE, handles).output()?;
+    let output = child::command("import")?.env(HANDLE, handles).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for address in blocks {
         free(address);
@@ -216,7 +213,6 @@ fn follow() -> Result {
 
 #[test]
 fn processes_wait_for_each_others_events() -> Result {
-    const TEST: &str = "ipc::processes_wait_for_each_others_events";
     if child::role().is_some() {
         return follow();
     }
@@ -228,7 +224,7 @@ fn processes_wait_for_each_others_events() -> Result {
     let gate = stream.hold();
     record(events[0], raw);
     let handles = events.map(|event| text(get_event(event).1)).join(";");
-    let mut command = child::command(TEST, "follow")?;
+    let mut command = child::command("follow")?;
     let mut other = command.env(HANDLE, handles).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(other.stderr.take().ok_or("no output")?).lines().map_while(std::result::Result::ok);
     assert!(lines.any(|line| line.contains("waits")), "the other process failed");
@@ -283,7 +279,6 @@ fn fail_while_waiting() -> Result {
 
 #[test]
 fn a_failed_context_waits_for_no_event_and_closes_memory() -> Result {
-    const TEST: &str = "ipc::a_failed_context_waits_for_no_event_and_closes_memory";
     if child::role().is_some() {
         return fail_while_waiting();
     }
@@ -295,7 +290,7 @@ fn a_failed_context_waits_for_no_event_and_closes_memory() -> Result {
     let gate = stream.hold();
     record(event, stream.raw().expose_provenance());
     let handles = [get_event(event).1, get(memory).1].map(text).join(";");
-    let output = child::command(TEST, "fail")?.env(HANDLE, handles).output()?;
+    let output = child::command("fail")?.env(HANDLE, handles).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     drop(gate);
     stream.synchronize();

@@ -12,7 +12,6 @@ use crate::{PUT, allocate, call, given, good, library, load, put_of, word};
 const INVALID_DEVICE: i32 = 101;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: u32 = 8;
-const TWO_DEVICES: &str = "kernels::attributes_of_a_kernel_are_of_one_device";
 
 /// Launches `put`.
 fn launch(function: usize, address: u64, shared: u32, stream: usize) -> i32 {
@@ -60,7 +59,7 @@ fn dynamic_shared_memory_is_limited_by_the_functions_attribute() {
 fn attributes_of_a_kernel_are_of_one_device() -> Result {
     simulated!("the number of a machine's GPUs is its own");
     if child::role().is_none() {
-        let mut command = child::command(TWO_DEVICES, "check")?;
+        let mut command = child::command("check")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");
         assert_eq!(child::run(command)?, ["done"]);
         return Ok(());

@@ -24,7 +24,6 @@ mod vulkan;
 
 use std::ffi::CStr;
 
-use cudarc::driver::sys;
 use support::cuda::memcpy_dtoh;
 
 /// The kernel `put`, which stores a word at an address.
@@ -49,7 +48,7 @@ macro_rules! call {
     ($name:ident($($argument:expr => $type:ty),* $(,)?)) => {{
         type Function = unsafe extern "C" fn($($type),*) -> i32;
         // SAFETY: the signature is the one in cuda.h.
-        let function = unsafe { crate::symbol::<Function>(stringify!($name)) };
+        let function = unsafe { support::driver::function::<Function>(stringify!($name)) };
         // SAFETY: pointers are to live values, handles and device addresses are checked by the driver.
         unsafe { function($($argument),*) }
     }};
@@ -69,19 +68,6 @@ fn library() -> usize {
 /// The kernel of that library.
 fn put_of(library: usize) -> usize {
     given(|out| call!(cuLibraryGetKernel(out => *mut usize, library => usize, c"put".as_ptr() => *const i8)))
-}
-
-/// Looks up a function of the driver.
-///
-/// # Safety
-///
-/// `F` must be the type of the function of that name.
-unsafe fn symbol<F: Copy>(name: &str) -> F {
-    // SAFETY: the initialisers of libcuda have no preconditions.
-    let library = unsafe { sys::culib() };
-    // SAFETY: by this function's contract.
-    let function = unsafe { library.get::<F>(name.as_bytes()) };
-    *function.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Panics with the driver's name of the code, unless it is success.

@@ -29,7 +29,6 @@ fn probe() {
 
 #[test]
 fn a_function_that_is_not_simulated_is_named_once() -> Result {
-    const TEST: &str = "missing::a_function_that_is_not_simulated_is_named_once";
     simulated!("a real driver has every function");
     if child::role().is_some() {
         probe();
@@ -39,8 +38,8 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
     let table = "simcuda: cuGetExportTable is not simulated, which a statically linked CUDA runtime needs: \
                  CUDA_ERROR_NOT_SUPPORTED; link it as a shared library (nvcc --cudart shared)";
     let expected = [line("cuTexRefCreate"), line("cuTexRefDestroy"), table.to_owned()];
-    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, expected);
-    assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
+    assert_eq!(child::simulator_lines("probe", "0")?, expected);
+    assert_eq!(child::simulator_lines("probe", "1")?, [""; 0]);
     Ok(())
 }
 

@@ -321,10 +321,9 @@ fn only_its_device_has_access_to_a_pool() {
 /// It ends with the context of the stream that it was allocated on.
 #[test]
 fn memory_of_another_devices_pool_has_a_context() -> support::Result {
-    const TEST: &str = "pools::memory_of_another_devices_pool_has_a_context";
     let simcuda = simulated!("the devices are simulated");
     if child::role().is_none() {
-        let mut command = child::command(TEST, "two devices")?;
+        let mut command = child::command("two devices")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");
         assert_eq!(child::run(command)?, ["done"]);
         return Ok(());

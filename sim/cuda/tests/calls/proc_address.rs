@@ -53,11 +53,10 @@ fn the_first_form_of_the_query_fails_and_leaves_the_pointer_alone() {
 
 #[test]
 fn a_version_above_the_drivers_gets_the_drivers_newest_form() -> Result {
-    const TEST: &str = "proc_address::a_version_above_the_drivers_gets_the_drivers_newest_form";
     if child::role().is_none() {
         assert_eq!(get(c"cuMemAlloc", driver::version() + 1000), FOUND);
         if simcuda().is_some() {
-            let mut command = child::command(TEST, "old")?;
+            let mut command = child::command("old")?;
             command.env("SIMCUDA_DRIVER_VERSION", "12040");
             assert_eq!(child::run(command)?, ["done"]);
         }

@@ -7,10 +7,8 @@ use support::{Result, child, driver, simulated};
 
 use crate::{call, given};
 
-const TEST: &str = "settings::a_value_that_a_variable_cannot_have_is_named_once_and_ignored";
-
 fn started_with(variables: &[(&str, &str)]) -> Result<Output> {
-    let mut command = child::command(TEST, "start")?;
+    let mut command = child::command("start")?;
     command.env_remove("SIMCUDA_DEVICES");
     Ok(command.envs(variables.iter().copied()).output()?)
 }

@@ -107,7 +107,7 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
 fn streams_and_events_end_with_their_context() -> Result {
     let sim = simulated!("what a real driver does with such handles is undefined");
     if child::role().is_none() {
-        let mut command = child::command("streams::streams_and_events_end_with_their_context", "error")?;
+        let mut command = child::command("error")?;
         command.env("SIMCUDA_STALE_CONTEXT", "error");
         assert_eq!(child::run(command)?, ["done"]);
         return Ok(());
@@ -186,10 +186,9 @@ fn an_event_that_measures_no_time_is_refused_before_one_that_is_not_ready() {
 /// Under `SIMCUDA_LATE=1`, a round takes half a second unless the program asks about the work.
 #[test]
 fn the_time_between_events_asks_about_both() -> Result {
-    const TEST: &str = "streams::the_time_between_events_asks_about_both";
     simulated!("a real driver starts work when it likes");
     if child::role().is_none() {
-        let mut command = child::command(TEST, "late")?;
+        let mut command = child::command("late")?;
         command.env("SIMCUDA_LATE", "1");
         assert_eq!(child::run(command)?, ["done"]);
         return Ok(());

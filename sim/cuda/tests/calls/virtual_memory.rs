@@ -245,7 +245,7 @@ fn check_rdma() {
 
 #[test]
 fn a_gpu_for_gpudirect_has_memory_for_it() -> Result {
-    under("dma-buf", "virtual_memory::a_gpu_for_gpudirect_has_memory_for_it", check_rdma)
+    under("dma-buf", check_rdma)
 }
 
 #[test]

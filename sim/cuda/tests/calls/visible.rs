@@ -7,7 +7,6 @@ use support::{Result, child, driver, simulated};
 use crate::{call, given, good};
 
 const INVALID_DEVICE: i32 = 101;
-const TEST: &str = "visible::the_environment_chooses_and_orders_the_devices";
 
 /// Says which buses and UUIDs the devices have.
 fn report() {
@@ -53,7 +52,7 @@ fn report() {
 
 /// The devices' buses, or the error, of a process with this value; and the UUIDs by bus.
 fn devices(value: Option<&str>) -> Result<(Vec<String>, HashMap<String, String>)> {
-    let mut command = child::command(TEST, "report")?;
+    let mut command = child::command("report")?;
     command.env("SIMCUDA_DEVICES", "3").env_remove("CUDA_VISIBLE_DEVICES");
     if let Some(value) = value {
         command.env("CUDA_VISIBLE_DEVICES", value);

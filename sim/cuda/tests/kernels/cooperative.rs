@@ -182,13 +182,12 @@ fn the_linker_takes_the_device_runtime() -> Result {
 
 #[test]
 fn a_cooperative_launch_that_needs_too_much_memory_is_refused_with_its_numbers() -> Result {
-    const TEST: &str = "cooperative::a_cooperative_launch_that_needs_too_much_memory_is_refused_with_its_numbers";
     // 16 KiB of local memory for each thread, and little else: 16 MiB a block.
     const LARGE: &str = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry large() {\n\
                          .local .b8 bytes[16384];\n.reg .b32 %r;\nst.local.u32 [bytes], 1;\nld.local.u32 %r, [bytes];\nret;\n}\n";
     simulated!("a GPU runs it");
     if child::role().is_none() {
-        let lines = child::simulator_lines(TEST, "cooperative", "0")?;
+        let lines = child::simulator_lines("cooperative", "0")?;
         let [line] = &lines[..] else { return Err(format!("not one line: {lines:?}").into()) };
         let start =
             "simcuda: a cooperative launch of 200 blocks of kernel large is not simulated: there is memory for ";

@@ -16,25 +16,12 @@ macro_rules! call {
     ($name:ident($($argument:expr => $type:ty),* $(,)?)) => {{
         type Function = unsafe extern "C" fn($($type),*) -> i32;
         // SAFETY: the signature is the one in cuda.h.
-        let function = unsafe { crate::driver::symbol::<Function>(stringify!($name)) };
+        let function = unsafe { support::driver::function::<Function>(stringify!($name)) };
         // SAFETY: pointers are to live values, handles and device addresses are checked by the driver.
         crate::driver::outcome(unsafe { function($($argument),*) })
     }};
 }
 pub(crate) use call;
-
-/// Looks up a function of the driver.
-///
-/// # Safety
-///
-/// `F` must be the type of the function of that name.
-pub(crate) unsafe fn symbol<F: Copy>(name: &str) -> F {
-    // SAFETY: the initialisers of libcuda have no preconditions.
-    let library = unsafe { sys::culib() };
-    // SAFETY: by this function's contract.
-    let function = unsafe { library.get::<F>(name.as_bytes()) };
-    *function.unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 pub(crate) fn outcome(code: c_int) -> Call {
     if code == 0 { Ok(()) } else { Err(code) }

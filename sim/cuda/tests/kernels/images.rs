@@ -32,12 +32,11 @@ fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() 
 
 #[test]
 fn a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others() -> Result {
-    const TEST: &str = "images::a_kernel_that_is_not_supported_is_refused_at_its_launch_beside_others";
     simulated!("a GPU supports it");
     if child::role().is_none() {
         let line = "simcuda: kernel two cannot be launched: line 10: 'foo.bar': instruction is not supported: \
                     CUDA_ERROR_NOT_SUPPORTED";
-        assert_eq!(child::simulator_lines(TEST, "launches", "0")?, [line]);
+        assert_eq!(child::simulator_lines("launches", "0")?, [line]);
         return Ok(());
     }
     let _context = open();
@@ -299,14 +298,13 @@ fn nothing_is_loaded_without_a_context() -> Result {
 
 #[test]
 fn the_reason_is_also_on_stderr() -> Result {
-    const TEST: &str = "images::the_reason_is_also_on_stderr";
     simulated!("a real driver writes nothing there");
     if child::role().is_some() {
         let _context = open();
         assert_eq!(Module::load(&with_body("    nonsense;")).map(drop), Err(codes::INVALID_PTX));
         return Ok(());
     }
-    let output = child::command(TEST, "loads")?.output()?;
+    let output = child::command("loads")?.output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     let said: Vec<_> = errors.lines().filter(|line| line.starts_with("simcuda: ")).collect();
     assert_eq!(said.len(), 1, "{errors}");

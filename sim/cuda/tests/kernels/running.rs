@@ -121,8 +121,7 @@ fn kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread()
         child::say("done");
         return Ok(());
     }
-    let test = "running::kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread";
-    let mut command = child::command(test, "asynchronous")?;
+    let mut command = child::command("asynchronous")?;
     command.env("SIMCUDA_ASYNC", "1");
     assert_eq!(child::run(command)?, ["done"]);
     Ok(())
@@ -164,7 +163,7 @@ fn a_process_ends_whatever_its_kernels_do() -> Result {
         return Ok(());
     }
     simulated!("a kernel that never ends would block other users of a GPU");
-    let said = child::run(child::command("running::a_process_ends_whatever_its_kernels_do", "endless")?)?;
+    let said = child::run(child::command("endless")?)?;
     assert_eq!(said, ["running"]);
     Ok(())
 }

@@ -35,14 +35,13 @@ fn done_at_return() -> Result<u32> {
 
 #[test]
 fn a_small_kernel_is_done_when_its_launch_returns() -> Result {
-    const TEST: &str = "starting::a_small_kernel_is_done_when_its_launch_returns";
     if child::role().is_some() {
         child::say(done_at_return()?);
         return Ok(());
     }
     simulated!("on a GPU it is likely, not certain");
     let done = |name: &str, value: &str| -> Result<u32> {
-        let mut command = child::command(TEST, "launches")?;
+        let mut command = child::command("launches")?;
         command.env_remove("SIMCUDA_ASYNC").env(name, value);
         Ok(child::run(command)?.concat().parse()?)
     };
@@ -55,12 +54,12 @@ fn a_small_kernel_is_done_when_its_launch_returns() -> Result {
 
 #[test]
 fn late_work_starts_when_it_is_waited_for_or_asked_about_or_later() -> Result {
-    under("late", "starting::late_work_starts_when_it_is_waited_for_or_asked_about_or_later", late_work)
+    under("late", late_work)
 }
 
 #[test]
 fn a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late() -> Result {
-    under("late", "starting::a_copy_from_pageable_memory_takes_the_bytes_at_once_and_writes_them_late", late_copy)
+    under("late", late_copy)
 }
 
 /// As CUDA does with `cuMemcpyHtoD`, although it is synchronous by name: the CPU sees that in memory of which it has a view.
@@ -133,7 +132,6 @@ fn late_work() -> Result {
 
 #[test]
 fn an_interrupt_ends_a_process_that_waits_for_a_kernel() -> Result {
-    const TEST: &str = "starting::an_interrupt_ends_a_process_that_waits_for_a_kernel";
     if child::role().is_some() {
         let _context = open();
         let module = good(Module::load(KERNELS))?;
@@ -144,7 +142,7 @@ fn an_interrupt_ends_a_process_that_waits_for_a_kernel() -> Result {
         return Ok(());
     }
     simulated!("a kernel that never ends would block other users of a GPU");
-    let mut command = child::command(TEST, "endless")?;
+    let mut command = child::command("endless")?;
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(process.stderr.take().ok_or("no stderr")?).lines();
     let mut lines = lines.map_while(std::result::Result::ok);

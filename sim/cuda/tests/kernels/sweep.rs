@@ -1,9 +1,9 @@
 //! Fault injection: every function of modules and launches fails with the requested code.
 
-use crate::driver::{Module, Shape, outcome, symbol, synchronize};
+use crate::driver::{Module, Shape, outcome, synchronize};
 use crate::{KERNELS, Result, good, open};
-use support::codes;
-use support::simulated;
+use support::driver::function;
+use support::{codes, simulated};
 
 /// Every function, by one of its symbols.
 const FUNCTIONS: [&str; 61] = [
@@ -80,11 +80,11 @@ fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
         type Function =
             unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> i32;
         // SAFETY: except for functions with a float, all arguments are integers and pointers.
-        let function = unsafe { symbol::<Function>(name) };
+        let call = unsafe { function::<Function>(name) };
         sim.clear_faults();
         sim.fail(name, 1, codes::UNKNOWN);
         // SAFETY: a function with an injected fault does nothing, or rejects 0 as a handle.
-        let code = outcome(unsafe { function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) });
+        let code = outcome(unsafe { call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) });
         assert_eq!(code, Err(codes::UNKNOWN), "{name}");
         let base = sim.last_fault().unwrap_or_default();
         assert!(name.starts_with(&base) && !base.is_empty(), "{name}: {base:?}");

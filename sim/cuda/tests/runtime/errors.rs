@@ -67,7 +67,6 @@ fn probe() {
 
 #[test]
 fn a_function_that_is_not_simulated_is_named_once() -> Result {
-    const TEST: &str = "errors::a_function_that_is_not_simulated_is_named_once";
     simulated!("the runtime is the simulator's");
     if child::role().is_some() {
         probe();
@@ -75,8 +74,8 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
     }
     let line = "simcuda: cudaMallocArray is not simulated: cudaErrorNotSupported";
     // Once for each of the two libraries.
-    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, [line, line]);
-    assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
+    assert_eq!(child::simulator_lines("probe", "0")?, [line, line]);
+    assert_eq!(child::simulator_lines("probe", "1")?, [""; 0]);
     Ok(())
 }
 

@@ -405,7 +405,6 @@ fn loaded_code_is_launched_while_other_code_waits_for_its_load() -> Result {
     if simcuda().is_none() {
         return skip("the runtime is the simulator's");
     }
-    let test = "kernels::loaded_code_is_launched_while_other_code_waits_for_its_load";
-    assert_eq!(child::run(child::command(test, "launching")?)?, ["launched"]);
+    assert_eq!(child::run(child::command("launching")?)?, ["launched"]);
     Ok(())
 }

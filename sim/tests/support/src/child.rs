@@ -22,12 +22,15 @@ pub fn role() -> Option<String> {
     Some(role)
 }
 
-/// The command that runs `test` of this binary, by its full name, in a new process and in `role`.
+/// The command that runs this test, whose thread this is, in a new process and in `role`.
 ///
 /// # Errors
 /// When the path of this binary is not known.
-pub fn command(test: &str, role: &str) -> Result<Command> {
+pub fn command(role: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
+    let thread = std::thread::current();
+    // libtest names the thread of a test after it.
+    let test = thread.name().filter(|name| *name != "main").ok_or("this is not the thread of a test")?;
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
     Ok(command)
 }
@@ -61,7 +64,27 @@ pub fn run(mut command: Command) -> Result<Vec<String>> {
     Ok(said)
 }
 
-/// Runs `test` in `role` with `SIMCUDA_QUIET` set to `quiet`, and returns the simulated driver's lines on standard error.
+/// Runs `check` in a new process, in which no other test has opened the GPU or called a driver: in a child that runs this test, or
+/// here if this is the child.
+///
+/// # Errors
+/// Those of `check`, and of starting the child.
+///
+/// # Panics
+/// When the child failed.
+#[track_caller]
+pub fn afresh(check: impl FnOnce() -> Result) -> Result {
+    const DONE: &str = "done";
+    if role().is_some() {
+        check()?;
+        say(DONE);
+        return Ok(());
+    }
+    assert_eq!(run(command("afresh")?)?, [DONE]);
+    Ok(())
+}
+
+/// Runs this test in `role` with `SIMCUDA_QUIET` set to `quiet`, and returns the simulated driver's lines on standard error.
 ///
 /// # Errors
 /// When the child cannot be started.
@@ -69,8 +92,8 @@ pub fn run(mut command: Command) -> Result<Vec<String>> {
 /// # Panics
 /// When the child failed.
 #[track_caller]
-pub fn simulator_lines(test: &str, role: &str, quiet: &str) -> Result<Vec<String>> {
-    let output = command(test, role)?.env("SIMCUDA_QUIET", quiet).output()?;
+pub fn simulator_lines(role: &str, quiet: &str) -> Result<Vec<String>> {
+    let output = command(role)?.env("SIMCUDA_QUIET", quiet).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())

@@ -1,7 +1,9 @@
 //! The ledger and the fault injection exported by both the simulated driver and the Vulkan layer.
 #![expect(unsafe_code, reason = "calls C functions found in a loaded library")]
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char};
+
+use libloading::Library;
 
 type LiveObjects = unsafe extern "C" fn() -> usize;
 type LiveObjectsOf = unsafe extern "C" fn(*const c_char) -> usize;
@@ -28,20 +30,20 @@ impl Controls {
     /// Looks up the six functions `<prefix>_live_objects`, … in a library.
     ///
     /// `Err` is the name of the first missing function.
-    pub(crate) fn load(symbols: Symbols<'_>, prefix: &str) -> Result<Self, String> {
+    pub(crate) fn load(library: &Library, prefix: &str) -> Result<Self, String> {
         Ok(Self {
             // SAFETY: both libraries document this name with this signature.
-            live_objects: unsafe { find(symbols, prefix, "live_objects") }?,
+            live_objects: unsafe { find(library, prefix, "live_objects") }?,
             // SAFETY: as above.
-            live_objects_of: unsafe { find(symbols, prefix, "live_objects_of") }?,
+            live_objects_of: unsafe { find(library, prefix, "live_objects_of") }?,
             // SAFETY: as above.
-            calls: unsafe { find(symbols, prefix, "calls") }?,
+            calls: unsafe { find(library, prefix, "calls") }?,
             // SAFETY: as above.
-            fail: unsafe { find(symbols, prefix, "fail") }?,
+            fail: unsafe { find(library, prefix, "fail") }?,
             // SAFETY: as above.
-            clear_faults: unsafe { find(symbols, prefix, "clear_faults") }?,
+            clear_faults: unsafe { find(library, prefix, "clear_faults") }?,
             // SAFETY: as above.
-            last_fault: unsafe { find(symbols, prefix, "last_fault") }?,
+            last_fault: unsafe { find(library, prefix, "last_fault") }?,
         })
     }
 
@@ -111,28 +113,15 @@ pub(crate) fn text(function: Text) -> Option<String> {
     (length > 0).then(|| String::from_utf8_lossy(&buffer[..end]).into_owned())
 }
 
-/// Finds an exported name in a library that is never closed.
-pub(crate) type Symbols<'a> = &'a dyn Fn(&CStr) -> Option<*mut c_void>;
-
 /// The function `<prefix>_<name>`, or its name as the error if it is missing.
 ///
 /// # Safety
 /// `F` must be the function pointer type of this export.
-pub(crate) unsafe fn find<F: Copy>(symbols: Symbols<'_>, prefix: &str, name: &str) -> Result<F, String> {
+pub(crate) unsafe fn find<F: Copy>(library: &Library, prefix: &str, name: &str) -> Result<F, String> {
     let whole = format!("{prefix}_{name}");
-    let address = symbols(&c_string(&whole)).ok_or(whole)?;
-    // SAFETY: by this function's contract.
-    Ok(unsafe { as_function(address) })
-}
-
-/// Converts an exported address to a function pointer.
-///
-/// # Safety
-/// `F` must be the function pointer type of the function at the address.
-pub(crate) unsafe fn as_function<F: Copy>(address: *mut c_void) -> F {
-    assert_eq!(size_of::<F>(), size_of_val(&address));
-    // SAFETY: the sizes are equal, and the type is right by this function's contract.
-    unsafe { std::mem::transmute_copy(&address) }
+    // SAFETY: the type is right by this function's contract.
+    let found = unsafe { library.get::<F>(&whole) };
+    found.map(|function| *function).map_err(|_| whole)
 }
 
 fn c_string(text: &str) -> CString {

@@ -1,64 +1,56 @@
 //! The CUDA driver of this process, and the helpers' calls of it.
 //!
 //! Function pointers return plain integers, since a code unknown to this version of cudarc must stay a number.
-//! `libcuda` is opened by cudarc, as the tests do.
+//! `libcuda` is opened by cudarc, so that it is the handle that the programs under test use.
 #![expect(unsafe_code, reason = "opens libcuda and calls its functions")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
     self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUcontext, CUdevice, CUdeviceptr,
-    CUexternalMemory, CUstream, CUuuid,
+    CUevent, CUexternalMemory, CUstream, CUuuid,
 };
+use libloading::Library;
 
-use crate::controls::as_function;
+use crate::simcuda;
 
-/// The kind of driver behind `libcuda.so.1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverKind {
-    /// NVIDIA's driver.
-    Real,
-    /// The simulated driver of `cuda`.
-    Sim,
-}
-
-/// Whether `libcuda` can be opened, determined once.
-fn present() -> bool {
+/// `libcuda`, which is never closed; `None` where there is none to open.
+pub(crate) fn library() -> Option<&'static Library> {
     static PRESENT: OnceLock<bool> = OnceLock::new();
-    *PRESENT.get_or_init(|| {
+    let present = *PRESENT.get_or_init(|| {
         // SAFETY: opens and closes `libcuda`, whose constructors have no preconditions.
         unsafe { sys::is_culib_present() }
+    });
+    present.then(|| {
+        // SAFETY: as above; the library can be opened, so that this does not panic.
+        unsafe { sys::culib() }
     })
 }
 
-/// The address of a symbol in `libcuda`; `None` without the library or the symbol.
-pub(crate) fn symbol(name: &CStr) -> Option<*mut c_void> {
-    if !present() {
-        return None;
-    }
-    // SAFETY: the library can be opened, so this does not panic; it is never closed afterwards.
-    let library = unsafe { sys::culib() };
-    // SAFETY: only the address is taken.
-    let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
-    (!symbol.is_null()).then_some(*symbol)
+/// Whether the driver is NVIDIA's. Loads it, but does not initialise it.
+#[must_use]
+pub fn is_real() -> bool {
+    library().is_some() && simcuda().is_none()
 }
 
-/// The driver behind `libcuda`; `None` when there is no `libcuda` to open.
+/// A number of rounds: fewer on a real driver, where a context, an allocation or a process takes milliseconds to seconds.
 #[must_use]
-pub fn kind() -> Option<DriverKind> {
-    if !present() {
-        return None;
-    }
-    let simulated = symbol(c"simcuda_live_objects").is_some();
-    Some(if simulated { DriverKind::Sim } else { DriverKind::Real })
+pub fn rounds<T>(simulated: T, real: T) -> T {
+    if is_real() { real } else { simulated }
+}
+
+/// Whether a real driver is present and has at least one device. Initialises the driver.
+#[must_use]
+pub fn has_gpu() -> bool {
+    is_real() && device_count() > 0
 }
 
 /// The number of the driver's devices; 0 without a driver or if it does not initialise.
 #[must_use]
 pub fn device_count() -> i32 {
     let mut count = 0;
-    if !present() || init() != 0 {
+    if library().is_none() || init() != 0 {
         return 0;
     }
     // SAFETY: `count` is a valid output.
@@ -140,8 +132,24 @@ pub(crate) fn report(function: &str, code: i32) {
 
 /// Whether the driver exports a function.
 #[must_use]
-pub fn exports(name: &CStr) -> bool {
-    symbol(name).is_some()
+pub(crate) fn exports(name: &CStr) -> bool {
+    // SAFETY: only the address is taken.
+    library().is_some_and(|library| unsafe { library.get::<*mut c_void>(name) }.is_ok())
+}
+
+/// A function of the driver.
+///
+/// # Panics
+/// When the driver lacks it, or there is none.
+///
+/// # Safety
+/// `F` must be the type of the function of that name.
+#[must_use]
+pub unsafe fn function<F: Copy>(name: &str) -> F {
+    let library = library().unwrap_or_else(|| panic!("there is no libcuda"));
+    // SAFETY: by this function's contract.
+    let found = unsafe { library.get::<F>(name) };
+    *found.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Wrappers that look up the function once and return its code as an integer.
@@ -158,22 +166,14 @@ macro_rules! driver_functions {
                 pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
                     type Function = unsafe extern "C" fn($($type),*) -> c_int;
                     static FUNCTION: OnceLock<Function> = OnceLock::new();
-                    let function = FUNCTION.get_or_init(|| {
-                        let name = stringify!($name);
-                        let address = symbol(&named(name)).unwrap_or_else(|| panic!("there is no {name}"));
-                        // SAFETY: the signature is that of the CUDA driver API.
-                        unsafe { as_function(address) }
-                    });
+                    // SAFETY: the signature is that of the CUDA driver API.
+                    let function = FUNCTION.get_or_init(|| unsafe { function(stringify!($name)) });
                     // SAFETY: by this function's contract.
                     unsafe { function($($argument),*) }
                 }
             )*
         }
     };
-}
-
-fn named(name: &str) -> CString {
-    CString::new(name).unwrap_or_default()
 }
 
 driver_functions! {
@@ -193,10 +193,15 @@ driver_functions! {
     cuCtxSynchronize();
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuDevicePrimaryCtxReset_v2(device: CUdevice);
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamDestroy_v2(stream: CUstream);
     cuStreamSynchronize(stream: CUstream);
     cuStreamQuery(stream: CUstream);
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    cuEventCreate(event: *mut CUevent, flags: c_uint);
+    cuEventRecord(event: CUevent, stream: CUstream);
+    cuEventDestroy_v2(event: CUevent);
     cuLaunchHostFunc(stream: CUstream, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
     cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
@@ -207,6 +212,8 @@ driver_functions! {
     cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemsetD8_v2(to: CUdeviceptr, value: u8, bytes: usize);
+    cuMemHostRegister_v2(pages: *mut c_void, bytes: usize, flags: c_uint);
+    cuMemHostUnregister(pages: *mut c_void);
     cuImportExternalMemory(memory: *mut CUexternalMemory, from: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC);
     cuExternalMemoryGetMappedBuffer(
         address: *mut CUdeviceptr, memory: CUexternalMemory, range: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC

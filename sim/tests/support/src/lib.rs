@@ -1,13 +1,13 @@
-//! Helpers of the simulator's tests.
+//! Helpers of the simulator's tests, and of other tests that call CUDA and Vulkan, on the simulator or on a GPU.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`Random`], [`codes`] | reproducible numbers; result codes of the driver |
+//! | [`Random`], [`pattern`], [`codes`] | reproducible numbers and bytes; result codes of both drivers |
 //! | [`child`], [`profile`], [`fork`] | tests of several processes |
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`], [`vulkan`] | contexts, streams and copies that release themselves; memory that CUDA imports from Vulkan |
 //! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the driver and of the Vulkan layer |
-//! | [`skip!`], [`simulated!`] | skips with a reason |
+//! | [`skip()`], [`skip!`], [`simulated!`] | skips with a reason |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
 
@@ -25,7 +25,7 @@ mod vklayer;
 pub mod vulkan;
 
 pub use controls::Controls;
-pub use random::Random;
+pub use random::{Random, pattern};
 pub use simcuda::{SimCuda, simcuda};
 pub use skip::{Passed, skip};
 pub use vklayer::{VkLayer, vklayer};

@@ -1,4 +1,4 @@
-//! Reproducible pseudo-random numbers.
+//! Reproducible pseudo-random numbers and bytes.
 
 /// Pseudo-random numbers, the same in every run (splitmix64).
 #[derive(Debug)]
@@ -22,4 +22,23 @@ impl Random {
     pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap_or(0)
     }
+
+    /// `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// An offset and a non-zero length within `size` bytes.
+    pub fn range_within(&mut self, size: usize) -> (usize, usize) {
+        let offset = self.below(size);
+        (offset, 1 + self.below(size - offset))
+    }
+}
+
+/// Bytes that differ from their neighbours and from those of other seeds.
+#[must_use]
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    Random::new(seed).bytes(len)
 }

@@ -4,6 +4,8 @@
 use std::ops::Deref;
 use std::sync::OnceLock;
 
+use libloading::Library;
+
 use crate::controls::{self, Controls, Text};
 use crate::driver;
 
@@ -38,19 +40,18 @@ impl Deref for SimCuda {
 pub fn simcuda() -> Option<&'static SimCuda> {
     static SIMCUDA: OnceLock<Option<SimCuda>> = OnceLock::new();
     SIMCUDA
-        .get_or_init(|| {
-            if driver::kind() != Some(driver::DriverKind::Sim) {
-                return None;
-            }
-            let loaded = load().unwrap_or_else(|missing| panic!("the simulated driver has no {missing}: rebuild it"));
-            Some(loaded)
+        .get_or_init(|| match load(driver::library()?) {
+            Ok(driver) => Some(driver),
+            // The first one: a real driver.
+            Err(missing) if missing == "simcuda_live_objects" => None,
+            Err(missing) => panic!("the simulated driver has no {missing}: rebuild it"),
         })
         .as_ref()
 }
 
-fn load() -> Result<SimCuda, String> {
-    let controls = Controls::load(&driver::symbol, "simcuda")?;
+fn load(library: &Library) -> Result<SimCuda, String> {
+    let controls = Controls::load(library, "simcuda")?;
     // SAFETY: the driver documents this name with this signature.
-    let last_kernel_fault = unsafe { controls::find(&driver::symbol, "simcuda", "last_kernel_fault") }?;
+    let last_kernel_fault = unsafe { controls::find(library, "simcuda", "last_kernel_fault") }?;
     Ok(SimCuda { controls, last_kernel_fault })
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-/// What a test returns.
+/// What a test, or a helper that may skip it, returns.
 pub trait Passed {
-    /// The value of a test that passed.
+    /// The value of a test that passed, and of a helper that has nothing to give.
     fn passed() -> Self;
 }
 
@@ -12,9 +12,9 @@ impl Passed for () {
     fn passed() {}
 }
 
-impl Passed for crate::Result {
+impl<T: Default> Passed for crate::Result<T> {
     fn passed() -> Self {
-        Ok(())
+        Ok(T::default())
     }
 }
 

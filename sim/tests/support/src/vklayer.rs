@@ -1,7 +1,6 @@
 //! The controls of the Vulkan layers in `vulkan`.
 #![expect(unsafe_code, reason = "opens a library and calls its C functions")]
 
-use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -9,19 +8,28 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use crate::controls::{Controls, Symbols, find};
+use crate::controls::{Controls, find};
 
 const LAYER: &str = "VK_LAYER_VKGDR_faults";
 const FILE: &str = "libvklayer.so";
 
-/// The Vulkan layers of this process: [`Controls`] of the faults layer, and what the messenger layer reports of its instances.
+/// The Vulkan layers of this process: [`Controls`] of the faults layer, and the instances watched by the messenger layer.
 #[derive(Debug)]
 pub struct VkLayer {
     controls: Controls,
+    messenger_active: unsafe extern "C" fn() -> i32,
     validation_present: unsafe extern "C" fn() -> u64,
 }
 
 impl VkLayer {
+    /// The number of live instances with a messenger. 0 means that validation errors are not reported.
+    #[must_use]
+    pub fn messengers_active(&self) -> usize {
+        // SAFETY: takes nothing, and the library is never unloaded.
+        let count = unsafe { (self.messenger_active)() };
+        usize::try_from(count).unwrap_or(0)
+    }
+
     /// The number of live instances with a messenger and the Khronos validation layer below it.
     #[must_use]
     pub fn validated_instances(&self) -> u64 {
@@ -29,11 +37,13 @@ impl VkLayer {
         unsafe { (self.validation_present)() }
     }
 
-    fn load(symbols: Symbols<'_>) -> Result<Self, String> {
+    fn load(library: &Library) -> Result<Self, String> {
         Ok(Self {
-            controls: Controls::load(symbols, "vklayer")?,
+            controls: Controls::load(library, "vklayer")?,
             // SAFETY: the layer exports this name with this signature.
-            validation_present: unsafe { find(symbols, "vklayer", "validation_present") }?,
+            messenger_active: unsafe { find(library, "vklayer", "messenger_active") }?,
+            // SAFETY: as above.
+            validation_present: unsafe { find(library, "vklayer", "validation_present") }?,
         })
     }
 }
@@ -44,12 +54,6 @@ impl Deref for VkLayer {
     fn deref(&self) -> &Controls {
         &self.controls
     }
-}
-
-fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: only the address is taken; the library is never unloaded.
-    let symbol = unsafe { library.get::<*mut c_void>(name) }.ok()?;
-    (!symbol.is_null()).then_some(*symbol)
 }
 
 /// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
@@ -76,10 +80,7 @@ fn open() -> Option<VkLayer> {
     let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // The function pointers outlive this scope, so the library must never be closed.
     let library = ManuallyDrop::new(library);
-    Some(
-        VkLayer::load(&|name| address(&library, name))
-            .unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())),
-    )
+    Some(VkLayer::load(&library).unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())))
 }
 
 fn path() -> Option<PathBuf> {

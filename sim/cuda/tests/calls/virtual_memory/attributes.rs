@@ -96,10 +96,9 @@ fn memory_is_in_no_locality_domain() {
 /// Devices are no peers.
 #[test]
 fn a_device_has_no_access_to_the_memory_of_another() -> Result {
-    const TEST: &str = "virtual_memory::attributes::a_device_has_no_access_to_the_memory_of_another";
     simulated!("GPUs may be peers");
     if child::role().is_none() {
-        let mut command = child::command(TEST, "two devices")?;
+        let mut command = child::command("two devices")?;
         command.env("SIMCUDA_DEVICES", "2").env_remove("CUDA_VISIBLE_DEVICES");
         assert_eq!(child::run(command)?, ["done"]);
         return Ok(());

@@ -35,7 +35,6 @@ fn import_with(fd: RawFd, kind: u32) -> std::result::Result<usize, i32> {
 
 #[test]
 fn processes_share_allocations_by_descriptors() -> Result {
-    const TEST: &str = "virtual_memory::descriptors::processes_share_allocations_by_descriptors";
     let _context = PrimaryContext::retain_and_push(0);
     if child::role().is_some() {
         let fd = std::env::var(DESCRIPTOR)?.parse()?;
@@ -56,7 +55,7 @@ fn processes_share_allocations_by_descriptors() -> Result {
     // In this process: another handle of the same memory.
     let own = import_with(fd.as_raw_fd(), POSIX_FD).map_err(|code| format!("{code}"))?;
     good(release(own));
-    let mut command = child::command(TEST, "import")?;
+    let mut command = child::command("import")?;
     // SAFETY: any number may be asked about.
     let inherited = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 0) };
     let output = command.env(DESCRIPTOR, inherited.to_string()).output()?;
@@ -103,11 +102,10 @@ fn say_device() -> Result {
 /// The exporter sees the second of two devices only, which is device 0 there.
 #[test]
 fn an_allocation_is_on_the_same_device_in_every_process() -> Result {
-    const TEST: &str = "virtual_memory::descriptors::an_allocation_is_on_the_same_device_in_every_process";
     simulated!("the number of a machine's GPUs is its own");
     match child::role().as_deref() {
         None => {
-            let mut command = child::command(TEST, "export")?;
+            let mut command = child::command("export")?;
             command.env("SIMCUDA_DEVICES", "2").env("CUDA_VISIBLE_DEVICES", "1");
             assert_eq!(child::run(command)?, ["0", "1", "0", "CUDA_ERROR_NOT_SUPPORTED"]);
         }
@@ -118,7 +116,7 @@ fn an_allocation_is_on_the_same_device_in_every_process() -> Result {
             // SAFETY: the descriptor is open; the copy is inherited.
             let inherited = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 0) };
             for visible in ["1", "0,1", "1,0", "0"] {
-                let mut command = child::command(TEST, "import")?;
+                let mut command = child::command("import")?;
                 command.env(DESCRIPTOR, inherited.to_string()).env("CUDA_VISIBLE_DEVICES", visible);
                 child::run(command)?.iter().for_each(child::say);
             }
@@ -159,6 +157,5 @@ fn check_dma_buf() {
 
 #[test]
 fn mapped_memory_is_exported_as_a_dma_buf() -> Result {
-    let name = "virtual_memory::descriptors::mapped_memory_is_exported_as_a_dma_buf";
-    crate::dma_buf::under("dma-buf", name, check_dma_buf)
+    crate::dma_buf::under("dma-buf", check_dma_buf)
 }

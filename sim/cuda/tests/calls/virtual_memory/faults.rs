@@ -38,10 +38,9 @@ fn a_fault_has_its_code_where_stderr_is_full() {
 /// The system refuses mappings while their limit is below what the process has.
 #[test]
 fn an_unmap_that_fails_changes_nothing() -> Result {
-    const TEST: &str = "virtual_memory::faults::an_unmap_that_fails_changes_nothing";
     simulated!("a real driver needs more mappings");
     if child::role().is_none() {
-        assert_eq!(child::run(child::command(TEST, "few mappings")?)?, ["done"]);
+        assert_eq!(child::run(child::command("few mappings")?)?, ["done"]);
         return Ok(());
     }
     let context = Context::create(0);

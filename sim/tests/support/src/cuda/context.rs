@@ -4,24 +4,24 @@
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use cudarc::driver::sys::{CUcontext, CUdevice};
+use cudarc::driver::sys::{CUcontext, CUctx_st, CUdevice};
 
 use crate::driver::{call, check, exports, initialise, report};
 
-/// A context handle, compared by address and movable between threads.
+/// A handle of a context or of a stream, movable between threads.
 #[derive(Debug)]
-struct Raw(CUcontext);
+pub(super) struct Raw<T>(pub(super) *mut T);
 
-// SAFETY: a context is a handle that the driver lets any thread use; nothing is read through it here.
-unsafe impl Send for Raw {}
+// SAFETY: the driver lets any thread use its handles; nothing is read through them here.
+unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Raw {}
+unsafe impl<T> Sync for Raw<T> {}
 
 /// A plain context, destroyed on drop.
 ///
 /// It is current on the thread that created it. Dropping it there pops it, since the driver does.
 #[derive(Debug)]
-pub struct Context(Raw);
+pub struct Context(Raw<CUctx_st>);
 
 impl Context {
     /// Creates a context on the device with this number and leaves it current.
@@ -221,4 +221,10 @@ fn handle(ordinal: i32) -> CUdevice {
     // SAFETY: `device` is a valid output.
     check("cuDeviceGet", unsafe { call::cuDeviceGet(&raw mut device, ordinal) });
     device
+}
+
+/// Ends the primary context of device 0, as `cudaDeviceReset` does.
+pub fn reset_primary() {
+    // SAFETY: the tests say what becomes of what is in it.
+    check("cuDevicePrimaryCtxReset_v2", unsafe { call::cuDevicePrimaryCtxReset_v2(0) });
 }

@@ -67,6 +67,18 @@ impl CudaMemory {
         self.address
     }
 
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes: never.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The bytes as the CPU sees them; none of device memory.
     #[must_use]
     pub fn read(&self) -> Option<Vec<u8>> {
