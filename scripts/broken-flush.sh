@@ -11,7 +11,7 @@ copy=$(mktemp -d) && trap 'rm -rf "$copy"' EXIT
 for patch in tests/mutations/*.patch; do
     rm -rf "${copy:?}"/*
     cp -a .cargo Cargo.toml Cargo.lock README.md src cli tests examples benches ffi "$copy"
-    cp -a --parents sim/run sim/test-layers.sh "$copy"
+    cp -a --parents sim/run sim/test-layers.sh sim/tests/support "$copy"
     patch --quiet --strip 1 --directory "$copy" <"$patch" || { echo "$patch no longer fits the source: bring it up to date" >&2 && exit 1; }
     (cd "$copy" && cargo test --quiet --locked --package vkgdr --test memory --no-run)
     # Test failures are the expected result.

@@ -81,7 +81,7 @@ fn uncached(check: impl FnOnce() -> Result) -> Result {
     let command = if driver::is_real() {
         let (_context, gpu) = support::open(NONE)?;
         if Memory::allocate(&gpu, 1, MAPPED)?.is_cached() {
-            return support::skip(&format!("the CPU caches mapped memory of {}", gpu.name()));
+            return support::skip(format_args!("the CPU caches mapped memory of {}", gpu.name()));
         }
         child::command("uncached")?
     } else {

@@ -2,9 +2,6 @@
 
 use std::fmt::Debug;
 
-/// The result of a test.
-pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
-
 /// Returns the error of a call that must fail.
 ///
 /// # Panics

@@ -2,14 +2,14 @@
 
 use vkgdr::Vkgdr;
 
-use crate::{Controls, Result, VkLayer, codes, simcuda, skip, vklayer};
+use crate::{Result, SimCuda, VkLayer, codes, simcuda, skip, vklayer};
 
 /// Drivers without room, until this is dropped.
 #[derive(Debug)]
 pub struct Shortage {
     vulkan: &'static VkLayer,
     /// Where CUDA allocates mapped memory that Vulkan has no room for.
-    cuda: Option<&'static Controls>,
+    cuda: Option<&'static SimCuda>,
 }
 
 impl Shortage {
@@ -20,15 +20,15 @@ impl Shortage {
     /// Those of [`Vkgdr::supports_existing`].
     pub fn of(gpu: &Vkgdr, count: u64, code: i32) -> Result<Option<Self>> {
         let Some(vulkan) = vklayer() else {
-            skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)")?;
-            return Ok(None);
+            return skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
         };
         let cuda = match (gpu.supports_existing()?, simcuda()) {
             (false, _) => None,
             (true, Some(sim)) => Some(sim),
             (true, None) => {
-                skip("where Vulkan has no room for mapped memory, CUDA allocates it, and cannot be made to fail")?;
-                return Ok(None);
+                return skip(
+                    "where Vulkan has no room for mapped memory, CUDA allocates it, and cannot be made to fail",
+                );
             }
         };
         for nth in 1..=count {

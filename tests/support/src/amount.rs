@@ -1,4 +1,4 @@
-//! Skips with a printed reason, and amounts of work.
+//! Amounts of work.
 
 /// Whether `VKGDR_TEST_ALL=1` is set: then tests also run their slow repetitions, such as with every compiler, or for longer.
 #[must_use]
@@ -19,13 +19,4 @@ pub fn amount<T>(quick: T, all: T) -> T {
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is '{text}'; it must be a number")))
-}
-
-/// Reports a skip, as the last call of a test that returns a [`Result`](crate::Result).
-///
-/// # Errors
-/// None.
-pub fn skip(reason: &str) -> crate::Result {
-    eprintln!("skipped: {reason}");
-    Ok(())
 }
