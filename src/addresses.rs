@@ -60,7 +60,7 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     let address = listed.device_ptr + (address - first);
     // Without the lock: this may be the last reference by now, whose drop calls the drivers.
     let memory = (listed.lookup)(address)?;
-    // Not the memory's own address, which would count as given to the device. The memory found may be in another allocation, before this one.
+    // The memory found may be in an earlier allocation. Asking for its own address would count as giving that to the device.
     let first = memory.allocation().device_ptr() + memory.inner().offset as u64;
     let offset = usize::try_from(address.checked_sub(first)?).ok()?;
     (offset < memory.len()).then_some((memory, offset))

@@ -100,8 +100,9 @@ pub(crate) struct CopyEngines {
 
 impl CopyEngines {
     /// Starts a copy on the context's engine, in that context, and returns when the device has finished with its bytes, even after
-    /// a failure, or after a second of errors that say nothing of that. It may take long: the caller's memory is only borrowed, and cannot be kept alive for the device. The error of a
-    /// copy is the inner one. An outer error means that the CPU may copy instead.
+    /// a failure. It gives up after a second of errors that do not say whether the device has. The wait may take long: the caller's
+    /// memory is only borrowed, and cannot be kept alive for the device. The error of a copy is the inner one. An outer error means
+    /// that the CPU may copy instead.
     pub(crate) fn copy(&self, context: Context, start: impl FnOnce(CUstream) -> Result<()>) -> Result<Result<()>> {
         let copied = context.run(|| {
             // A forked child fails to enter the context, and so does not wait for a lock that may be held for ever.
@@ -185,8 +186,8 @@ impl Drop for CopyEngines {
     }
 }
 
-/// Failed waits are repeated so often, with this pause: a second in all. A code that stays so long ends the context's work, too:
-/// drivers have had new ones of that kind.
+/// Failed waits are repeated this often, with this pause: a second in all. An error that lasts that long is taken for a sticky one
+/// that [`CudaCode`] does not list: drivers have added such codes.
 const TRIES: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 

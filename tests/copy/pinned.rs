@@ -66,7 +66,7 @@ fn a_copy_is_waited_for_again_when_waiting_fails_unless_it_has_ended() -> Result
         memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
         waits.assert(51, "until one succeeded");
     }
-    // A code that stays is one of a broken context, also if it is none of those that are known.
+    // A code that lasts is taken for that of a broken context, although it is not a known one.
     let ended = [
         (codes::INVALID_HANDLE, 1),
         (codes::CONTEXT_IS_DESTROYED, 1),

@@ -130,7 +130,7 @@ attributes! { Base by bytes_of:
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
     heap_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|it| of_vulkan(it.memory_type().heap));
     /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``; none for another library's memory.
-    property_flags: Vec<String> = |_view, bytes| bytes.memory.as_ref().map_or_else(Vec::new, |it| it.memory_type().property_names());
+    property_flags: Vec<String> = |_view, bytes| bytes.memory.iter().flat_map(|it| it.memory_type().property_names()).collect();
 }
 
 #[pymethods]

@@ -161,7 +161,7 @@ pub(crate) struct Location {
 
 impl Location {
     pub(crate) const ON_DEVICE: u32 = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
-    /// The last type, after which there is none.
+    /// The largest type that CUDA defines.
     pub(crate) const LAST: u32 = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     }
     // Beyond the last address no memory is known.
     let end = end.ok_or(Error::NoMapping { address, reason: NoMapping::Unknown })?;
-    let memory = find(address, size, end, pcie)?;
+    let memory = find(address, size, pcie)?;
     let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
     let (device_ptr, coherent, cached) = (memory.device_ptr(), memory.is_coherent(), memory.is_cached());
     if pcie && cached {
@@ -54,17 +54,15 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
-/// The memory in which a range begins that has the pages up to `end`; else the first that begins behind it in its first page,
-/// since programs align addresses down to pages. An address within a page means the memory there alone.
-fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
-    let is_within_page = !address.is_multiple_of(PAGE);
-    // The program has rounded the size up, perhaps beyond the last page.
-    let end = if is_within_page && size.is_multiple_of(PAGE) { end - PAGE } else { end };
+/// The memory in which a range begins that has its pages; else the first that begins behind it in its first page, since programs
+/// align addresses down to pages. An address within memory and within a page means that memory alone.
+fn find(address: u64, size: u64, pcie: bool) -> Result<Memory> {
+    let end = (address + needed(address, size)).next_multiple_of(PAGE);
     let refusal = match ours(address) {
         Some((memory, _)) if reaches(&memory, end) => return Ok(memory),
         Some((memory, offset)) => {
             let refusal = Error::OutOfRange { offset, len: bytes(size), size: memory.len() };
-            if is_within_page {
+            if !address.is_multiple_of(PAGE) {
                 return Err(refusal);
             }
             refusal
@@ -80,6 +78,13 @@ fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Memory> {
     let begins = |start| ours(start).filter(|(memory, offset)| *offset == 0 && reaches(memory, end));
     let behind = (first..end_of_page(address, size)).step_by(LINE).filter(|&start| start > address).find_map(begins);
     behind.map(|(memory, _)| memory).ok_or(refusal)
+}
+
+/// The bytes that memory must have. A program may round a size up to whole pages at an address within a page: then the last page
+/// may be missing.
+fn needed(address: u64, size: u64) -> u64 {
+    let is_rounded = !address.is_multiple_of(PAGE) && size.is_multiple_of(PAGE);
+    if is_rounded { (size - PAGE).max(1) } else { size }
 }
 
 /// The end of a range, or of its first page.
@@ -112,8 +117,7 @@ fn existing(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     let (mut mapped, mut start) = (map(address, size, pcie), address);
     if !address.is_multiple_of(PAGE) {
         return match mapped {
-            // The program has rounded the size up, perhaps beyond the last page.
-            Err(Error::OutOfRange { .. }) if size.is_multiple_of(PAGE) => map(address, (size - PAGE).max(1), pcie),
+            Err(Error::OutOfRange { .. }) if needed(address, size) < size => map(address, needed(address, size), pcie),
             mapped => mapped,
         };
     }

@@ -15,7 +15,7 @@ use libloading::Library;
 
 use crate::simcuda;
 
-/// `libcuda`, which is never closed; `None` where there is none to open.
+/// `libcuda`, opened once and never closed; `None` where it is missing.
 pub(crate) fn library() -> Option<&'static Library> {
     static PRESENT: OnceLock<bool> = OnceLock::new();
     let present = *PRESENT.get_or_init(|| {
@@ -140,7 +140,7 @@ pub(crate) fn exports(name: &CStr) -> bool {
 /// A function of the driver.
 ///
 /// # Panics
-/// When the driver lacks it, or there is none.
+/// When there is no driver, or it lacks the function.
 ///
 /// # Safety
 /// `F` must be the type of the function of that name.

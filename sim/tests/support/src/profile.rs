@@ -58,7 +58,8 @@ fn run() -> Option<PathBuf> {
     usable
 }
 
-/// The path of `vkgdr-sim`, which starts any program under a profile. `None`, with a message, if the driver is not the simulated one.
+/// The path of `vkgdr-sim`, which starts any program under a profile. `None`, with a message, if the driver is not the
+/// simulated one.
 ///
 /// # Errors
 /// When `VKGDR_SIM_DIR` is not set.

@@ -35,7 +35,7 @@ fn a_fault_has_its_code_where_stderr_is_full() {
     good(free(address, GRAIN));
 }
 
-/// The system refuses mappings while their limit is below what the process has.
+/// The system refuses new mappings while the address space exceeds its limit.
 #[test]
 fn an_unmap_that_fails_changes_nothing() -> Result {
     simulated!("a real driver needs more mappings");
