@@ -74,9 +74,8 @@ pub(super) struct Arena {
     pub(super) block_bytes: usize,
     /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: VecDeque<Fenced>,
-    /// Free chunks that wait for the whole context, and their bytes.
+    /// Free chunks that wait for the whole context.
     awaiting_context: Vec<Chunk>,
-    pub(super) awaiting_context_bytes: usize,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
@@ -195,11 +194,12 @@ impl Arena {
 
     /// Keeps free chunks until all work of the context has finished.
     pub(super) fn keep_for_context(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
-        for chunk in chunks {
-            let class = self.spans[chunk.span as usize].class;
-            self.awaiting_context_bytes += self.classes.size(class);
-            self.awaiting_context.push(chunk);
-        }
+        self.awaiting_context.extend(chunks);
+    }
+
+    /// The bytes of the free chunks that wait for the context.
+    pub(super) fn bytes_for_context(&self) -> usize {
+        self.awaiting_context.iter().map(|chunk| self.classes.size(self.spans[chunk.span as usize].class)).sum()
     }
 
     /// A chunk of memory that was bound to a stream at this address before, with the fence for another user.
@@ -212,7 +212,6 @@ impl Arena {
 
     /// Takes all free chunks that wait for the context.
     pub(super) fn take_for_context(&mut self) -> Vec<Chunk> {
-        self.awaiting_context_bytes = 0;
         std::mem::take(&mut self.awaiting_context)
     }
 

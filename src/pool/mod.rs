@@ -328,7 +328,7 @@ impl PoolInner {
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll(usize::MAX);
-            if may_wait && self.arena().awaiting_context_bytes >= self.block_len / 4 {
+            if may_wait && self.arena().bytes_for_context() >= self.block_len / 4 {
                 self.wait_for_context(Some(deadline));
             }
             self.take(class, len)
