@@ -86,6 +86,8 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
     // Each attempt before and after the wait.
     let Some(shortage) = Shortage::of(&place.gpu, 4, codes::vulkan::OUT_OF_DEVICE_MEMORY)? else {
         gate.open();
+        support::cuda::synchronize();
+        place.gpu.collect();
         return Ok(());
     };
     for timeout in [Duration::from_millis(30), Duration::ZERO] {
