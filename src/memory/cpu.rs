@@ -288,8 +288,8 @@ impl Memory {
     /// other memory, which [`CopyPolicy::Auto`] then leaves to the CPU.
     ///
     /// On non-coherent memory this flushes before the copy and invalidates after it, in whole atoms: nothing else may
-    /// write to these atoms meanwhile. Other views of the same bytes, such as imported memory, must be invalidated
-    /// before they are flushed, since flushing stale bytes would undo the copy.
+    /// write to these atoms meanwhile. Invalidate the device's earlier writes to them before: otherwise the flush may undo them.
+    /// Other views of the same bytes, such as imported memory, must be invalidated before they are flushed, too.
     ///
     /// # Errors
     ///

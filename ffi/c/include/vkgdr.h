@@ -134,7 +134,7 @@ typedef enum vkgdr_copy_policy {
   /**
    * The GPU's copy engine, whatever the size, by cuMemcpyHtoDAsync() or cuMemcpyDtoHAsync() and a wait. On memory that is
    * not coherent it flushes before the copy and, after a write, invalidates, both in whole atoms, to which nothing else
-   * may write meanwhile.
+   * may write meanwhile. Invalidate the device's earlier writes to them before: otherwise the flush may undo them.
    */
   VKGDR_COPY_DMA = 2,
 } vkgdr_copy_policy;
@@ -655,7 +655,7 @@ VKGDR_API char *vkgdr_last_error(void);
  *
  * @param status  A `vkgdr_status`.
  * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
- * @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
+ * @param vulkan  The `VkResult`, if a Vulkan call failed or a size was refused, else 0.
  * @return A `vkgdr_status`.
  *
  * The pointers must be NULL or good for writing; NULL is skipped.

@@ -67,7 +67,7 @@ struct vkgdr {
 
         std::int32_t status() const noexcept { return status_; }  ///< Of `enum vkgdr_status`, never VKGDR_SUCCESS.
         std::int32_t cuda() const noexcept { return cuda_; }      ///< The `CUresult` of a driver call, else 0.
-        std::int32_t vulkan() const noexcept { return vulkan_; }  ///< The `VkResult` of a driver call, else 0.
+        std::int32_t vulkan() const noexcept { return vulkan_; }  ///< The `VkResult` of a driver call or a refused size, else 0.
         /// The error number of a system call, such as EAGAIN, with VKGDR_ERROR_SYSTEM; else 0.
         int system() const noexcept { return system_; }
 

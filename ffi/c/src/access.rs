@@ -120,7 +120,7 @@ pub unsafe extern "C" fn vkgdr_memory_write(
         let memory = &unsafe { handle(mem) }?.memory;
         let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
-        Ok(memory.write(range.start, unsafe { bytes(source, size) }?)?)
+        Ok(memory.write(range.start, unsafe { bytes(source, size, "source") }?)?)
     })
 }
 
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
         let memory = &unsafe { handle(mem) }?.memory;
         let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
-        Ok(memory.read(range.start, unsafe { bytes_mut(target, size) }?)?)
+        Ok(memory.read(range.start, unsafe { bytes_mut(target, size, "target") }?)?)
     })
 }
 
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
         let memory = &unsafe { handle(mem) }?.memory;
         let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
-        let pattern = unsafe { bytes(pattern, pattern_size) }?;
+        let pattern = unsafe { bytes(pattern, pattern_size, "pattern") }?;
         if pattern.is_empty() {
             return Err(Failure::Empty("pattern"));
         }
@@ -192,15 +192,15 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
     })
 }
 
-/// The caller's bytes, to read.
+/// The caller's bytes, to read, the argument `name`.
 ///
 /// # Safety
 ///
 /// `pointer` must be null or good for reading `size` bytes that are not written meanwhile.
-pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize, name: &'static str) -> Outcome<&'a [u8]> {
     check_len(size)?;
     // SAFETY: by this function's contract.
-    unsafe { elements(pointer.cast(), size, "source") }
+    unsafe { elements(pointer.cast(), size, name) }
 }
 
 /// An array of the caller's, the argument `name`.
@@ -217,16 +217,16 @@ pub(crate) unsafe fn elements<'a, T>(pointer: *const T, count: usize, name: &'st
     }
 }
 
-/// The caller's bytes, to write.
+/// The caller's bytes, to write, the argument `name`.
 ///
 /// # Safety
 ///
 /// `pointer` must be null or good for writing `size` bytes that are not used otherwise meanwhile.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize, name: &'static str) -> Outcome<&'a mut [u8]> {
     check_len(size)?;
     match (pointer.is_null(), size) {
         (_, 0) => Ok(&mut []),
-        (true, _) => Err(Failure::Null("target")),
+        (true, _) => Err(Failure::Null(name)),
         // SAFETY: by this function's contract.
         (false, _) => Ok(unsafe { slice::from_raw_parts_mut(pointer.cast::<u8>(), size) }),
     }

@@ -164,7 +164,7 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
 
 /// Fails for a null result pointer, before any work that would have to be undone.
 pub(crate) fn required<T>(pointer: *mut T) -> Outcome {
-    if pointer.is_null() { Err(Failure::Null("result")) } else { Ok(()) }
+    if pointer.is_null() { Err(Failure::Null("the result")) } else { Ok(()) }
 }
 
 /// Locks a mutex; none in a forked child while a thread of the parent holds it.

@@ -24,7 +24,7 @@ pub enum vkgdr_copy_policy {
     VKGDR_COPY_CPU = 1,
     /// The GPU's copy engine, whatever the size, by cuMemcpyHtoDAsync() or cuMemcpyDtoHAsync() and a wait. On memory that is
     /// not coherent it flushes before the copy and, after a write, invalidates, both in whole atoms, to which nothing else
-    /// may write meanwhile.
+    /// may write meanwhile. Invalidate the device's earlier writes to them before: otherwise the flush may undo them.
     VKGDR_COPY_DMA = 2,
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn vkgdr_copy_write(
         let memory = &unsafe { handle(mem) }?.memory;
         let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
-        Ok(memory.write_with(policy, range.start, unsafe { bytes(source, size) }?)?)
+        Ok(memory.write_with(policy, range.start, unsafe { bytes(source, size, "source") }?)?)
     })
 }
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn vkgdr_copy_read(
         let memory = &unsafe { handle(mem) }?.memory;
         let (policy, range) = (self::policy(policy)?, range(memory, offset, size)?);
         // SAFETY: by this function's contract.
-        Ok(memory.read_with(policy, range.start, unsafe { bytes_mut(target, size) }?)?)
+        Ok(memory.read_with(policy, range.start, unsafe { bytes_mut(target, size, "target") }?)?)
     })
 }
 

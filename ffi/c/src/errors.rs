@@ -31,7 +31,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
 ///
 /// @param status  A `vkgdr_status`.
 /// @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
-/// @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
+/// @param vulkan  The `VkResult`, if a Vulkan call failed or a size was refused, else 0.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -115,7 +115,7 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, text: &mut Formatter<'_>) -> FmtResult {
         match self {
-            Self::Null(what) => write!(text, "the {what} is NULL"),
+            Self::Null(what) => write!(text, "{what} is NULL"),
             Self::Empty(what) => write!(text, "the {what} has a size of 0"),
             Self::NullHandle => text.write_str("the handle is NULL: closed or freed, or in C++ moved from"),
             Self::OptionsSize(size) => write!(text, "this library knows no options of {size} bytes"),

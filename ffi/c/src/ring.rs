@@ -141,7 +141,7 @@ pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_v
         // SAFETY: by this function's contract.
         let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
-        let message = unsafe { bytes(message, size) }?;
+        let message = unsafe { bytes(message, size, "message") }?;
         Ok(ring.push(message, duration(timeout))?)
     })
 }
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
         let mut all = Vec::with_capacity(count);
         for (message, size) in messages.iter().zip(sizes) {
             // SAFETY: by this function's contract.
-            match unsafe { bytes(*message, *size) } {
+            match unsafe { bytes(*message, *size, "a message") } {
                 Ok(message) => all.push(message),
                 Err(failure) if all.is_empty() => return Err(failure),
                 // As one that is too long for the ring: it fails as the first of the next batch.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn vkgdr_ring_pop(
         // SAFETY: by this function's contract.
         let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
-        let buffer = unsafe { bytes_mut(buffer, capacity) }?;
+        let buffer = unsafe { bytes_mut(buffer, capacity, "buffer") }?;
         let popped = ring.pop_into(buffer, duration(timeout));
         if let Ok(len) | Err(Error::MessageTooLong { len, .. }) = popped {
             // SAFETY: by this function's contract.

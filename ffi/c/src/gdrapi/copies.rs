@@ -27,7 +27,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
             return Ok(());
         }
         // SAFETY: by this function's contract.
-        let source = unsafe { bytes(h_ptr, size) }?;
+        let source = unsafe { bytes(h_ptr, size, "h_ptr") }?;
         pin.write(map_d_ptr.addr(), source)
     })
 }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
             return Ok(());
         }
         // SAFETY: by this function's contract.
-        let target = unsafe { bytes_mut(h_ptr, size) }?;
+        let target = unsafe { bytes_mut(h_ptr, size, "h_ptr") }?;
         pin.read(map_d_ptr.addr(), target)
     })
 }
