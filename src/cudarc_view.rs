@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
 
-use crate::driver::context::{Context, keeping_current};
+use crate::driver::context::Context;
 use crate::driver::cuda::{cuda, retry_once};
 use crate::driver::fork;
 use crate::memory::UsedStream;
@@ -23,13 +23,12 @@ pub(crate) struct LentSlice {
 impl Drop for LentSlice {
     #[cold]
     fn drop(&mut self) {
-        let is_alive = || retry_once(|| self.context.enter()).is_ok();
-        // The parent's, or gone with the context, which cudarc would name to the driver.
-        if !fork::is_forked() && is_alive() {
+        // Else it is the parent's, or gone with the context, which cudarc would name to the driver.
+        if let Ok(_guard) = retry_once(|| self.context.enter()) {
             // SAFETY: taken by the drop alone.
             let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
             // cudarc keeps errors for the next caller of `CudaContext::check_err`.
-            keeping_current(slice.context().clone(), || _ = slice.leak());
+            _ = slice.leak();
         }
     }
 }
@@ -97,9 +96,8 @@ impl Memory {
     fn count_for_view<T>(&self, stream: &Arc<CudaStream>) -> Result<usize> {
         fork::check()?;
         let used = UsedStream::shared(stream, self.inner().context())?;
-        let before = self.inner().uses.lock().record_view(used);
-        // Without the lock: dropping a stream may call the driver.
-        drop(before);
+        // Nothing is destroyed under the lock: the caller has the stream.
+        self.inner().uses.lock().record_view(used);
         let (address, unit) = (self.device_ptr(), align_of::<T>());
         if !address.is_multiple_of(unit as u64) {
             let value = usize::try_from(address).expect("usize has 64 bits");

@@ -5,12 +5,10 @@
 #![expect(unsafe_code, reason = "pushes contexts that it does not own")]
 
 use std::ptr;
-use std::sync::Arc;
 
-use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
-use super::cuda::{Cuda, call, cuda, retry_once};
+use super::cuda::{Cuda, call, cuda};
 use super::{Handle, fork};
 use crate::Result;
 use crate::error::CudaCode;
@@ -115,29 +113,6 @@ impl Context {
         let value = work()?;
         guard.leave()?;
         Ok(value)
-    }
-}
-
-/// Runs `work`, a drop of cudarc's in its context, which may change the current one, and makes the one before current again.
-pub(crate) fn keeping_current(context: Arc<CudaContext>, work: impl FnOnce()) {
-    let current = || cuda().and_then(Cuda::context_current);
-    let (before, own) = (retry_once(current), context.cu_ctx());
-    work();
-    // The last owner of a context of `new_non_primary` ends it, which takes it off the thread's stack.
-    let has_ended = Arc::into_inner(context).map(drop).is_some();
-    if let (Ok(before), Ok(after)) = (before, retry_once(current))
-        && !(has_ended && before == own)
-        && after != before
-    {
-        let is_popped = has_ended && after != own && !before.is_null();
-        // `before` is null, or was current on this thread, and alive.
-        let restored = retry_once(|| match cuda()? {
-            cuda if is_popped => call!(cuda, cuCtxPushCurrent_v2(before)),
-            cuda => call!(cuda, cuCtxSetCurrent(before)),
-        });
-        if let Err(error) = restored {
-            report!(Warn, "making a CUDA context current again: {error}");
-        }
     }
 }
 

@@ -76,7 +76,6 @@ driver_functions! {
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
         cuCtxGetCurrent(*mut CUcontext);
-        cuCtxSetCurrent(CUcontext);
         cuCtxGetDevice(*mut CUdevice);
         cuCtxPushCurrent_v2(CUcontext);
         cuCtxPopCurrent_v2(*mut CUcontext);

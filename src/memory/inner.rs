@@ -1,12 +1,12 @@
 //! What a [`Memory`] refers to: an [`Allocation`], or a part of one that belongs to a [`Home`], and its release.
 #![forbid(unsafe_code)]
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use super::{Memory, UsedStream, Uses};
+use super::{DropPolicy, Memory, UsedStream, Uses};
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
@@ -21,7 +21,7 @@ pub(crate) struct Inner {
     /// Where the memory begins in the allocation, and its requested bytes.
     pub(crate) offset: usize,
     pub(crate) len: usize,
-    /// Whether the device may have used the bytes: its address was asked for, or a use recorded. What takes the memory back reads it.
+    /// Whether the device may have used the bytes: its address was asked for, or a use recorded.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
     /// What takes the memory back; `None` for all of an allocation that nothing divides.
@@ -41,8 +41,8 @@ pub(crate) struct Chunk {
 
 /// A pool or an allocator: what divides its blocks, which are allocations, and takes the parts back.
 pub(crate) trait Home: Send + Sync + UnwindSafe + RefUnwindSafe {
-    /// Takes back memory whose last reference was dropped, without uses if the device never had it.
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()>;
+    /// Takes back memory whose last reference was dropped.
+    fn take_back(self: Arc<Self>, memory: &mut Inner, block: Arc<Allocation>) -> Result<()>;
 
     /// Whether it takes back memory of a chunk without a call of a driver, if no stream is recorded for that.
     fn is_caching(&self) -> bool {
@@ -81,12 +81,9 @@ impl Inner {
         self.allocation().context()
     }
 
-    /// Reads the uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
+    /// Reads the uses; none in a forked child, where a thread of the parent may hold the lock for ever.
     pub(super) fn uses<T>(&self, read: impl FnOnce(&Uses) -> T) -> T {
-        if fork::is_forked() {
-            return read(&self.uses.try_lock().map(|uses| uses.clone()).unwrap_or_default());
-        }
-        read(&self.uses.lock())
+        if fork::is_forked() { read(&Uses::default()) } else { read(&self.uses.lock()) }
     }
 
     pub(crate) fn bind(&self, stream: UsedStream) -> Result<()> {
@@ -99,6 +96,10 @@ impl Inner {
         Ok(())
     }
 
+    pub(crate) fn take_uses(&mut self) -> Uses {
+        mem::take(self.uses.get_mut())
+    }
+
     /// Releases the memory, or returns it to its home. A second call does nothing. In a forked child, nothing is released.
     pub(super) fn release(&mut self) -> Result<()> {
         let Some(allocation) = self.allocation.take() else { return Ok(()) };
@@ -106,10 +107,12 @@ impl Inner {
             let _ = ManuallyDrop::new((allocation, self.home.take()));
             return Ok(());
         }
-        let mut take_uses = || std::mem::take(self.uses.get_mut());
-        let Some(home) = self.home.take() else { return take_uses().free(allocation) };
-        let uses = self.exposed.get_mut().then(take_uses);
-        home.take_back(self, allocation, uses)
+        let Some(home) = self.home.take() else { return self.take_uses().free(allocation) };
+        if !*self.exposed.get_mut() {
+            // The device never had it.
+            self.uses.get_mut().set_policy(DropPolicy::Immediate);
+        }
+        home.take_back(self, allocation)
     }
 }
 

@@ -233,11 +233,6 @@ impl Memory {
         self.inner.allocation()
     }
 
-    /// Whether it is all of an allocation, and not a part of one.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.inner.home.is_none() && self.len == self.inner.len
-    }
-
     /// The offset in the allocation, in bytes.
     pub(crate) fn offset(&self) -> usize {
         let start = self.allocation().device_ptr();
@@ -256,10 +251,7 @@ impl Memory {
     /// Marks the bytes as ones that the device may use from now on.
     #[inline]
     pub(crate) fn expose(&self) {
-        // A load first: a store would take the cache line from other threads.
-        if !self.inner.exposed.load(Ordering::Relaxed) {
-            self.inner.exposed.store(true, Ordering::Relaxed);
-        }
+        self.inner.exposed.store(true, Ordering::Relaxed);
     }
 
     /// A part of the memory, with its own pointers. It keeps all of the memory alive.
@@ -460,10 +452,10 @@ impl Memory {
     /// [`Error::Forked`]. The memory then remains bound.
     pub fn unbind_stream(&self) -> Result<()> {
         fork::check()?;
-        let waited_for = self.inner.uses(Uses::clone);
-        waited_for.synchronize()?;
+        let Some(bound) = self.inner.uses.lock().bound.clone() else { return Ok(()) };
+        bound.stream.synchronize()?;
         // Another thread may have bound the memory to another stream meanwhile.
-        let before = self.inner.uses.lock().unbind(waited_for.bound_stream());
+        let before = self.inner.uses.lock().unbind(&bound);
         // Without the lock: dropping the last reference to a stream calls the driver.
         drop(before);
         Ok(())
@@ -471,7 +463,7 @@ impl Memory {
 
     /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is.
     pub(crate) fn unbind_without_wait(&self) {
-        let before = self.inner.uses.lock().unbind_without_wait();
+        let before = self.inner.uses.lock().bound.take();
         drop(before);
     }
 
@@ -482,7 +474,9 @@ impl Memory {
     /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
         fork::check()?;
-        self.inner.uses(Uses::clone).synchronize()
+        // The clone keeps the stream alive.
+        let bound = self.inner.uses.lock().bound.clone();
+        bound.map_or(Ok(()), |bound| bound.stream.synchronize())
     }
 
     /// Records that a stream, of any context, uses the memory. The release waits for the work that was submitted to the stream

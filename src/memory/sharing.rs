@@ -43,7 +43,7 @@ impl Memory {
     /// [`Error::NoExport`] for memory that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of
     /// `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        if !self.is_whole() {
+        if self.inner.home.is_some() || self.len != self.inner.len {
             return Err(Error::Pooled);
         }
         self.allocation().export()

@@ -8,9 +8,9 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use crate::allocation::Allocation;
-use crate::driver::context::{Context, keeping_current};
-use crate::driver::cuda::cuda;
-use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, fork};
+use crate::driver::context::Context;
+use crate::driver::cuda::retry_once;
+use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::retire::{Fence, RetireQueue};
 use crate::{Result, StreamRef};
 
@@ -70,16 +70,12 @@ impl UsedStream {
 
 impl Drop for UsedStream {
     fn drop(&mut self) {
-        let Some(stream) = self.keeper.take() else { return };
-        if fork::is_forked() {
-            // The stream is the parent's.
-            let _ = ManuallyDrop::new(stream);
-        } else if let Some(stream) = Arc::into_inner(stream) {
-            // A stream goes with its context, which cudarc would name to the driver.
-            let stream = ManuallyDrop::new(stream);
-            if !self.stream.context.is_destroyed() {
-                keeping_current(stream.context().clone(), || drop(ManuallyDrop::into_inner(stream)));
-            }
+        let Some(last) = self.keeper.take().and_then(Arc::into_inner) else { return };
+        // Entered, since cudarc makes the context current where it is not, and leaves it so.
+        match retry_once(|| self.stream.context.enter()) {
+            Ok(_guard) => drop(last),
+            // The parent's, or gone with its context, which cudarc would name to the driver.
+            Err(_) => _ = ManuallyDrop::new(last),
         }
     }
 }
@@ -102,13 +98,11 @@ impl From<StreamRef> for UsedStream {
 }
 
 /// The streams that use memory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Uses {
-    bound: Option<UsedStream>,
+    pub(super) bound: Option<UsedStream>,
     /// The streams of `record_use`.
     others: Vec<UsedStream>,
-    /// The stream of the last view while the memory was unbound: it keeps a context of cudarc's alive.
-    viewed: Option<UsedStream>,
     /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
     /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
     wait_for_context: bool,
@@ -155,18 +149,12 @@ impl Uses {
     /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns the stream, to be dropped
     /// without the lock.
     #[must_use]
-    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<UsedStream> {
-        if finished.is_none() || self.bound_stream() != finished {
+    pub(crate) fn unbind(&mut self, finished: &UsedStream) -> Option<UsedStream> {
+        if self.bound.as_ref() != Some(finished) {
             return None;
         }
         // That of an earlier holder was on the only stream that the memory has been bound to.
         self.earlier_work &= self.wait_for_context;
-        self.bound.take()
-    }
-
-    /// Ends the binding to a stream whose work goes on. Returns the stream, to be dropped without the lock.
-    #[must_use]
-    pub(crate) fn unbind_without_wait(&mut self) -> Option<UsedStream> {
         self.bound.take()
     }
 
@@ -180,15 +168,8 @@ impl Uses {
     }
 
     /// Records that a view is for a stream of the memory's context. Without a bound stream, the release waits for all of that.
-    /// Returns what is not kept any more, to be dropped without the lock.
-    #[must_use]
-    pub(crate) fn record_view(&mut self, stream: UsedStream) -> Option<UsedStream> {
-        if self.bound.is_none() {
-            self.wait_for_context = true;
-            return self.viewed.replace(stream);
-        }
-        self.record(stream);
-        None
+    pub(crate) fn record_view(&mut self, stream: UsedStream) {
+        if self.bound.is_some() { self.record(stream) } else { self.wait_for_context = true }
     }
 
     /// The recorded streams of other contexts than `own`.
@@ -201,29 +182,21 @@ impl Uses {
         self.of_other_contexts(own).next().is_some()
     }
 
-    /// Waits for the bound stream, if there is one.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        self.bound.as_ref().map_or(Ok(()), |bound| bound.stream.synchronize())
-    }
-
-    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished. A stream whose
-    /// context has ended has no work: its error is returned only if no other stream has.
+    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished.
     pub(crate) fn record_events(&self) -> Result<Option<Fence>> {
-        let (mut events, mut ended) = (Vec::new(), None);
+        let mut events = Vec::new();
         for used in self.bound.iter().chain(&self.others) {
             // An event of a stream that is being captured never passes: asking for it is an error.
             let recorded = used.stream.record().and_then(|event| Ok((event.is_complete()?, event)));
             match recorded {
                 Ok((true, _)) => {}
                 Ok((false, event)) => events.push(event),
-                Err(error) if error.ends_all_work() => ended = Some(error),
+                // A context that is gone or broken has no work.
+                Err(error) if error.ends_all_work() => {}
                 Err(error) => return Err(error),
             }
         }
-        match (events.is_empty(), ended) {
-            (false, _) => Ok(Some(Fence::Events(events))),
-            (true, ended) => ended.map_or(Ok(None), Err),
-        }
+        Ok((!events.is_empty()).then_some(Fence::Events(events)))
     }
 
     /// The contexts that use the memory.
@@ -254,14 +227,11 @@ impl Uses {
             DropPolicy::WaitForStream => self.record_events(),
             DropPolicy::WaitForContext => {
                 let others = self.of_other_contexts(context).try_for_each(UsedStream::finish);
-                let own = || context.run(|| cuda()?.context_synchronize());
-                others.and_then(|()| own()).map(|()| None)
+                others.and_then(|()| context.finish()).map(|()| None)
             }
         };
         let (fence, waited) = match waited {
             Ok(fence) => (fence, Ok(())),
-            Err(error) if error.context_is_gone() => (None, Ok(())),
-            Err(error) if error.is_fatal_to_context() => (None, Err(error)),
             Err(error) => {
                 // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
                 // queried, as after its end, is waited for with its context.

@@ -71,11 +71,10 @@ pub(super) struct Arena {
     free_spans: Vec<u32>,
     /// The ranges of the blocks that belong to no span.
     ranges: FreeRanges,
-    pub(super) block_bytes: usize,
     /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: VecDeque<Fenced>,
     /// Free chunks that wait for the whole context.
-    awaiting_context: Vec<Chunk>,
+    pub(super) awaiting_context: Vec<Chunk>,
     /// Memory in use, and its requested bytes.
     pub(super) used: usize,
     pub(super) used_bytes: usize,
@@ -87,12 +86,14 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// The most chunks behind events: more wait for the whole context.
-    pub(super) const MAX_FENCED: usize = 1024;
-
     pub(super) fn new(classes: Classes) -> Self {
         let with_room = vec![Vec::new(); classes.count()];
         Self { classes, with_room, caching: true, ..Self::default() }
+    }
+
+    /// The bytes of all blocks.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.blocks.iter().map(|(_, block)| block.block.len()).sum()
     }
 
     /// The number of free chunks, including those that the device may still use.
@@ -169,7 +170,6 @@ impl Arena {
     /// Adds a block that is all free.
     pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
         let len = block.len();
-        self.block_bytes += len;
         let index = self.blocks.insert(ArenaBlock { block, spans: BTreeMap::new() });
         self.ranges.give((index, 0), len);
     }
@@ -192,11 +192,6 @@ impl Arena {
         if self.caching || self.free_spans.is_empty() { Vec::new() } else { self.trim(0) }
     }
 
-    /// Keeps free chunks until all work of the context has finished.
-    pub(super) fn keep_for_context(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
-        self.awaiting_context.extend(chunks);
-    }
-
     /// The bytes of the free chunks that wait for the context.
     pub(super) fn bytes_for_context(&self) -> usize {
         self.awaiting_context.iter().map(|chunk| self.classes.size(self.spans[chunk.span as usize].class)).sum()
@@ -208,11 +203,6 @@ impl Arena {
             |fenced: &Fenced| fenced.stream == stream.addr() && self.spans[fenced.chunk.span as usize].class == class;
         let place = self.fenced.iter().position(fits)?;
         self.fenced.remove(place)
-    }
-
-    /// Takes all free chunks that wait for the context.
-    pub(super) fn take_for_context(&mut self) -> Vec<Chunk> {
-        std::mem::take(&mut self.awaiting_context)
     }
 
     /// Gives the room of every span back whose chunks are all free.
@@ -240,15 +230,15 @@ impl Arena {
     /// Evicts unused blocks, until at most `keep` bytes are left with those of dedicated memory.
     pub(super) fn trim(&mut self, keep: usize) -> Vec<Arc<Allocation>> {
         let keep = keep.saturating_sub(self.dedicated_bytes);
-        let mut evicted = Vec::new();
-        if self.block_bytes > keep {
+        let (mut left, mut evicted) = (self.block_bytes(), Vec::new());
+        if left > keep {
             self.give_free_spans_back();
         }
         self.blocks.retain(|index, ArenaBlock { block, spans }| {
-            let is_kept = self.block_bytes <= keep || !spans.is_empty();
+            let is_kept = left <= keep || !spans.is_empty();
             if !is_kept {
                 self.ranges.remove((index, 0), block.len());
-                self.block_bytes -= block.len();
+                left -= block.len();
                 evicted.push(block.clone());
             }
             is_kept

@@ -11,6 +11,7 @@ mod arena;
 mod options;
 
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
@@ -205,7 +206,7 @@ impl Pool {
     /// The bytes of the pool's blocks and dedicated allocations, whether in use or free.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
-        self.count(|arena| arena.block_bytes + arena.dedicated_bytes)
+        self.count(|arena| arena.block_bytes() + arena.dedicated_bytes)
     }
 
     /// The bytes of allocated memory, as requested.
@@ -417,7 +418,7 @@ impl PoolInner {
     fn keep_for_context(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let mut arena = self.arena();
         if arena.caching {
-            return arena.keep_for_context(chunks);
+            return arena.awaiting_context.extend(chunks);
         }
         drop(arena);
         self.retire(Fence::Contexts(vec![self.context]), chunks);
@@ -439,8 +440,8 @@ impl PoolInner {
             }
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
-                // No error where the memory waits for the end of a capture, nor where all work has ended with the context.
-                if !error.context_is_gone() && !error.is_of_capture() {
+                // No error where the memory waits for the end of a capture.
+                if !error.is_of_capture() {
                     return Err(error);
                 }
                 report!(Debug, "memory of a pool waits for its context: {error}");
@@ -477,7 +478,7 @@ impl PoolInner {
 
     /// Waits for the context, and takes back what waited for it. What cannot be waited for, or not before `deadline`, goes on waiting.
     fn wait_for_context(self: &Arc<Self>, deadline: Option<Instant>) {
-        let taken = self.arena().take_for_context();
+        let taken = mem::take(&mut self.arena().awaiting_context);
         if taken.is_empty() {
             return;
         }
@@ -518,51 +519,41 @@ impl PoolInner {
 
 impl Home for PoolInner {
     fn is_caching(&self) -> bool {
-        let arena = self.arena();
-        arena.caching && arena.fenced.len() < Arena::MAX_FENCED
+        self.arena().caching
     }
 
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &mut Inner, block: Arc<Allocation>) -> Result<()> {
         let mut arena = self.arena();
         arena.used -= 1;
         arena.used_bytes -= memory.len;
         let Some(chunk) = memory.chunk else {
             arena.dedicated_bytes -= memory.len;
             drop(arena);
-            return match uses {
-                Some(uses) => uses.free(block),
-                None => block.free(),
-            };
+            return memory.take_uses().free(block);
         };
         arena.set_memory(chunk, Weak::new());
         // The arena has a reference as long as the block has a chunk that is not free.
         drop(block);
-        let uses = match uses {
-            Some(uses) if uses.policy() != DropPolicy::Immediate => uses,
-            _ => {
-                let evicted = arena.put([chunk]);
-                // Before the uses, whose drop may call the driver.
-                drop(arena);
-                return Allocation::free_all(evicted);
-            }
-        };
-        let (caching, is_full) = (arena.caching, arena.fenced.len() >= Arena::MAX_FENCED);
+        let policy = memory.uses.get_mut().policy();
+        if policy == DropPolicy::Immediate {
+            let evicted = arena.put([chunk]);
+            drop(arena);
+            return Allocation::free_all(evicted);
+        }
+        let uses = memory.take_uses();
         // Other contexts may be destroyed once the memory was freed, or its events have passed: the pool does not name them.
-        if !caching || uses.used_by_other_contexts(self.context) {
+        if !arena.caching || uses.used_by_other_contexts(self.context) {
             drop(arena);
             let inner = self.clone();
             let queue = self.owner.gpu().retired();
             return uses.release_after(queue, self.context, move || inner.put([chunk]));
         }
-        if uses.policy() == DropPolicy::WaitForStream && !is_full {
+        if policy == DropPolicy::WaitForStream {
             drop(arena);
             return self.keep_fenced(chunk, &uses);
         }
-        arena.keep_for_context([chunk]);
+        arena.awaiting_context.push(chunk);
         drop(arena);
-        if is_full {
-            self.poll(Self::POLLED);
-        }
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Home, Inner, Uses};
+use crate::memory::{Home, Inner};
 use crate::report::report;
 use crate::retire::RetireQueue;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
@@ -406,7 +406,7 @@ impl AllocatorInner {
 }
 
 impl Home for AllocatorInner {
-    fn take_back(self: Arc<Self>, memory: &Inner, block: Arc<Allocation>, uses: Option<Uses>) -> Result<()> {
+    fn take_back(self: Arc<Self>, memory: &mut Inner, block: Arc<Allocation>) -> Result<()> {
         let (context, queue, key) = (self.context, self.owner.gpu().retired(), key_of(&block, memory.offset as u64));
         let free = move || {
             let (blocks, freed) = self.state.lock().free(key);
@@ -414,10 +414,7 @@ impl Home for AllocatorInner {
             drop(block);
             Allocation::free_all(blocks).and(freed.map_err(suballocation))
         };
-        match uses {
-            Some(uses) => uses.release_after(queue, context, free),
-            None => free(),
-        }
+        memory.take_uses().release_after(queue, context, free)
     }
 }
 
