@@ -10,8 +10,8 @@ use crate::{Error, Result};
 /// Logs a line, see [`report!`].
 pub(crate) fn line(level: log::Level, target: &str, text: fmt::Arguments<'_>) {
     let logged = catch_unwind(AssertUnwindSafe(|| log::log!(target: target, level, "{text}")));
-    // What a panic carries is never dropped: that may panic, too.
-    let _ = ManuallyDrop::new(logged);
+    // The drop of a panic's payload may panic, too. What that panic carries is never dropped.
+    let _ = ManuallyDrop::new(catch_unwind(AssertUnwindSafe(|| drop(logged))));
 }
 
 /// Logs a line at a [`log::Level`] with the module as its target. To be called last, when the state is already right, and
