@@ -41,7 +41,7 @@ impl<T> Lock<T> {
     }
 
     /// None while another thread has it.
-    fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(value) => Some(value),
             Err(TryLockError::Poisoned(value)) => Some(value.into_inner()),

@@ -81,9 +81,12 @@ impl Inner {
         self.allocation().context()
     }
 
-    /// Reads the uses; none in a forked child, where a thread of the parent may hold the lock for ever.
+    /// Reads the uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
     pub(super) fn uses<T>(&self, read: impl FnOnce(&Uses) -> T) -> T {
-        if fork::is_forked() { read(&Uses::default()) } else { read(&self.uses.lock()) }
+        match if fork::is_forked() { self.uses.try_lock() } else { Some(self.uses.lock()) } {
+            Some(uses) => read(&uses),
+            None => read(&Uses::default()),
+        }
     }
 
     pub(crate) fn bind(&self, stream: UsedStream) -> Result<()> {
