@@ -265,7 +265,7 @@ impl MemoryView {
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
-        if let Some(mut ours) = find(address, Some(size.0))? {
+        if let Some(mut ours) = find(address, Some(size.0))?.filter(|ours| ours.visible().is_ok()) {
             // The same memory with the same binding, and one object that keeps the stream.
             ours.readonly |= readonly;
             let Some(keep) = keep else { return Ok(ours) };

@@ -874,7 +874,7 @@ def _on_host(obj: Any) -> tuple[tuple[int, int], bool]:
 
         try:
             interface = np.from_dlpack(obj).__array_interface__
-        except BufferError as error:
+        except (BufferError, RuntimeError) as error:  # The second for types that NumPy lacks.
             text = f"the DLPack tensor of {type(obj).__name__} cannot be taken: {error}"
             raise InvalidArgumentError(text) from error
     if interface is not None:

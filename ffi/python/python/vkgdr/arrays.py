@@ -406,9 +406,10 @@ class Array:
         has_view = not self.size or self._memory.host_ptr is not None
         if not has_view and copy is False:
             raise ValueError("memory without a host view cannot be an array of NumPy without a copy")
-        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+        converts = dtype is not None and np.dtype(dtype) != self.dtype
+        if copy is False and converts:
             raise ValueError(f"an array of {self.dtype} cannot be one of {np.dtype(dtype)} without a copy")
-        array = self.host if has_view and not copy else self.copy_to_host()
+        array = self.host if has_view and not (copy or converts) else self.copy_to_host()
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:

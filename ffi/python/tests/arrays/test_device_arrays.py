@@ -14,6 +14,7 @@ import vkgdr.stream
 from neighbours import EXAMPLE, Borrowed, BorrowedBytes, ByDlpack, ByInterface, every_kind, every_visible_kind, wait_at
 from vkgdr import arrays
 from vkgdr.arrays import Array, as_cuda_array, device_array, device_array_like, is_cuda_array, to_device
+from vkgdr.compat import pyopencl
 
 
 @pytest.fixture(params=["mapped", "host", "device"])
@@ -637,3 +638,13 @@ def test_a_shallow_copy_is_a_view(example):
     view = copy.copy(example)
     view[0, 0, 0] = 99
     assert example[0, 0, 0] == 99
+
+
+@every_visible_kind
+def test_a_conversion_by_numpy_comes_after_the_streams_work(gpu, kind):
+    stream = vkgdr.stream.stream()
+    array = device_array(4, "f4", stream=stream, kind=kind, owner=gpu)
+    array[:] = 0
+    pyopencl.fill(array, np.float32(7), stream=stream)
+    # Visible to the CPU late on the profile `late` alone.
+    assert np.asarray(array, "f8").tolist() == [7] * 4
