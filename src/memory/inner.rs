@@ -83,7 +83,8 @@ impl Inner {
 
     /// Reads the uses; in a forked child those at the fork, or none if a thread of the parent held the lock then.
     pub(super) fn uses<T>(&self, read: impl FnOnce(&Uses) -> T) -> T {
-        match if fork::is_forked() { self.uses.try_lock() } else { Some(self.uses.lock()) } {
+        let uses = if fork::is_forked() { self.uses.try_lock() } else { Some(self.uses.lock()) };
+        match uses {
             Some(uses) => read(&uses),
             None => read(&Uses::default()),
         }

@@ -553,6 +553,7 @@ impl Home for PoolInner {
             return self.keep_fenced(chunk, &uses);
         }
         arena.awaiting_context.push(chunk);
+        // Before the uses, whose drop may call the driver.
         drop(arena);
         Ok(())
     }

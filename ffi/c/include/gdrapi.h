@@ -121,8 +121,8 @@ int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
 /* Copies between private memory and a mapping; EINVAL for bytes that are not within memory of libvkgdr.so.1, or within the
  * pinned pages of other memory. 0 bytes are copied from and to any address once the memory is mapped. On memory that is not
- * coherent they flush and invalidate whole atoms, which threads must not share. Loads and stores through the mapping do
- * neither. */
+ * coherent they flush and invalidate whole atoms: two threads must not copy within one atom at the same time. Loads and stores
+ * through the mapping do neither. */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 

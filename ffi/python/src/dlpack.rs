@@ -123,7 +123,7 @@ impl HostBytes {
     /// The bytes as a DLPack capsule.
     ///
     /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
-    /// The tensors of a host view are always on the CPU. They come after the bound stream's work, and invalidate: flush before.
+    /// The tensors of a host view are always on the CPU. They come after the bound stream's work, and discard what the CPU has not flushed.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,

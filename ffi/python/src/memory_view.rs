@@ -271,7 +271,7 @@ impl MemoryView {
             let Some(keep) = keep else { return Ok(ours) };
             return ours.keeping(keep);
         }
-        // Not found by its address, which may be that of other memory once this is freed.
+        // Not found by its address, which may be that of other memory once this is freed, or is that of ours without a host view.
         let allocation = Allocation::new(Bytes::of(memory), size.0, readonly, Some(owner.clone().unbind()));
         lock(&allocation.kept).owners.extend(keep);
         Ok(Self::whole(allocation))

@@ -646,5 +646,5 @@ def test_a_conversion_by_numpy_comes_after_the_streams_work(gpu, kind):
     array = device_array(4, "f4", stream=stream, kind=kind, owner=gpu)
     array[:] = 0
     pyopencl.fill(array, np.float32(7), stream=stream)
-    # Visible to the CPU late on the profile `late` alone.
+    # On the profile `late` the CPU sees the fill only after a wait and an invalidate.
     assert np.asarray(array, "f8").tolist() == [7] * 4
