@@ -140,6 +140,7 @@ def cpp_headers(session: nox.Session) -> dict[str, str]:
     """Fetch headers that no package of PyPI has; return the folders by the variables in which tests look for them."""
     found = {}
     archive, folder = HERE / "adaptors/onnxruntime.deb", HERE / "adaptors/onnxruntime"
+    archive.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Seconds without a byte.
         with urllib.request.urlopen(ONNXRUNTIME_DEV, timeout=60) as response, archive.open("wb") as file:
@@ -160,24 +161,11 @@ def cpp_headers(session: nox.Session) -> dict[str, str]:
     return found
 
 
-def tests_fail(session: nox.Session, *command: str, env: dict[str, str]) -> bool:
-    """Run tests, and return whether some fail, for which the exit code is 1; any other failure ends the session."""
-    try:
-        session.run("sim/run", "python", *command, env=env, external=True)
-    except nox.command.CommandFailed as error:
-        if error.return_code != 1:
-            raise
-        return True
-    return False
-
-
 @nox.session(python=PYTHON)
 @nox.parametrize("libraries", ["nvidia", "torch", "cupy", "jax"])
 def adaptors(session: nox.Session, libraries: str) -> None:
-    """Test the adaptors with the real libraries and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
+    """Test the adaptors with the real libraries, and numba-cuda's own tests with our manager; 3 GB."""
     package(session)
-    results = HERE / "adaptors"
-    results.mkdir(parents=True, exist_ok=True)
     if libraries == "torch":
         torch(session)
     elif libraries == "cupy":
@@ -192,25 +180,11 @@ def adaptors(session: nox.Session, libraries: str) -> None:
         c_library(session)
         session.install("--no-deps", "onnxruntime==1.31.1", silent=True)
         environment |= cpp_headers(session)
-    # Those of an earlier run must not stand for tests that could not start.
-    report, numba = results / f"{libraries}.xml", results / "numba.json"
-    report.unlink(missing_ok=True)
-    command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={report}", *session.posargs]
-    failed = tests_fail(session, *command, env=environment)
-    if session.posargs:
-        if failed:
-            session.error("tests failed")
-        return
-    table = "scripts/adaptors_table.py"
-    collect = ["collect", str(report), f"{results}/libraries-{libraries}.json"]
-    session.run("python", table, *collect, env=environment)
-    if libraries == "nvidia":
+    tests = ["-m", "pytest", "ffi/python/tests/adaptors", *session.posargs]
+    session.run("sim/run", "python", *tests, env=environment, external=True)
+    if libraries == "nvidia" and not session.posargs:
         environment = {"VKGDR_SIM_PRELOAD": "1", "SIMCUDA_STALE_CONTEXT": "error"}
-        numba.unlink(missing_ok=True)
-        failed |= tests_fail(session, "scripts/numba_tests.py", str(numba), env=environment)
-    session.run("python", table, "write", str(results))
-    if failed:
-        session.error("tests failed: the table counts them")
+        session.run("sim/run", "python", "scripts/numba_tests.py", env=environment, external=True)
 
 
 @nox.session(python=PYTHON)

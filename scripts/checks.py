@@ -33,9 +33,9 @@ NOX_PROGRAM = f"{TARGET}/python/tools/bin/nox"
 NOX = f'"{NOX_PROGRAM}" --session'
 FAULTS = {"VKGDR_TEST_LAYERS": "faults"}
 ALL = FAULTS | {"VKGDR_TEST_ALL": "1"}
-# One process for each folder of tests. The extension module cannot be linked into one; vulkano takes a minute to build.
+# One process for each folder of tests. The extension module cannot be linked into one.
 TESTS = "cargo test --quiet --locked --no-fail-fast"
-WORKSPACE = f"{TESTS} --workspace --exclude vkgdr-python --exclude vulkano-program --lib --bins --tests"
+WORKSPACE = f"{TESTS} --workspace --exclude vkgdr-python --lib --bins --tests"
 # The folders whose tests depend most on the kind of memory and on the order of work.
 FOLDERS = f"{TESTS} --package vkgdr --test memory --test copy --test stream --test interop --test sequences"
 
@@ -130,7 +130,7 @@ NIGHTLY = {
     "simulator": CI["simulator-tests"],
     "simulator-validation": Part(CI["simulator-tests"].command, {"VKGDR_TEST_LAYERS": "validation"}),
     "rust": Part(
-        f"cargo build --quiet --locked --package examples --examples\n{WORKSPACE}\n{TESTS} --package vulkano-program",
+        f"cargo build --quiet --locked --package examples --examples\n{WORKSPACE}",
         ALL,
     ),
     "doctests": TEST["doctests"],

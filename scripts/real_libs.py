@@ -320,22 +320,10 @@ class Situation:
     without_x11: str = ""
     # The version of libcuda's file. Without one it is the simulator's, which has a GPU that Vulkan does not know.
     cuda: str = ""
-    # What cuInit of the simulator returns.
-    code: int = 0
 
 
 REFUSED = "does not list this GPU (libEGL_nvidia.so.0: vk_icdNegotiateLoaderICDInterfaceVersion failed ("
 REASON = "is installed but cannot be loaded ("
-CODES = {
-    34: 'take its folder "stubs" out of LD_LIBRARY_PATH',
-    46: "another process has the GPU in exclusive mode",
-    304: "too many files open (ulimit -n)",
-    802: "start nvidia-fabricmanager",
-    803: "libcuda and the kernel module have different versions",
-    804: "libcuda of the package cuda-compat does not support this GPU",
-    805: "the MPS daemon does not answer",
-    999: "the NVIDIA driver does not start; see nvidia-smi",
-}
 
 
 def situations(generation: Generation, other: Generation) -> Iterator[Situation]:
@@ -356,8 +344,6 @@ def situations(generation: Generation, other: Generation) -> Iterator[Situation]
     yield Situation("another libcuda, no device", driver, versions, no_gpu, cuda=other.version)
     yield Situation("another libcuda", driver, versions, versions, cuda=f"{other.version}, simulated")
     yield Situation("no Vulkan driver", driver, "is not installed", "is not installed", without=("libGLX*", "libEGL*"))
-    for code, cause in CODES.items() if generation is GENERATIONS[0] else ():
-        yield Situation(f"cuInit returns {code}", "cuda", cause, cause, code=code)
 
 
 def install(situation: Situation, generation: Generation, folder: Path) -> None:
@@ -383,8 +369,7 @@ def check(situation: Situation, generation: Generation) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         install(situation, generation, Path(folder))
         manifest = CACHE / generation.version / "usr/share/vulkan/icd.d/nvidia_icd.json"
-        faults = [f"cuInit:{nth}:{situation.code}" for nth in range(1, 100) if situation.code]
-        variables = {"VK_DRIVER_FILES": str(manifest), "SIMCUDA_FAIL": ",".join(faults)}
+        variables = {"VK_DRIVER_FILES": str(manifest)}
         command = TARGET / "debug/vkgdr"
         doctor = inside([Path(folder)], [command, "doctor", "--json"], **variables)
         info = inside([Path(folder)], [command, "info", "--json"], **variables)

@@ -1,18 +1,17 @@
-//! Copies by the GPU's copy engine: their bytes, and the cleanup after a destroyed context.
+//! Copies by the GPU's copy engine: their bytes, their waits, and the cleanup after a destroyed context.
 
 use std::thread;
 
-use support::cuda::{self, Context, PrimaryContext, no_context, reset_primary};
+use support::codes;
+use support::cuda::{self, Context, PinnedBytes, PrimaryContext, no_context, reset_primary};
 use support::ledger::Calls;
-use support::{Random, Result, amount, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
+use support::{Random, Result, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// Lengths of copies.
-const SLOT: usize = 1 << 20;
-const SEGMENT: usize = 64 << 10;
+const LEN: usize = 64 << 10;
 
 fn dma_read(region: &Memory, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>> {
     let mut bytes = vec![0xa5; len];
@@ -23,20 +22,21 @@ fn dma_read(region: &Memory, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>
 #[test]
 fn the_copy_engine_copies_the_bytes_asked_for_and_no_others() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let size = 3 * SLOT + 200;
-    let lens = [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 77, 3 * SLOT + 5];
-    let offsets = &[1, 195, 0, 63, 64][..amount(2, 5)];
+    let size = LEN + 8192;
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let memory = Memory::allocate(&gpu, size, kind)?;
         let mut expected = pattern(size, 1);
         memory.write_with(CopyPolicy::Dma, 0, &expected)?;
-        for (seed, len) in (2..).zip(lens).step_by(amount(2, 1)) {
-            for &offset in offsets {
-                let what = format!("{kind}: {len} bytes at {offset}");
-                let bytes = pattern(len, seed);
-                memory.write_with(CopyPolicy::Dma, offset, &bytes)?;
-                expected[offset..offset + len].copy_from_slice(&bytes);
-                assert!(dma_read(&memory, offset, len)? == bytes, "{what}");
+        for (seed, len) in (2..).zip([0, 1, 195, 4096, LEN]) {
+            // The second is page-locked.
+            for (offset, mut bytes) in [(63, PinnedBytes::pageable(len)), (64, PinnedBytes::new(len.max(1)))] {
+                let (what, bytes) = (format!("{kind}: {len} bytes at {offset}"), &mut bytes[..len]);
+                bytes.copy_from_slice(&pattern(len, seed));
+                memory.write_with(CopyPolicy::Dma, offset, bytes)?;
+                expected[offset..offset + len].copy_from_slice(bytes);
+                bytes.fill(0);
+                memory.read_with(CopyPolicy::Dma, offset, bytes)?;
+                assert!(*bytes == expected[offset..offset + len], "{what}");
             }
             assert!(device_read(memory.device_ptr(), size) == expected, "{kind}: {len} bytes");
             if kind.has_host_view() {
@@ -52,18 +52,18 @@ fn the_copy_engine_and_the_cpu_see_each_others_bytes() -> Result {
     for flags in [NONE, FORCED] {
         let (_context, gpu) = support::open(flags)?;
         for kind in supported(&gpu, &support::HOST_VIEWS) {
-            let memory = Memory::allocate(&gpu, 2 * SLOT, kind)?;
-            let (one, two) = (pattern(2 * SLOT, 1), pattern(2 * SLOT, 2));
+            let memory = Memory::allocate(&gpu, LEN, kind)?;
+            let (one, two) = (pattern(LEN, 1), pattern(LEN, 2));
             memory.write_with(CopyPolicy::Cpu, 0, &one)?;
-            assert!(dma_read(&memory, 0, 2 * SLOT)? == one, "{kind}: what was not flushed");
+            assert!(dma_read(&memory, 0, LEN)? == one, "{kind}: what was not flushed");
             memory.write_with(CopyPolicy::Dma, 0, &two)?;
-            let mut seen = vec![0; 2 * SLOT];
+            let mut seen = vec![0; LEN];
             memory.read_with(CopyPolicy::Cpu, 0, &mut seen)?;
             assert!(seen == two, "{kind}: what was not invalidated");
             cuda::memcpy_htod(memory.device_ptr(), &one);
             cuda::synchronize();
             memory.invalidate(..)?;
-            assert!(dma_read(&memory, 0, 2 * SLOT)? == one, "{kind}: what the device wrote");
+            assert!(dma_read(&memory, 0, LEN)? == one, "{kind}: what the device wrote");
         }
     }
     Ok(())
@@ -112,7 +112,7 @@ fn device_memory_is_copied_by_the_copy_engine_alone() -> Result {
 #[test]
 fn copies_of_many_threads_do_not_mix() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let share = SLOT + 4321;
+    let share = LEN + 4321;
     let memory = Memory::allocate(&gpu, 4 * share, MAPPED)?;
     let copy = |thread: usize| -> vkgdr::Result<()> {
         let part = memory.slice(thread * share..(thread + 1) * share)?;
@@ -138,16 +138,15 @@ fn copies_of_many_threads_do_not_mix() -> Result {
 fn a_context_has_one_copy_engine() -> Result {
     let context = Context::create(0);
     let gpu = Vkgdr::open(0, NONE)?;
-    let memory = Memory::allocate(&gpu, 4 * SLOT, MAPPED)?;
-    let streams = Calls::of("cuStreamCreate");
-    for len in [1, SEGMENT, SLOT, 4 * SLOT] {
-        let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
-        no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(len, 3)))?;
-        assert!(no_context(|| dma_read(&memory, 0, len))? == pattern(len, 3));
-        writes.assert(1, &format!("{len} bytes written"));
-        reads.assert(1, &format!("{len} bytes read"));
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let calls = ["cuStreamCreate", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"].map(Calls::of);
+    for seed in 0..2 {
+        no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(LEN, seed)))?;
+        assert!(no_context(|| dma_read(&memory, 0, LEN))? == pattern(LEN, seed));
     }
-    streams.assert(1, "shared by all copies");
+    for (calls, count) in calls.iter().zip([1, 2, 2]) {
+        calls.assert(count, "of two writes and two reads");
+    }
     drop((memory, gpu));
     drop(context);
     Ok(())
@@ -156,13 +155,13 @@ fn a_context_has_one_copy_engine() -> Result {
 #[test]
 fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
     let gpu = Vkgdr::open(0, NONE)?;
-    let streams = || simcuda().map(|sim| (sim.live_objects_of("stream"), sim.live_objects_of("host")));
+    let streams = || simcuda().map(|sim| sim.live_objects_of("stream"));
     let before = streams();
     for round in 0..3 {
         let _context = PrimaryContext::retain_and_push(0);
-        let memory = Memory::allocate(&gpu, SLOT, MAPPED)?;
-        memory.write_with(CopyPolicy::Dma, 0, &pattern(SLOT, round))?;
-        assert!(dma_read(&memory, 0, SLOT)? == pattern(SLOT, round));
+        let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+        memory.write_with(CopyPolicy::Dma, 0, &pattern(LEN, round))?;
+        assert!(dma_read(&memory, 0, LEN)? == pattern(LEN, round));
         reset_primary();
         let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8]));
         assert_says(&error, &["failed (CUDA_ERROR_"]);
@@ -170,9 +169,46 @@ fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
             gpu.collect();
         }
         // The host view belongs to Vulkan and is still valid.
-        assert!(host_read(&memory, 0, SLOT)? == pattern(SLOT, round));
+        assert!(host_read(&memory, 0, LEN)? == pattern(LEN, round));
     }
     gpu.collect();
     assert_eq!(streams(), before);
+    Ok(())
+}
+
+/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, for a second, unless the copy
+/// has ended. Its stream is known no more, as after its context was destroyed, or the context is broken.
+#[test]
+fn a_copy_is_waited_for_again_when_waiting_fails_unless_it_has_ended() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let pinned = PinnedBytes::new(LEN);
+    memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
+    for code in [codes::UNKNOWN, codes::STREAM_CAPTURE_UNSUPPORTED] {
+        (1..=50).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
+        let waits = Calls::of("cuStreamSynchronize");
+        memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
+        waits.assert(51, "until one succeeded");
+    }
+    // A code that lasts is taken for that of a broken context, although it is not a known one.
+    let ended = [
+        (codes::INVALID_HANDLE, 1),
+        (codes::CONTEXT_IS_DESTROYED, 1),
+        (codes::ILLEGAL_ADDRESS, 1),
+        (codes::UNKNOWN, 1001),
+    ];
+    for (code, count) in ended {
+        (1..=count).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
+        let waits = Calls::of("cuStreamSynchronize");
+        let error = refused(memory.write_with(CopyPolicy::Dma, 0, &pinned));
+        assert_says(&error, &["cuStreamSynchronize failed"]);
+        assert_eq!(error.cuda_code(), Some(code));
+        waits.assert(count, "no more");
+        // The injected error ended no work: the copy may still run.
+        cuda::synchronize();
+    }
+    memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
+    assert!(dma_read(&memory, 0, LEN)? == *pinned);
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Copies between private memory and the library's memory, by the CPU and by the copy engine.
 
 mod engine;
-mod pinned;
 mod policy;
 mod routines;

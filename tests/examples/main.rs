@@ -5,13 +5,12 @@
 mod receive_packets;
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::{Result, profile, simcuda, skip};
+use support::{Result, profile, simcuda, skip, tempdir};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 /// The path of an example's program, if it was built.
@@ -78,25 +77,6 @@ fn assert_failure(output: &Output, parts: &[&str]) {
     }
 }
 
-/// A folder for one test, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create(test: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("vkgdr-{test}-{}", std::process::id()));
-        // Of an earlier process with this number, which did not come to its end.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// There is no RDMA device, or no rdma-core, on most machines: then the example says so.
 #[test]
 fn register_memory_says_whether_there_is_such_memory_and_a_card() -> Result {
@@ -133,15 +113,15 @@ fn the_demo_runs_on_a_gpu_without_vulkan() -> Result {
 #[test]
 fn picture_writes_what_vulkan_drew() -> Result {
     let program = example!("picture");
-    let folder = Folder::create("picture")?;
-    let file = folder.0.join("flower.png");
+    let folder = tempdir()?;
+    let file = folder.path().join("flower.png");
     let text = assert_success(&run(&program, &[&file])?, &file);
     if text.iter().any(|line| line.contains("without Vulkan")) {
         return Ok(());
     }
     let bytes = std::fs::read(&file)?;
     assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n") && bytes.len() > 10_000, "{} bytes", bytes.len());
-    let nowhere = folder.0.join("no folder").join("flower.png");
+    let nowhere = folder.path().join("no folder").join("flower.png");
     let output = run(&program, &[&nowhere])?;
     let errors = lines(&output.stderr);
     assert!(!output.status.success() && errors.len() == 1, "{errors:#?}");
@@ -152,8 +132,8 @@ fn picture_writes_what_vulkan_drew() -> Result {
 #[test]
 fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
     let program = example!("receive_memory");
-    let folder = Folder::create("receive")?;
-    let path = folder.0.join("socket");
+    let folder = tempdir()?;
+    let path = folder.path().join("socket");
     let mut child = Command::new(&program).arg(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut out = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
     assert_eq!(out.next().transpose()?, Some(format!("listening at {}", path.display())));
@@ -200,7 +180,7 @@ fn the_heads_of_the_examples_show_what_they_print() -> Result {
     if simcuda().is_none() || std::env::var("VKGDR_TEST_PROFILE").is_ok_and(|profile| profile != "none") {
         return skip("the output shown is that of the simulated GPU without a profile");
     }
-    let folder = Folder::create("heads")?;
+    let folder = tempdir()?;
     for (source, program, arguments) in [
         (include_str!("../../examples/picture.rs"), example!("picture"), &["flower.png"][..]),
         (include_str!("../../examples/vector_add.rs"), example!("vector_add"), &[]),
@@ -213,7 +193,7 @@ fn the_heads_of_the_examples_show_what_they_print() -> Result {
     ] {
         let head = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
         let shown = head.skip_while(|line| !line.starts_with("$ ")).skip(1).take_while(|line| *line != "```");
-        let output = Command::new(&program).args(arguments).current_dir(&folder.0).stdin(Stdio::null()).output()?;
+        let output = Command::new(&program).args(arguments).current_dir(folder.path()).stdin(Stdio::null()).output()?;
         let printed = assert_success(&output, &program);
         // Rates are printed each second.
         let shapes = |lines: Vec<&str>| {

@@ -1,11 +1,12 @@
 //! Out of memory: an allocation waits for the deferred frees and tries once more.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::blocking::waits;
 use support::codes;
 use support::cuda::{PrimaryContext, Stream};
+use support::ledger::Calls;
 use support::state::State;
 use support::{Controls, Shortage, assert_says, refused};
 use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
@@ -92,9 +93,7 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
     };
     for timeout in [Duration::from_millis(30), Duration::ZERO] {
         place.gpu.set_shortage_timeout(timeout);
-        let begun = Instant::now();
         let error = refused(allocate(&place.gpu));
-        assert!(begun.elapsed() >= timeout, "{error} after {:?}", begun.elapsed());
         assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
     }
     drop(shortage);
@@ -148,15 +147,16 @@ fn a_pool_can_be_used_while_it_allocates_a_smaller_block_than_it_was_asked_for()
         gate.open();
         return Ok(());
     };
+    let refused = Calls::of("vkAllocateMemory");
     thread::scope(|scope| {
         let allocated = scope.spawn(|| pool.allocate(48 << 10).map(drop));
-        thread::sleep(Duration::from_millis(50));
-        let used = scope.spawn(|| pool.managed_bytes());
-        thread::sleep(Duration::from_millis(200));
-        let is_free = used.is_finished() && !allocated.is_finished();
+        while refused.count() == Some(0) && !allocated.is_finished() {
+            thread::yield_now();
+        }
+        // Under a lock that the allocation holds, this would wait for the gate.
+        assert_eq!(pool.managed_bytes(), 0);
         gate.open();
         assert!(allocated.join().is_ok_and(|result| result.is_ok()), "the smaller block");
-        assert!(is_free);
     });
     drop(shortage);
     Ok(())

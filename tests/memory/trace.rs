@@ -113,14 +113,12 @@ fn mapped_memory_makes_the_driver_calls_of_vkgdr_0_1() -> Result {
             "needs the trace of the simulated driver and the faults layer, and lavapipe's memory types",
         );
     }
-    let path = std::env::temp_dir().join(format!("vkgdr-trace-{}", std::process::id()));
-    // Of an earlier process with this number: the child appends.
-    let _ = fs::remove_file(&path);
+    let folder = support::tempdir()?;
+    let path = folder.path().join("trace");
     let mut command = child::command("trace")?;
     command.env("SIMCUDA_TRACE", &path);
     child::run(command)?;
     let trace = fs::read_to_string(&path)?;
-    fs::remove_file(&path)?;
     // The first memory is made in the same step.
     assert_eq!(calls(&trace, "open"), [OPEN, ALLOCATE, FREE].concat(), "{trace}");
     for (step, expected) in [

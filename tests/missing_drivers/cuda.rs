@@ -35,7 +35,7 @@ fn without(folder: &Folder, function: &str) -> Result<bool> {
 #[test]
 fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
     parent!();
-    let folder = Folder::new("libcuda")?;
+    let folder = Folder::new()?;
     NAMES.iter().try_for_each(|name| folder.broken(name))?;
     let mut command = child::command(OPEN)?;
     folder.first_for(&mut command);
@@ -45,7 +45,7 @@ fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
 #[test]
 fn each_missing_function_is_an_error_that_names_it() -> Result {
     parent!();
-    let folder = Folder::new("symbol")?;
+    let folder = Folder::new()?;
     let required = functions("required");
     assert!(required.contains(&"cuInit") && required.len() > 20, "{required:?}");
     for function in required.into_iter().step_by(amount(4, 1)) {
@@ -66,7 +66,7 @@ fn nothing_is_lost_without_the_optional_functions() -> Result {
     if support::simcuda().is_none() {
         return support::skip("the simulated driver needs lavapipe");
     }
-    let folder = Folder::new("optional")?;
+    let folder = Folder::new()?;
     for function in functions("optional") {
         if !without(&folder, function)? {
             return Ok(());
@@ -119,7 +119,7 @@ fn a_child_that_was_forked_after_a_failed_start_hears_its_cause() -> Result {
             let said = child::run(command)?;
             assert!(matches!(&said[..], [cause] if cause.contains(&format!("(CUDA_ERROR_{code})"))), "{said:?}");
         }
-        let folder = Folder::new("fork")?;
+        let folder = Folder::new()?;
         if without(&folder, "cuCtxGetDevice")? {
             let mut command = child::command("fork")?;
             folder.first_for(&mut command);

@@ -6,27 +6,25 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::{TempDir, tempdir};
+
 use crate::Result;
 
 /// A test's temporary folder, removed on drop.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    pub(crate) fn new(name: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("vkgdr-missing-{}-{name}", std::process::id()));
-        // Of an earlier process with this number, which did not come to its end.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(tempdir()?))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// A file that the dynamic loader finds and rejects.
     pub(crate) fn broken(&self, name: &str) -> Result {
-        Ok(fs::write(self.0.join(name), "not a library\n")?)
+        Ok(fs::write(self.path().join(name), "not a library\n")?)
     }
 
     /// A copy of a file in which each of `changes` replaces bytes by others of the same length, at least once.
@@ -42,7 +40,7 @@ impl Folder {
                 bytes[place..place + new.len()].copy_from_slice(new);
             }
         }
-        let path = self.0.join(name);
+        let path = self.path().join(name);
         // A new inode: a running process may have the old file mapped.
         let _ = fs::remove_file(&path);
         Ok(fs::write(path, bytes)?)
@@ -50,7 +48,7 @@ impl Folder {
 
     /// A second name of a file in the folder.
     pub(crate) fn alias(&self, existing: &str, name: &str) -> Result {
-        let path = self.0.join(name);
+        let path = self.path().join(name);
         if !path.exists() {
             symlink(existing, path)?;
         }
@@ -59,19 +57,12 @@ impl Folder {
 
     /// Makes a program search this folder first.
     pub(crate) fn first_for(&self, command: &mut Command) {
-        let mut path = OsString::from(&self.0);
+        let mut path = OsString::from(self.path());
         if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH") {
             path.push(":");
             path.push(rest);
         }
         command.env("LD_LIBRARY_PATH", path);
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A failure leaves files in the temporary folder only.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -75,7 +75,7 @@ fn in_role(role: &str, icd: impl AsRef<Path>) -> Result<Command> {
 #[test]
 fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
     parent!();
-    let folder = Folder::new("libvulkan")?;
+    let folder = Folder::new()?;
     folder.broken(LOADER)?;
     if simulated() {
         let (Some(simulator), Some(loader)) = (simulator(), loader()?) else { return Ok(()) };
@@ -95,7 +95,7 @@ fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
 #[test]
 fn no_vulkan_driver_and_one_that_does_not_load_are_errors_that_say_what_to_install() -> Result {
     parent!();
-    let folder = Folder::new("icd")?;
+    let folder = Folder::new()?;
     folder.broken("libbroken.so")?;
     let (icd, library) = (folder.path().join("icd.json"), folder.path().join("libbroken.so"));
     let driver = format!(r#"{{"library_path": {library:?}, "api_version": "1.3.0"}}"#);
@@ -116,7 +116,7 @@ fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
     }
     let text = fs::read_to_string(&manifest)?;
     let Some((_, library)) = lavapipe(&manifest, &text) else { return Ok(()) };
-    let folder = Folder::new("headless")?;
+    let folder = Folder::new()?;
     folder.alias(&library.to_string_lossy(), "libEGL_nvidia.so.0")?;
     let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);
@@ -130,7 +130,7 @@ fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
 #[test]
 fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result {
     parent!();
-    let folder = Folder::new("headless-broken")?;
+    let folder = Folder::new()?;
     folder.broken("libEGL_nvidia.so.0")?;
     folder.broken("libGLX_nvidia.so.0")?;
     let mut command = with_icd(NO_ICD)?;
@@ -153,7 +153,7 @@ fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
         return support::skip("needs the simulated driver");
     };
     // A library without the driver's functions stands in for it.
-    let folder = Folder::new("headless-parts")?;
+    let folder = Folder::new()?;
     let install = |name: &str, version: &str| {
         folder.patched(&library, &format!("{name}.so.{version}"), &[])?;
         folder.alias(&format!("{name}.so.{version}"), &format!("{name}.so.0"))
@@ -188,7 +188,7 @@ fn a_headless_driver_that_is_not_whole_is_an_error_with_the_reason() -> Result {
 #[test]
 fn a_search_that_finds_no_driver_is_made_once() -> Result {
     parent!();
-    let folder = Folder::new("search")?;
+    let folder = Folder::new()?;
     // Of the two names, the library tries this one for the error's cause alone.
     folder.broken("libGLX_nvidia.so.0")?;
     let mut command = with_icd(NO_ICD)?;
@@ -289,7 +289,7 @@ fn a_search_keeps_no_thread_from_the_gpu_that_does_not_search() -> Result {
     if !simulated() {
         return support::skip("the simulated driver's Vulkan device is the only one");
     }
-    let folder = Folder::new("endless")?;
+    let folder = Folder::new()?;
     assert!(Command::new("mkfifo").arg(library(folder.path())).status()?.success());
     let mut command = with_icd(NO_ICD)?;
     folder.first_for(&mut command);

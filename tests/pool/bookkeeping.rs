@@ -48,7 +48,7 @@ fn a_free_slot_of_64_bytes_takes_64_bytes_of_bookkeeping_at_most_and_trim_return
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK))?;
     let mut held = Vec::with_capacity(COUNT);
-    // The thread's cache and the first block are allocated before counting.
+    // The first block is allocated before counting.
     drop(pool.allocate(64)?);
     let before = BYTES.load(Ordering::Relaxed);
     for _ in 0..COUNT {

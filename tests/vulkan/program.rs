@@ -17,7 +17,11 @@ const LEN: usize = 10_001;
 const SHARED: &CStr = khr::external_memory_fd::NAME;
 
 /// An instance and a device of the test's own, destroyed on drop.
-struct Program(Handles);
+struct Program {
+    handles: Handles,
+    /// Keeps the loader.
+    _entry: ash::Entry,
+}
 
 impl Program {
     /// On the physical device of `gpu`.
@@ -44,22 +48,25 @@ impl Program {
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&names);
         // SAFETY: a valid description.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
-        Ok(Self(Handles::new(entry, instance, physical, device, 0)))
+        let find = entry.static_fn().get_instance_proc_addr;
+        // SAFETY: live handles that belong together, of a loader that is kept.
+        let handles = unsafe { Handles::from_raw(find, instance.handle(), physical, device.handle(), 0) };
+        Ok(Self { handles, _entry: entry })
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
         // SAFETY: tests free everything on it before. The validation layer checks that.
-        unsafe { self.0.device.destroy_device(None) };
+        unsafe { self.handles.device.destroy_device(None) };
         // SAFETY: as above.
-        unsafe { self.0.instance.destroy_instance(None) };
+        unsafe { self.handles.instance.destroy_instance(None) };
     }
 }
 
 fn open_on(program: &Program, flags: OpenFlags) -> vkgdr::Result<Vkgdr> {
     // SAFETY: tests drop the handle and its memory before the program.
-    unsafe { Vkgdr::open_on(&program.0, flags) }
+    unsafe { Vkgdr::open_on(&program.handles, flags) }
 }
 
 #[test]
@@ -69,7 +76,7 @@ fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
     for flags in [OpenFlags::empty(), OpenFlags::FORCE_NON_COHERENT] {
         let gpu = open_on(&program, flags)?;
         assert_eq!((gpu.uuid(), gpu.device()), (shared.uuid(), shared.device()));
-        assert_eq!(gpu.vulkan_handles()?.device.handle(), program.0.device.handle());
+        assert_eq!(gpu.vulkan_handles()?.device.handle(), program.handles.device.handle());
         assert_ne!(gpu.vulkan_handles()?.device.handle(), shared.vulkan_handles()?.device.handle());
         for kind in support::supported(&gpu, &support::HOST_VIEWS) {
             let memory = Memory::allocate(&gpu, LEN, kind)?;
@@ -81,7 +88,7 @@ fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
         let made = buffer(&allocator, 4000, MemoryLocation::CpuToGpu)?;
         made.fill(.., 1_u32)?;
         made.flush(..)?;
-        let compute = Compute::new(&program.0)?;
+        let compute = Compute::new(&program.handles)?;
         compute.step(made.handle(), 1000, 2)?;
         assert!(host_read(&made, 0, 4000)? == 5_u32.to_ne_bytes().repeat(1000));
         made.free()?;

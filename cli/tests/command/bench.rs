@@ -23,7 +23,7 @@ fn assert_ordered(point: &Value) {
 #[test]
 fn bandwidth_is_measured_for_each_kind_direction_and_size() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("bw", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     let arguments = "bench bw --json --from 4K --to 64KiB --threads 2 --kind mapped,host,mapped,device";
     let printed = machine.run(&arguments.split(' ').collect::<Vec<_>>())?;
     assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
@@ -74,7 +74,7 @@ fn tables_and_the_text_of_narrow_terminals_fit_and_say_that_the_driver_is_simula
     .into_iter()
     .step_by(amount(2, 1))
     {
-        let machine = Machine::simulated("tables", "bar256")?.with_variable("COLUMNS", columns.to_string());
+        let machine = Machine::simulated("bar256")?.with_variable("COLUMNS", columns.to_string());
         let printed = machine.run(&arguments.split(' ').collect::<Vec<_>>())?;
         assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{arguments}");
         let text = printed.words();
@@ -90,7 +90,7 @@ fn tables_and_the_text_of_narrow_terminals_fit_and_say_that_the_driver_is_simula
 #[test]
 fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("lacks", "no-vulkan")?;
+    let machine = Machine::simulated("no-vulkan")?;
     let printed = machine.run(&["bench", "latency", "--from", "64", "--to", "64"])?;
     assert_eq!(printed.code, Some(0), "{}", printed.err);
     let words = printed.words();
@@ -108,7 +108,7 @@ fn memory_that_cannot_be_allocated_keeps_no_other_from_being_measured() -> Resul
     need_simulator!();
     let fault = |nth| ["--fail".to_owned(), format!("cuImportExternalMemory:{nth}:999")];
     let faults: Vec<_> = (1..9).flat_map(fault).collect();
-    let machine = Machine::simulated("refused", "rebar")?.with_simulator(&faults);
+    let machine = Machine::simulated("rebar")?.with_simulator(&faults);
     let printed = machine.run(&["bench", "latency", "--from", "64", "--to", "64", "--kind", "mapped,host"])?;
     assert_eq!(printed.code, Some(1));
     assert!(printed.words().contains("host write 64 bytes"), "{}", printed.out);
@@ -119,7 +119,7 @@ fn memory_that_cannot_be_allocated_keeps_no_other_from_being_measured() -> Resul
 #[test]
 fn what_was_measured_is_in_the_json_and_the_plot_also_if_a_kind_has_no_room() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("no-room", "bar256")?;
+    let machine = Machine::simulated("bar256")?;
     let sizes = ["--from", "300M", "--to", "300M", "--kind", "mapped,host"];
     let printed = machine.run(&[&["bench", "alloc", "--json", "--plot", "a.svg"], &sizes[..]].concat())?;
     assert_eq!(printed.code, Some(1));
@@ -134,7 +134,7 @@ fn what_was_measured_is_in_the_json_and_the_plot_also_if_a_kind_has_no_room() ->
 #[test]
 fn a_plot_is_written_to_a_file() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("plots", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     let printed = machine.run(&["bench", "bw", "--to", "4K", "--plot", "a.svg", "--json"])?;
     assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
     let text = fs::read_to_string(machine.folder().join("a.svg"))?;
@@ -148,7 +148,7 @@ fn a_plot_is_written_to_a_file() -> Result {
 #[test]
 fn a_plot_that_cannot_be_written_is_refused_before_the_measurement() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("unwritable", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     for file in ["/dev/null/a.svg", "/proc/a.svg", "/dev/full/a.svg"] {
         let printed = machine.run(&["bench", "bw", "--plot", file])?;
         assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""), "{file}");
@@ -175,7 +175,7 @@ fn a_plot_that_cannot_be_written_is_refused_before_the_measurement() -> Result {
 #[test]
 fn absurd_sizes_and_numbers_are_refused() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("absurd", "bar256")?;
+    let machine = Machine::simulated("bar256")?;
     for (arguments, code, part) in [
         ("bw --from 0", 2, "smallest size is 1 byte"),
         ("bw --from=-1", 2, "whole number"),
@@ -211,7 +211,7 @@ fn absurd_sizes_and_numbers_are_refused() -> Result {
 
 #[test]
 fn bench_without_a_driver_names_the_doctor() -> Result {
-    let machine = Machine::bare("bench-bare")?;
+    let machine = Machine::bare()?;
     let printed = machine.run(&["bench", "bw"])?;
     assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""));
     assert!(printed.err.contains("libcuda.so.1 could not be loaded") && printed.err.contains("vkgdr doctor"));
@@ -222,7 +222,7 @@ fn bench_without_a_driver_names_the_doctor() -> Result {
 fn an_interrupt_ends_the_bench_at_once() -> Result {
     use std::os::unix::process::ExitStatusExt;
     need_simulator!();
-    let machine = Machine::simulated("interrupt", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     let mut child = machine.command(&["bench", "bw"])?.stdout(std::process::Stdio::piped()).spawn()?;
     let mut out = BufReader::new(child.stdout.take().ok_or("no stdout")?);
     // The measurements begin after the heading.

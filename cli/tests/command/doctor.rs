@@ -45,7 +45,7 @@ impl Report {
 #[test]
 fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
     need_simulator!();
-    let report = Report::ends(0, &Machine::simulated("usable", "rebar")?)?;
+    let report = Report::ends(0, &Machine::simulated("rebar")?)?;
     assert_eq!(report.0["simulated"], true);
     report.says("mapped", "ok", &["8 GiB", ", coherent"]);
     report.says("bar", "ok", &["all of the GPU's memory"]);
@@ -59,7 +59,7 @@ fn a_gpu_all_of_whose_memory_can_be_mapped_is_usable() -> Result {
 
 #[test]
 fn without_libcuda_nothing_can_be_used() -> Result {
-    let machine = Machine::bare("libcuda")?;
+    let machine = Machine::bare()?;
     let report = Report::ends(2, &machine)?;
     report.says("libcuda", "failed", &["libcuda.so.1 cannot be loaded (", "install the NVIDIA driver"]);
     report.says("kernel-driver", "failed", &["not loaded", "modprobe nvidia"]);
@@ -77,12 +77,12 @@ fn a_driver_that_is_too_old_is_named() -> Result {
         ("11020", 1, "limited", ["CUDA 11.2 is older than 11.4", "install a newer NVIDIA driver"]),
         ("11080", 0, "note", ["CUDA 11.8", "before 12.0"]),
     ] {
-        let machine = Machine::simulated(version, "rebar")?.with_variable("SIMCUDA_DRIVER_VERSION", version);
+        let machine = Machine::simulated("rebar")?.with_variable("SIMCUDA_DRIVER_VERSION", version);
         Report::ends(code, &machine)?.says("libcuda", status, &parts);
     }
     // A name with the same hash, so that the symbol table stays valid (tests/missing_drivers/cuda.rs).
-    let machine = Machine::simulated("symbol", "rebar")?
-        .with_patched_cuda(b"\0cuDeviceGetUuid_v2\0", b"\0dTDeviceGetUuid_v2\0")?;
+    let machine =
+        Machine::simulated("rebar")?.with_patched_cuda(b"\0cuDeviceGetUuid_v2\0", b"\0dTDeviceGetUuid_v2\0")?;
     let report = Report::ends(2, &machine)?;
     report.says("libcuda", "failed", &["too old", "cuDeviceGetUuid_v2", "install a newer NVIDIA driver"]);
     Ok(())
@@ -93,7 +93,7 @@ fn memory_of_which_nothing_can_be_allocated_is_a_limit() -> Result {
     need_simulator!();
     for (call, check) in [("cuImportExternalMemory", "mapped"), ("cuMemHostRegister", "host")] {
         let faults: Vec<_> = (1..20).flat_map(|nth| ["--fail".to_owned(), format!("{call}:{nth}:999")]).collect();
-        let report = Report::ends(1, &Machine::simulated(check, "rebar")?.with_simulator(&faults))?;
+        let report = Report::ends(1, &Machine::simulated("rebar")?.with_simulator(&faults))?;
         report.says(check, "limited", &[&format!("{call} failed (CUDA_ERROR_UNKNOWN)")]);
     }
     Ok(())
@@ -103,12 +103,12 @@ fn memory_of_which_nothing_can_be_allocated_is_a_limit() -> Result {
 fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
     need_simulator!();
     let fault = ["--fail", "cuInit:1:100", "--fail", "cuInit:2:100"];
-    let machine = Machine::simulated("start", "rebar")?.with_simulator(&fault);
+    let machine = Machine::simulated("rebar")?.with_simulator(&fault);
     let report = Report::ends(2, &machine)?;
     report.says("cuda", "failed", &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]);
     let report = Report::of(&machine.with_variable("CUDA_VISIBLE_DEVICES", "7"))?;
     report.says("cuda", "failed", &["CUDA_VISIBLE_DEVICES is '7'", "nvidia-smi -L"]);
-    let stub = Machine::simulated("stub", "rebar")?.with_simulator(&["--fail", "cuInit:1:34"]);
+    let stub = Machine::simulated("rebar")?.with_simulator(&["--fail", "cuInit:1:34"]);
     let report = Report::of(&stub.with_variable("CUDA_VISIBLE_DEVICES", "7"))?;
     let cuda = report.check("cuda").ok_or("no check")?;
     assert!(cuda["text"].as_str().is_some_and(|text| text.contains("take its folder \"stubs\" out")), "{cuda}");
@@ -119,7 +119,7 @@ fn a_driver_that_does_not_start_is_named_with_what_hides_the_gpus() -> Result {
 #[test]
 fn a_gpu_that_cannot_be_opened_is_named() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("open", "two-gpus")?.with_simulator(&["--fail", "cuDeviceGetUuid:1:801"]);
+    let machine = Machine::simulated("two-gpus")?.with_simulator(&["--fail", "cuDeviceGetUuid:1:801"]);
     let report = Report::ends(1, &machine)?;
     let opened = report.check("open").ok_or("no check")?;
     assert_eq!((&opened["device"], &opened["status"]), (&0.into(), &"failed".into()));
@@ -129,20 +129,20 @@ fn a_gpu_that_cannot_be_opened_is_named() -> Result {
 
 #[test]
 fn device_nodes_are_missing_too_few_or_closed() -> Result {
-    let with = |name, gpus, nodes| Machine::bare(name)?.with_kernel_driver(gpus, nodes);
-    let without_uvm = with("control", 1, 1)?;
+    let with = |gpus, nodes| Machine::bare()?.with_kernel_driver(gpus, nodes);
+    let without_uvm = with(1, 1)?;
     std::fs::remove_file(without_uvm.root().join("dev/nvidia-uvm"))?;
     for (machine, status, parts) in [
-        (with("no-node", 1, 0)?, "failed", &["no GPU has one", "nvidia-modprobe"][..]),
-        (with("container-node", 1, 0)?.with("/run/.containerenv", "")?, "failed", &["--gpus all"]),
+        (with(1, 0)?, "failed", &["no GPU has one", "nvidia-modprobe"][..]),
+        (with(1, 0)?.with("/run/.containerenv", "")?, "failed", &["--gpus all"]),
         (without_uvm, "failed", &["there is no ", "/dev/nvidia-uvm", "nvidia-smi"]),
         // A folder cannot be opened for writing, not even by root.
         (
-            with("closed", 1, 0)?.with_folder("/dev/nvidia0")?,
+            with(1, 0)?.with_folder("/dev/nvidia0")?,
             "failed",
             &["/dev/nvidia0 cannot be opened", "owner, group and mode"],
         ),
-        (with("nodes", 2, 2)?, "ok", &["2 of 2 GPUs"]),
+        (with(2, 2)?, "ok", &["2 of 2 GPUs"]),
     ] {
         let report = Report::of(&machine)?;
         report.says("device-nodes", status, parts);
@@ -154,7 +154,7 @@ fn device_nodes_are_missing_too_few_or_closed() -> Result {
 #[test]
 fn fewer_device_nodes_than_gpus_are_a_limit_where_vulkan_finds_none() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("fewer", "no-vulkan")?.with_kernel_driver(8, 1)?;
+    let machine = Machine::simulated("no-vulkan")?.with_kernel_driver(8, 1)?;
     let machine = machine.with_library("libEGL_nvidia.so.0", None)?;
     let report = Report::ends(1, &machine)?;
     report.says("device-nodes", "limited", &["only 1 of 8 GPUs", "pass all GPUs"]);
@@ -165,7 +165,7 @@ fn fewer_device_nodes_than_gpus_are_a_limit_where_vulkan_finds_none() -> Result 
 #[test]
 fn a_missing_vulkan_loader_is_a_limit() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("loader", "no-vulkan")?.with_broken_library("libvulkan.so.1")?;
+    let machine = Machine::simulated("no-vulkan")?.with_broken_library("libvulkan.so.1")?;
     let report = Report::ends(1, &machine)?;
     report.says("vulkan-loader", "limited", &["libvulkan.so.1 cannot be loaded (", "libvulkan1"]);
     report.says("host", "ok", &["pages registered with CUDA"]);
@@ -176,10 +176,10 @@ fn a_missing_vulkan_loader_is_a_limit() -> Result {
 #[test]
 fn a_missing_vulkan_driver_is_told_apart_from_a_container_without_graphics() -> Result {
     need_simulator!();
-    let report = Report::ends(1, &Machine::simulated("bare", "no-vulkan")?)?;
+    let report = Report::ends(1, &Machine::simulated("no-vulkan")?)?;
     report.says("vulkan-driver", "limited", &["not installed", "libnvidia-gl-VERSION"]);
     report.says("container", "ok", &["no"]);
-    let container = Machine::simulated("graphics", "no-vulkan")?
+    let container = Machine::simulated("no-vulkan")?
         .with_variable("NVIDIA_VISIBLE_DEVICES", "all")
         .with_variable("NVIDIA_DRIVER_CAPABILITIES", "compute,utility");
     let report = Report::of(&container)?;
@@ -192,12 +192,12 @@ fn a_missing_vulkan_driver_is_told_apart_from_a_container_without_graphics() -> 
 #[test]
 fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> Result {
     need_simulator!();
-    for (name, library, needs, remedy) in [
-        ("xext", "libGLX_nvidia.so.0", "libXext.so.99", "install libx11-6 and libxext6"),
-        ("egl", "libEGL_nvidia.so.0", "libnvidia-glsi.so.99", "reinstall the driver's graphics libraries"),
-        ("other", "libGLX_nvidia.so.0", "libnvidia-glcore.so.99", "reinstall the driver's graphics libraries"),
+    for (library, needs, remedy) in [
+        ("libGLX_nvidia.so.0", "libXext.so.99", "install libx11-6 and libxext6"),
+        ("libEGL_nvidia.so.0", "libnvidia-glsi.so.99", "reinstall the driver's graphics libraries"),
+        ("libGLX_nvidia.so.0", "libnvidia-glcore.so.99", "reinstall the driver's graphics libraries"),
     ] {
-        let report = Report::ends(1, &Machine::simulated(name, "no-vulkan")?.with_library(library, Some(needs))?)?;
+        let report = Report::ends(1, &Machine::simulated("no-vulkan")?.with_library(library, Some(needs))?)?;
         let reason = format!("{library} is installed but cannot be loaded ({needs}: cannot open shared object file");
         report.says("vulkan-driver", "limited", &[&reason, remedy]);
     }
@@ -205,13 +205,13 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
     for (variable, remedy) in
         [("compute", "NVIDIA_DRIVER_CAPABILITIES=all"), ("all", "update NVIDIA's container toolkit")]
     {
-        let machine = Machine::simulated("toolkit", "no-vulkan")?
+        let machine = Machine::simulated("no-vulkan")?
             .with_library("libEGL_nvidia.so.0", Some("libnvidia-glsi.so.99"))?
             .with("/.dockerenv", "")?
             .with_variable("NVIDIA_DRIVER_CAPABILITIES", variable);
         Report::of(&machine)?.says("vulkan-driver", "limited", &["libnvidia-glsi.so.99", remedy]);
     }
-    let machine = Machine::simulated("glibc", "no-vulkan")?.with_library_for_newer_glibc("libGLX_nvidia.so.0")?;
+    let machine = Machine::simulated("no-vulkan")?.with_library_for_newer_glibc("libGLX_nvidia.so.0")?;
     let report = Report::ends(1, &machine)?;
     let reason = "version `GLIBC_2.99' not found (required by ";
     report.says(
@@ -225,7 +225,7 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
 #[test]
 fn a_driver_that_no_manifest_names_is_a_limit() -> Result {
     need_simulator!();
-    let without = || Machine::simulated("manifest", "no-vulkan")?.with_library("libGLX_nvidia.so.0", None);
+    let without = || Machine::simulated("no-vulkan")?.with_library("libGLX_nvidia.so.0", None);
     let machine = without()?.after("unset VK_DRIVER_FILES VK_ICD_FILENAMES");
     let report = Report::ends(1, &machine)?;
     report.says("manifest", "limited", &["no manifest names it", "nvidia_icd.json"]);
@@ -238,7 +238,7 @@ fn a_driver_that_no_manifest_names_is_a_limit() -> Result {
 #[test]
 fn a_small_bar_comes_with_the_advice_that_the_gpu_allows() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("bar", "bar256")?;
+    let machine = Machine::simulated("bar256")?;
     let report = Report::ends(1, &machine)?;
     report.says("bar", "limited", &["246 MiB of 8 GiB", "Above 4G decoding and Resizable BAR", "newer VBIOS"]);
     let none = "0x0 0x0 0x0\n";
@@ -259,7 +259,7 @@ fn a_gpu_without_mapped_memory_is_a_limit() -> Result {
         ("foreign-uuid", ["no Vulkan device matching the CUDA device", "libnvidia-gl-VERSION"]),
         ("no-external-memory", ["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]),
     ] {
-        let report = Report::ends(1, &Machine::simulated(profile, profile)?)?;
+        let report = Report::ends(1, &Machine::simulated(profile)?)?;
         report.says("mapped", "limited", &parts);
         assert!(report.check("bar").is_none());
     }
@@ -270,14 +270,14 @@ fn a_gpu_without_mapped_memory_is_a_limit() -> Result {
 fn a_mig_slice_and_a_virtual_gpu_are_known_by_their_names() -> Result {
     need_simulator!();
     let name = b"Simulated CUDA device (";
-    let slice = Machine::simulated("mig", "no-vulkan")?.with_patched_cuda(name, b"NVIDIA A100 MIG 1g.5gb ")?;
+    let slice = Machine::simulated("no-vulkan")?.with_patched_cuda(name, b"NVIDIA A100 MIG 1g.5gb ")?;
     let report = Report::ends(1, &slice)?;
     report.says("mig", "limited", &["MIG slice", "use a whole GPU"]);
     report.says("mapped", "limited", &["MIG slice"]);
-    let profile = Machine::simulated("vgpu", "no-vulkan")?.with_patched_cuda(name, b"GRID T4-8C simulated  (")?;
+    let profile = Machine::simulated("no-vulkan")?.with_patched_cuda(name, b"GRID T4-8C simulated  (")?;
     Report::of(&profile)?.says("vgpu", "limited", &["virtual GPU", "series Q"]);
     // Where memory can be mapped, it does no harm.
-    let profile = Machine::simulated("vgpu-q", "rebar")?.with_patched_cuda(name, b"GRID T4-8Q simulated  (")?;
+    let profile = Machine::simulated("rebar")?.with_patched_cuda(name, b"GRID T4-8Q simulated  (")?;
     let report = Report::ends(0, &profile)?;
     report.says("vgpu", "note", &["but it can be mapped"]);
     Ok(())
@@ -287,11 +287,11 @@ fn a_mig_slice_and_a_virtual_gpu_are_known_by_their_names() -> Result {
 fn windows_subsystem_has_no_vulkan_driver() -> Result {
     need_simulator!();
     let kernel = "6.6.87.2-microsoft-standard-WSL2\n";
-    let machine = Machine::simulated("wsl", "no-vulkan")?.with("/proc/sys/kernel/osrelease", kernel)?;
+    let machine = Machine::simulated("no-vulkan")?.with("/proc/sys/kernel/osrelease", kernel)?;
     let report = Report::ends(1, &machine.with("/dev/dxg", "")?)?;
     report.says("wsl", "limited", &["no Vulkan driver for WSL2", "host memory"]);
     report.says("kernel-driver", "ok", &["/dev/dxg"]);
-    let machine = Machine::bare("wsl-bare")?.with("/proc/sys/kernel/osrelease", kernel)?;
+    let machine = Machine::bare()?.with("/proc/sys/kernel/osrelease", kernel)?;
     let report = Report::of(&machine)?;
     report.says("kernel-driver", "failed", &["no /dev/dxg", "Windows"]);
     report.says("libcuda", "failed", &["/usr/lib/wsl/lib"]);
@@ -302,14 +302,14 @@ fn windows_subsystem_has_no_vulkan_driver() -> Result {
 fn low_limits_of_the_process_are_named() -> Result {
     need_simulator!();
     let limits = "Max locked memory 65536 65536 bytes\nMax open files 256 4096 files\n";
-    let machine = Machine::simulated("limits", "rebar")?.with("/proc/self/limits", limits)?;
+    let machine = Machine::simulated("rebar")?.with("/proc/self/limits", limits)?;
     let report = Report::ends(1, &machine)?;
     report.says("open-files", "limited", &["256; each", "`ulimit -n 4096`"]);
     report.says("locked-memory", "note", &["64 KiB", "memlock"]);
-    let machine = Machine::simulated("hard", "rebar")?.with("/proc/self/limits", "Max open files 256 256 files\n")?;
+    let machine = Machine::simulated("rebar")?.with("/proc/self/limits", "Max open files 256 256 files\n")?;
     Report::of(&machine)?.says("open-files", "limited", &["let root raise it", "nofile=65536"]);
     // The real file, through the shell's limit.
-    let machine = Machine::simulated("ulimit", "rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
+    let machine = Machine::simulated("rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
     Report::of(&machine)?.says("open-files", "limited", &["100; each"]);
     Ok(())
 }
@@ -317,7 +317,7 @@ fn low_limits_of_the_process_are_named() -> Result {
 #[test]
 fn memory_that_is_not_coherent_is_a_note() -> Result {
     need_simulator!();
-    let report = Report::ends(0, &Machine::simulated("coherence", "non-coherent")?)?;
+    let report = Report::ends(0, &Machine::simulated("non-coherent")?)?;
     report.says("mapped", "note", &["not coherent", "flush after"]);
     Ok(())
 }
@@ -330,14 +330,14 @@ fn whether_memory_of_other_libraries_can_be_mapped_is_said() -> Result {
         ("dma-buf-no-mmap", "note", "can be exported, but the CPU cannot map it"),
         ("rebar", "note", "the CPU cannot map"),
     ] {
-        let machine = Machine::simulated(profile, profile)?;
+        let machine = Machine::simulated(profile)?;
         let report = Report::ends(0, &machine)?;
         report.says("dma-buf", status, &[part]);
         let facts = machine.run(&["info", "--json"])?.json()?;
         assert_eq!(facts["devices"][0]["maps_existing"], profile == "dma-buf", "{profile}");
     }
     // A driver that has the attribute, and is too old to map.
-    let machine = Machine::simulated("dma-buf-old", "dma-buf")?.with_variable("SIMCUDA_DRIVER_VERSION", "13000");
+    let machine = Machine::simulated("dma-buf")?.with_variable("SIMCUDA_DRIVER_VERSION", "13000");
     Report::of(&machine)?.says("dma-buf", "note", &["needs CUDA 13.3"]);
     Ok(())
 }
@@ -346,7 +346,7 @@ fn whether_memory_of_other_libraries_can_be_mapped_is_said() -> Result {
 fn the_text_has_everything_within_the_terminal_and_no_colour_in_a_pipe() -> Result {
     need_simulator!();
     for columns in [40_usize, 80, 120] {
-        let machine = Machine::simulated("text", "bar256")?.with_variable("COLUMNS", columns.to_string());
+        let machine = Machine::simulated("bar256")?.with_variable("COLUMNS", columns.to_string());
         let printed = machine.run(&["doctor"])?;
         assert_eq!((printed.code, printed.err.as_str()), (Some(1), ""));
         assert!(!printed.out.contains('\x1b'));

@@ -7,7 +7,7 @@ use crate::machine::{Machine, need_simulator};
 #[test]
 fn info_names_devices_kinds_and_their_ways() -> Result {
     need_simulator!();
-    let printed = Machine::simulated("info", "bar256")?.run(&["info"])?;
+    let printed = Machine::simulated("bar256")?.run(&["info"])?;
     assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
     let words = printed.words();
     for part in [
@@ -28,7 +28,7 @@ fn info_names_devices_kinds_and_their_ways() -> Result {
 #[test]
 fn info_without_a_command_is_the_same() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("default", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     let strip =
         |text: String| text.lines().filter(|line| !line.contains(" free of ")).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(strip(machine.run(&[])?.out), strip(machine.run(&["info"])?.out));
@@ -44,7 +44,7 @@ fn info_says_which_way_each_kind_is_made() -> Result {
         ("no-vulkan", ["", "registered pages", "cuMemAlloc"]),
         ("dma-buf-no-vulkan", ["cuMemAlloc", "registered pages", "cuMemAlloc"]),
     ] {
-        let facts = Machine::simulated(profile, profile)?.run(&["info", "--json"])?.json()?;
+        let facts = Machine::simulated(profile)?.run(&["info", "--json"])?.json()?;
         let kinds = &facts["devices"][0]["kinds"];
         let made = ["mapped", "host", "device"].map(|kind| kinds[kind]["made_by"].as_str().unwrap_or_default());
         assert_eq!(made, expected, "{facts:#}");
@@ -57,7 +57,7 @@ fn info_says_which_way_each_kind_is_made() -> Result {
 
 #[test]
 fn info_without_a_driver_says_why_and_names_the_doctor() -> Result {
-    let machine = Machine::bare("info-bare")?;
+    let machine = Machine::bare()?;
     let printed = machine.run(&["info"])?;
     assert_eq!(printed.code, Some(1));
     let words = printed.words();
@@ -72,7 +72,7 @@ fn info_without_a_driver_says_why_and_names_the_doctor() -> Result {
 #[test]
 fn info_of_a_gpu_that_cannot_be_opened_says_why() -> Result {
     need_simulator!();
-    let machine = Machine::simulated("unopened", "two-gpus")?.with_simulator(&["--fail", "cuDeviceGetUuid:1:801"]);
+    let machine = Machine::simulated("two-gpus")?.with_simulator(&["--fail", "cuDeviceGetUuid:1:801"]);
     let printed = machine.run(&["info"])?;
     assert_eq!(printed.code, Some(1));
     let words = printed.words();
@@ -85,7 +85,7 @@ fn info_of_a_gpu_that_cannot_be_opened_says_why() -> Result {
 fn info_shows_the_bar_and_the_driver_that_linux_knows() -> Result {
     need_simulator!();
     let table = "0x0 0x0 0x0\n0x000000d000000000 0x000000d00fffffff 0x000000000014220c\n";
-    let machine = Machine::simulated("linux", "bar256")?
+    let machine = Machine::simulated("bar256")?
         .with("/sys/bus/pci/devices/0000:00:00.0/resource", table)?
         .with_kernel_driver(1, 1)?;
     let words = machine.run(&[])?.words();

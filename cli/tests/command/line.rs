@@ -10,7 +10,7 @@ use crate::machine::{Machine, Printed, need_simulator};
 
 #[test]
 fn help_and_version_need_no_driver_and_fit_the_terminal() -> Result {
-    let machine = Machine::bare("help")?.with_variable("COLUMNS", "60");
+    let machine = Machine::bare()?.with_variable("COLUMNS", "60");
     for command in [&[][..], &["info"], &["doctor"], &["completions"], &["bench", "bw"], &["bench", "alloc"]] {
         let printed = machine.run(&[command, &["--help"]].concat())?;
         assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{command:?}");
@@ -27,7 +27,7 @@ fn help_and_version_need_no_driver_and_fit_the_terminal() -> Result {
 
 #[test]
 fn wrong_arguments_are_refused_on_stderr() -> Result {
-    let machine = Machine::bare("wrong")?;
+    let machine = Machine::bare()?;
     for (arguments, word) in [
         (&["--nonsense"][..], "--nonsense"),
         (&["nonsense"], "nonsense"),
@@ -56,7 +56,7 @@ fn a_reader_that_goes_early_is_no_error_and_does_not_change_the_answer() -> Resu
         assert_eq!((printed.code, printed.err.as_str()), (Some(code), ""), "{arguments:?}");
         Ok(())
     };
-    let machine = Machine::bare("pipe")?;
+    let machine = Machine::bare()?;
     for (arguments, code) in [
         (&["doctor"][..], 2),
         (&["doctor", "--json"], 2),
@@ -68,12 +68,12 @@ fn a_reader_that_goes_early_is_no_error_and_does_not_change_the_answer() -> Resu
         check(&machine, arguments, code)?;
     }
     need_simulator!();
-    check(&Machine::simulated("early", "rebar")?, &["bench", "latency"], 0)
+    check(&Machine::simulated("rebar")?, &["bench", "latency"], 0)
 }
 
 #[test]
 fn json_is_asked_for_before_or_after_the_command() -> Result {
-    let machine = Machine::bare("json")?;
+    let machine = Machine::bare()?;
     for arguments in [&["--json"][..], &["--json", "info"], &["info", "--json"]] {
         assert!(machine.run(arguments)?.json()?["devices"].is_array(), "{arguments:?}");
     }
@@ -81,7 +81,7 @@ fn json_is_asked_for_before_or_after_the_command() -> Result {
         assert_eq!(machine.run(&arguments)?.json()?["exit_code"], 2, "{arguments:?}");
     }
     need_simulator!();
-    let machine = Machine::simulated("json-bench", "rebar")?;
+    let machine = Machine::simulated("rebar")?;
     let options = ["--from", "64", "--to", "64", "--kind", "host", "--direction", "read"];
     for command in [["--json", "bench", "latency"], ["bench", "--json", "latency"], ["bench", "latency", "--json"]] {
         assert_eq!(machine.run(&[&command[..], &options].concat())?.json()?["bench"], "latency", "{command:?}");
@@ -92,7 +92,7 @@ fn json_is_asked_for_before_or_after_the_command() -> Result {
 #[test]
 fn a_full_disk_is_an_error() -> Result {
     let full = || fs::File::options().write(true).open("/dev/full");
-    let machine = Machine::bare("full")?;
+    let machine = Machine::bare()?;
     for arguments in
         [&["doctor"][..], &["--help"], &["--version"], &["bench", "bw", "--help"], &["completions", "fish"]]
     {
@@ -107,7 +107,7 @@ fn a_full_disk_is_an_error() -> Result {
 
 #[test]
 fn completions_name_the_commands() -> Result {
-    let machine = Machine::bare("completions")?;
+    let machine = Machine::bare()?;
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let printed = machine.run(&["completions", shell])?;
         assert_eq!(printed.code, Some(0), "{shell}");
@@ -132,7 +132,7 @@ fn sim_leaves_everything_to_vkgdr_sim() -> Result {
     need_simulator!();
     let folder = crate::machine::simulator().ok_or("no simulator")?;
     let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
-    let machine = Machine::bare("sim")?.with_variable("PATH", path);
+    let machine = Machine::bare()?.with_variable("PATH", path);
     let printed = machine.run(&["sim", "--profile", "rebar", "--", "sh", "-c", "echo $VKLAYER_PROFILE; exit 3"])?;
     assert_eq!((printed.code, printed.out.as_str()), (Some(3), "rebar\n"), "{}", printed.err);
     assert!(machine.run(&["sim", "--help"])?.out.contains("Usage: vkgdr-sim"));
@@ -153,7 +153,7 @@ fn copy_of_vkgdr(machine: &Machine) -> Result<Command> {
 
 #[test]
 fn sim_finds_the_vkgdr_sim_beside_the_command() -> Result {
-    let machine = Machine::bare("sim-beside")?;
+    let machine = Machine::bare()?;
     let mut command = copy_of_vkgdr(&machine)?;
     std::os::unix::fs::symlink("/bin/echo", machine.folder().join("vkgdr-sim"))?;
     let output = command.args(["sim", "--", "true"]).output()?;
@@ -167,7 +167,7 @@ fn sim_finds_the_vkgdr_sim_beside_the_command() -> Result {
 
 #[test]
 fn sim_without_vkgdr_sim_says_how_to_install_it() -> Result {
-    let machine = Machine::bare("no-sim")?;
+    let machine = Machine::bare()?;
     let output = copy_of_vkgdr(&machine)?.args(["sim", "--", "true"]).output()?;
     if output.status.code() == Some(0) {
         eprintln!("skipped: vkgdr-sim is installed");

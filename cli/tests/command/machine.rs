@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::Result;
+use support::{Result, TempDir, tempdir};
 
 /// Variables of the test's own run, and of the user, that the command must not see.
 const UNSET: [&str; 14] = [
@@ -28,7 +28,7 @@ const UNSET: [&str; 14] = [
 
 /// A folder with the files of a system in `root` and libraries in `lib`, removed on drop.
 pub(crate) struct Machine {
-    folder: PathBuf,
+    folder: TempDir,
     /// Arguments of vkgdr-sim; none without a CUDA driver.
     simulator: Option<Vec<String>>,
     variables: Vec<(&'static str, OsString)>,
@@ -83,23 +83,19 @@ pub(crate) use need_simulator;
 
 impl Machine {
     /// A bare system: no driver, no device, no container.
-    pub(crate) fn bare(name: &str) -> Result<Self> {
-        let folder = std::env::temp_dir().join(format!("vkgdr-command-{}-{name}", std::process::id()));
-        // Of an earlier process with this number, which did not come to its end.
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(folder.join("root/proc/self"))?;
-        fs::create_dir_all(folder.join("lib"))?;
+    pub(crate) fn bare() -> Result<Self> {
+        let machine = Self { folder: tempdir()?, simulator: None, variables: Vec::new(), shell: String::new() };
+        fs::create_dir(machine.folder().join("lib"))?;
         let limits = "Max locked memory 8388608 8388608 bytes\nMax open files 1024 524288 files\n";
-        fs::write(folder.join("root/proc/self/limits"), limits)?;
-        let machine = Self { folder, simulator: None, variables: Vec::new(), shell: String::new() };
+        let machine = machine.with("/proc/self/limits", limits)?;
         // Where the machine of the test has a real one.
         machine.with_broken_library("libcuda.so.1")
     }
 
     /// The same with a simulated GPU of a profile.
-    pub(crate) fn simulated(name: &str, profile: &'static str) -> Result<Self> {
-        let mut machine = Self::bare(name)?;
-        fs::remove_file(machine.folder.join("lib/libcuda.so.1"))?;
+    pub(crate) fn simulated(profile: &'static str) -> Result<Self> {
+        let mut machine = Self::bare()?;
+        fs::remove_file(machine.folder().join("lib/libcuda.so.1"))?;
         machine = machine.with_simulator(&["--profile", profile]);
         Ok(machine)
     }
@@ -150,7 +146,7 @@ impl Machine {
 
     /// A library that can be loaded. If it `needs` another, that one is missing.
     pub(crate) fn with_library(self, name: &str, needs: Option<&str>) -> Result<Self> {
-        let lib = self.folder.join("lib");
+        let lib = self.folder().join("lib");
         let mut command = Command::new("cc");
         command.args(["-shared", "-x", "c", "/dev/null", "-Wl,--no-as-needed"]).arg("-o").arg(lib.join(name));
         if let Some(needed) = needs {
@@ -170,14 +166,14 @@ impl Machine {
 
     /// A library that was linked with a C library newer than any.
     pub(crate) fn with_library_for_newer_glibc(self, name: &str) -> Result<Self> {
-        let (lib, newer) = (self.folder.join("lib"), self.folder.join("lib/libc.so.6"));
-        fs::write(self.folder.join("newer.c"), "int newer;\n")?;
-        fs::write(self.folder.join("newer.map"), "GLIBC_2.99 { newer; };\n")?;
-        fs::write(self.folder.join("user.c"), "extern int newer;\nint *user(void) { return &newer; }\n")?;
+        let (lib, newer) = (self.folder().join("lib"), self.folder().join("lib/libc.so.6"));
+        fs::write(self.folder().join("newer.c"), "int newer;\n")?;
+        fs::write(self.folder().join("newer.map"), "GLIBC_2.99 { newer; };\n")?;
+        fs::write(self.folder().join("user.c"), "extern int newer;\nint *user(void) { return &newer; }\n")?;
         let cc = |arguments: &[&str], output: &Path| {
             let mut command = Command::new("cc");
             command.args(["-shared", "-nostdlib", "-fPIC", "-o"]).arg(output).args(arguments);
-            command.current_dir(&self.folder).status().map(|status| assert!(status.success()))
+            command.current_dir(self.folder()).status().map(|status| assert!(status.success()))
         };
         cc(&["newer.c", "-Wl,--version-script=newer.map", "-Wl,-soname,libc.so.6"], &newer)?;
         cc(&["user.c", "lib/libc.so.6"], &lib.join(name))?;
@@ -187,7 +183,7 @@ impl Machine {
 
     /// A file that the dynamic loader rejects.
     pub(crate) fn with_broken_library(self, name: &str) -> Result<Self> {
-        fs::write(self.folder.join("lib").join(name), "not a library\n")?;
+        fs::write(self.folder().join("lib").join(name), "not a library\n")?;
         Ok(self)
     }
 
@@ -200,17 +196,17 @@ impl Machine {
             bytes.windows(old.len()).enumerate().filter(|(_, w)| *w == old).map(|(at, _)| at).collect();
         assert!(!places.is_empty(), "the simulated driver has no {:?}", String::from_utf8_lossy(old));
         places.into_iter().for_each(|at| bytes[at..at + new.len()].copy_from_slice(new));
-        fs::write(self.folder.join("lib/libcuda.so.1"), bytes)?;
+        fs::write(self.folder().join("lib/libcuda.so.1"), bytes)?;
         Ok(self)
     }
 
     pub(crate) fn root(&self) -> PathBuf {
-        self.folder.join("root")
+        self.folder().join("root")
     }
 
     /// A folder for the test's own files.
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// The command that runs `vkgdr ARGUMENTS` on this machine.
@@ -225,7 +221,7 @@ impl Machine {
             }
         };
         // Ours first: vkgdr-sim prepends its own folder.
-        let path = format!("export LD_LIBRARY_PATH=\"{}:$LD_LIBRARY_PATH\"; ", self.folder.join("lib").display());
+        let path = format!("export LD_LIBRARY_PATH=\"{}:$LD_LIBRARY_PATH\"; ", self.folder().join("lib").display());
         // A shell ignores interrupts for a job in the background, and what that starts would inherit it.
         let start = "exec env --default-signal=INT \"$0\" \"$@\"";
         command.arg("-c").arg(format!("{path}{}{start}", self.shell)).arg(vkgdr).args(arguments);
@@ -236,7 +232,7 @@ impl Machine {
             .env("LD_LIBRARY_PATH", "")
             .env("VKGDR_SYSTEM_ROOT", self.root())
             .envs(self.variables.iter().map(|(name, value)| (*name, value)));
-        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.current_dir(self.folder()).stdin(Stdio::null());
         Ok(command)
     }
 
@@ -244,12 +240,5 @@ impl Machine {
         let printed = Printed::from(self.command(arguments)?.output()?);
         assert!(!printed.err.contains("panicked"), "{}", printed.err);
         Ok(printed)
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // A failure leaves files in the temporary folder only.
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -160,21 +160,16 @@ impl World {
         }
         let item = &self.items[index];
         let bound = item.terms().bound;
-        if let (Some(memory), true) = (item.owner.memory(), bound.is_some_and(|bound| bound != number)) {
-            memory.record_use(self.streams.get(number))?;
+        if bound.is_some_and(|bound| bound != number) {
+            item.owner.record_use(self.streams.get(number))?;
             item.terms().recorded = true;
         }
         Ok(())
     }
 
     /// Records that a stream has work on an item.
-    pub(super) fn began(&mut self, number: usize, index: usize) -> Result {
-        let item = &self.items[index];
-        item.bytes().pending.insert(number);
-        let bound = item.terms().bound;
-        // A region cannot record a use by another stream than the bound one.
-        let unknown = item.owner.memory().is_none() && bound.is_some_and(|bound| bound != number);
-        if unknown { self.wait_for_stream(number) } else { Ok(()) }
+    pub(super) fn began(&self, number: usize, index: usize) {
+        self.items[index].bytes().pending.insert(number);
     }
 
     pub(super) fn apply_to_streams(&mut self, step: Step) -> Result<bool> {
@@ -216,7 +211,8 @@ impl World {
         // of the range precede the copy in the stream's order.
         unsafe { self.streams.get(number).copy(to, from, support::row(new.len())) }?;
         item.note(&(start..start + new.len()), new);
-        self.began(number, index)
+        self.began(number, index);
+        Ok(())
     }
 
     pub(super) fn upload_whole(&mut self, new: &[u8], step: Step, index: usize) -> Result {
@@ -240,7 +236,7 @@ impl World {
         let (to, from) = (support::linear(CopyPtr::Host(host)), on_device(item, range.start));
         // SAFETY: as for an upload.
         unsafe { self.streams.get(number).copy(to, from, support::row(range.len())) }?;
-        self.began(number, index)?;
+        self.began(number, index);
         Ok(true)
     }
 
@@ -264,7 +260,7 @@ impl World {
             _ => unsafe { stream.fill(to, FillPattern::Four(u32::from_ne_bytes(value)), count) }?,
         }
         self.items[index].note(&range, &value[..unit].repeat(count));
-        self.began(number, index)?;
+        self.began(number, index);
         Ok(true)
     }
 
@@ -294,8 +290,8 @@ impl World {
             unsafe { stream.copy(on_device(to, start), on_device(from, range.start), support::row(new.len())) }?;
         }
         to.note(&(start..start + new.len()), &new);
-        self.began(number, index)?;
-        self.began(number, source)?;
+        self.began(number, index);
+        self.began(number, source);
         if foreign {
             self.wait_for_stream(number)?;
         }
@@ -328,7 +324,7 @@ impl World {
         for (row, new) in rows.chunks(width).enumerate() {
             item.note(&(row * pitch..row * pitch + width), new);
         }
-        self.began(number, index)?;
+        self.began(number, index);
         Ok(true)
     }
 

@@ -41,21 +41,8 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) enum Owner {
     Memory(Memory),
-    Slice(Memory),
     Buffer(Buffer),
     Image(Image),
-}
-
-impl Owner {
-    /// The whole; none for a slice.
-    pub(crate) fn memory(&self) -> Option<&Memory> {
-        match self {
-            Self::Memory(memory) => Some(memory),
-            Self::Slice(_) => None,
-            Self::Buffer(buffer) => Some(buffer),
-            Self::Image(image) => Some(image),
-        }
-    }
 }
 
 impl Deref for Owner {
@@ -63,14 +50,14 @@ impl Deref for Owner {
 
     fn deref(&self) -> &Memory {
         match self {
-            Self::Memory(memory) | Self::Slice(memory) => memory,
+            Self::Memory(memory) => memory,
             Self::Buffer(buffer) => buffer,
             Self::Image(image) => image,
         }
     }
 }
 
-/// Memory or a region of it, used by one world.
+/// Memory or a slice of it, used by one world.
 ///
 /// On non-coherent memory an item that is the only user of its bytes may delay flushing until the device must see the
 /// writes. Items that share bytes flush at once, and invalidate if another item has written since their last read.
@@ -103,10 +90,10 @@ impl Item {
         Self { bytes: Arc::clone(&self.bytes), start: self.start, ..Self::new(owner, site) }
     }
 
-    /// A region of the same memory.
+    /// A slice of the same memory.
     pub(crate) fn part(&self, range: Range<usize>) -> Result<Self> {
         let start = self.start + range.start;
-        let alias = self.alias(Owner::Slice(self.owner.slice(range)?), self.site);
+        let alias = self.alias(Owner::Memory(self.owner.slice(range)?), self.site);
         Ok(Self { terms: Arc::clone(&self.terms), start, ..alias })
     }
 

@@ -110,7 +110,7 @@ impl World {
 
     /// Imports an item's exported memory: another `Memory` with the same bytes.
     pub(super) fn import(&mut self, step: Step, index: usize) -> Result<bool> {
-        let Some(memory) = self.items[index].owner.memory() else { return Ok(false) };
+        let memory = &self.items[index].owner;
         let (kind, len) = (memory.kind(), memory.len());
         let (gpu, site) = self.handle(step.second, step.choice.is_multiple_of(2));
         let alike = gpu.memory_type_of(kind).is_ok_and(|found| found == memory.memory_type());
@@ -149,8 +149,7 @@ impl World {
 
     pub(super) fn bind(&mut self, step: Step, index: usize) -> Result<bool> {
         let item = &self.items[index];
-        let Some(memory) = item.owner.memory() else { return Ok(false) };
-        let stream = self.streams.of(item.site, step.second);
+        let (memory, stream) = (&item.owner, self.streams.of(item.site, step.second));
         match self.streams.cudarc(stream) {
             Some(stream) => memory.bind_stream(stream)?,
             // SAFETY: memory is dropped before the world's streams, and bound memory is not passed on.
@@ -166,20 +165,18 @@ impl World {
     }
 
     pub(super) fn unbind(&mut self, index: usize) -> Result<bool> {
-        let Some(memory) = self.items[index].owner.memory() else { return Ok(false) };
-        memory.unbind_stream()?;
-        assert_eq!(memory.bound_stream(), None);
-        self.items[index].terms().bound = None;
+        let item = &self.items[index];
+        item.owner.unbind_stream()?;
+        assert_eq!(item.owner.bound_stream(), None);
+        item.terms().bound = None;
         Ok(true)
     }
 
-    pub(super) fn release_immediately(&mut self, index: usize) -> bool {
+    pub(super) fn release_immediately(&self, index: usize) {
         let item = &self.items[index];
-        let Some(memory) = item.owner.memory() else { return false };
         // SAFETY: `free_item` waits for the streams first.
-        unsafe { memory.set_drop_policy(DropPolicy::Immediate) };
+        unsafe { item.owner.set_drop_policy(DropPolicy::Immediate) };
         item.terms().immediate = true;
-        true
     }
 
     pub(super) fn free(&mut self, step: Step, index: usize) -> Result<bool> {
@@ -195,8 +192,7 @@ impl World {
     pub(super) fn free_item(&mut self, mut item: Item, choice: u64) -> Result {
         // Another item may read the bytes.
         item.flush()?;
-        // Also valid for regions that outlive it.
-        item.terms().immediate |= choice % 4 == 3 && item.owner.memory().is_some();
+        item.terms().immediate |= choice % 4 == 3;
         if item.terms().immediate {
             self.wait_for_bytes(&item.bytes)?;
         }
@@ -207,7 +203,6 @@ impl World {
             // SAFETY: all device work of the world on it has finished.
             (Owner::Memory(memory), 3) => unsafe { memory.free_unsynchronized() }?,
             (Owner::Memory(memory), 1) => memory.free()?,
-            (Owner::Slice(slice), 1) => slice.free()?,
             (Owner::Buffer(buffer), 1) => buffer.free()?,
             (Owner::Image(image), 1) => image.free()?,
             (Owner::Buffer(buffer), 3) => {

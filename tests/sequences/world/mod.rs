@@ -143,7 +143,10 @@ impl World {
             What::Slice => self.slice(step, index),
             What::Bind => self.bind(step, index),
             What::Unbind => self.unbind(index),
-            What::ReleaseImmediately => Ok(self.release_immediately(index)),
+            What::ReleaseImmediately => {
+                self.release_immediately(index);
+                Ok(true)
+            }
             What::Free => self.free(step, index),
             What::Give | What::Keep => self.give(step, index),
             What::Write => self.write(step, index),

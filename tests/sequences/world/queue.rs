@@ -146,7 +146,7 @@ impl World {
         slot.semaphore.wait_on(&stream, signal)?;
         self.queue = Some(queue);
         for &index in items {
-            self.began(number, index)?;
+            self.began(number, index);
         }
         // A release waits for the memory's own context only.
         let has_foreign = items.iter().any(|&index| self.items[index].site != site);

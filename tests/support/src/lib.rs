@@ -38,3 +38,4 @@ pub use shortage::Shortage;
 pub use simsupport::{
     Controls, Random, Result, SimCuda, VkLayer, child, codes, cuda, driver, pattern, profile, simcuda, skip, vklayer,
 };
+pub use tempfile::{TempDir, tempdir};

@@ -155,7 +155,7 @@ impl Span {
         range.start..range.start + count * unit
     }
 
-    /// A length for new memory: mostly small, sometimes more than one slot of the copy engine.
+    /// A length for new memory: mostly small.
     #[must_use]
     pub fn new_len(self) -> usize {
         let most = match self.start % 64 {

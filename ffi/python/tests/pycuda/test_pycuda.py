@@ -5,6 +5,7 @@ import gc
 import inspect
 import pickle
 
+import native
 import numpy as np
 import pytest
 import simulator
@@ -275,3 +276,39 @@ def test_a_pycuda_stream_is_a_stream(memory):
     assert memory.__cuda_array_interface__["stream"] == stream.handle
     memory.unbind_stream()
     memory.record_stream(stream)
+
+
+def test_the_correlators_padded_array_is_one_array_on_both_sides(handle, pycuda_context):
+    """A `GPUArray` with padded rows over raw memory, as katsdpsigproc makes it, and the host view of the correlator."""
+    memory = vkgdr.pycuda.Memory(handle, 8 * 16 * 4)
+    host = np.asarray(memory).view(np.float32).reshape(8, 16)[:5, :7]
+    device = GPUArray((8, 16), np.float32, gpudata=memory)
+    assert device.gpudata is memory
+    assert int(device.gpudata) == device.ptr
+    host[:] = np.arange(35).reshape(5, 7)
+    assert (device.get()[:5, :7] == host).all()
+    device.set(np.ones((8, 16), np.float32))
+    pycuda_context.synchronize()
+    assert (host == 1).all()
+    stream = drv.Stream()
+    drv.memset_d8_async(device.gpudata, 0, device.nbytes, stream)
+    stream.synchronize()
+    assert (host == 0).all()
+
+
+def test_the_last_reference_is_dropped_on_a_thread_of_c(handle, simulated):
+    """As a receiver's thread does that was handed an array."""
+    before, kept = simulator.ledger(), []
+
+    @native.FUNCTION
+    def drop(_):
+        kept.clear()
+
+    for _ in range(20):
+        memory = vkgdr.pycuda.Memory(handle, 4096)
+        kept.append(np.array(memory, copy=False))
+        del memory
+        gc.collect()
+        assert simulator.ledger() != before
+        native.call_on_thread(drop)
+        assert simulator.ledger() == before

@@ -1,4 +1,4 @@
-"""A small C library for tests: threads unknown to Python, and what is left after the interpreter's end."""
+"""C for tests: threads and ends of processes that Python does not know, and a ledger after the interpreter's end."""
 
 import ctypes
 import functools
@@ -6,56 +6,19 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+LIBC = ctypes.CDLL(None)
+
+# The ledger: counts of live objects, written when the process ends, which Python code cannot do.
 SOURCE = r"""
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-extern void Py_DecRef(void *);
-extern int PyGILState_Ensure(void);
-extern void PyGILState_Release(int);
-
-/* One call of a function on a new thread. */
-struct call { void (*function)(void *); void *argument; };
-
-static void *run(void *of) {
-    struct call *call = of;
-    call->function(call->argument);
-    return 0;
-}
-
-int call_on_thread(void (*function)(void *), void *argument) {
-    struct call call = {function, argument};
-    pthread_t thread;
-    if (pthread_create(&thread, 0, run, &call)) return 1;
-    return pthread_join(thread, 0);
-}
-
-/* One call when the process ends, after the interpreter has. */
-static struct call last;
-
-static void run_last(void) { run(&last); }
-
-int call_at_exit(void (*function)(void *), void *argument) {
-    last.function = function;
-    last.argument = argument;
-    return atexit(run_last);
-}
-
-/* Gives up one reference, as a receiver's thread does that was handed an array. */
-static void give_up(void *object) {
-    int state = PyGILState_Ensure();
-    Py_DecRef(object);
-    PyGILState_Release(state);
-}
-
-int drop_on_thread(void *object) { return call_on_thread(give_up, object); }
-
-/* The ledger: counts of live objects, written when the process ends, which Python code cannot do. */
 static struct { const char *name; size_t (*count)(const char *); const char *noun; } counters[32];
 static int added, descriptor;
 
@@ -77,41 +40,27 @@ void report_at_exit(int to) {
 """
 
 
+def call_on_thread(function: Any, argument: int | None = None) -> None:
+    """Call a function of C, or at an address, on a thread that Python did not start."""
+    thread, function = ctypes.c_ulong(), ctypes.cast(function, ctypes.c_void_p)
+    assert LIBC.pthread_create(ctypes.byref(thread), None, function, ctypes.c_void_p(argument)) == 0
+    assert LIBC.pthread_join(thread, None) == 0
+
+
+def call_at_exit(function: int, argument: int) -> None:
+    """Call the function of C at an address when the process ends, after the interpreter has."""
+    assert LIBC.__cxa_atexit(ctypes.c_void_p(function), ctypes.c_void_p(argument), None) == 0
+
+
 @functools.cache
 def path() -> str:
-    """Build the library and return its path; skip the test without a compiler."""
+    """Build the ledger and return its path; skip the test without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc)")
     folder = Path(tempfile.mkdtemp(prefix="vkgdr-native-"))
     (folder / "native.c").write_text(SOURCE)
     built = folder / "native.so"
-    command = [
-        compiler,
-        "-std=gnu11",
-        "-O1",
-        "-shared",
-        "-fPIC",
-        "-pthread",
-        "-o",
-        str(built),
-        str(folder / "native.c"),
-    ]
-    subprocess.run(command, check=True)
+    options = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-o", str(built), str(folder / "native.c")]
+    subprocess.run([compiler, *options], check=True)
     return str(built)
-
-
-def load(file: str) -> ctypes.CDLL:
-    """Load the library; its functions release the GIL."""
-    library = ctypes.CDLL(file)
-    pointer = ctypes.c_void_p
-    for name in ("call_on_thread", "call_at_exit"):
-        getattr(library, name).argtypes = [pointer, pointer]
-    library.drop_on_thread.argtypes = [pointer]
-    return library
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the library, built and loaded."""
-    return load(path())
