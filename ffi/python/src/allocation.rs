@@ -14,155 +14,173 @@ use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 
 use crate::device::Vkgdr;
 use crate::error::{Failure, Result};
-use crate::interpreter::{Detached, attached, detached, is_ending, lock};
+use crate::interpreter::{Detached, WITHOUT_PYTHON, attached, detached, is_ending, lock};
 use crate::stream::{Objects, Stream, bound_handle};
 
 pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 
-/// Where the bytes are.
-#[derive(Clone)]
-pub(crate) struct Bytes {
-    /// All of a memory of this package; `None` for memory of another library, and for an empty range, which has none.
-    pub(crate) memory: Option<Memory>,
-    /// The CUDA device number.
-    pub(crate) device: i32,
-    pub(crate) kind: MemoryKind,
-    /// The device address of memory of another library.
-    pub(crate) address: Option<u64>,
-}
-
-impl Bytes {
-    pub(crate) fn of(memory: Memory) -> Self {
-        Self { device: memory.owner().device(), kind: memory.kind(), memory: Some(memory), address: None }
-    }
-
-    /// This package's memory; an error for memory of another library and for an empty range.
-    pub(crate) fn ours(&self) -> Result<&Memory> {
-        let foreign = "the memory was allocated by another library: it has only a device pointer";
-        let text = if self.address.is_some() { foreign } else { "the memory is empty" };
-        self.memory.as_ref().ok_or_else(|| Failure::Invalid(text.into()))
-    }
-
-    pub(crate) fn is_coherent(&self) -> bool {
-        self.memory.as_ref().is_none_or(Memory::is_coherent)
-    }
-
-    /// The CUDA context; `None` for memory of another library.
-    pub(crate) fn context(&self) -> Option<usize> {
-        self.memory.as_ref().map(|memory| memory.context().addr())
-    }
-
-    pub(crate) fn device_ptr(&self) -> u64 {
-        self.memory.as_ref().map_or(self.address.unwrap_or(0), Memory::device_ptr)
-    }
-
-    /// The host address; `None` without a host view.
-    pub(crate) fn host_ptr(&self) -> Option<usize> {
-        match &self.memory {
-            Some(memory) => memory.host_ptr().map(|start| start.addr().get()),
-            None => self.kind.has_host_view().then_some(0),
-        }
-    }
-
-    /// The host address, or an error without a host view.
-    pub(crate) fn visible(&self) -> Result<usize> {
-        self.host_ptr().ok_or_else(|| vkgdr::Error::NoHostView { kind: self.kind }.into())
-    }
-}
-
-/// The bytes, and what they need.
+/// Memory of this package, a range of another library's, or no bytes.
 pub(crate) struct Allocation {
     /// Unique in the process and never reused.
     pub(crate) id: u64,
     pub(crate) len: usize,
     /// Whether every view of it is read-only, also one that is found by an address.
     pub(crate) readonly: bool,
+    /// The CUDA device number.
+    pub(crate) device: i32,
+    pub(crate) kind: MemoryKind,
+    /// The device address of another library's memory.
+    pub(crate) foreign: Option<u64>,
     /// The handle that the memory was allocated from, if known.
     pub(crate) owner: Option<Py<Vkgdr>>,
-    /// `None` once freed. An operation clones them before it waits.
-    bytes: Mutex<Option<Bytes>>,
+    /// All of a memory of this package; `None` once freed. An operation clones it before it waits.
+    memory: Mutex<Option<Memory>>,
     pub(crate) kept: Mutex<Objects>,
 }
 
 /// This package's live allocations, by the id of their memory.
 static LIVE: Mutex<BTreeMap<u64, Weak<Allocation>>> = Mutex::new(BTreeMap::new());
 
-/// [`LIVE`]; `None` in a forked child, where a thread that does not exist may hold the lock.
-fn live() -> Option<MutexGuard<'static, BTreeMap<u64, Weak<Allocation>>>> {
-    (!vkgdr::is_forked()).then(|| lock(&LIVE))
+/// [`LIVE`]; an error in a forked child, where a thread that does not exist may hold the lock.
+fn live() -> Result<MutexGuard<'static, BTreeMap<u64, Weak<Allocation>>>> {
+    if vkgdr::is_forked() { Err(vkgdr::Error::Forked.into()) } else { Ok(lock(&LIVE)) }
 }
 
-/// This package's live allocations; none in a forked child, since they are the parent's.
-pub(crate) fn all() -> Vec<Arc<Allocation>> {
-    live().map_or_else(Vec::new, |live| live.values().filter_map(Weak::upgrade).collect())
+/// This package's live allocations; an error in a forked child.
+pub(crate) fn all() -> Result<Vec<Arc<Allocation>>> {
+    Ok(live()?.values().filter_map(Weak::upgrade).collect())
 }
 
 impl Allocation {
-    /// The bytes, whose `owner` is kept.
-    pub(crate) fn new(bytes: Bytes, len: usize, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
+    fn new(device: i32, kind: MemoryKind, len: usize, readonly: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { id, len, readonly, owner, bytes: Mutex::new(Some(bytes)), kept: Mutex::default() })
+        let (id, memory, kept) = (NEXT.fetch_add(1, Ordering::Relaxed), Mutex::default(), Mutex::default());
+        Self { id, len, readonly, device, kind, foreign: None, owner: None, memory, kept }
+    }
+
+    /// All of a memory, which is not found by its address. Its `owner` is kept.
+    pub(crate) fn unlisted(memory: Memory, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
+        let mut new = Self::new(memory.owner().device(), memory.kind(), memory.len(), readonly);
+        (new.owner, new.memory) = (owner, Mutex::new(Some(memory)));
+        Arc::new(new)
     }
 
     /// All of a memory, which is found by its address.
     pub(crate) fn of(memory: Memory, readonly: bool, owner: Option<Py<Vkgdr>>) -> Arc<Self> {
-        let (len, key) = (memory.len(), memory.id());
-        let allocation = Self::new(Bytes::of(memory), len, readonly, owner);
-        if let Some(mut live) = live() {
+        let key = memory.id();
+        let allocation = Self::unlisted(memory, readonly, owner);
+        if let Ok(mut live) = live() {
             live.insert(key, Arc::downgrade(&allocation));
         }
         allocation
     }
 
+    /// No bytes, of a kind of memory.
+    pub(crate) fn empty(owner: &Bound<'_, Vkgdr>, kind: MemoryKind) -> Result<Arc<Self>> {
+        let mut new = Self::new(owner.get().gpu()?.device(), kind, 0, false);
+        new.owner = Some(owner.clone().unbind());
+        Ok(Arc::new(new))
+    }
+
+    /// Device memory of another library.
+    pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool) -> Arc<Self> {
+        let mut new = Self::new(device, MemoryKind::Device, len, readonly);
+        new.foreign = Some(address);
+        Arc::new(new)
+    }
+
     /// The allocation with the byte at an address, of the device or of the host, and the byte's offset in it.
-    pub(crate) fn at(address: u64) -> Option<(Arc<Self>, usize)> {
+    pub(crate) fn at(address: u64) -> Result<Option<(Arc<Self>, usize)>> {
         // SAFETY: plain bytes to Python, whose objects may be aliases.
-        let (memory, offset) = unsafe { vkgdr::memory_of(address) }?;
+        let found = unsafe { vkgdr::memory_of(address) };
         // This may be the last reference by now.
-        let memory = Detached::new(memory);
-        let allocation = live()?.get(&memory.id())?.upgrade()?;
-        Some((allocation, offset))
+        let found = found.map(|(memory, offset)| (Detached::new(memory), offset));
+        let live = live()?;
+        Ok(found.as_ref().and_then(|(memory, offset)| Some((live.get(&memory.id())?.upgrade()?, *offset))))
     }
 
+    /// Whether memory of this package was freed: there is nothing else to free.
     pub(crate) fn is_freed(&self) -> bool {
-        lock(&self.bytes).is_none()
+        self.with(|_| Ok(())).is_err()
     }
 
-    /// Runs `work` on the bytes, under their lock: `work` must not wait or run Python code.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
-        lock(&self.bytes).as_ref().ok_or(FREED).and_then(work)
+    /// Runs `work` on the memory, under its lock: `work` must not wait or run Python code.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(Option<&Memory>) -> Result<T>) -> Result<T> {
+        let memory = lock(&self.memory);
+        let has_none = self.foreign.is_some() || self.len == 0;
+        if memory.is_some() || has_none { work(memory.as_ref()) } else { Err(FREED) }
     }
 
-    /// The bytes. They are not released while the returned value lives, not even by a forced free. Its drop may wait then.
-    pub(crate) fn bytes(&self) -> Result<Bytes> {
-        self.with(|bytes| Ok(bytes.clone()))
+    /// The memory, which is not released while the returned value lives, not even by a forced free. Its drop may wait then.
+    pub(crate) fn memory(&self) -> Result<Option<Memory>> {
+        self.with(|memory| Ok(memory.cloned()))
+    }
+
+    /// This package's memory; an error for memory of another library and for an empty range.
+    pub(crate) fn ours<M>(&self, memory: Option<M>) -> Result<M> {
+        let foreign = "the memory was allocated by another library: it has only a device pointer";
+        let text = if self.foreign.is_some() { foreign } else { "the memory is empty" };
+        memory.ok_or_else(|| Failure::Invalid(text.into()))
+    }
+
+    pub(crate) fn is_coherent(&self) -> Result<bool> {
+        self.with(|memory| Ok(memory.is_none_or(Memory::is_coherent)))
+    }
+
+    /// The CUDA context; `None` for memory of another library.
+    pub(crate) fn context(&self) -> Result<Option<usize>> {
+        self.with(|memory| Ok(memory.map(|memory| memory.context().addr())))
+    }
+
+    pub(crate) fn device_ptr(&self) -> Result<u64> {
+        self.with(|memory| Ok(memory.map_or(self.foreign.unwrap_or(0), Memory::device_ptr)))
+    }
+
+    /// The host address; `None` without a host view.
+    pub(crate) fn host_ptr(&self) -> Result<Option<usize>> {
+        self.with(|memory| match memory {
+            Some(memory) => Ok(memory.host_ptr().map(|start| start.addr().get())),
+            None => Ok(self.kind.has_host_view().then_some(0)),
+        })
     }
 
     /// The stream that the bytes are bound to, with its objects.
     pub(crate) fn bound(&self, py: Python<'_>) -> Result<Option<Stream>> {
         // Under the lock under which objects are removed, so that the handle's own is there.
-        self.with(|bytes| Ok(bytes.memory.as_ref().and_then(|memory| lock(&self.kept).bound(py, memory))))
+        self.with(|memory| Ok(memory.and_then(|memory| lock(&self.kept).bound(py, memory))))
     }
 
-    /// Runs `work` detached from the interpreter. The bytes, and the streams that they are bound to, stay alive meanwhile.
-    pub(crate) fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Bytes) -> Result<T> + Send) -> Result<T> {
-        let bytes = self.bytes()?;
+    /// Runs `work` detached from the interpreter. The memory, and the streams that it is bound to, stay alive meanwhile.
+    pub(crate) fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(Option<&Memory>) -> Result<T> + Send,
+    ) -> Result<T> {
+        let memory = self.memory()?;
         lock(&self.kept).operations += 1;
         let result = py.detach(move || {
             // Dropped detached.
-            let bytes = bytes;
-            work(&bytes)
+            let memory = memory;
+            work(memory.as_ref())
         });
-        let over = self.with(|bytes| Ok(lock(&self.kept).end(bytes.memory.as_ref())));
+        let over = self.with(|memory| Ok(lock(&self.kept).end(memory)));
         // Not dropped under the lock: that may run Python code.
         let _over = over.unwrap_or_else(|_| lock(&self.kept).end(None));
         result
     }
 
+    /// [`run`](Self::run) on memory of this package.
+    pub(crate) fn run_ours<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Memory) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.run(py, |memory| work(self.ours(memory)?))
+    }
+
     /// Records that a stream, of any context, uses the bytes: their release waits for that use. An object that may end it is kept.
-    pub(crate) fn record_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
-        let Some(memory) = &bytes.memory else { return Ok(()) };
+    pub(crate) fn record_use(&self, memory: Option<&Memory>, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Some(memory) = memory else { return Ok(()) };
         memory.record_use(stream)?;
         let is_bound = || bound_handle(memory) == Some(argument.handle);
         if argument.object.is_none()
@@ -181,8 +199,8 @@ impl Allocation {
 
     /// The same for a stream that may end before the memory is freed unless it has objects: then the release names no stream of the
     /// memory's context, and waits for that.
-    pub(crate) fn note_use(&self, bytes: &Bytes, stream: StreamRef, argument: &Stream) -> Result<()> {
-        let Some(memory) = &bytes.memory else { return Ok(()) };
+    pub(crate) fn note_use(&self, memory: Option<&Memory>, stream: StreamRef, argument: &Stream) -> Result<()> {
+        let Some(memory) = memory else { return Ok(()) };
         let is_own = stream.context() == memory.context();
         if argument.object.is_none() && !(is_own && bound_handle(memory) == Some(argument.handle)) {
             // SAFETY: waits for more than before.
@@ -191,12 +209,12 @@ impl Allocation {
                 return Ok(());
             }
         }
-        self.record_use(bytes, stream, argument)
+        self.record_use(Some(memory), stream, argument)
     }
 
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> vkgdr::Result<()> {
-        let Some(memory) = lock(&self.bytes).take().and_then(|bytes| bytes.memory) else { return Ok(()) };
+        let Some(memory) = lock(&self.memory).take() else { return Ok(()) };
         // Never in a forked child, which may have inherited the locks. Memory bound to a stream is not kept: its free does not wait,
         // and records the event that the release waits for, since the stream may be destroyed right after.
         if !vkgdr::is_forked() {
@@ -213,6 +231,9 @@ impl Allocation {
         release(memory, has_owner)
     }
 }
+
+/// Objects of memory that was freed [`WITHOUT_PYTHON`], for [`tidy`](crate::stream::tidy) to drop.
+pub(crate) static LEFT: Mutex<Vec<(Objects, Option<Py<Vkgdr>>)>> = Mutex::new(Vec::new());
 
 /// Releases memory. At the interpreter's end leaves it to that of the process if neither its handle nor an owner keeps its context.
 fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
@@ -239,6 +260,10 @@ impl Drop for Allocation {
         log_failure(self.free());
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
         attached(|_| drop((take(&mut self.kept), self.owner.take())));
+        if WITHOUT_PYTHON.get() {
+            // PyO3 may take this thread for attached although another library has detached it.
+            lock(&LEFT).push((take(&mut lock(&self.kept)), self.owner.take()));
+        }
     }
 }
 

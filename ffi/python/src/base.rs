@@ -1,5 +1,5 @@
-//! `Base`, the native base class of memory objects, and `HostBytes`, that of `Base` and of host views: the buffer protocol, the array
-//! interfaces and the fast accessors. And `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
+//! `Base`, the native base class of memory objects: the buffer protocol, the array interfaces and the fast accessors. And
+//! `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
 use std::ffi::c_int;
@@ -8,22 +8,19 @@ use std::slice;
 
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyInt};
+use pyo3::types::{IntoPyDict, PyDict, PyInt, PyMemoryView};
 use pyo3::{ffi, intern};
-use vkgdr::Memory;
+use vkgdr::{Memory, MemoryTypeInfo};
 
-use crate::allocation::Bytes;
+use crate::allocation::Allocation;
 use crate::device::{Vkgdr, of_vulkan};
 use crate::error::{Failure, Result, Size, class};
-use crate::memory_view::MemoryView;
+use crate::memory_view::{MemoryView, parts_of};
 use crate::stream::{LEGACY_STREAM, NULL_STREAM};
 
-/// What a memory object and its host view have in common: the bytes that the CPU can use. The attribute `_view` holds them.
+/// The native base class of memory objects, whose attribute `_view` holds the bytes. It has no fields, so that a class can inherit
+/// from another extension class, too.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
-pub(crate) struct HostBytes;
-
-/// The native base class of memory objects. It has no fields, so that a class can inherit from another extension class, too.
-#[pyclass(frozen, subclass, extends = HostBytes, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
 
 /// The view of a memory object.
@@ -31,10 +28,12 @@ pub(crate) fn view_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, Memo
     Ok(object.getattr(intern!(object.py(), "_view"))?.cast_into::<MemoryView>().map_err(PyErr::from)?)
 }
 
-/// Gives the view of a memory object, and its bytes, under locks.
-fn bytes_of<T>(slf: &Bound<'_, PyAny>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
-    let view = view_of(slf)?;
-    view.get().with(|bytes| read(view.get(), bytes))
+fn parts_of_object<T>(slf: &Bound<'_, PyAny>, read: impl FnOnce(&MemoryView, &Allocation) -> Result<T>) -> Result<T> {
+    parts_of(&view_of(slf)?, read)
+}
+
+fn memory_type(allocation: &Allocation) -> Result<Option<MemoryTypeInfo>> {
+    allocation.with(|memory| Ok(memory.map(Memory::memory_type)))
 }
 
 /// An array interface, NumPy's or CUDA's, of bytes.
@@ -47,7 +46,7 @@ fn interface<'py>(py: Python<'py>, view: &MemoryView, typestr: &str, address: u6
 }
 
 #[pymethods]
-impl HostBytes {
+impl Base {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
@@ -55,7 +54,7 @@ impl HostBytes {
     }
 
     fn __len__(slf: &Bound<'_, Self>) -> Result<usize> {
-        bytes_of(slf, |view, _| Ok(view.len))
+        parts_of_object(slf, |view, _| Ok(view.len))
     }
 
     /// NumPy's array interface, version 3, of the host view.
@@ -95,52 +94,44 @@ impl HostBytes {
     }
 }
 
-attributes! { HostBytes by bytes_of:
+attributes! { Base by parts_of_object:
     /// The number of bytes.
-    nbytes: usize = |view, _bytes| view.len;
-}
-
-attributes! { Base by bytes_of:
+    nbytes: usize = |view, _all| view.len;
     /// The device address of the first byte.
-    device_ptr: u64 = |view, bytes| bytes.device_ptr() + view.offset as u64;
+    device_ptr: u64 = |view, all| all.device_ptr()? + view.offset as u64;
     /// The host address of the first byte; None for memory without a host view.
-    host_ptr: Option<usize> = |view, bytes| bytes.host_ptr().map(|start| start + view.offset);
+    host_ptr: Option<usize> = |view, all| all.host_ptr()?.map(|start| start + view.offset);
     /// The number of bytes.
-    size: usize = |view, _bytes| view.len;
+    size: usize = |view, _all| view.len;
     /// The kind of memory: "mapped", "host" or "device".
-    kind: String = |_view, bytes| bytes.kind.to_string();
+    kind: String = |_view, all| all.kind.to_string();
     /// The CUDA device number.
-    device: i32 = |_view, bytes| bytes.device;
+    device: i32 = |_view, all| all.device;
     /// Whether host and device see each other's writes without flush and invalidate.
-    is_coherent: bool = |_view, bytes| bytes.is_coherent();
+    is_coherent: bool = |_view, all| all.is_coherent()?;
     /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
-    non_coherent_atom_size: usize = |_view, bytes| bytes.memory.as_ref().map_or(1, Memory::non_coherent_atom_size);
+    non_coherent_atom_size: usize =
+        |_view, all| all.with(|memory| Ok(memory.map_or(1, Memory::non_coherent_atom_size)))?;
     /// Whether views of the memory are read-only.
-    readonly: bool = |view, _bytes| view.readonly;
+    readonly: bool = |view, _all| view.readonly;
     /// The CUDA context as a number; None for memory of another library.
-    context: Option<usize> = |_view, bytes| bytes.context();
+    context: Option<usize> = |_view, all| all.context()?;
     /// The offset of the first byte in its allocation, in bytes.
-    offset: usize = |view, _bytes| view.offset;
+    offset: usize = |view, _all| view.offset;
     /// The allocation's id, unique in the process and never reused; see `from_handle`, for memory of this package.
-    handle: u64 = |view, _bytes| view.key().0;
+    handle: u64 = |view, _all| view.key().0;
     /// Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`.
-    __vkgdr_memory__: (u64, usize, usize) = |view, _bytes| view.key();
+    __vkgdr_memory__: (u64, usize, usize) = |view, _all| view.key();
     /// The index of the Vulkan memory type; None for memory that does not come from Vulkan.
-    memory_type_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|it| of_vulkan(it.memory_type().index));
+    memory_type_index: Option<u32> = |_view, all| memory_type(all)?.and_then(|it| of_vulkan(it.index));
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
-    heap_index: Option<u32> = |_view, bytes| bytes.memory.as_ref().and_then(|it| of_vulkan(it.memory_type().heap));
+    heap_index: Option<u32> = |_view, all| memory_type(all)?.and_then(|it| of_vulkan(it.heap));
     /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``; none for another library's memory.
-    property_flags: Vec<String> = |_view, bytes| bytes.memory.iter().flat_map(|it| it.memory_type().property_names()).collect();
+    property_flags: Vec<String> = |_view, all| memory_type(all)?.iter().flat_map(MemoryTypeInfo::property_names).collect();
 }
 
 #[pymethods]
 impl Base {
-    #[new]
-    #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(HostBytes).add_subclass(Self)
-    }
-
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
     ///
     /// The range may start and end anywhere: it is rounded outwards to whole atoms. Bytes that the device wrote to the
@@ -178,21 +169,20 @@ impl Base {
 
     /// The GPU's handle; None for freed memory and for memory of another library.
     ///
-    /// Memory that an adaptor allocated for another library has a new handle of the same GPU.
+    /// Where the one that the memory was allocated from is not known, or was closed, it is a new one that is equal to it.
     #[getter]
     fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<Vkgdr>>> {
         let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };
-        if let Some(owner) = &allocation.owner {
-            return Ok(Some(owner.clone_ref(py)));
-        }
-        let gpu = allocation.with(|bytes| Ok(bytes.memory.as_ref().map(|memory| memory.owner().clone())));
-        Ok(gpu.ok().flatten().map(|gpu| Py::new(py, Vkgdr::of(gpu))).transpose()?)
+        let gpu = allocation.with(|memory| Ok(memory.map(|memory| memory.owner().clone()))).ok().flatten();
+        let known = allocation.owner.as_ref().filter(|owner| gpu.is_none() || owner.get().gpu().is_ok());
+        let new = |gpu| Py::new(py, Vkgdr::of(gpu));
+        Ok(known.map(|owner| Ok(owner.clone_ref(py))).or_else(|| gpu.map(new)).transpose()?)
     }
 
     /// Whether the memory was freed.
     #[getter]
     fn freed(slf: &Bound<'_, Self>) -> Result<bool> {
-        Ok(view_of(slf)?.get().with(|_| Ok(())).is_err())
+        Ok(view_of(slf)?.get().live().is_err())
     }
 
     /// The number of other views of the allocation: arrays, tensors, regions.
@@ -203,7 +193,7 @@ impl Base {
 
     /// Wait for the bound stream and remove the binding.
     fn unbind_stream(slf: &Bound<'_, Self>) -> Result<()> {
-        view_of(slf)?.get().live()?.run(slf.py(), |bytes| Ok(bytes.ours()?.unbind_stream()?))
+        view_of(slf)?.get().live()?.run_ours(slf.py(), |memory| Ok(memory.unbind_stream()?))
     }
 
     /// The CUDA Array Interface, version 3, of the device view.
@@ -272,7 +262,8 @@ impl HostBuffer {
     #[pyo3(signature = (object, writable, any_order = false))]
     pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
         let py = object.py();
-        let in_memoryview = object.getattr_opt(intern!(py, "obj"))?;
+        let in_memoryview =
+            object.cast::<PyMemoryView>().ok().map(|view| view.getattr(intern!(py, "obj"))).transpose()?;
         let dtype = in_memoryview.as_ref().unwrap_or(object).getattr_opt(intern!(py, "dtype"))?;
         let has_objects = dtype.map(|dtype| dtype.getattr_opt(intern!(py, "hasobject"))).transpose()?.flatten();
         if has_objects.map_or(Ok(false), |has| has.is_truthy())? {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::mem::{replace, take};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::call::PyCallArgs;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyTuple, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, MemoryTypeInfo, OpenFlags};
 
-use crate::allocation::{self, Bytes};
+use crate::allocation::{self, Allocation, release_retired};
 use crate::error::{Failure, Result, Size, number};
 use crate::interpreter::{Detached, lock};
 use crate::stream::tidy;
@@ -47,7 +47,7 @@ pub(crate) struct Vkgdr {
 /// The device, the flags, and the context or 0 for the current one: handles that are equal allocate the same memory.
 type Key = (i32, u32, usize);
 
-/// None of both before `__init__`.
+/// Both are None before `__init__`.
 #[derive(Default)]
 struct State {
     /// None once closed.
@@ -227,9 +227,9 @@ impl Vkgdr {
     /// ``device_bytes``; ``deferred_frees``, the freed allocations that wait for a stream.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
-        let here = |bytes: &Bytes| Ok((bytes.device == gpu.device()).then_some(bytes.kind));
+        let is_here = |one: &Arc<Allocation>| one.device == gpu.device() && !one.is_freed();
         let live: Vec<(MemoryKind, usize)> =
-            allocation::all().iter().filter_map(|one| Some((one.with(here).ok()??, one.len))).collect();
+            allocation::all()?.into_iter().filter(is_here).map(|one| (one.kind, one.len)).collect();
         let bytes_of = |kind| live.iter().filter(|&&(own, _)| own == kind).map(|(_, len)| len).sum();
         let stats = [
             ("live_allocations", live.len()),
@@ -265,6 +265,7 @@ impl Vkgdr {
     fn collect(&self, py: Python<'_>) -> Result<usize> {
         // Memory of copies that are done is freed here.
         tidy();
+        py.detach(|| release_retired((0, 0)));
         self.run(py, vkgdr::Vkgdr::collect)
     }
 

@@ -15,8 +15,8 @@ use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyByteArray, PyCapsule};
 use vkgdr::{Memory, in_bytes};
 
-use crate::allocation::{Allocation, Bytes};
-use crate::base::{Base, HostBuffer, HostBytes, view_of};
+use crate::allocation::Allocation;
+use crate::base::HostBuffer;
 use crate::error::{Failure, Result};
 use crate::interpreter::attached_anew;
 use crate::memory_view::{MemoryView, find};
@@ -27,8 +27,6 @@ use crate::transfer::{Side, copy_all};
 const CPU: c_int = 1;
 /// `kDLCUDA`
 const CUDA: c_int = 2;
-/// `kDLUInt`
-const UINT: u8 = 1;
 /// `DLPACK_FLAG_BITMASK_READ_ONLY`
 const READ_ONLY: u64 = 1;
 /// `DLPACK_FLAG_BITMASK_IS_COPIED`
@@ -110,37 +108,6 @@ pub(crate) type Layout = ((u8, u8), Vec<i64>, Vec<i64>, usize);
 /// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
 pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
 
-#[pymethods]
-impl HostBytes {
-    /// The device of `__dlpack__`: `(kDLCPU, 0)` for a host view, else `(kDLCUDA, device number)`.
-    fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, c_int)> {
-        if !slf.is_instance_of::<Base>() {
-            return Ok((CPU, 0));
-        }
-        Ok((CUDA, view_of(slf)?.get().with(|bytes| Ok(bytes.device))?))
-    }
-
-    /// The bytes as a DLPack capsule.
-    ///
-    /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
-    /// The tensors of a host view are always on the CPU. They come after the bound stream's work, and discard what the CPU has not flushed.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        slf: &Bound<'py, Self>,
-        stream: Option<i64>,
-        max_version: Option<(u32, u32)>,
-        mut dl_device: Option<(c_int, c_int)>,
-        copy: Option<bool>,
-    ) -> Result<Bound<'py, PyCapsule>> {
-        if !slf.is_instance_of::<Base>() && *dl_device.get_or_insert((CPU, 0)) != (CPU, 0) {
-            return Err(refused("a host view is on DLPack device (1, 0), the CPU, alone"));
-        }
-        let view = view_of(slf)?;
-        let len = i64::try_from(view.get().len).unwrap_or(i64::MAX);
-        dlpack_export(&view, ((UINT, 8), vec![len], vec![1], 0), (stream, max_version, dl_device, copy))
-    }
-}
-
 /// A view as the capsule of a strided tensor, which must lie within the view.
 #[pyfunction]
 pub(crate) fn dlpack_export<'py>(
@@ -149,7 +116,7 @@ pub(crate) fn dlpack_export<'py>(
     request: Request,
 ) -> Result<Bound<'py, PyCapsule>> {
     let (py, (stream, max_version, dl_device, copy)) = (view.py(), request);
-    let here = view.get().with(|bytes| Ok(bytes.device))?;
+    let here = view.get().live()?.device;
     let (kind, id) = dl_device.unwrap_or((CUDA, here));
     let (address, is_copy, owner) = match (kind, id) {
         (CUDA, id) if id == here => on_device(view, stream, copy == Some(true))?,
@@ -209,7 +176,7 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> R
     let side = if copy && side.get().len > 0 { copy_of(side, consumer)? } else { side.clone() };
     let (view, allocation) = (side.get(), side.get().live()?);
     if let Some(consumer) = consumer {
-        allocation.run(side.py(), |bytes| order(view, &allocation, bytes, consumer))?;
+        allocation.run(side.py(), |memory| order(view, &allocation, memory, consumer))?;
     }
     // A device address: provenance does not matter.
     Ok((as_address(view.device_address()?), copy, Box::new(view.share()?)))
@@ -218,9 +185,9 @@ fn on_device(side: &Bound<'_, MemoryView>, stream: Option<i64>, copy: bool) -> R
 /// A copy in the memory's context, whichever is current. The context of other libraries' memory is unknown.
 fn copy_of<'py>(side: &Bound<'py, MemoryView>, consumer: Option<u64>) -> Result<Bound<'py, MemoryView>> {
     let (py, len) = (side.py(), side.get().len);
-    let memory = side.get().live()?.run(py, |bytes| {
+    let memory = side.get().live()?.run(py, |memory| {
         let foreign = "the memory was allocated by another library: only that can copy it for copy=True";
-        let original = bytes.memory.as_ref().ok_or_else(|| refused(foreign))?;
+        let original = memory.ok_or_else(|| refused(foreign))?;
         original.wait_for_stream()?;
         Ok(original.allocate_beside(len)?)
     })?;
@@ -236,7 +203,7 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<(usize, b
     let (len, used) = (view.len, view.share()?);
     let visible = view.visible().ok();
     if visible.is_none() && copy == Some(false) {
-        let kind = view.with(|bytes| Ok(bytes.kind))?;
+        let kind = view.live()?.kind;
         return Err(refused(format!("{kind} memory has no host view: copy=False is impossible on the CPU")));
     }
     view.wait_for_stream(py)?;
@@ -254,16 +221,16 @@ fn on_host(side: &Bound<'_, MemoryView>, copy: Option<bool>) -> Result<(usize, b
 
 /// Records that the consumer's streams use the memory, and makes them wait for the work submitted to the bound one.
 /// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
-fn order(view: &MemoryView, allocation: &Allocation, bytes: &Bytes, consumer: u64) -> Result<()> {
+fn order(view: &MemoryView, allocation: &Allocation, memory: Option<&Memory>, consumer: u64) -> Result<()> {
     // Another library's memory, or none: neither is it bound, nor is it freed here.
-    let Some(memory) = &bytes.memory else { return Ok(()) };
+    let Some(memory) = memory else { return Ok(()) };
     let bound = bound_handle(memory);
     for follower in view.streams_named(consumer)? {
         if bound == Some(consumer) && follower.context() == memory.context() {
             continue;
         }
-        // Before the wait: a call that fails may have handed the memory's work on.
-        allocation.note_use(bytes, follower, &Stream::of(consumer))?;
+        // Before the wait: a call that fails may still have made the stream wait.
+        allocation.note_use(Some(memory), follower, &Stream::of(consumer))?;
         if let Some(bound) = bound {
             follower.wait(&view.stream(bound)?.record()?)?;
         }

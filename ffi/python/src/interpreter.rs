@@ -121,7 +121,7 @@ pub(crate) fn wait<T: Send>(
     if seconds.is_some_and(f64::is_nan) {
         return Err(PyValueError::new_err("timeout is not a number"));
     }
-    // Longer than a program runs is no limit, and less than nothing is no time.
+    // What no `Duration` can hold is no limit, and a negative timeout is 0.
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {

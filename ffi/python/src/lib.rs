@@ -1,11 +1,11 @@
 //! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
-//! `Vkgdr` and `Event` are whole here. The other public classes are written in Python, in the package around this
+//! `Vkgdr`, `Event` and `Ring` are whole here. The other public classes are written in Python, in the package around this
 //! module. A memory object has a `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a
-//! [`vkgdr::Memory`]. `base::HostBytes` and `base::Base` give memory objects the protocols and the accessors that must be fast.
+//! [`vkgdr::Memory`]. `base::Base` gives memory objects the protocols and the accessors that must be fast.
 //! Driver calls and long copies run detached from the interpreter.
 
-/// Read-only attributes of a class: each with its documentation, its type, and its value, of what a function gives for the object.
+/// Read-only attributes of a class: each with its documentation, its type, and its value from the parts that `by` gives.
 macro_rules! attributes {
     ($class:ident by $given:path: $($(#[$about:meta])* $name:ident: $type:ty = |$($part:ident),+| $value:expr;)+) => {
         #[pymethods]
@@ -43,7 +43,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::{
         allocation::defer_cleanup,
-        base::{Base, HostBuffer, HostBytes},
+        base::{Base, HostBuffer},
         device::{Vkgdr, command, driver_version},
         dlpack::{dlpack_export, dlpack_import},
         memory_view::{MemoryView, check_user, find, find_id, foreign},

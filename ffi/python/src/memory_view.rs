@@ -11,9 +11,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{AllocateOptions, Memory, MemoryKind, StreamRef, in_bytes, ipc};
+use vkgdr::{AllocateOptions, Memory, StreamRef, in_bytes, ipc};
 
-use crate::allocation::{self, Allocation, Bytes, FREED};
+use crate::allocation::{self, Allocation, FREED};
 use crate::base::HostBuffer;
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, number};
@@ -50,8 +50,7 @@ impl MemoryView {
 
     /// Device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, address: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
-        let bytes = Bytes { memory: None, device, kind: MemoryKind::Device, address: Some(address) };
-        let allocation = Allocation::new(bytes, len, readonly, None);
+        let allocation = Allocation::foreign(device, address, len, readonly);
         lock(&allocation.kept).owners.push(keep);
         Self::whole(allocation)
     }
@@ -59,11 +58,6 @@ impl MemoryView {
     /// The allocation, unless it or this view was freed.
     pub(crate) fn live(&self) -> Result<Arc<Allocation>> {
         lock(&self.held).as_ref().filter(|held| !held.is_freed()).cloned().ok_or(FREED)
-    }
-
-    /// Runs `work` on the bytes of the allocation, under locks: it must neither wait, nor run Python code, nor use this view.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&Bytes) -> Result<T>) -> Result<T> {
-        lock(&self.held).as_ref().ok_or(FREED)?.with(work)
     }
 
     /// A further view of the same bytes.
@@ -77,12 +71,14 @@ impl MemoryView {
     }
 
     pub(crate) fn device_address(&self) -> Result<u64> {
-        self.with(|bytes| Ok(bytes.device_ptr() + self.offset as u64))
+        Ok(self.live()?.device_ptr()? + self.offset as u64)
     }
 
     /// The host address, or an error for memory without a host view.
     pub(crate) fn visible(&self) -> Result<usize> {
-        self.with(|bytes| Ok(bytes.visible()? + self.offset))
+        let allocation = self.live()?;
+        let start = allocation.host_ptr()?.ok_or(vkgdr::Error::NoHostView { kind: allocation.kind })?;
+        Ok(start + self.offset)
     }
 
     /// Checks a range of this view, `None` to the end, and returns it in offsets of the allocation.
@@ -103,11 +99,11 @@ impl MemoryView {
                 format!("share the whole memory of {}, and the offset {}", in_bytes(allocation.len), self.offset);
             return Err(Failure::Invalid(format!("a part of memory cannot be shared: {whole}")));
         }
-        allocation.run(py, |bytes| Ok(work(bytes.ours()?)?))
+        allocation.run_ours(py, |memory| Ok(work(memory)?))
     }
 
     pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
-        stream_of(&self.live()?.bytes()?, handle)
+        stream_of(self.live()?.memory()?.as_ref(), handle)
     }
 
     /// A stream of the memory's context or, if it belongs to another one, of the current context.
@@ -133,14 +129,10 @@ impl MemoryView {
         }
     }
 
-    pub(crate) fn context_of(&self) -> Result<Option<usize>> {
-        self.with(|bytes| Ok(bytes.context()))
-    }
-
     /// Checks that the memory's context was not destroyed. That of another library's memory is not known.
     pub(crate) fn check_context(&self) -> Result<()> {
         // Making a stream reference enters the context.
-        self.context_of()?.map_or(Ok(()), |_| self.stream(NULL_STREAM).map(drop))
+        self.live()?.context()?.map_or(Ok(()), |_| self.stream(NULL_STREAM).map(drop))
     }
 
     /// Flushes or invalidates a range of this package's memory.
@@ -151,15 +143,16 @@ impl MemoryView {
         work: impl FnOnce(&Memory, Range<usize>) -> vkgdr::Result<()> + Send,
     ) -> Result<()> {
         let range = self.range(offset, len)?;
-        let work = |bytes: &Bytes| bytes.memory.as_ref().map_or(Ok(()), |memory| Ok(work(memory, range)?));
+        let work = |memory: Option<&Memory>| memory.map_or(Ok(()), |memory| Ok(work(memory, range)?));
+        let allocation = self.live()?;
         // On coherent memory it does not wait, so detaching from the interpreter would cost more than it gains.
-        if self.with(|bytes| Ok(bytes.is_coherent()))? { self.with(work) } else { self.live()?.run(py, work) }
+        if allocation.is_coherent()? { allocation.with(work) } else { allocation.run(py, work) }
     }
 
     /// Bytes to copy from or to instead of host bytes that overlap a range of the allocation, as many as the range has.
     fn spare(&self, range: &Range<usize>, host: &HostBuffer) -> Result<Option<Vec<u8>>> {
         let (first, len, mut spare) = (host.address().addr(), host.nbytes, Vec::new());
-        let start = self.with(|bytes| Ok(bytes.host_ptr()))?;
+        let start = self.live()?.host_ptr()?;
         if !start.is_some_and(|start| first < start + range.end && start + range.start < first + len) {
             return Ok(None);
         }
@@ -184,25 +177,29 @@ impl MemoryView {
 }
 
 /// A stream of the memory's context, or of the current one if the memory is another library's.
-pub(crate) fn stream_of(bytes: &Bytes, handle: u64) -> Result<StreamRef> {
-    Ok(match &bytes.memory {
+pub(crate) fn stream_of(memory: Option<&Memory>, handle: u64) -> Result<StreamRef> {
+    Ok(match memory {
         // SAFETY: as for `current_stream`.
         Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
         None => current_stream(handle),
     }?)
 }
 
-fn bytes_of<T>(slf: &Bound<'_, MemoryView>, read: impl FnOnce(&MemoryView, &Bytes) -> Result<T>) -> Result<T> {
-    slf.get().with(|bytes| read(slf.get(), bytes))
+/// Gives a view and its allocation.
+pub(crate) fn parts_of<T>(
+    view: &Bound<'_, MemoryView>,
+    read: impl FnOnce(&MemoryView, &Allocation) -> Result<T>,
+) -> Result<T> {
+    read(view.get(), &*view.get().live()?)
 }
 
-attributes! { MemoryView by bytes_of:
+attributes! { MemoryView by parts_of:
     /// Whether the CPU caches the bytes.
-    is_cached: bool = |_view, bytes| bytes.ours()?.is_cached();
-    is_foreign: bool = |_view, bytes| bytes.address.is_some();
+    is_cached: bool = |_view, all| all.with(|memory| Ok(all.ours(memory)?.is_cached()))?;
+    is_foreign: bool = |_view, all| all.foreign.is_some();
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    vulkan_memory: Option<(u64, u64)> = |view, bytes| {
-        let place = bytes.memory.as_ref().and_then(Memory::vulkan_memory);
+    vulkan_memory: Option<(u64, u64)> = |view, all| {
+        let place = all.with(|memory| Ok(memory.and_then(Memory::vulkan_memory)))?;
         place.map(|place| (place.memory.as_raw(), place.offset + view.offset as u64))
     };
 }
@@ -247,9 +244,7 @@ impl MemoryView {
     /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, Vkgdr>, kind: &str) -> Result<Self> {
-        let (device, kind) = (owner.get().gpu()?.device(), device::kind(kind)?);
-        let empty = Bytes { memory: None, device, kind, address: None };
-        Ok(Self::whole(Allocation::new(empty, 0, false, Some(owner.clone().unbind()))))
+        Ok(Self::whole(Allocation::empty(owner, device::kind(kind)?)?))
     }
 
     /// Memory of another library, mapped for the CPU, which `keep` or the caller keeps alive.
@@ -272,14 +267,14 @@ impl MemoryView {
             return ours.keeping(keep);
         }
         // Not found by its address, which may be that of other memory once this is freed, or is that of ours without a host view.
-        let allocation = Allocation::new(Bytes::of(memory), size.0, readonly, Some(owner.clone().unbind()));
+        let allocation = Allocation::unlisted(memory, readonly, Some(owner.clone().unbind()));
         lock(&allocation.kept).owners.extend(keep);
         Ok(Self::whole(allocation))
     }
 
     /// Whether memory of another library is still the one that was mapped.
     fn is_current(&self, py: Python<'_>) -> Result<bool> {
-        self.live()?.run(py, |bytes| Ok(bytes.ours()?.is_current()?))
+        self.live()?.run_ours(py, |memory| Ok(memory.is_current()?))
     }
 
     #[staticmethod]
@@ -298,7 +293,7 @@ impl MemoryView {
     /// The descriptor of this range for network cards, with the range's offset in it.
     fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
         let range = self.range(0, None)?;
-        let dma_buf = self.live()?.run(py, |bytes| Ok(bytes.ours()?.slice(range)?.dma_buf()?))?;
+        let dma_buf = self.live()?.run_ours(py, |memory| Ok(memory.slice(range)?.dma_buf()?))?;
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 
@@ -400,8 +395,8 @@ impl MemoryView {
     /// Binds the allocation to a stream, and keeps its object while it is bound.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let allocation = self.live()?;
-        allocation.run(py, |bytes| {
-            let (memory, raw) = (bytes.ours()?, raw_stream(stream.handle));
+        allocation.run_ours(py, |memory| {
+            let raw = raw_stream(stream.handle);
             lock(&allocation.kept).add_bound(stream);
             // SAFETY: its object was added to those that stay while the memory is bound; a bare handle is the caller's to keep.
             Ok(unsafe { memory.bind_raw_stream(raw) }?)
@@ -418,18 +413,18 @@ impl MemoryView {
 
     fn record_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let allocation = self.live()?;
-        allocation.run(py, |bytes| {
+        allocation.run(py, |memory| {
             // Others release their memory without knowing of the use. Nothing is released with an empty range.
-            if bytes.address.is_some() {
-                bytes.ours()?;
+            if allocation.foreign.is_some() {
+                allocation.ours(memory)?;
             }
-            allocation.record_use(bytes, stream_of(bytes, stream.handle)?, &stream)
+            allocation.record_use(memory, stream_of(memory, stream.handle)?, &stream)
         })
     }
 
     /// Waits for the bound stream, if there is one.
     pub(crate) fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
-        self.live()?.run(py, |bytes| bytes.memory.as_ref().map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
+        self.live()?.run(py, |memory| memory.map_or(Ok(()), |memory| Ok(memory.wait_for_stream()?)))
     }
 
     /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.
@@ -449,7 +444,7 @@ impl MemoryView {
         let mut saved = self.spare(&range, source)?;
         saved.iter_mut().for_each(|saved| saved.copy_from_slice(source.bytes()));
         let source = saved.as_deref().unwrap_or_else(|| source.bytes());
-        self.live()?.run(py, |memory| Ok(memory.ours()?.write(range.start, source)?))
+        self.live()?.run_ours(py, |memory| Ok(memory.write(range.start, source)?))
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
@@ -460,7 +455,7 @@ impl MemoryView {
         // SAFETY: the exporter keeps as many contiguous bytes there, and granted a writable buffer.
         let bytes = unsafe { slice::from_raw_parts_mut(target.address(), size.0) };
         let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
-        self.live()?.run(py, |memory| Ok(memory.ours()?.read(range.start, into)?))?;
+        self.live()?.run_ours(py, |memory| Ok(memory.read(range.start, into)?))?;
         saved.iter().for_each(|saved| bytes.copy_from_slice(saved));
         Ok(())
     }
@@ -469,7 +464,7 @@ impl MemoryView {
     fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(size.0))?;
-        self.live()?.run(py, |bytes| Ok(bytes.ours()?.fill_pattern(range, pattern)?))
+        self.live()?.run_ours(py, |memory| Ok(memory.fill_pattern(range, pattern)?))
     }
 }
 
@@ -500,8 +495,9 @@ pub(crate) fn check_user(connection: &Bound<'_, PyAny>) -> Result<()> {
 #[pyo3(signature = (address, size = None))]
 pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryView>> {
     // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
-    let last = || Allocation::at(address.checked_sub(1).filter(|_| size == Some(0))?).map(|(one, at)| (one, at + 1));
-    let found = Allocation::at(address).or_else(last).map(|(found, offset)| (MemoryView::whole(found), offset));
+    let before = address.checked_sub(1).filter(|_| size == Some(0));
+    let last = || before.and_then(|last| Allocation::at(last).ok()?).map(|(one, at)| (one, at + 1));
+    let found = Allocation::at(address)?.or_else(last).map(|(found, offset)| (MemoryView::whole(found), offset));
     // The address may have been reused since the context was destroyed.
     let found = found.filter(|(whole, _)| whole.check_context().is_ok());
     found.map(|(whole, offset)| whole.part(Size(offset), size.map(Size), false)).transpose()
@@ -511,7 +507,7 @@ pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryVie
 #[pyfunction]
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id: u64 = number(id, "a memory handle")?;
-    let found = allocation::all().into_iter().find(|allocation| allocation.id == id);
+    let found = allocation::all()?.into_iter().find(|allocation| allocation.id == id);
     Ok(found.map(MemoryView::whole).filter(|whole| whole.check_context().is_ok()))
 }
 

@@ -120,7 +120,7 @@ impl Pool {
     fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
         let open = self.open()?;
         let view = open.take(py, size.0)?;
-        // As `MemoryObject._over`, without a frame of Python.
+        // As `Memory._over`, without a frame of Python.
         let memory = open.new.bind(py).call1(open.class.bind(py).clone())?;
         memory.setattr(intern!(py, "_view"), view)?;
         Ok(memory)

@@ -113,7 +113,7 @@ impl Resource {
         let device = number_of(device)?;
         release_retired(MAX_RETIRED);
         let allocation = Allocation::of(self.first(device, kinds, len, stream)?, false, None);
-        let address = allocation.with(|bytes| Ok(bytes.device_ptr()))?;
+        let address = allocation.device_ptr()?;
         assert!(address.is_multiple_of(ALIGNMENT as u64), "drivers align at least as `cuMemAlloc`, pools as asked");
         lock(&self.held).insert((address, allocation.id), allocation);
         Ok(address)
@@ -123,8 +123,8 @@ impl Resource {
     /// or without one of the context. Does nothing for address 0, and in a forked child.
     fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
         let Some(allocation) = self.oldest(address, true)? else { return Ok(()) };
-        let Ok(bytes) = allocation.bytes() else { return Ok(()) };
-        let (memory, last) = (bytes.ours()?, Arc::into_inner(allocation));
+        let Ok(Some(memory)) = allocation.memory() else { return Ok(()) };
+        let last = Arc::into_inner(allocation);
         let stream = stream.filter(|_| last.is_some());
         // SAFETY: live during this call, which records the event that the release waits for.
         let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
@@ -135,7 +135,7 @@ impl Resource {
             // SAFETY: the legacy default stream lives as long as its context.
             let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
         }
-        drop(bytes);
+        drop(memory);
         last.map_or(Ok(()), |last| Ok(last.free()?))
     }
 
@@ -208,8 +208,8 @@ impl Resource {
     /// Records that a stream, which the caller keeps alive, uses the memory at an address: its release waits for that use.
     fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
         let Some(allocation) = self.oldest(address, false)? else { return Ok(()) };
-        let bytes = allocation.bytes()?;
-        Ok(bytes.ours()?.record_use(stream_of(&bytes, stream)?)?)
+        let memory = allocation.ours(allocation.memory()?)?;
+        Ok(memory.record_use(stream_of(Some(&memory), stream)?)?)
     }
 
     /// Return a new handle of a device, of its primary context.
@@ -241,7 +241,7 @@ impl Resource {
 // The C functions of PyTorch's `CUDAPluggableAllocator`, for `vkgdr.torch`. They never wait for the interpreter's lock: PyTorch calls
 // them under a lock of its own, which a thread that has the interpreter's may be waiting for.
 
-static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::new(None, false).expect("without words"));
+static RESOURCE: LazyLock<Resource> = LazyLock::new(|| Resource::new(None, false).expect("the default kind"));
 
 /// Runs `work` without Python. Errors other than a shortage of memory are written to the error output.
 fn quietly<T: Default>(operation: &str, work: impl FnOnce() -> Result<T>) -> T {

@@ -11,9 +11,9 @@ use vkgdr::{Error, in_bytes};
 
 use crate::base::HostBuffer;
 use crate::device::Vkgdr;
-use crate::error::{Result, Size};
+use crate::error::{Failure, Result, Size};
 use crate::interpreter::{self, Detached, lock};
-use crate::stream::{Objects, Stream, raw_stream};
+use crate::stream::{Stream, raw_stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
@@ -23,7 +23,10 @@ use crate::stream::{Objects, Stream, raw_stream};
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.
     ring: Detached<vkgdr::ring::Ring>,
-    streams: Mutex<Objects>,
+    /// The bound stream.
+    stream: Mutex<Option<Stream>>,
+    /// Held over a bind, so that the stream that is kept is the bound one.
+    binding: Mutex<()>,
     /// The kernel's argument.
     #[pyo3(get)]
     device_ptr: u64,
@@ -51,16 +54,20 @@ impl Ring {
             kind: ring.kind().to_string(),
             max_message: ring.max_message(),
             ring: Detached::in_context(ring, gpu.retains_context()),
-            streams: Mutex::default(),
+            stream: Mutex::default(),
+            binding: Mutex::default(),
         })
     }
 
     /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the end of the
     /// context's only ring waits for no other kernel.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
-        // SAFETY: the caller has its object, which `streams` then keeps; a bare handle is the caller's to keep.
-        py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(stream.handle)) })?;
-        lock(&self.streams).add_bound(stream);
+        let _before = py.detach(|| {
+            let _turn = lock(&self.binding);
+            // SAFETY: the caller has its object, which is kept then; a bare handle is the caller's to keep.
+            unsafe { self.ring.bind_raw_stream(raw_stream(stream.handle)) }?;
+            Ok::<_, Failure>(lock(&self.stream).replace(stream))
+        })?;
         Ok(())
     }
 
@@ -135,12 +142,17 @@ impl Ring {
     /// Aborts the kernel.
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<()> {
-        self.abort(py)
+        // The ring is the parent's.
+        if vkgdr::is_forked() { Ok(()) } else { self.abort(py) }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // As for `MemoryView`.
-        if vkgdr::is_forked() { Ok(()) } else { lock(&self.streams).traverse(&visit) }
+        if vkgdr::is_forked() {
+            Ok(())
+        } else {
+            lock(&self.stream).iter().try_for_each(|stream| stream.traverse(&visit))
+        }
     }
 
     fn __repr__(&self) -> String {

@@ -13,7 +13,7 @@ use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
 use vkgdr::{Memory, StreamRef};
 
-use crate::allocation::release_retired;
+use crate::allocation::{LEFT, release_retired};
 use crate::device::Vkgdr;
 use crate::error::Result;
 use crate::interpreter::{Detached, detached, is_ending, lock};
@@ -67,6 +67,11 @@ impl Stream {
 
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         Self { object: self.object.as_ref().map(|object| object.clone_ref(py)), ..*self }
+    }
+
+    /// Reports an object of this package, see [`Objects::traverse`].
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        if self.is_ours { visit.call(&self.object) } else { Ok(()) }
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -144,8 +149,7 @@ impl Objects {
     /// price: a cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         self.owners.iter().try_for_each(|object| visit.call(object))?;
-        let streams = self.bound.iter().chain(&self.used);
-        streams.filter(|stream| stream.is_ours).try_for_each(|stream| visit.call(&stream.object))
+        self.bound.iter().chain(&self.used).try_for_each(|stream| stream.traverse(visit))
     }
 }
 
@@ -218,8 +222,10 @@ pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Releases the objects whose work is done.
+/// Releases the objects whose work is done, and those of memory that was freed without the interpreter.
 pub(crate) fn tidy() {
+    let left = take(&mut *lock(&LEFT));
+    drop(left);
     let entries = take(&mut *lock(&IN_USE));
     // Not under the lock: the query calls the driver, and dropping an object may run Python code.
     let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(until, _)| match until.is_complete() {

@@ -5,9 +5,9 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use vkgdr::{CopyPtr, Extent, FillPattern, PitchedPtr, StreamRef};
+use vkgdr::{CopyPtr, Extent, FillPattern, Memory, PitchedPtr, StreamRef};
 
-use crate::allocation::{Allocation, Bytes};
+use crate::allocation::Allocation;
 use crate::base::HostBuffer;
 use crate::error::{Failure, Result};
 use crate::memory_view::{MemoryView, stream_of};
@@ -101,8 +101,8 @@ pub(crate) fn copy(
             let text = format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap");
             return Err(Failure::Invalid(text));
         }
-        let own = to.context_of()?;
-        crossing = from.context_of()?.filter(|&context| own.is_some_and(|own| own != context));
+        let own = to.live()?.context()?;
+        crossing = from.live()?.context()?.filter(|&context| own.is_some_and(|own| own != context));
         if crossing.is_some() {
             // A destroyed context must not reach the driver.
             from.check_context()?;
@@ -142,17 +142,19 @@ fn submit(
             Side::Host(buffer) => lent.push(buffer.clone().into_any().unbind()),
         }
     }
-    // The bytes before the allocation, whose objects they need.
-    let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.bytes()?, allocation)));
-    let held: Vec<(Bytes, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
+    // The memory before the allocation, whose objects it needs.
+    let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.memory()?, allocation)));
+    let held: Vec<(Option<Memory>, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
     // In the context of the first side that has one.
-    let lead = held.iter().position(|(bytes, _)| bytes.memory.is_some()).unwrap_or(0);
+    let lead = held.iter().position(|(memory, _)| memory.is_some()).unwrap_or(0);
     let mut others: Vec<(&MemoryView, Stream)> = Vec::new();
     let mut chosen = stream;
-    for (view, (bytes, allocation)) in views.iter().zip(&held) {
+    let context = |memory: &Option<Memory>| memory.as_ref().map(|memory| memory.context().addr());
+    let of_lead = context(&held[lead].0);
+    for (view, (memory, allocation)) in views.iter().zip(&held) {
         // Views, which outlive a free of the object, of memory whose release does not wait for the operation: other libraries'.
         // Without `wait` also of other contexts' memory, so that its free need not wait, and of that with an owner beside.
-        let (own, of_lead) = (bytes.context(), held[lead].0.context());
+        let own = context(memory);
         if own.is_none() || !wait && (own != of_lead || view.keeps_an_owner()) {
             lent.push(Py::new(py, view.share()?)?.into_any());
         }
@@ -166,18 +168,18 @@ fn submit(
     others.extend(ready.iter().map(|(view, stream)| (view.get(), stream.clone_ref(py))));
     let lead_view = views[lead];
     let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
-    let context = |view: &MemoryView| view.context_of().ok().flatten();
+    let context_of = |view: &MemoryView| view.live().ok()?.context().ok()?;
     // Each context has default streams of its own under the same handles.
-    let differs = |side: &MemoryView| stream.handle <= PER_THREAD_STREAM && context(side) != context(lead_view);
+    let differs = |side: &MemoryView| stream.handle <= PER_THREAD_STREAM && context_of(side) != context_of(lead_view);
     others.retain(|(side, other)| number(other.handle) != number(stream.handle) || differs(side));
     let (queue, submitted) = py.detach(|| {
-        let queue = stream_of(&held[lead].0, stream.handle)?;
+        let queue = stream_of(held[lead].0.as_ref(), stream.handle)?;
         for event in &after {
             event.get().precede(&queue)?;
         }
         for (side, other) in &others {
             // The context of another library's memory is unknown.
-            let earlier = match side.context_of()? {
+            let earlier = match side.live()?.context()? {
                 Some(_) => vec![side.stream_of_any_context(other.handle)?],
                 None => lead_view.streams_named(other.handle)?,
             };
@@ -186,13 +188,13 @@ fn submit(
         if !wait {
             // Before the operation is submitted: a call that fails may still have submitted work. Memory of other contexts is lent,
             // and a pool must not wait for a context that may end once the work is done.
-            let mut own = held.iter().filter(|(bytes, _)| bytes.context() == Some(queue.context().addr()));
-            own.try_for_each(|(bytes, allocation)| allocation.note_use(bytes, queue, &stream))?;
+            let mut own = held.iter().filter(|(memory, _)| context(memory) == Some(queue.context().addr()));
+            own.try_for_each(|(memory, allocation)| allocation.note_use(memory.as_ref(), queue, &stream))?;
         }
         let done = operation(queue).and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
         if wait && matches!(done, Err(Failure::Driver(_))) {
             // The operation may be under way; its error is the one to report.
-            held.iter().for_each(|(bytes, allocation)| drop(allocation.note_use(bytes, queue, &stream)));
+            held.iter().for_each(|(memory, allocation)| drop(allocation.note_use(memory.as_ref(), queue, &stream)));
         }
         drop(held);
         Ok::<_, Failure>((queue, done))

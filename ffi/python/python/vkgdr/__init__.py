@@ -18,7 +18,7 @@ pointer address the same bytes.
 
 from __future__ import annotations
 
-from vkgdr._access import HostView, Map
+from vkgdr._access import Map
 from vkgdr._errors import (
     AllocationError,
     FreedError,
@@ -27,7 +27,7 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._memory import Mapping, Memory, MemoryObject, OpenFlags, RawMemory, device_view, memory_of
+from vkgdr._memory import Mapping, Memory, OpenFlags, RawMemory, device_view, memory_of
 from vkgdr._vkgdr import Vkgdr, __version__
 
 TYPE_CHECKING = False
@@ -53,13 +53,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AllocationError",
     "FreedError",
-    "HostView",
     "InvalidArgumentError",
     "Map",
     "Mapping",
     "Memory",
     "MemoryInfo",
-    "MemoryObject",
     "MemoryType",
     "NoHostViewError",
     "OpenFlags",

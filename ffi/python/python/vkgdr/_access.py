@@ -1,7 +1,6 @@
 """The order in which the CPU and the device access memory: waits, copies, fills, and `Map`, the CPU's turn.
 
-The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one. `HostView` is that view
-as an object.
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from vkgdr._interfaces import Layout, Ready
-    from vkgdr._memory import Memory, MemoryObject
+    from vkgdr._memory import Memory
     from vkgdr._vkgdr import Event, MemoryView
     from vkgdr.typing import MapMode, StreamLike, Waitable
 
@@ -51,14 +50,14 @@ def wait_for_all(events: Iterable[Waitable] | None) -> None:
         event.synchronize()
 
 
-def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
+def settle(memory: Memory, stream: StreamLike | None) -> None:
     """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
     if stream is not None:
         _vkgdr.stream_synchronize(memory._view, stream)
     memory._view.wait_for_stream()
 
 
-def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> None:
+def invalidate_edges(memory: Memory, offset: SupportsIndex, size: int) -> None:
     """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
 
     The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
@@ -72,9 +71,7 @@ def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> 
         memory.invalidate(first + size - 1, 1)
 
 
-def between(
-    memory: MemoryObject, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()
-) -> None:
+def between(memory: Memory, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()) -> None:
     """Copy all of `source` to `offset` on the device, after the streams on which it is `ready`, wait and invalidate."""
     # Not on the stream that only the source is bound to.
     extent, order = (source.nbytes, 1, 1), (stream_of(memory._view, stream), ready, (), True)
@@ -82,7 +79,7 @@ def between(
     memory.invalidate(offset, source.nbytes)
 
 
-def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
+def fill(memory: Memory, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
     """Fill a range with a repeated pattern, of one byte where there is no host view, and wait."""
     view = memory._view
     if memory.host_ptr is None:
@@ -99,7 +96,7 @@ _RELEASED = "the mapping was released"
 
 
 class Map:
-    """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
+    """A mapping of a range of memory, from `Memory.map` to `release` or the end of ``with``.
 
     Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
     The array's base is this object, which keeps the memory alive even after the end; for structured types with padding,
@@ -118,7 +115,7 @@ class Map:
 
     def __init__(
         self,
-        memory: MemoryObject,
+        memory: Memory,
         room: Memory,
         layout: Layout,
         mode: MapMode,
@@ -232,25 +229,5 @@ class Map:
         return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
 
 
-class HostView(_vkgdr.HostBytes):
-    """The host view of memory: the buffer protocol, NumPy's array interface, and DLPack on the CPU."""
-
-    __slots__ = ("__weakref__", "_view")
-
-    def __init__(self, view: MemoryView) -> None:
-        self._view = view
-        # Raises if there is no host view.
-        _ = self.__array_interface__
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a host view cannot be copied or pickled")
-
-    def __repr__(self) -> str:
-        try:
-            return f"<vkgdr.HostView: {in_bytes(len(self))} at {self.__array_interface__['data'][0]:#x}>"
-        except FreedError:
-            return "<vkgdr.HostView: freed>"
-
-
 # Messages show the public name, not that of the private module.
-Map.__module__ = HostView.__module__ = "vkgdr"
+Map.__module__ = "vkgdr"

@@ -8,7 +8,7 @@ import numbers
 import operator
 
 from vkgdr import _access, _vkgdr
-from vkgdr._access import HostView, Map
+from vkgdr._access import Map
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import (
     ADDRESSES,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+    from typing_extensions import CapsuleType
 
     from vkgdr.stream import Event
     from vkgdr.typing import DmaBuf, Kind, Kinds, MapMode, Order, Shape, StreamLike, VulkanMemory
@@ -122,10 +123,8 @@ def _explained(init: _Init) -> _Init:
     return checked  # type: ignore[return-value]
 
 
-class MemoryObject(_vkgdr.Base):
-    """Bytes that the CPU and a GPU share; the base class of all memory objects.
-
-    Not created directly: see `Memory`, `RawMemory` and the classes of `vkgdr.pool`, `vkgdr.pycuda` and `vkgdr.compat`.
+class Memory(_vkgdr.Base):
+    """Bytes that the CPU and a GPU share; they are freed when their last user is dropped.
 
     The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
@@ -144,12 +143,62 @@ class MemoryObject(_vkgdr.Base):
     bytes, in whole atoms of `non_coherent_atom_size`: flush the CPU's earlier writes before, and do not write to the
     same atoms concurrently.
 
-    All methods may be called from any thread, and enter the memory's context themselves. Sizes and offsets are in
-    bytes. ``int(memory)`` is the device address; ``np.uintp(memory)`` and ``np.intp(memory)`` are arrays of the bytes,
-    since NumPy asks for an array first.
+    All methods may be called from any thread, and enter the context of the allocation themselves. Sizes and offsets are
+    in bytes. ``int(memory)`` is the device address; ``np.uintp(memory)`` and ``np.intp(memory)`` are arrays of the
+    bytes, since NumPy asks for an array first.
 
-    The garbage collector frees memory in a cycle of references only while it has no other views, parts or maps. A
-    handle that has a part of its own memory as an attribute is never collected.
+    The release waits for the work of that context; memory bound to a stream is released after that stream's work
+    instead, without blocking. The garbage collector frees memory in a cycle of references only while it has no other
+    views, parts or maps. A handle that has a part of its own memory as an attribute is never collected.
+
+    A context that another library created (``cuCtxCreate``, pycuda's ``make_context``) must outlive it: what the CUDA
+    driver does with a destroyed context is undefined. Before such a context is destroyed, wait for its work, and let
+    `Vkgdr.collect` release what was bound to streams. Only at the interpreter's end, when ``pycuda.autoinit`` destroys
+    its own, what is left there goes with the process. With `Vkgdr.open_primary_context` only a reset of the device ends
+    the context; then Vulkan's side alone is freed.
+
+    Parameters
+    ----------
+    owner : Vkgdr
+        The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
+    size : int
+        The number of bytes, more than 0. The contents are undefined.
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
+        a host view. With a sequence, such as ``("mapped", "host")``, the next kind is taken where one is missing or
+        exhausted; the attribute `kind` says which it is.
+    alignment : int, optional
+        The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
+        they align to less than `alignment`.
+    stream : object, optional
+        The stream to bind to, see `bind_to_stream`.
+    readonly : bool, optional
+        Whether host and device views are marked read-only, also those that are found by an address or a `handle`. CUDA
+        does not enforce it, and another process that the memory is sent to does not learn of it.
+    name : str, optional
+        A name that ``repr`` shows.
+    dma_buf : bool, optional
+        Whether network cards shall be able to register the memory, by `dma_buf`: for mapped and device memory. CUDA
+        allocates it. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory
+        what `Vkgdr.supports_existing` tells.
+
+    Raises
+    ------
+    VkgdrError
+        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's
+        or CUDA's code, and other errors of the drivers.
+    InvalidArgumentError
+        The size is 0, or another argument is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import vkgdr
+    >>> gpu = vkgdr.Vkgdr.open_primary_context()
+    >>> memory = vkgdr.Memory(gpu, 4096)
+    >>> samples = np.asarray(memory).view(np.float32)
+    >>> samples[:] = 0.25
+    >>> memory.flush()
     """
 
     # Class defaults: an object whose `__init__` did not run counts as freed.
@@ -158,7 +207,7 @@ class MemoryObject(_vkgdr.Base):
     _maps: frozenset[int] = frozenset()
     # Whether `release_raw` gave the bytes to a `RawMemory`, from which a forced free must not take them.
     _given = False
-    _parent: MemoryObject | None = None
+    _parent: Memory | None = None
     name: str | None = None
     # The words for host bytes that do not fit, with the number that is copied and the room.
     _TOO_SMALL = "Destination object is too small: {} are needed, there are {}"
@@ -216,6 +265,24 @@ class MemoryObject(_vkgdr.Base):
         self = cls.__new__(cls)
         self._view = view
         return self
+
+    @_explained
+    def __init__(
+        self,
+        owner: Vkgdr,
+        size: SupportsIndex,
+        *,
+        kind: Kinds = "mapped",
+        alignment: SupportsIndex = 0,
+        stream: StreamLike | None = None,
+        readonly: bool = False,
+        name: str | None = None,
+        dma_buf: bool = False,
+    ) -> None:
+        self._view = MemoryView.allocate(owner, size, kind, (alignment, readonly, dma_buf))
+        self.name = name
+        if stream is not None:
+            self.bind_to_stream(stream)
 
     # Copies
 
@@ -304,17 +371,35 @@ class MemoryObject(_vkgdr.Base):
     def __bytes__(self) -> bytes:
         return self.tobytes()
 
-    # Host views
+    # Views
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        """Return the bytes as a DLPack capsule.
+
+        The device view by default; ``dl_device=(1, 0)`` gives the host view, or a host copy of memory that has none.
+        Those come after the bound stream's work, and discard what the CPU has not flushed.
+        """
+        layout = (1, 8), (len(self),), (1,), 0
+        return _vkgdr.dlpack_export(self._view, layout, (stream, max_version, dl_device, copy))
 
     @property
-    def host(self) -> HostView:
-        """The host view, for libraries that would take the device view of the memory object itself.
+    def host(self) -> npt.NDArray[np.uint8]:
+        """The host view as an array of bytes, for libraries that would take the device view of the memory object.
 
-        It has the buffer protocol, NumPy's array interface, and DLPack on the CPU: ``torch.as_tensor(memory.host)``,
-        ``jax.numpy.asarray(memory.host)``. It counts as a view, and keeps the memory alive. `NoHostViewError` if the
-        kind of memory has none.
+        Such as ``torch.as_tensor(memory.host)`` and ``jax.numpy.asarray(memory.host)``. Neither waits nor invalidates,
+        as `get_host_array`, which describes the errors.
         """
-        return HostView(self._view.part(0, None, False))
+        return self.get_host_array()
 
     @property
     def buf(self) -> memoryview:
@@ -486,7 +571,7 @@ class MemoryObject(_vkgdr.Base):
     # Slices, migration, comparison, pickling and repr
 
     @property
-    def parent(self) -> MemoryObject | None:
+    def parent(self) -> Memory | None:
         """The memory object that this one is a slice of; None if it is none."""
         return self._parent
 
@@ -549,10 +634,10 @@ class MemoryObject(_vkgdr.Base):
         raise TypeError(f"a {type(self).__name__} is not a number; its addresses are device_ptr and host_ptr")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MemoryObject):
+        if not isinstance(other, Memory):
             return NotImplemented
         # Objects without memory share the class's view.
-        return self is other or (self._view.key == other._view.key and self._view is not MemoryObject._view)
+        return self is other or (self._view.key == other._view.key and self._view is not Memory._view)
 
     def __hash__(self) -> int:
         return hash(self._view.key)
@@ -561,7 +646,7 @@ class MemoryObject(_vkgdr.Base):
         return self._view.nbytes
 
     @classmethod
-    def _restored(cls, contents: Any, kind: Kind) -> MemoryObject:
+    def _restored(cls, contents: Any, kind: Kind) -> Memory:
         """Allocate memory of the default handle with these contents, for pickle."""
         owner, size = default_owner(), memoryview(contents).nbytes
         if size == 0:
@@ -575,12 +660,13 @@ class MemoryObject(_vkgdr.Base):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         # A subclass may have a `__reduce__` of its own.
-        if operator.index(protocol) < 5 or type(self).__reduce__ is not MemoryObject.__reduce__:
+        if operator.index(protocol) < 5 or type(self).__reduce__ is not Memory.__reduce__:
             return self.__reduce__()
         import pickle
 
         # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
-        contents: Any = self.host if self.kind == "host" else self.copy_to_host(bytearray(len(self)))
+        # Through a memoryview, which a free leaves valid.
+        contents: Any = memoryview(self) if self.kind == "host" else self.copy_to_host(bytearray(len(self)))
         _access.settle(self, None)
         self.invalidate()
         return self._restored, (pickle.PickleBuffer(contents), self.kind)
@@ -600,91 +686,17 @@ class MemoryObject(_vkgdr.Base):
             notes.append(f"stream={self.stream:#x}")
         return f"<{name}{named}: {', '.join(notes)}>"
 
+    # Other ways to memory
 
-class Memory(MemoryObject):
-    """Memory that frees itself when its last user is dropped.
-
-    It remembers the CUDA context of its allocation, so it may be used and dropped on any thread. Its release waits for
-    that context's work; memory bound to a stream is released after that stream's work instead, without blocking.
-
-    A context that another library created (``cuCtxCreate``, pycuda's ``make_context``) must outlive it: what the CUDA
-    driver does with a destroyed context is undefined. Before such a context is destroyed, wait for its work, and let
-    `Vkgdr.collect` release what was bound to streams. Only at the interpreter's end, when ``pycuda.autoinit`` destroys
-    its own, what is left there goes with the process. With `Vkgdr.open_primary_context` only a reset of the device ends
-    the context; then Vulkan's side alone is freed.
-
-    Parameters
-    ----------
-    owner : Vkgdr
-        The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
-    size : int
-        The number of bytes, more than 0. The contents are undefined.
-    kind : {"mapped", "host", "device"} or sequence of these, optional
-        GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
-        a host view. With a sequence, such as ``("mapped", "host")``, the next kind is taken where one is missing or
-        exhausted; the attribute `kind` says which it is.
-    alignment : int, optional
-        The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
-        they align to less than `alignment`.
-    stream : object, optional
-        The stream to bind to, see `bind_to_stream`.
-    readonly : bool, optional
-        Whether host and device views are marked read-only, also those that are found by an address or a `handle`. CUDA
-        does not enforce it, and another process that the memory is sent to does not learn of it.
-    name : str, optional
-        A name that ``repr`` shows.
-    dma_buf : bool, optional
-        Whether network cards shall be able to register the memory, by `dma_buf`: for mapped and device memory. CUDA
-        allocates it. Device memory needs a GPU that exports dma-bufs (device attribute 124, CUDA 11.7), mapped memory
-        what `Vkgdr.supports_existing` tells.
-
-    Raises
-    ------
-    VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` if memory is exhausted, by Vulkan's
-        or CUDA's code, and other errors of the drivers.
-    InvalidArgumentError
-        The size is 0, or another argument is invalid.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import vkgdr
-    >>> gpu = vkgdr.Vkgdr.open_primary_context()
-    >>> memory = vkgdr.Memory(gpu, 4096)
-    >>> samples = np.asarray(memory).view(np.float32)
-    >>> samples[:] = 0.25
-    >>> memory.flush()
-    """
-
-    @_explained
-    def __init__(
-        self,
-        owner: Vkgdr,
-        size: SupportsIndex,
-        *,
-        kind: Kinds = "mapped",
-        alignment: SupportsIndex = 0,
-        stream: StreamLike | None = None,
-        readonly: bool = False,
-        name: str | None = None,
-        dma_buf: bool = False,
-    ) -> None:
-        self._view = MemoryView.allocate(owner, size, kind, (alignment, readonly, dma_buf))
-        self.name = name
-        if stream is not None:
-            self.bind_to_stream(stream)
-
-    @classmethod
+    @staticmethod
     def pitched(
-        cls,
         owner: Vkgdr,
         width: SupportsIndex,
         height: SupportsIndex,
         itemsize: SupportsIndex,
         *,
         kind: Kind = "mapped",
-    ) -> tuple[Self, int]:
+    ) -> tuple[Memory, int]:
         """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
         Returns the memory of `height` rows of `width` elements of `itemsize` bytes, and the distance between rows in
@@ -696,7 +708,7 @@ class Memory(MemoryObject):
             raise InvalidArgumentError(f"{height} rows of {width} elements of {in_bytes(itemsize)} are empty")
         alignment = 512
         pitch = -(-width * itemsize // alignment) * alignment
-        return cls(owner, pitch * height, kind=kind), pitch
+        return Memory(owner, pitch * height, kind=kind), pitch
 
     def release_raw(self) -> RawMemory:
         """Transfer the memory to a `RawMemory`, which leaks unless it is freed by hand."""
@@ -707,31 +719,31 @@ class Memory(MemoryObject):
         self.free()
         return raw
 
-    @classmethod
-    def from_capsule(cls, capsule: object) -> Self:
+    @staticmethod
+    def from_capsule(capsule: object) -> Memory:
         """Take the tensor of a DLPack capsule as device memory, without a copy.
 
         It has a host view if the bytes lie in memory of this package. `TypeError` if `capsule` is not a DLPack capsule,
         or was consumed; `BufferError` if the tensor is not on a CUDA device, or not in C order.
         """
-        return cls._over(_vkgdr.dlpack_import(capsule))
+        return Memory._over(_vkgdr.dlpack_import(capsule))
 
     def export_fd(self) -> int:
         """Export a file descriptor of a whole allocation for `import_fd` in another process. The caller closes it."""
         return self._view.export_fd()
 
-    @classmethod
-    def import_fd(cls, owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Self:
+    @staticmethod
+    def import_fd(owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Memory:
         """Import memory that another process exported: the same bytes, on the host and on the device.
 
         `owner` is the same GPU, opened with the same flags. `fd` is from `export_fd` of memory of this size and kind,
         sent with ``socket.send_fds``, for example. It is duplicated; the caller closes it. **With any other descriptor
         the drivers' behaviour is undefined.**
         """
-        return cls._over(MemoryView.import_fd(owner, fd, size, kind))
+        return Memory._over(MemoryView.import_fd(owner, fd, size, kind))
 
 
-class RawMemory(MemoryObject):
+class RawMemory(Memory):
     """Memory that leaks unless it is freed by hand.
 
     Use `Memory`, or `vkgdr.pycuda.Memory`, for memory that frees itself. `flags` must be 0. The other parameters and
@@ -770,7 +782,7 @@ class RawMemory(MemoryObject):
         return Memory._over(view)
 
 
-class Mapping(MemoryObject):
+class Mapping(Memory):
     """CUDA memory of another library, mapped for the CPU; a memory object, and unmapped with its last view.
 
     Where `Vkgdr.supports_existing` is true. The other library must not free the memory before. `device_ptr` and `size`
@@ -837,7 +849,7 @@ def memory_of(obj: Any) -> Memory:
     >>> samples[:] = 0.25
     >>> vkgdr.memory_of(samples).flush()
     """
-    if isinstance(obj, MemoryObject):
+    if isinstance(obj, Memory):
         return Memory._over(obj._view.part(0, None, False))
     # NumPy's integers have an array interface too, but are not the arrays that are meant.
     is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
@@ -897,5 +909,5 @@ def device_view(array: Any) -> Memory:
 
 
 # Messages show the public name, not that of the private module.
-OpenFlags.__module__ = MemoryObject.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
+OpenFlags.__module__ = Memory.__module__ = RawMemory.__module__ = Mapping.__module__ = "vkgdr"
 memory_of.__module__ = device_view.__module__ = "vkgdr"

@@ -203,8 +203,8 @@ class Semaphore:
     def wait_on(self, stream: StreamLike, value: int) -> None: ...
     def close(self) -> None: ...
 
-class HostBytes:
-    # Set by each object, see `MemoryObject` and `HostView`.
+class Base:
+    # Set by each object, see `Memory`.
     _view: MemoryView
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     @property
@@ -214,18 +214,6 @@ class HostBytes:
     def __release_buffer__(self, buffer: memoryview, /) -> None: ...
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> CapsuleType: ...
-
-class Base(HostBytes):
-    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     @property
     def device_ptr(self) -> int: ...
     @property

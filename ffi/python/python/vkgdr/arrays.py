@@ -34,7 +34,7 @@ from vkgdr._interfaces import (
     span_of,
     wholes,
 )
-from vkgdr._memory import Mapping, Memory, MemoryObject, default_owner, device_view
+from vkgdr._memory import Mapping, Memory, default_owner, device_view
 from vkgdr._vkgdr import MemoryView, Vkgdr
 from vkgdr.stream import call, current_context
 from vkgdr.typing import DmaBuf, Kind, Kinds, Order, Shape, StreamLike
@@ -93,7 +93,7 @@ def mapped_array(
     alignment : int, optional
         The alignment of both addresses, a power of two. By default at least the size of an element, up to 256.
     stream : object, optional
-        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
+        The stream to bind to, see `vkgdr.Memory.bind_to_stream`.
     owner : Vkgdr, optional
         The GPU. By default that of the current context, or device 0 in its primary context if no context is current.
 
@@ -225,7 +225,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     return np.ndarray(layout.shape, layout.dtype, data, span_of(layout)[0], layout.strides)
 
 
-def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> MemoryObject:
+def _memory_on_host(obj: Any, view: MemoryView, owner: Vkgdr | None) -> Memory:
     """Return memory with a host view of the bytes of an object, which is kept: other libraries' memory is mapped."""
     memory = Memory._over(view)
     if not view.is_foreign:
@@ -608,7 +608,7 @@ class Array:
         return f"<vkgdr.arrays.Array: {self.shape} of {self.dtype}, {self.memory!r}>"
 
 
-def _rebuilt(memory: MemoryObject, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _rebuilt(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the array of a pickle."""
     return Array._over(layout_of(shape, dtype, strides), memory._part(0, None))
 

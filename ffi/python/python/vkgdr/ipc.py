@@ -130,7 +130,8 @@ def _is_ready(connection: socket.socket, event: int, deadline: float | None) -> 
     _check(connection)
     poll = select.poll()
     poll.register(connection.fileno(), event)
-    left = None if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+    # `poll` takes 24 days at most.
+    left = None if deadline is None else min(max(0, math.ceil((deadline - time.monotonic()) * 1000)), 0x7FFFFFFF)
     return bool(poll.poll(left))
 
 
@@ -151,7 +152,7 @@ _listening: tuple[int, bytes, socket.socket] | None = None
 
 
 def offer(handle: int) -> bytes:
-    """Offer an allocation by its `MemoryObject.handle`, and return the bytes for `take`."""
+    """Offer an allocation by its `Memory.handle`, and return the bytes for `take`."""
     # An error of the drivers is raised here, and not in the other process.
     os.close(RawMemory.from_handle(handle).export_fd())
     return _LAYOUT.pack(_MARK, _name(), handle).ljust(_SIZE, b"\0")
@@ -257,6 +258,10 @@ def _attend(connection: socket.socket) -> None:
                 view.send(connection)
         except (OSError, VkgdrError) as error:
             _report(error)
+        finally:
+            # A child that was forked meanwhile has the connection open, too.
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _report(error: Exception) -> None:

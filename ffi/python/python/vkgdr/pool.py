@@ -18,7 +18,7 @@ from typing import SupportsIndex
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._memory import Memory, MemoryObject
+from vkgdr._memory import Memory
 from vkgdr._vkgdr import Vkgdr
 from vkgdr.typing import Kind, StreamLike
 
@@ -46,7 +46,7 @@ class Allocator:
     ) -> None:
         self.owner = owner
         self.kind: Kind = kind
-        self.alignment = int(alignment)
+        self.alignment = operator.index(alignment)
         self.stream = stream
 
     def __call__(self, size: int) -> Memory | None:
@@ -59,13 +59,13 @@ class Allocator:
         return f"<vkgdr.pool.Allocator: {self.kind} memory of {self.owner!r}>"
 
 
-class PooledMemory(MemoryObject):
+class PooledMemory(Memory):
     """Memory lent by a `Pool`, which returns there when its last user is dropped.
 
-    It has the methods of `vkgdr.Memory`, except its constructors, export to other processes, and ``release_raw``. It is
-    not reused while the device may still use it: for that the pool waits, later and for many chunks at once, see
-    `Pool`. Memory longer than the pool's ``largest_chunk`` is an allocation of its own, and is released as
-    `vkgdr.Memory` is: unless it is bound to a stream, its release waits for all work of the context.
+    A `vkgdr.Memory` that cannot be exported to other processes. It is not reused while the device may still use it:
+    for that the pool waits, later and for many chunks at once, see `Pool`. Memory longer than the pool's
+    ``largest_chunk`` is an allocation of its own, and is released as `vkgdr.Memory` is: unless it is bound to a stream,
+    its release waits for all work of the context.
     """
 
     def __init__(self, *_arguments: object) -> None:

@@ -46,7 +46,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     ``np.intp(memory)`` is an array of the bytes, since NumPy asks for an array first.
 
     The parameters and the errors are those of `vkgdr.RawMemory`, beside `stream`, the stream to bind to (see
-    `vkgdr.MemoryObject.bind_to_stream`). `owner` is the GPU of the current context; without one the error is a
+    `vkgdr.Memory.bind_to_stream`). `owner` is the GPU of the current context; without one the error is a
     `VkgdrError`.
     """
 

@@ -98,14 +98,14 @@ class Handles(NamedTuple):
 
 
 class VulkanMemory(NamedTuple):
-    """The ``VkDeviceMemory`` of a memory object and its first byte there, from `vkgdr.MemoryObject.vulkan_memory`."""
+    """The ``VkDeviceMemory`` of a memory object and its first byte there, from `vkgdr.Memory.vulkan_memory`."""
 
     memory: int
     offset: int
 
 
 class DmaBuf(NamedTuple):
-    """A descriptor of memory that a network card can register, from `vkgdr.MemoryObject.dma_buf`."""
+    """A descriptor of memory that a network card can register, from `vkgdr.Memory.dma_buf`."""
 
     fd: int
     offset: int

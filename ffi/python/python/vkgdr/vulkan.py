@@ -1,7 +1,7 @@
 """Vulkan beside CUDA: the handles of the Vulkan device as numbers, and timeline semaphores that both share.
 
 `vkgdr.Vkgdr.vulkan_handles` lends the Vulkan device of a GPU to the package ``vulkan``, to wgpu and to code in C, and
-`vkgdr.MemoryObject.vulkan_memory` tells where memory lies on it. Neither driver orders the work of the other: wait on
+`vkgdr.Memory.vulkan_memory` tells where memory lies on it. Neither driver orders the work of the other: wait on
 the CPU between them, or share a `Semaphore`.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError
 from vkgdr._vkgdr import Vkgdr
 from vkgdr.stream import current_context
 from vkgdr.typing import Handles, StreamLike, VulkanMemory
@@ -46,6 +47,15 @@ class Semaphore(_vkgdr.Semaphore):
         self = super().__new__(cls, owner, value)
         self._owner = owner
         return self
+
+    def signal(self, value: int) -> None:
+        """Raise the value by the CPU, to more than the present one and less than what a queue or stream will signal.
+
+        `InvalidArgumentError` for a value that is not more. Not checked: values that others raise meanwhile.
+        """
+        if 0 <= value <= (present := self.value):
+            raise InvalidArgumentError(f"the value {value} is not more than the present one, {present}")
+        super().signal(value)
 
     def signal_on(self, stream: StreamLike, value: int) -> None:
         """Raise the value after the earlier work of a stream, to more than any value that it has by then."""

@@ -52,6 +52,24 @@ def test_another_process_takes_the_same_bytes_any_number_of_times(primary, kind)
     assert take_elsewhere(data) == f"090909 5000 {kind}"
 
 
+def test_what_is_not_sent_ends_also_where_a_child_has_the_connection(primary, monkeypatch):
+    inherited, check_user = [], ipc._vkgdr.check_user
+
+    def check(connection):
+        # As a child has it that is forked now.
+        inherited.append(connection.dup())
+        check_user(connection)
+
+    memory = vkgdr.Memory(primary, 64)
+    data = ipc.offer(memory.handle)
+    memory.free()
+    monkeypatch.setattr(ipc._vkgdr, "check_user", check)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="freed"):
+        ipc.take(data, primary)
+    for connection in inherited:
+        connection.close()
+
+
 @pytest.fixture
 def memory(primary):
     memory = vkgdr.Memory(primary, 5000)

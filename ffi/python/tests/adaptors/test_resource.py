@@ -74,6 +74,9 @@ def test_retired_memory_is_released_when_there_is_much_of_it_and_at_the_close(cu
     assert (len(resource), live()) == (0, 40)
     resource.retire(resource.allocate(1))
     assert live() == 1
+    current_primary.collect()
+    assert live() == 0
+    resource.retire(resource.allocate(1))
     resource.close()
     assert live() == 0
 

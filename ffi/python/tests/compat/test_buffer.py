@@ -17,7 +17,7 @@ from vkgdr.compat.rmm import Buffer
 @every_kind
 def test_a_buffer_has_size_and_kind(gpu, kind):
     buffer = Buffer(size=4097, owner=gpu, kind=kind)
-    assert isinstance(buffer, vkgdr.MemoryObject)
+    assert isinstance(buffer, vkgdr.Memory)
     assert len(buffer) == buffer.capacity() == 4097
     assert (buffer.kind, buffer.owner, buffer.stream) == (kind, gpu, None)
     assert buffer.prefetch() is buffer.prefetch(0, None) is buffer.prefetch(device=0, stream=1) is None
@@ -102,6 +102,15 @@ def test_the_stream_is_bound_and_kept(cuda, gpu, kind, size):
         assert unbound.stream is None
         unbound.resize(20)
         assert unbound.stream is None
+
+
+def test_a_slice_that_ends_the_binding_ends_it_for_moves_too(cuda, gpu):
+    with cuda.stream() as handle:
+        buffer = Buffer(gpu, size=64, stream=handle)
+        buffer[:].unbind_stream()
+        assert buffer.stream is None
+    buffer.resize(128)
+    assert buffer.copy().stream is None
 
 
 @pytest.mark.parametrize("size", [0, 10])

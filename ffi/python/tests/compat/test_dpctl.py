@@ -262,7 +262,7 @@ def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
         assert type(shared) is cls
         assert (len(shared), shared.device_ptr - memory.device_ptr) in ((5, 5), (20, 0))
         assert (shared.host_ptr is None) == (KINDS[cls] == "device")
-        assert shared.reference_obj is (None if isinstance(obj, vkgdr.MemoryObject) else obj)
+        assert shared.reference_obj is (None if isinstance(obj, vkgdr.Memory) else obj)
 
 
 def test_as_memory_refuses_what_has_no_device_memory(gpu):

@@ -1,5 +1,6 @@
 """DLPack: capsules of both kinds, on the device and on the host, and their consumers."""
 
+import ctypes
 import gc
 import textwrap
 import threading

@@ -29,7 +29,7 @@ BYTES = bytes(range(256)) * (SIZE // 256)
 
 
 def test_its_size_and_its_addresses(cuda, anything):
-    assert isinstance(anything, vkgdr.MemoryObject)
+    assert isinstance(anything, vkgdr.Memory)
     assert anything.nbytes == anything.size == len(anything) == anything.__sizeof__() == SIZE
     assert sys.getsizeof(anything) >= SIZE
     assert int(anything) == anything.device_ptr

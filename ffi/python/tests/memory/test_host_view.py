@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 import vkgdr
-from capsules import CPU, READ_ONLY, Taken
+from capsules import READ_ONLY, Taken
 from neighbours import every_visible_kind
 
 
@@ -80,15 +80,14 @@ def test_the_buffer_protocol_serves_every_request(memory, flags):
 
 def test_the_buffer_protocol_of_read_only_memory_is_read_only(gpu):
     memory = vkgdr.Memory(gpu, 4096, readonly=True)
-    for readonly in (memory, memory.host):
-        assert memoryview(readonly).readonly
-        assert not np.asarray(readonly).flags.writeable
-        for write in ((ctypes.c_char * 4096).from_buffer, io.BytesIO(b"abc").readinto):
-            with pytest.raises((BufferError, TypeError)):
-                write(readonly)
-        tensor = Taken(readonly.__dlpack__(max_version=(1, 0)))
-        assert tensor.flags & READ_ONLY
-        tensor.end()
+    assert memoryview(memory).readonly
+    assert not memory.host.flags.writeable
+    for write in ((ctypes.c_char * 4096).from_buffer, io.BytesIO(b"abc").readinto):
+        with pytest.raises((BufferError, TypeError)):
+            write(memory)
+    tensor = Taken(memory.__dlpack__(max_version=(1, 0)))
+    assert tensor.flags & READ_ONLY
+    tensor.end()
 
 
 def test_a_file_is_read_into_memory_and_written_from_it(memory, tmp_path):
@@ -132,32 +131,15 @@ def test_numpy_copies_when_it_is_asked_to(memory):
     assert memory.pending_views == 0
 
 
-# ---- ``memory.host``: the host's interfaces alone, for libraries that would take the device view ---------------------
-
-
-INTERFACES = ("__cuda_array_interface__", "__array_interface__", "__dlpack__", "__dlpack_device__")
+# ---- ``memory.host``: an array, for libraries that would take the device view ----------------------------------------
 
 
 @every_visible_kind
-def test_it_has_the_interfaces_of_the_host_only(gpu, kind):
+def test_it_is_an_array_of_the_same_bytes(gpu, kind):
     memory = vkgdr.Memory(gpu, 100, kind=kind)
-    host = memory.host
-    assert isinstance(host, vkgdr.HostView)
-    assert [hasattr(host, name) for name in INTERFACES] == [False, True, True, True]
-    assert len(host) == host.nbytes == 100
-    assert host.__array_interface__ == memory.__array_interface__
-    assert host.__dlpack_device__() == (CPU, 0)
-    assert repr(host) == f"<vkgdr.HostView: 100 bytes at {memory.host_ptr:#x}>"
-
-
-@every_visible_kind
-@pytest.mark.parametrize("convert", [np.asarray, np.from_dlpack, memoryview], ids=["asarray", "from_dlpack", "buffer"])
-def test_it_is_the_same_bytes(gpu, kind, convert):
-    memory = vkgdr.Memory(gpu, 100, kind=kind)
-    for view, size, offset in ((memory.host, 100, 0), (memory[10:20].host, 10, 10)):
-        array = np.asarray(convert(view))
-        assert (array.dtype, array.shape) == (np.uint8, (size,))
-        assert array.__array_interface__["data"] == (memory.host_ptr + offset, False)
+    for array, size, offset in ((memory.host, 100, 0), (memory[10:20].host, 10, 10), (memory[5:5].host, 0, None)):
+        assert (array.dtype, array.shape, array.flags.writeable) == (np.uint8, (size,), True)
+        assert offset is None or array.ctypes.data == memory.host_ptr + offset
 
 
 def test_it_counts_as_a_view_and_outlives_a_free(gpu):
@@ -167,17 +149,8 @@ def test_it_counts_as_a_view_and_outlives_a_free(gpu):
     assert memory.pending_views == 1
     memory.free()
     assert bytes(host) == b"\7" * 100
-
-
-def test_its_tensors_are_on_the_cpu(gpu):
-    memory = vkgdr.Memory(gpu, 100)
-    for arguments in ({}, {"stream": 1}, {"dl_device": (1, 0)}, {"max_version": (1, 0), "copy": False}):
-        tensor = Taken(memory.host.__dlpack__(**arguments))
-        assert tensor.tensor.device.kind == CPU
-        assert tensor.tensor.data == memory.host_ptr
-        tensor.end()
-    with pytest.raises(BufferError, match="CPU"):
-        memory.host.__dlpack__(dl_device=(2, 0))
+    with pytest.raises(vkgdr.FreedError):
+        _ = memory.host
 
 
 def test_pytorch_takes_it_for_a_cpu_tensor(gpu):

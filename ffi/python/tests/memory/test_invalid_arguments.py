@@ -275,9 +275,8 @@ def test_facts_cannot_be_set_or_deleted(anything):
 
 
 def test_the_native_classes_are_not_made_by_hand():
-    for cls in (vkgdr.HostView, vkgdr.stream.Event):
-        with pytest.raises(TypeError):
-            cls()
+    with pytest.raises(TypeError):
+        vkgdr.stream.Event()
 
 
 # ---- errors that are raised while another one is handled have it as their context, as those of Python code -----------

@@ -554,3 +554,35 @@ def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, 
     last = memory.stream
     memory.free()
     assert last is None or last in ended
+
+
+def test_objects_go_after_a_free_by_a_library_that_has_let_go_of_the_interpreter(run_python):
+    """As PyTorch does when a tensor is dropped within a call of ours. PyO3 takes the thread for attached then."""
+    code = """
+        import ctypes, weakref, vkgdr, vkgdr.stream
+        from vkgdr import _vkgdr
+        library = ctypes.CDLL(_vkgdr.__file__)
+        library.vkgdr_torch_alloc_mapped.restype = ctypes.c_void_p
+        library.vkgdr_torch_alloc_mapped.argtypes = ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
+        library.vkgdr_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+
+        class Tensor:
+            def __init__(self):
+                data = library.vkgdr_torch_alloc_mapped(64, 0, None)
+                self.__cuda_array_interface__ = {"shape": (64,), "typestr": "|u1", "data": (data, False), "version": 3}
+
+            def __del__(self):
+                library.vkgdr_torch_free(self.__cuda_array_interface__["data"][0], 64, 0, None)
+
+        tensor, stream = Tensor(), vkgdr.stream.stream()
+        vkgdr.memory_of(tensor).record_stream(stream)
+        gone = weakref.ref(stream)
+        del stream
+        view = vkgdr.host_view(tensor)
+        del tensor
+        assert gone() is not None
+        del view
+        vkgdr.Vkgdr.open_primary_context(0).collect()
+        assert gone() is None
+    """
+    run_python(code)

@@ -58,6 +58,10 @@ def forked(child):
         "gpu.memory_info()",
         "source.allocate(64)",
         "memory[:3].tobytes()",
+        "vkgdr.memory_of(view)",
+        "vkgdr.memory_of(memory.device_ptr)",
+        "vkgdr.RawMemory.from_handle(memory.handle)",
+        "gpu.stats()",
     ],
 )
 def test_a_forked_child_is_told_that_it_cannot_use_the_gpu(run_python, use):
@@ -93,6 +97,21 @@ def test_a_forked_child_may_let_go_of_what_it_inherited(run_python, use):
             assert "fork" in str(error), error
     """
     assert run_python(forked(child)).stdout == "the parent is well\n"
+
+
+def test_a_forked_child_leaves_the_scope_of_a_ring_as_that_of_memory(run_python):
+    code = """
+        import os, vkgdr, vkgdr.ring
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        ring, memory = vkgdr.ring.Ring(gpu, 64, 64), vkgdr.Memory(gpu, 64)
+        child = os.fork()
+        if child == 0:
+            with ring, memory:
+                pass
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    """
+    run_python(code)
 
 
 def test_a_forked_child_leaves_streams_and_events_alone(run_python):

@@ -144,5 +144,11 @@ def test_a_ring_is_bound_to_streams_of_any_library_and_keeps_them(gpu, cuda):
         del ours
         gc.collect()
         assert gone() is not None
+        last = vkgdr.stream.stream()
+        ring.bind_stream(last)
+        assert gone() is None
+        gone = weakref.ref(last)
+        del last
+        assert gone() is not None
         del ring
         assert gone() is None

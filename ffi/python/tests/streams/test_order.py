@@ -266,7 +266,6 @@ def test_a_host_tensor_waits_for_the_bound_stream(cuda, gpu, bound):
     for byte, export in enumerate(
         (
             lambda: np.from_dlpack(memory, device="cpu"),
-            lambda: np.from_dlpack(memory.host),
             lambda: np.from_dlpack(memory, device="cpu", copy=True),
         )
     ):

@@ -185,6 +185,15 @@ def test_a_closed_semaphore_raises_and_a_dropped_one_leaves_nothing(shares):
     gc.collect()
 
 
+def test_the_cpu_cannot_lower_the_value(shares):
+    with Semaphore(shares, 5) as semaphore:
+        for value in (0, 3, 5):
+            with pytest.raises(vkgdr.InvalidArgumentError, match=f"{value} is not more than the present one, 5"):
+                semaphore.signal(value)
+        semaphore.signal(6)
+        assert semaphore.value == 6
+
+
 @pytest.mark.parametrize("value", [-1, 1 << 64])
 def test_values_are_64_bit_numbers(shares, value):
     with pytest.raises(OverflowError):

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from vkgdr import _interfaces
 from vkgdr._errors import AllocationError, InvalidArgumentError
-from vkgdr._memory import Memory, MemoryObject, RawMemory, default_owner
+from vkgdr._memory import Memory, RawMemory, default_owner
 from vkgdr._vkgdr import MemoryView, Vkgdr, record
 from vkgdr.typing import Kind, StreamLike
 
@@ -32,7 +32,7 @@ __dir__ = __all__.copy
 _ENUM = {"device": 1, "shared": 2, "host": 3}
 
 
-class _Memory(MemoryObject):
+class _Memory(Memory):
     _kind: ClassVar[Kind]
     _reference: object = None
 
@@ -54,14 +54,14 @@ class _Memory(MemoryObject):
         else:
             view, ready = _bytes_of(nbytes_or_obj)
             found, size = Memory._over(view), view.nbytes
-            if not isinstance(nbytes_or_obj, MemoryObject):
+            if not isinstance(nbytes_or_obj, Memory):
                 # Here: the other library's stream may belong to another context.
                 view.wait_for_stream()
                 for side, stream in ready:
                     record(side, stream).synchronize()
         if found is not None and found.kind == self._kind:
             self._view = found._view.part(0, None, False)
-            self._reference = None if isinstance(nbytes_or_obj, MemoryObject) else nbytes_or_obj
+            self._reference = None if isinstance(nbytes_or_obj, Memory) else nbytes_or_obj
         elif found is not None and not copy:
             raise InvalidArgumentError(
                 f"the memory of this {type(nbytes_or_obj).__name__} is of kind {found.kind!r}, not {self._kind!r}. "
@@ -101,12 +101,12 @@ class _Memory(MemoryObject):
         return _ENUM.get(self.get_mem_type(owner), 0)
 
     def free(self, *, force: bool = False) -> None:
-        """Free the memory, like `MemoryObject.free`. For shared memory, releases only this object's use of it."""
+        """Free the memory, like `Memory.free`. For shared memory, releases only this object's use of it."""
         super().free(force=force)
         self._reference = None
 
     @classmethod
-    def _restored(cls, contents: Any, kind: Kind) -> MemoryObject:
+    def _restored(cls, contents: Any, kind: Kind) -> Memory:
         memory = super()._restored(contents, kind)
         return _CLASSES[memory.kind]._over(memory._view)
 
@@ -178,7 +178,7 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
 
 def _bytes_of(obj: Any) -> tuple[MemoryView, _interfaces.Ready]:
     """Return the device bytes of an object, and the streams on which they are ready, beside the bound one."""
-    protocol = None if isinstance(obj, MemoryObject) else getattr(obj, "__vkgdr_memory__", None)
+    protocol = None if isinstance(obj, Memory) else getattr(obj, "__vkgdr_memory__", None)
     if protocol is None:
         try:
             return _interfaces.device_view_of(obj)

@@ -35,7 +35,7 @@ from typing import Any, SupportsIndex
 from vkgdr import _access, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._interfaces import DLPACK_CUDA, device_view_of, handle_of
-from vkgdr._memory import Memory, MemoryObject
+from vkgdr._memory import Memory
 from vkgdr._vkgdr import Event, HostBuffer, MemoryView
 from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
@@ -231,7 +231,7 @@ def fill(
 
 
 def map(  # noqa: A001 - pyopencl's name
-    mem: MemoryObject,
+    mem: Memory,
     mode: MapMode,
     offset: int,
     shape: Shape,
@@ -242,14 +242,14 @@ def map(  # noqa: A001 - pyopencl's name
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = True,
 ) -> tuple[np.ndarray[Any, Any], Event]:
-    """Open a mapping, like `vkgdr.MemoryObject.map`, which describes the parameters and the errors, after `wait_for`.
+    """Open a mapping, like `vkgdr.Memory.map`, which describes the parameters and the errors, after `wait_for`.
 
     Returns the array, and an event that is complete when earlier work is done. The array's ``base`` is a `vkgdr.Map`:
     the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. Of a structured type
     with padding, or with fields that overlap, the map is ``array.base.base``. A false `is_blocking` returns at once:
     wait with ``array.base.wait()``, or use ``with array.base``.
     """
-    if not isinstance(mem, MemoryObject):
+    if not isinstance(mem, Memory):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
     handle = _access.queue_of(mem._view, stream)
     for event in _on_device(wait_for):
@@ -260,21 +260,21 @@ def map(  # noqa: A001 - pyopencl's name
 
 
 def migrate(
-    mems: MemoryObject | Iterable[MemoryObject],
+    mems: Memory | Iterable[Memory],
     kind: Kind,
     *,
     discard: bool = False,
     stream: StreamLike | None = None,
     wait_for: Iterable[Waitable] | None = None,
 ) -> Any:
-    """Move the bytes of one or several memory objects to new memory, as `vkgdr.MemoryObject.migrate`, and wait.
+    """Move the bytes of one or several memory objects to new memory, as `vkgdr.Memory.migrate`, and wait.
 
     Returns the new memory, or a list in the same order. If an allocation or a copy fails, nothing has changed.
     """
-    single = isinstance(mems, MemoryObject)
-    old = [mems] if isinstance(mems, MemoryObject) else list(mems)
+    single = isinstance(mems, Memory)
+    old = [mems] if isinstance(mems, Memory) else list(mems)
     for mem in old:
-        if not isinstance(mem, MemoryObject):
+        if not isinstance(mem, Memory):
             raise TypeError(f"only memory of vkgdr can be migrated, not {type(mem).__name__}")
     if stream is not None:
         handle_of(stream)
@@ -345,7 +345,7 @@ class _Side:
 
 
 def _is_on_device(obj: Any) -> bool:
-    if isinstance(obj, MemoryObject) or getattr(obj, "__cuda_array_interface__", None) is not None:
+    if isinstance(obj, Memory) or getattr(obj, "__cuda_array_interface__", None) is not None:
         return True
     ask = getattr(obj, "__dlpack_device__", None)
     return ask is not None and int(ask()[0]) == DLPACK_CUDA

@@ -3,7 +3,7 @@
 It differs from RMM in these points:
 
 * The handle, `owner`, replaces the memory resource `mr`, and all other parameters of the constructor are keywords.
-  `kind` and `hostbuf` are new, and so are the methods of `vkgdr.MemoryObject`.
+  `kind` and `hostbuf` are new, and so are the methods of `vkgdr.Memory`.
 * ``stream=None`` is accepted and is the default: the bound stream, or the legacy default stream. The stream of the
   constructor, of `reserve` and of `resize` is bound; every method takes a stream of any library.
 * Every copy is done when the call returns, even on a stream.
@@ -28,7 +28,7 @@ from typing import Any, Self, SupportsIndex
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._interfaces import Interface, handle_of
-from vkgdr._memory import Memory, MemoryObject, default_owner
+from vkgdr._memory import Memory, default_owner
 from vkgdr._vkgdr import Event, MemoryView, Vkgdr
 from vkgdr.typing import Kind, StreamLike
 
@@ -36,7 +36,7 @@ __all__ = ["Buffer"]
 __dir__ = __all__.copy
 
 
-class Buffer(MemoryObject):
+class Buffer(Memory):
     """Resizable memory, possibly empty, that frees itself.
 
     Its methods are those of RMM's ``DeviceBuffer``; `vkgdr.compat.rmm` lists the differences.
@@ -150,8 +150,9 @@ class Buffer(MemoryObject):
     @property
     def stream(self) -> int | None:
         """The bound stream, as a number; None if there is none."""
-        bound, kept = super().stream, self._bound
-        return handle_of(kept) if bound is None and kept is not None else bound
+        len(self)  # raises if it was freed
+        kept = self._kept_stream()
+        return None if kept is None else handle_of(kept)
 
     def capacity(self) -> int:
         """Return the number of bytes to which the buffer can grow without moving."""
@@ -195,10 +196,14 @@ class Buffer(MemoryObject):
         if views:
             raise BufferError(f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views")
 
+    def _kept_stream(self) -> StreamLike | None:
+        """Return the bound stream: of the view, which a slice can unbind, too."""
+        return self._view.bound_stream if self._capacity else self._bound
+
     def _move(self, capacity: int, size: int) -> None:
         before = self._view
         after = self._allocate(self._require_owner(), capacity, self.kind)
-        bound = self._bound
+        bound = self._kept_stream()
         if bound is not None:
             after.bind_stream(bound)
         if before.nbytes:
@@ -210,7 +215,7 @@ class Buffer(MemoryObject):
 
     def copy(self) -> Self:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
-        new = type(self)(self._require_owner(), size=len(self), stream=self._bound, kind=self.kind)
+        new = type(self)(self._require_owner(), size=len(self), stream=self._kept_stream(), kind=self.kind)
         if len(self):
             new.copy_from_device(self)
         return new
@@ -223,15 +228,15 @@ class Buffer(MemoryObject):
     # Copies
 
     def copy_to_host(self, ary: Any = None, stream: StreamLike | None = None, *, offset: int = 0) -> Any:
-        """Copy the bytes to the host and wait, like `MemoryObject.copy_to_host`."""
+        """Copy the bytes to the host and wait, like `Memory.copy_to_host`."""
         return super().copy_to_host(ary, offset=offset, stream=stream)
 
     def copy_from_host(self, ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy bytes from the host, wait and flush, like `MemoryObject.copy_from_host`."""
+        """Copy bytes from the host, wait and flush, like `Memory.copy_from_host`."""
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy a one-dimensional array from device memory, like `MemoryObject.copy_from_device`."""
+        """Copy a one-dimensional array from device memory, like `Memory.copy_from_device`."""
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if interface is not None:
             extents = Interface(interface).layout.shape
@@ -250,7 +255,7 @@ class Buffer(MemoryObject):
     # Streams and release
 
     def bind_to_stream(self, stream: StreamLike) -> None:
-        """Bind the buffer to a stream, now and after a reallocation, like `MemoryObject.bind_to_stream`."""
+        """Bind the buffer to a stream, now and after a reallocation, like `Memory.bind_to_stream`."""
         if self._capacity or self.freed:
             super().bind_to_stream(stream)
         else:
@@ -264,12 +269,12 @@ class Buffer(MemoryObject):
         self._bound = None
 
     def free(self, *, force: bool = False) -> None:
-        """Free the memory, like `MemoryObject.free`. To empty a buffer that is used again, call ``resize(0)``."""
+        """Free the memory, like `Memory.free`. To empty a buffer that is used again, call ``resize(0)``."""
         super().free(force=force)
         self._bound = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
-        """Free the memory in stream order, like `MemoryObject.free_async`."""
+        """Free the memory in stream order, like `Memory.free_async`."""
         if self._capacity or self.freed or (stream is None and self._bound is None):
             return super().free_async(stream)
         self.free()
