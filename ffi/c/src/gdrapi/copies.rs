@@ -1,9 +1,9 @@
-//! Copies to and from mappings, which take no lock.
+//! Copies to and from mappings.
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::{c_int, c_void};
 
-use super::boundary::{Refusal, invalid, status};
+use super::boundary::status;
 use super::{gdr_mh_t, handles};
 use crate::access::{bytes, bytes_mut};
 
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
 ) -> c_int {
     status(|| {
         // SAFETY: no other thread unpins it meanwhile, by this function's contract.
-        let pin = unsafe { handles::mapped(handle.h) }.ok_or(NOT_MAPPED)?;
+        let pin = unsafe { handles::mapped(handle.h) }?;
         // As gdrcopy: wherever the pointers point.
         if size == 0 {
             return Ok(());
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
 ) -> c_int {
     status(|| {
         // SAFETY: no other thread unpins it meanwhile, by this function's contract.
-        let pin = unsafe { handles::mapped(handle.h) }.ok_or(NOT_MAPPED)?;
+        let pin = unsafe { handles::mapped(handle.h) }?;
         if size == 0 {
             return Ok(());
         }
@@ -55,5 +55,3 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
         pin.read(map_d_ptr.addr(), target)
     })
 }
-
-const NOT_MAPPED: Refusal = invalid("the handle is not that of mapped memory");

@@ -19,7 +19,7 @@ mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use boundary::{Outcome, Refusal, invalid, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
@@ -170,9 +170,7 @@ pub extern "C" fn gdr_unpin_buffer(g: gdr_t, handle: gdr_mh_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag: *mut c_int) -> c_int {
     status(|| {
-        // Without the lock, since the driver is asked.
-        let pin = handles::with_pinned(number(g), handle.h, |pin, _| Ok(Arc::clone(pin)))?;
-        let freed = pin.is_freed()?;
+        let freed = handles::pinned(number(g), handle.h)?.is_freed()?;
         // SAFETY: by this function's contract.
         Ok(unsafe { put(flag, freed.into()) }?)
     })
@@ -208,18 +206,17 @@ pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr
 }
 
 fn known(g: gdr_t, handle: gdr_mh_t) -> Outcome<gdr_info_v2_t> {
-    handles::with_pinned(number(g), handle.h, |pin, mapping| {
-        let mapping = *mapping;
-        let v1 = gdr_info_v1_t {
-            va: pin.va,
-            mapped_size: pin.mapped_size,
-            #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
-            page_size: PAGE as u32,
-            bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
-            ..Default::default()
-        };
-        Ok(gdr_info_v2_t { v1, mapping_type: mapping.into() })
-    })
+    let pin = handles::pinned(number(g), handle.h)?;
+    let mapping = pin.mapping.load(Relaxed);
+    let v1 = gdr_info_v1_t {
+        va: pin.va,
+        mapped_size: pin.mapped_size,
+        #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
+        page_size: PAGE as u32,
+        bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
+        ..Default::default()
+    };
+    Ok(gdr_info_v2_t { v1, mapping_type: mapping.into() })
 }
 
 /// Gives the host address of the first page of pinned memory, which `gdr_info_v2_t::va` is the device address of.
@@ -247,20 +244,20 @@ pub unsafe extern "C" fn gdr_map_v2(
     flags: c_int,
 ) -> c_int {
     status(|| {
-        let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
-            // gdrcopy reports that it is mapped already before anything else.
-            if *mapping != NONE {
-                return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
-            }
-            let own = if pin.cached { CACHING } else { WC };
-            if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-                return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
-            }
-            *mapping = own;
-            Ok(pin.map)
-        })?;
+        let pin = handles::pinned(number(g), handle.h)?;
+        let own = if pin.cached { CACHING } else { WC };
+        let fits = (1..=pin.mapped_size).contains(&(size as u64));
+        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags);
+        let before = if is_valid { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
+        // gdrcopy reports that it is mapped already before anything else.
+        if before != NONE {
+            return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
+        }
+        if !is_valid {
+            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
+        }
         // SAFETY: by this function's contract.
-        Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }?)
+        Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }?)
     })
 }
 
@@ -269,13 +266,9 @@ pub unsafe extern "C" fn gdr_map_v2(
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, _va: *mut c_void, size: usize) -> c_int {
     status(|| {
-        handles::with_pinned(number(g), handle.h, |_, mapping| {
-            if *mapping == NONE || size == 0 {
-                return Err(invalid("nothing is mapped, or the size is 0"));
-            }
-            *mapping = NONE;
-            Ok(())
-        })
+        let pin = handles::pinned(number(g), handle.h)?;
+        let was_mapped = size != 0 && pin.mapping.swap(NONE, Relaxed) != NONE;
+        if was_mapped { Ok(()) } else { Err(invalid("nothing is mapped, or the size is 0")) }
     })
 }
 

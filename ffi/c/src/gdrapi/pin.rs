@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU8;
 
 use vkgdr_rs::{
     Error, Memory, NoMapping, OpenFlags, Result, Vkgdr, current_device, device_count, memory_of, pointer_device,
 };
 
+use super::NONE;
 use super::boundary::{Outcome, Refusal, invalid};
 use crate::boundary::lock;
 use crate::handle::was_opened;
@@ -31,6 +33,8 @@ pub(crate) struct Pin {
     pub(crate) va: u64,
     pub(crate) map: usize,
     pub(crate) mapped_size: u64,
+    /// A `gdr_mapping_type_t`.
+    pub(crate) mapping: AtomicU8,
 }
 
 /// Pins `size` bytes at a device address. `pcie` refuses memory that the CPU reaches in another way.
@@ -51,7 +55,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
     let distance = usize::try_from(device_ptr.abs_diff(va)).expect("64 bits");
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
-    Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va })
+    Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va, mapping: AtomicU8::new(NONE) })
 }
 
 /// The memory in which a range begins that has its pages; else the first that begins behind it in its first page, since programs

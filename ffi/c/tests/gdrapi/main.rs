@@ -9,7 +9,8 @@ mod ranges;
 mod threads;
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, without_provenance_mut};
+use std::thread;
 
 use api::{call, close, open, unmap, unpin};
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE, kind};
@@ -39,6 +40,7 @@ fn gdr_close() -> Result {
     let fixture = Fixture::new()?;
     let (_, bytes) = fixture.map()?;
     let (g, handle) = (fixture.g, fixture.handle);
+    assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), 0);
     assert_eq!(close(g), 0, "with memory that is pinned and mapped");
     assert_eq!(close(g), EINVAL, "twice");
     assert_eq!(close(null_mut()), EINVAL);
@@ -102,8 +104,12 @@ fn gdr_unpin_buffer() -> Result {
     assert_eq!(unpin(g, gdr_mh_t { h: c_ulong::MAX }), EINVAL);
     assert_eq!(unpin(null_mut(), handle), EINVAL);
     let (_, bytes) = fixture.map()?;
-    assert_eq!(unpin(g, handle), 0, "mapped");
+    assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), 0);
+    let g_address = g.addr();
+    let unpinned = thread::spawn(move || unpin(without_provenance_mut(g_address), handle)).join();
+    assert_eq!(unpinned.map_err(|_| "a thread panicked")?, 0, "mapped, by another thread");
     assert_eq!(unpin(g, handle), EINVAL, "twice");
+    assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL, "not pinned any more");
     let mut next = NO_HANDLE;
     assert_eq!(call!(pin(g, fixture.memory.device_ptr(), LEN, 0, 0, &raw mut next)), 0);
     assert_eq!(call!(copy_to(next, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL, "the next handle is not mapped");
