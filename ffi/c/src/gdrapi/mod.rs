@@ -4,7 +4,6 @@
 //! | file | contents |
 //! |---|---|
 //! | `boundary` | the boundary around every export: failures as error numbers, panics |
-//! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //!
@@ -13,7 +12,6 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 mod boundary;
-mod copies;
 mod handles;
 mod pin;
 
@@ -22,9 +20,9 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use boundary::{Outcome, Refusal, invalid, status};
-pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
 use pin::PAGE;
 
+use crate::access::{bytes, bytes_mut};
 use crate::boundary::{put, set_errno};
 
 /// The version of gdrcopy whose interface this is.
@@ -269,6 +267,55 @@ pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, _va: *mut c_void, size: 
         let pin = handles::pinned(number(g), handle.h)?;
         let was_mapped = size != 0 && pin.mapping.swap(NONE, Relaxed) != NONE;
         if was_mapped { Ok(()) } else { Err(invalid("nothing is mapped, or the size is 0")) }
+    })
+}
+
+/// Copies from private memory to a mapping.
+///
+/// # Safety
+///
+/// `h_ptr` must be good for reading `size` bytes, and no other thread unpin the memory meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_copy_to_mapping(
+    handle: gdr_mh_t,
+    map_d_ptr: *mut c_void,
+    h_ptr: *const c_void,
+    size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: no other thread unpins it meanwhile, by this function's contract.
+        let pin = unsafe { handles::mapped(handle.h) }?;
+        // As gdrcopy: wherever the pointers point.
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: by this function's contract.
+        let source = unsafe { bytes(h_ptr, size, "h_ptr") }?;
+        pin.write(map_d_ptr.addr(), source)
+    })
+}
+
+/// Copies from a mapping to private memory.
+///
+/// # Safety
+///
+/// `h_ptr` must be good for writing `size` bytes, and no other thread unpin the memory meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_copy_from_mapping(
+    handle: gdr_mh_t,
+    h_ptr: *mut c_void,
+    map_d_ptr: *const c_void,
+    size: usize,
+) -> c_int {
+    status(|| {
+        // SAFETY: no other thread unpins it meanwhile, by this function's contract.
+        let pin = unsafe { handles::mapped(handle.h) }?;
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: by this function's contract.
+        let target = unsafe { bytes_mut(h_ptr, size, "h_ptr") }?;
+        pin.read(map_d_ptr.addr(), target)
     })
 }
 
