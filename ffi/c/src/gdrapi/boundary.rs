@@ -23,23 +23,15 @@ const NO_DEVICE: i32 = 100;
 pub(crate) enum Refusal {
     /// An error number, and the reason.
     Told(i32, &'static str),
-    /// An error of the crate.
-    Library(Error),
-    /// A pointer of the caller's that is null, or more bytes than an object can have.
-    Pointer(Failure),
+    /// An error of the crate, or a wrong pointer or size of the caller.
+    Failed(Failure),
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Library(error)
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self::Pointer(failure)
+impl<E: Into<Failure>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
     }
 }
 
@@ -63,8 +55,7 @@ pub(crate) fn status(body: impl FnOnce() -> Outcome) -> c_int {
 fn explained(refusal: Refusal) -> c_int {
     let (number, reason) = match refusal {
         Refusal::Told(number, reason) => (number, reason.to_owned()),
-        Refusal::Library(error) => (number(&error), error.to_string()),
-        Refusal::Pointer(failure) => (libc::EINVAL, failure.to_string()),
+        Refusal::Failed(failure) => (number(&failure), failure.to_string()),
     };
     if is_logging() {
         // Not `eprintln`, which panics where standard error is a closed pipe.
@@ -87,7 +78,8 @@ fn is_logging() -> bool {
     logging
 }
 
-fn number(error: &Error) -> i32 {
+fn number(failure: &Failure) -> i32 {
+    let Failure::Library(error) = failure else { return libc::EINVAL };
     match error {
         Error::System { code, .. } => *code,
         Error::Library { .. } | Error::Symbol { .. } | Error::Forked => libc::ENODEV,
