@@ -3,7 +3,7 @@
 //
 //     ort_allocator allocator(vkgdr::device::open_primary_context());
 //     auto tensor = Ort::Value::CreateTensor<float>(&allocator, shape, 2);
-//     auto memory = vkgdr::memory::find(tensor.GetTensorRawData());  // its bytes() are the CPU's view
+//     auto memory = vkgdr::memory::find(tensor.GetTensorRawData());  // its host_ptr() is the CPU's view
 //
 // Bind such tensors as inputs and outputs of a session with CUDA's execution provider, by Ort::IoBinding.
 #ifndef ORT_ALLOCATOR_HPP

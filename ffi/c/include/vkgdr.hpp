@@ -33,13 +33,6 @@
 #include <type_traits>
 #include <utility>
 
-#if __has_include(<version>)
-#  include <version>
-#endif
-#ifdef __cpp_lib_span
-#  include <span>
-#endif
-
 struct vkgdr {
     vkgdr() = delete;
     ~vkgdr() = delete;
@@ -101,30 +94,6 @@ struct vkgdr {
         std::unique_ptr<Object, closer> handle_;
     };
 
-    /// The bytes of memory as the CPU sees them; does not own them. From C++20 on it converts to and from
-    /// `std::span<std::byte>`. One class in every version of C++, so that files compiled as different ones fit together.
-    class byte_span {
-    public:
-        constexpr byte_span() noexcept = default;
-        /// So many bytes from an address on.
-        constexpr byte_span(std::byte *data, std::size_t size) noexcept : data_(data), size_(size) {}
-        /// The bytes of a view that can be written, such as `std::span<std::byte>`.
-        template <typename View, typename Pointer = decltype(std::data(std::declval<const View &>())),
-                  typename = std::enable_if_t<std::is_convertible_v<Pointer, std::byte *>>>
-        constexpr byte_span(const View &view) noexcept : data_(std::data(view)), size_(std::size(view)) {}
-
-        constexpr std::byte *data() const noexcept { return data_; }               ///< The first byte.
-        constexpr std::size_t size() const noexcept { return size_; }              ///< The number of bytes.
-        constexpr bool empty() const noexcept { return size_ == 0; }               ///< Whether there are none.
-        constexpr std::byte *begin() const noexcept { return data_; }              ///< The first byte.
-        constexpr std::byte *end() const noexcept { return data_ + size_; }        ///< Past the last byte.
-        constexpr std::byte &operator[](std::size_t i) const { return data_[i]; }  ///< Unchecked.
-
-    private:
-        std::byte *data_ = nullptr;
-        std::size_t size_ = 0;
-    };
-
     /// A pointer to the bytes of memory that frees the memory.
     using unique_bytes = std::unique_ptr<std::uint8_t[], std::function<void(std::uint8_t *)>>;
 
@@ -177,12 +146,6 @@ private:
         return value;
     }
 };
-
-#ifdef __cpp_lib_span
-/// Lets `std::span` take a temporary byte_span: the bytes are the memory's.
-template <>
-inline constexpr bool std::ranges::enable_borrowed_range<vkgdr::byte_span> = true;
-#endif
 
 /// A GPU whose memory can be allocated. Move-only; empty after it was moved from, and then every method throws.
 ///
@@ -323,7 +286,10 @@ public:
         return reinterpret_cast<Element *>(device_ptr());
     }
 
-    /// The host address; null for device memory. See bytes() about races with the device.
+    /// The host address; null for device memory. **Every access by it races with the device**, which may write the same bytes
+    /// at any time: the compiler does not know, and may keep a byte in a register or delay a store. Use it only while the device
+    /// does not access the bytes, with flush() and invalidate(). Reading mapped memory by it is slow. write() and read() are
+    /// safe at any time.
     void *host_ptr() const noexcept { return vkgdr_memory_get_host_ptr(get()); }
     /// The host address of elements, such as `memory.host_ptr<float>()`.
     template <typename Element>
@@ -340,18 +306,6 @@ public:
     bool is_coherent() const noexcept { return vkgdr_memory_is_coherent(get()); }
     /// The granularity of flushes in bytes: 1 where the memory is coherent.
     std::size_t non_coherent_atom_size() const noexcept { return vkgdr_memory_non_coherent_atom_size(get()); }
-
-    /// The bytes as the CPU sees them, without a copy.
-    ///
-    /// **Every access races with the device**, which may write the same bytes at any time. The compiler does not know,
-    /// and may keep a byte in a register or delay a store. Use this only while the device does not access the range,
-    /// such as after a synchronisation, and flush() and invalidate() as with any access. write() and read() are safe
-    /// at any time. Reading mapped memory in this way is slow. Throws for device memory.
-    template <typename Span = byte_span>
-    Span bytes() const {
-        read(0, nullptr, 0);  // refuses what has no host view
-        return Span(host_ptr<std::byte>(), size());
-    }
 
     /// Makes the CPU's writes to a range visible to the device. The range is rounded outwards to whole atoms; SIZE_MAX
     /// bytes reach to the end.
@@ -454,7 +408,8 @@ private:
 template <typename Pointer>
 Pointer vkgdr::allocate_unique(const device &gpu, std::size_t size, memory_kind kind) {
     unique_deleter deleter(memory::allocate(gpu, size, kind));
-    auto first = static_cast<typename Pointer::pointer>(static_cast<void *>(deleter.get().bytes().data()));
+    deleter.get().read(0, nullptr, 0);  // refuses what has no host view
+    auto first = static_cast<typename Pointer::pointer>(deleter.get().host_ptr());
     return Pointer(first, typename Pointer::deleter_type(std::move(deleter)));
 }
 
