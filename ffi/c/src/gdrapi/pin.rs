@@ -203,9 +203,8 @@ impl Pin {
         // Before the first byte this is more than any length, which the source refuses.
         let offset = to.wrapping_sub(self.host);
         let write = || -> Result<()> {
-            if !self.coherent {
-                self.invalidate_edges(offset, source.len())?;
-            }
+            // What the device wrote beside the bytes is made visible first: the flush writes whole atoms.
+            self.invalidate(offset, source.len())?;
             self.memory.write(offset, source)?;
             if self.coherent { Ok(()) } else { self.memory.flush(offset..offset + source.len()) }
         };
@@ -216,9 +215,7 @@ impl Pin {
     pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Outcome {
         let offset = from.wrapping_sub(self.host);
         let mut read = || -> Result<()> {
-            if !self.coherent {
-                self.invalidate(offset, target.len())?;
-            }
+            self.invalidate(offset, target.len())?;
             self.memory.read(offset, target)
         };
         read().map_err(|error| self.refusal(from, error))
@@ -234,19 +231,10 @@ impl Pin {
         }
     }
 
-    /// Makes the CPU see what the device wrote beside a range: the flush after a write to the range writes whole atoms.
-    #[cold]
-    fn invalidate_edges(&self, offset: usize, len: usize) -> Result<()> {
-        if len == 0 {
-            return Ok(());
-        }
-        self.invalidate(offset, 1)?;
-        self.invalidate(offset + len - 1, 1)
-    }
-
-    #[cold]
+    /// Makes the device's writes to a range visible to the CPU.
+    #[inline]
     fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.memory.invalidate(offset..offset.saturating_add(len))
+        if self.coherent { Ok(()) } else { self.memory.invalidate(offset..offset.saturating_add(len)) }
     }
 
     /// Whether the memory was freed while it is pinned, which only existing memory can be.
