@@ -110,8 +110,8 @@ struct vkgdr {
     template <typename Pointer = unique_bytes>
     static Pointer allocate_unique(const device &gpu, std::size_t size, memory_kind kind = memory_kind::mapped);
 
-    /// The memory behind a pointer from allocate_unique(), whose deleter is a unique_deleter or a std::function of one. Throws for
-    /// others, also where another deleter wraps its own.
+    /// The memory behind a pointer from allocate_unique(). Throws for every other pointer, and where the program has wrapped the
+    /// deleter: it must be a unique_deleter, or a std::function that holds one.
     template <typename Pointer>
     static memory &memory_of(const Pointer &pointer);
 

@@ -31,7 +31,7 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports that open, create or allocate: a success also clears this thread's last error.
+/// For exports that open, create, allocate, map, send or receive: a success also clears this thread's last error.
 #[inline]
 fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
     let told = || body().inspect(|_| clear_last()).map_err(remember);

@@ -14,8 +14,9 @@ use crate::status::vkgdr_status as Status;
 
 /// The text of this thread's last error: what failed, with its numbers and, where there is one, the remedy.
 ///
-/// A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before, and
-/// once such an opening, creation or allocation, vkgdr_memory_send() or vkgdr_memory_receive() has succeeded.
+/// A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before,
+/// and again once a function succeeds that opens, creates, allocates, maps, sends or receives, vkgdr_memory_get_dma_buf()
+/// included.
 ///
 /// @return A string that the caller frees with `free()`. Calling this again gives another copy.
 #[unsafe(no_mangle)]
