@@ -11,10 +11,8 @@ use super::workshop::{
     sources,
 };
 
-/// C99 that is C++11 as well.
 const CLIENT: Build<'_> =
     Build { name: "client", standard: "c99", sources: &["common", "client"], flags: &[], linkage: Linkage::Shared };
-const CLIENT_AS_CPP: Build<'_> = Build { name: "client-as-cpp", standard: "c++11", ..CLIENT };
 /// Every method of the C++ layer.
 const LAYER: Build<'_> = Build { name: "layer", standard: "c++17", sources: &["layer.cpp"], ..CLIENT };
 const WITHOUT_MAPPED: Build<'_> = Build { name: "without-mapped", sources: &["common", "without_mapped.c"], ..CLIENT };
@@ -32,11 +30,6 @@ fn build_and_run(name: &str, compilers: &[Compiler], builds: &[Build<'_>]) -> Re
 #[test]
 fn a_client_of_every_function_runs_with_the_shared_and_the_static_library() -> Result {
     build_and_run("c", &[GCC, CLANG], &[CLIENT, Build { name: "static", linkage: Linkage::Static, ..CLIENT }])
-}
-
-#[test]
-fn a_client_of_every_function_runs_as_cpp11() -> Result {
-    build_and_run("cpp", &[GXX, CLANGXX], &[CLIENT_AS_CPP])
 }
 
 #[test]
