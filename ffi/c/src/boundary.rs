@@ -5,7 +5,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::errors::{Failure, Outcome, clear_last, set_last};
 use crate::status::vkgdr_status as Status;
@@ -167,15 +166,6 @@ pub(crate) fn required<T>(pointer: *mut T) -> Outcome {
     if pointer.is_null() { Err(Failure::Null("the result")) } else { Ok(()) }
 }
 
-/// Locks a mutex; none in a forked child while a thread of the parent holds it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    if vkgdr_rs::is_forked() {
-        mutex.try_lock().ok()
-    } else {
-        Some(mutex.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,13 +181,5 @@ mod tests {
         assert_eq!(outcome.map_err(|status| status as i32), Err(Status::VKGDR_ERROR_INTERNAL as i32));
         let text = with_last(|last| last.to_string());
         assert!(text.is_some_and(|text| text.contains("internal error")));
-    }
-
-    #[test]
-    fn null_is_refused() {
-        // SAFETY: null is allowed.
-        assert!(matches!(unsafe { handle::<u8>(std::ptr::null()) }, Err(Failure::NullHandle)));
-        // SAFETY: null is allowed.
-        assert!(matches!(unsafe { put(std::ptr::null_mut(), 1) }, Err(Failure::Null(_))));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `boundary` | the boundary around every export: panics, null pointers, statuses, forked children |
+//! | `boundary` | the boundary around every export: panics, null pointers, statuses |
 //! | `status`, `errors` | the results of the functions that vkgdr 0.1 lacks, failures, and this thread's last error |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |

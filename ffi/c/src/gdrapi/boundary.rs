@@ -6,6 +6,7 @@ use std::env;
 use std::ffi::c_int;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vkgdr_rs::{Error, NoMapping};
 
@@ -14,7 +15,6 @@ use crate::errors::Failure;
 
 /// Values of `CUresult`.
 const INVALID_VALUE: i32 = 1;
-const OUT_OF_MEMORY: i32 = 2;
 const NO_DEVICE: i32 = 100;
 
 /// Why a function fails. It is explained where it leaves the library, where no lock is held: standard error may be a pipe that is
@@ -41,14 +41,23 @@ pub(crate) const fn invalid(reason: &'static str) -> Refusal {
     Refusal::Told(libc::EINVAL, reason)
 }
 
-/// Runs the body of an export: 0, or an error number, which is also explained on standard error if `GDRCOPY_ENABLE_LOGGING` is set.
-/// A panic is `EIO`.
+/// Runs the body of an export: 0, or an error number, which is also explained on standard error if `GDRCOPY_ENABLE_LOGGING` is
+/// set. A panic is `EIO`.
 #[inline]
 pub(crate) fn status(body: impl FnOnce() -> Outcome) -> c_int {
     boundary::catch(
         || body().err().map_or(0, explained),
         || explained(Refusal::Told(libc::EIO, "the library panicked")),
     )
+}
+
+/// Locks a mutex; fails in a forked child where a thread of the parent held it at the fork, which never gives it back.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
+    if vkgdr_rs::is_forked() {
+        mutex.try_lock().map_err(|_| Error::Forked)
+    } else {
+        Ok(mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 #[cold]
@@ -89,10 +98,9 @@ fn number(failure: &Failure) -> i32 {
         } => libc::EINVAL,
         Error::NoMapping { .. } | Error::NoHostView { .. } => libc::EOPNOTSUPP,
         error if error.is_unexported() => libc::EOPNOTSUPP,
-        Error::Allocation { .. } => libc::ENOMEM,
+        error if error.is_out_of_memory() => libc::ENOMEM,
         Error::Cuda { code, .. } if code.value() == INVALID_VALUE => libc::EINVAL,
         Error::Cuda { code, .. } if code.value() == NO_DEVICE => libc::ENODEV,
-        Error::Cuda { code, .. } if code.value() == OUT_OF_MEMORY => libc::ENOMEM,
         Error::Cuda { .. } | Error::Vulkan { .. } => libc::EIO,
         _ => libc::EINVAL,
     }

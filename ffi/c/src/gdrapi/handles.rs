@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::NONE;
-use super::boundary::{Outcome, Refusal, invalid};
+use super::boundary::{Outcome, Refusal, invalid, lock};
 use super::pin::Pin;
-use crate::boundary::lock;
 
 static STATE: Mutex<State> = Mutex::new(State { last: 0, open: BTreeMap::new() });
 
@@ -41,7 +40,7 @@ impl State {
 
 /// The state, locked. No pin is dropped under the lock: that may call the drivers.
 fn state() -> Outcome<MutexGuard<'static, State>> {
-    lock(&STATE).ok_or(Refusal::Told(libc::EAGAIN, "another thread of the parent was using gdrapi at the fork"))
+    Ok(lock(&STATE)?)
 }
 
 /// Opens a `gdr_t`.

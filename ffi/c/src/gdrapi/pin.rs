@@ -13,8 +13,7 @@ use vkgdr_rs::{
 };
 
 use super::NONE;
-use super::boundary::{Outcome, Refusal, invalid};
-use crate::boundary::lock;
+use super::boundary::{Outcome, Refusal, invalid, lock};
 use crate::handle::was_opened;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
@@ -164,15 +163,16 @@ fn map(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     Err(refusal)
 }
 
-/// A handle of a device, which retains the primary context: programs need not have a current one. Opened again after a reset.
+/// A handle of a device, which retains the primary context: programs need not have a current one. Opened again after a reset. The
+/// drivers are called without the lock.
 fn gpu(device: i32) -> Result<Vkgdr> {
     static GPUS: Mutex<BTreeMap<i32, Vkgdr>> = Mutex::new(BTreeMap::new());
-    let mut gpus = lock(&GPUS).ok_or(Error::Forked)?;
-    if let Some(gpu) = gpus.get(&device).filter(|gpu| !gpu.context_is_destroyed()) {
-        return Ok(gpu.clone());
+    let known = lock(&GPUS)?.get(&device).cloned();
+    if let Some(gpu) = known.filter(|gpu| !gpu.context_is_destroyed()) {
+        return Ok(gpu);
     }
     let gpu = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
-    gpus.insert(device, gpu.clone());
+    let _before = lock(&GPUS)?.insert(device, gpu.clone());
     Ok(gpu)
 }
 
