@@ -17,9 +17,9 @@
  * writes from 256 KiB on, unless vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the
  * engine, some microseconds at least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work.
  * The engine works on streams of this library that have no order with any other stream, the default streams included,
- * and is never part of a stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the device that uses the bytes
- * before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU keeps one copy off the
- * engine; a threshold of SIZE_MAX keeps all of them off.
+ * and is never part of a stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the
+ * device that uses the bytes before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU
+ * keeps one copy off the engine; a threshold of SIZE_MAX keeps all of them off.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
