@@ -468,7 +468,7 @@ public:
 class vkgdr::ring : public vkgdr::owner<vkgdr_ring, vkgdr_ring_free> {
 public:
     using owner::owner;
-    /// A time that never ends.
+    /// The longest time, 292 years.
     static constexpr std::chrono::nanoseconds forever = std::chrono::nanoseconds::max();
 
     /// Allocates a ring of so many bytes for messages, and for answers, that are on their way. Allocate before a kernel runs
@@ -519,7 +519,7 @@ private:
 
     /// The C functions' number for a time; none for one that has passed.
     static std::uint64_t limit(std::chrono::nanoseconds timeout) noexcept {
-        return timeout == forever ? UINT64_MAX : static_cast<std::uint64_t>(std::max(timeout, timeout.zero()).count());
+        return static_cast<std::uint64_t>(std::max(timeout, timeout.zero()).count());
     }
 };
 

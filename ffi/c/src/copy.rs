@@ -8,7 +8,7 @@ use vkgdr_rs::{CopyPolicy, CopyThresholds};
 use crate::access::{bytes, bytes_mut};
 use crate::boundary::{self, handle};
 use crate::errors::{Failure, Outcome};
-use crate::handle::vkgdr_t;
+use crate::handle::{vkgdr, vkgdr_t};
 use crate::memory_handle::{range, vkgdr_memory_t};
 
 /// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
@@ -47,12 +47,6 @@ fn policy(value: u32) -> Outcome<CopyPolicy> {
         1 => Ok(CopyPolicy::Cpu),
         2 => Ok(CopyPolicy::Dma),
         _ => Err(Failure::CopyPolicy(value)),
-    }
-}
-
-impl From<CopyThresholds> for vkgdr_copy_thresholds {
-    fn from(CopyThresholds { read, write }: CopyThresholds) -> Self {
-        Self { read, write }
     }
 }
 
@@ -130,8 +124,12 @@ pub unsafe extern "C" fn vkgdr_copy_read(
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_copy_get_thresholds(g: vkgdr_t, out: *mut vkgdr_copy_thresholds) -> i32 {
+    let ask = |gpu: &vkgdr| {
+        let CopyThresholds { read, write } = gpu.inner.copy_thresholds();
+        Ok(vkgdr_copy_thresholds { read, write })
+    };
     // SAFETY: by this function's contract.
-    unsafe { boundary::answer(g, out, |gpu| Ok(gpu.inner.copy_thresholds().into())) }
+    unsafe { boundary::answer(g, out, ask) }
 }
 
 /// Sets the thresholds of a GPU, for all its handles in this process.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::CUdevice;
+use crate::access::bytes_mut;
 use crate::boundary::{self, handle};
-use crate::errors::{Failure, Outcome};
+use crate::errors::Failure;
 use crate::kind::kind as memory_kind;
 
 /// A GPU whose memory can be allocated.
@@ -154,19 +155,12 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let name = unsafe { handle(g) }?.inner.name();
-        if buffer.is_null() {
-            return Err(Failure::Null("buffer"));
-        }
-        if capacity == 0 {
-            return Err(Failure::Empty("buffer"));
-        }
-        let len = name.len().min(capacity - 1);
-        // SAFETY: `len` is less than the capacity.
-        unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), len) };
-        // SAFETY: as above.
-        let end = unsafe { buffer.add(len) };
-        // SAFETY: within the capacity.
-        unsafe { end.write(0) };
+        // SAFETY: by this function's contract.
+        let buffer = unsafe { bytes_mut(buffer.cast(), capacity, "buffer") }?;
+        let room = buffer.len().checked_sub(1).ok_or(Failure::Empty("buffer"))?;
+        let name = &name.as_bytes()[..name.len().min(room)];
+        buffer[..name.len()].copy_from_slice(name);
+        buffer[name.len()] = 0;
         Ok(())
     })
 }
@@ -220,8 +214,13 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out: *mut vkgdr_memory_info) -> i32 {
+    let ask = |gpu: &vkgdr| {
+        let info = gpu.inner.memory_info(memory_kind(kind)?)?;
+        let from_budget = info.source == MemoryInfoSource::Budget;
+        Ok(vkgdr_memory_info { total: info.total, available: info.available, from_budget })
+    };
     // SAFETY: by this function's contract.
-    unsafe { boundary::answer(g, out, |gpu| memory_info(&gpu.inner, memory_kind(kind)?)) }
+    unsafe { boundary::answer(g, out, ask) }
 }
 
 /// Frees memory whose free was deferred behind work of a stream that has finished since. Every free of memory that is not
@@ -260,10 +259,4 @@ pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> 
 pub unsafe extern "C" fn vkgdr_device_set_shortage_timeout(g: vkgdr_t, milliseconds: u64) -> i32 {
     // SAFETY: by this function's contract.
     unsafe { boundary::run(g, |gpu| gpu.inner.set_shortage_timeout(Duration::from_millis(milliseconds))) }
-}
-
-fn memory_info(gpu: &Vkgdr, kind: MemoryKind) -> Outcome<vkgdr_memory_info> {
-    let info = gpu.memory_info(kind)?;
-    let from_budget = info.source == MemoryInfoSource::Budget;
-    Ok(vkgdr_memory_info { total: info.total, available: info.available, from_budget })
 }

@@ -142,7 +142,7 @@ pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_v
         let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         let message = unsafe { bytes(message, size, "message") }?;
-        Ok(ring.push(message, duration(timeout))?)
+        Ok(ring.push(message, Duration::from_nanos(timeout))?)
     })
 }
 
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn vkgdr_ring_pop(
         let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         let buffer = unsafe { bytes_mut(buffer, capacity, "buffer") }?;
-        let popped = ring.pop_into(buffer, duration(timeout));
+        let popped = ring.pop_into(buffer, Duration::from_nanos(timeout));
         if let Ok(len) | Err(Error::MessageTooLong { len, .. }) = popped {
             // SAFETY: by this function's contract.
             unsafe { put(size, len) }?;
@@ -285,9 +285,4 @@ pub unsafe extern "C" fn vkgdr_ring_get_stats(ring: vkgdr_ring_t, out: *mut vkgd
     };
     // SAFETY: by this function's contract.
     unsafe { boundary::answer(ring, out, stats) }
-}
-
-/// A time in nanoseconds, `u64::MAX` being for ever.
-fn duration(nanoseconds: u64) -> Duration {
-    if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
 }
