@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use vkgdr_rs::Error;
 
@@ -137,30 +136,24 @@ thread_local! {
     static LAST: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }
 
-/// Whether any thread ever had a last error. Checked first: thread-local storage is slow to access in a shared library.
-static EVER: AtomicBool = AtomicBool::new(false);
-
 /// Sets this thread's last error, and returns its status. Its text is made when it is asked for: a poll may fail often.
 #[cold]
 pub(crate) fn set_last(failure: Failure) -> Status {
     let status = failure.status();
-    EVER.store(true, Ordering::Relaxed);
     replace(Some(failure));
     status
 }
 
-/// Clears this thread's last error. Most calls find none to clear, which takes nanoseconds.
+/// Clears this thread's last error.
 #[inline]
 pub(crate) fn clear_last() {
-    if EVER.load(Ordering::Relaxed) && LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
-        replace(None);
-    }
+    replace(None);
 }
 
-#[cold]
+#[inline]
 fn replace(last: Option<Failure>) {
     // A thread that is exiting has no last error any more.
-    let _ = LAST.try_with(|slot| slot.replace(last));
+    let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
 }
 
 /// Passes this thread's last error to `read`. Returns `None` without an error, and while the thread exits.
