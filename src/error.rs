@@ -324,8 +324,10 @@ pub enum Error {
         /// The device of the handle.
         expected: i32,
     },
-    /// The stream belongs to another context than the memory.
-    #[error("the stream belongs to another CUDA context than the memory")]
+    /// The stream belongs to another context than the memory or semaphore, or than the current one where that was meant.
+    #[error(
+        "the stream belongs to another CUDA context: not to that of the memory or semaphore, or not to the current one"
+    )]
     ForeignStream,
     /// The per-thread default stream, which is a different stream on each thread, so that no memory can be bound to it.
     #[error("memory cannot be bound to the per-thread default stream: it is another stream on every thread")]

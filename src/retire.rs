@@ -85,8 +85,8 @@ fn finish(contexts: &[Context]) -> bool {
 }
 
 /// [`finish`], at most until `deadline`. `cuCtxSynchronize` takes no bound, so another thread calls it, which ends with the
-/// device's work: one for each context, however often programs try again. It may outlive whatever the program knows of, so
-/// that it keeps its contexts alive. Those that others end, of `cuCtxCreate`, are waited for here, without a bound.
+/// device's work: one for each context, however often programs try again. It may outlive all handles, so it retains the primary
+/// contexts. One of `cuCtxCreate` cannot be retained: this thread waits for it, without a bound.
 fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
     static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
     /// An idle device answers in this time on a busy machine, too, whose scheduler may keep the thread waiting. So a timeout of

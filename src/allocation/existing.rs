@@ -33,7 +33,7 @@ static MAPPED: Lock<Vec<Weak<MappedPages>>> = Lock::new(Vec::new());
 
 /// An allocation, or a mapping of virtual memory.
 #[derive(Debug, Clone, Copy)]
-struct Backing {
+struct CudaRange {
     memory: MemoryAt,
     /// Of virtual memory, `memory` may describe the addresses, whichever memory they have.
     block_id: c_ulonglong,
@@ -46,7 +46,7 @@ struct Backing {
 /// Whole pages, mapped.
 #[derive(Debug)]
 struct MappedPages {
-    backing: Backing,
+    backing: CudaRange,
     first: CUdeviceptr,
     len: usize,
     pcie: bool,
@@ -80,7 +80,7 @@ impl ExistingRange {
         Self::map_in(backing, first, len, pcie)
     }
 
-    fn map_in(backing: Backing, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+    fn map_in(backing: CudaRange, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
         let whole = pages_around(backing.start, backing.len as u64)?;
         let part = pages_around(address, len as u64)?;
         let pages = match shared(&backing, part, pcie) {
@@ -106,7 +106,7 @@ impl ExistingRange {
 
     /// Whether the driver has the same memory at the addresses as when it was mapped.
     pub(crate) fn is_current(&self) -> Result<bool> {
-        let (cuda, Backing { memory, block_id, asked, .. }) = (cuda()?, self.pages.backing);
+        let (cuda, CudaRange { memory, block_id, asked, .. }) = (cuda()?, self.pages.backing);
         Ok(cuda.memory_at(asked)? == memory && cuda.memory_block_id(asked)? == block_id)
     }
 
@@ -123,7 +123,7 @@ impl ExistingRange {
 
 impl MappedPages {
     /// Exports and maps pages, and lists them.
-    fn map(backing: Backing, (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
+    fn map(backing: CudaRange, (first, len): (CUdeviceptr, usize), pcie: bool) -> Result<Arc<Self>> {
         let dma_buf = cuda()?.dma_buf(first, len, pcie)?;
         let host = Mapping::shared(dma_buf.as_fd(), len)?;
         let pages = Arc::new(Self { backing, first, len, pcie, host });
@@ -149,7 +149,7 @@ fn device_memory(device: CUdevice, asked: CUdeviceptr) -> Result<MemoryAt> {
     }
 }
 
-impl Backing {
+impl CudaRange {
     /// Whether it is the same memory. Without an id, memory that was allocated again at the address cannot be told apart.
     fn is(&self, other: &Self) -> bool {
         let known = |of: &Self| (of.memory, of.block_id, of.start, of.len);
@@ -158,7 +158,7 @@ impl Backing {
 }
 
 /// Mapped pages that contain all of a range of pages.
-fn shared(backing: &Backing, (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
+fn shared(backing: &CudaRange, (first, len): (CUdeviceptr, usize), pcie: bool) -> Option<Arc<MappedPages>> {
     let end = first + len as u64;
     let fits = |pages: &Arc<MappedPages>| {
         let is_within = pages.first <= first && end <= pages.first + pages.len as u64;
@@ -179,7 +179,7 @@ fn pages_around(address: CUdeviceptr, len: u64) -> Result<(CUdeviceptr, usize)> 
 }
 
 /// The memory of all of a range, if it is memory of `device`, in the current context.
-fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Backing> {
+fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<CudaRange> {
     let memory = device_memory(device, address)?;
     if len == 0 {
         return Err(no_mapping(address, NoMapping::Empty));
@@ -191,7 +191,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Backing> {
     let cuda = cuda()?;
     let (start, size) = cuda.address_range(address)?;
     range::check(usize::try_from(address - start).expect("usize has 64 bits"), len, size)?;
-    Ok(Backing { memory, block_id: cuda.memory_block_id(address)?, start, len: size, asked: address })
+    Ok(CudaRange { memory, block_id: cuda.memory_block_id(address)?, start, len: size, asked: address })
 }
 
 /// A new descriptor of the pages around a range of device memory of this crate, and the range's offset in it. A context of

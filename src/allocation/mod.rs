@@ -603,7 +603,7 @@ impl Vkgdr {
         };
         match self.in_some_context(|context| cuda()?.outside_captures(|| trial(context))) {
             Ok(tried) => {
-                self.gpu().record_trial(kind, &tried);
+                self.gpu().record_trial(kind, &listed);
                 Ok(tried)
             }
             Err(error) if error.is_refusal() => Err(error),

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use ash::vk;
 
 use super::Request;
+use crate::Result;
 use crate::device::gpu::VulkanGpu;
 use crate::driver::memory::CudaMemory;
 use crate::driver::os;
-use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
@@ -51,19 +51,15 @@ impl VulkanMemory {
         gpu: &Arc<VulkanGpu>,
         request: &Request<'_>,
     ) -> Result<(Self, CudaMemory, Option<NonNull<u8>>)> {
-        let Request { len, kind, memory_type, size, .. } = *request;
+        let Request { kind, memory_type, size, .. } = *request;
         let (device, index) = (gpu.device(), memory_type.info.index);
-        let counted = gpu.count_allocation().ok_or_else(|| {
-            Error::shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len as u64, memory_type.info.heap_size)
-        })?;
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let (to, flags) = request.resources.map(|block| (block.dedicated_to, block.flags)).unwrap_or_default();
         let imported = request.import.map(|exported| os::duplicate(&exported.fd)).transpose()?;
-        // SAFETY: the type is this GPU's, `Request` has a checked size, the allocation is counted, and a buffer or image
-        // requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
+        // SAFETY: the type is this GPU's, `Request` has a checked size, and a buffer or image requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
         // by the contract of `Exported::new`.
         let handle = unsafe { device.allocate_memory(index, size, to, flags, imported.as_ref().map(AsFd::as_fd)) }?;
-        let memory = Self { handle, size, imported, gpu: gpu.clone(), _counted: counted };
+        let memory = Self { handle, size, imported, gpu: gpu.clone(), _counted: gpu.count_allocation() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
         let host_ptr = kind.has_host_view().then(map).transpose()?;

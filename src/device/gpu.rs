@@ -82,14 +82,13 @@ impl VulkanGpu {
         &self.device
     }
 
-    /// Counts an allocation that is about to be made, until the result is dropped. `None` if the device has as many as it allows.
-    pub(crate) fn count_allocation(&self) -> Option<Arc<()>> {
-        let counted = self.allocations.clone();
-        (self.live_allocations() <= self.device.physical.max_allocations).then_some(counted)
+    /// Counts an allocation until the result is dropped. NVIDIA's drivers set no limit (`maxMemoryAllocationCount` is 2^32 - 1).
+    pub(crate) fn count_allocation(&self) -> Arc<()> {
+        self.allocations.clone()
     }
 
-    pub(super) fn live_allocations(&self) -> u32 {
-        u32::try_from(Arc::strong_count(&self.allocations) - 1).unwrap_or(u32::MAX)
+    pub(super) fn live_allocations(&self) -> usize {
+        Arc::strong_count(&self.allocations) - 1
     }
 
     /// One bit for each memory type of which CUDA imports nothing.

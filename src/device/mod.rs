@@ -412,7 +412,7 @@ impl Vkgdr {
     /// The number of live allocations of the handle's Vulkan device, including those that wait to be released.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
-    pub fn live_allocations(&self) -> u32 {
+    pub fn live_allocations(&self) -> usize {
         self.vulkan().map_or(0, |vulkan| vulkan.live_allocations())
     }
 }

@@ -68,8 +68,6 @@ pub(crate) struct PhysicalDevice {
     pub(crate) driver_uuid: [u8; 16],
     /// `nonCoherentAtomSize` in bytes.
     pub(crate) atom: u64,
-    /// `maxMemoryAllocationCount`: the limit of live allocations.
-    pub(crate) max_allocations: u32,
 }
 
 const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
@@ -134,7 +132,6 @@ impl Instance {
             uuid: id.device_uuid,
             driver_uuid: id.driver_uuid,
             atom: properties.limits.non_coherent_atom_size.max(1),
-            max_allocations: properties.limits.max_memory_allocation_count,
         })
     }
 

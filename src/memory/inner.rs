@@ -44,7 +44,7 @@ pub(crate) trait Home: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// Takes back memory whose last reference was dropped.
     fn take_back(self: Arc<Self>, memory: &mut Inner, block: Arc<Allocation>) -> Result<()>;
 
-    /// Whether it takes back memory of a chunk without a call of a driver, if no stream is recorded for that.
+    /// Whether memory of a chunk for which no stream is recorded returns without a call of a driver.
     fn is_caching(&self) -> bool {
         false
     }

@@ -131,7 +131,7 @@ impl fmt::Debug for MapGuard<'_> {
         f.debug_struct("MapGuard")
             .field("mode", &self.mode)
             .field("len", &self.len())
-            .field("host_ptr", &self.host_ptr())
+            .field("memory", self.memory)
             .finish_non_exhaustive()
     }
 }

@@ -74,7 +74,7 @@ impl Drop for UsedStream {
         // Entered, since cudarc makes the context current where it is not, and leaves it so.
         match retry_once(|| self.stream.context.enter()) {
             Ok(_guard) => drop(last),
-            // The parent's, or gone with its context, which cudarc would name to the driver.
+            // It belongs to the parent, or went with its context: cudarc would use the context, which is gone.
             Err(_) => _ = ManuallyDrop::new(last),
         }
     }
@@ -101,10 +101,10 @@ impl From<StreamRef> for UsedStream {
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     pub(super) bound: Option<UsedStream>,
-    /// The streams of `record_use`.
+    /// The streams of `record_use`, and of views.
     others: Vec<UsedStream>,
-    /// Whether the release waits for the context although the memory is bound. Streams that may be gone used it: one
-    /// that it was bound to before, or those of views while it was unbound. Or its holder asked for that.
+    /// Whether the release waits for the context although the memory is bound. Streams that are not kept used it: one that it was
+    /// bound to before, a default stream of a thread, or those of many views. Or its holder asked for that.
     wait_for_context: bool,
     immediate: bool,
     /// Whether work of an earlier holder may still use the memory, on the bound stream. An immediate release, requested before or
@@ -113,6 +113,9 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
+    /// The most streams that are kept for views: a program may make one for each request.
+    const MOST_OF_VIEWS: usize = 64;
+
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
             Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
@@ -167,9 +170,13 @@ impl Uses {
         }
     }
 
-    /// Records that a view is for a stream of the memory's context. Without a bound stream, the release waits for all of that.
+    /// Records that a view is for a stream of the memory's context. Without a bound stream, and after many others, the release waits
+    /// for all of that. One stream is kept even then: cudarc may end a context of `cuCtxCreate` with its last stream.
     pub(crate) fn record_view(&mut self, stream: UsedStream) {
-        if self.bound.is_some() { self.record(stream) } else { self.wait_for_context = true }
+        self.wait_for_context |= self.bound.is_none() || self.others.len() >= Self::MOST_OF_VIEWS;
+        if !self.wait_for_context || self.others.is_empty() {
+            self.record(stream);
+        }
     }
 
     /// The recorded streams of other contexts than `own`.

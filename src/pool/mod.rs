@@ -508,7 +508,7 @@ impl PoolInner {
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
     fn close(self: &Arc<Self>) {
-        // The arena hands back from now on: what is kept goes to the GPU's queue.
+        // From now on the arena returns unused blocks, and what waits for the device goes to the GPU's queue.
         self.arena().caching = false;
         self.wait_for_context(None);
         self.trim(0);
@@ -559,7 +559,8 @@ impl Home for PoolInner {
     }
 }
 
-/// Whether a stream is captured, or a capture forbids to ask: that of a stream that waits for this one, a legacy default stream.
+/// Whether a stream is captured. Also true where a capture makes the question an error: for the legacy default stream while
+/// a stream is captured that waits for it.
 fn is_captured(stream: Option<StreamRef>) -> Result<bool> {
     match stream.map_or(Ok(false), |stream| stream.is_capturing()) {
         Err(error) if error.is_of_capture() => Ok(true),

@@ -55,18 +55,22 @@ fn memory_that_two_streams_read_by_views_is_released_after_both() -> Result {
 }
 
 #[test]
-fn bound_memory_may_be_the_last_owner_of_a_context_of_cudarc() -> Result {
+fn bound_or_viewed_memory_may_be_the_last_owner_of_a_context_of_cudarc() -> Result {
     if simcuda().is_none() {
         return skip("only the simulated driver says what becomes of a destroyed context");
     }
     let before = Live::now();
-    for is_used in [false, true] {
+    for (is_bound, is_used) in [(true, false), (true, true), (false, false)] {
         let context = ManuallyDrop::new(Context::create(0));
         // SAFETY: live, of device 0, and destroyed by cudarc alone.
         let context = unsafe { CudaContext::from_raw_context(0, 0, context.raw()) }?;
         let (stream, gpu) = (context.new_stream()?, Vkgdr::open_current_context(OpenFlags::empty())?);
         let memory = ones(&gpu)?;
-        memory.bind_stream(&stream)?;
+        if is_bound {
+            memory.bind_stream(&stream)?;
+        } else {
+            assert_eq!(memory.view::<u8>(&stream)?.len(), LEN);
+        }
         let gate = is_used.then(|| hold(&stream));
         assert_ne!(memory.device_ptr(), 0);
         drop((stream, context));
@@ -78,9 +82,32 @@ fn bound_memory_may_be_the_last_owner_of_a_context_of_cudarc() -> Result {
             gpu.collect();
             current().is_null()
         });
-        assert!(current().is_null(), "used: {is_used}: the context ended with the memory");
+        assert!(current().is_null(), "bound: {is_bound}, used: {is_used}: the context ended with the memory");
     }
     assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_viewed_on_a_stream_for_each_request_keeps_few_of_them() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let context = CudaContext::new(0)?;
+    let stream = context.new_stream()?;
+    for (is_bound, most) in [(false, 1), (true, 64)] {
+        let memory = ones(&gpu)?;
+        if is_bound {
+            memory.bind_stream(&stream)?;
+        }
+        let before = simcuda.live_objects_of("stream");
+        for _ in 0..200 {
+            let request = context.new_stream()?;
+            assert!(request.clone_dtoh(&memory.view::<u8>(&request)?)?.iter().all(|byte| *byte == 1));
+            request.synchronize()?;
+        }
+        assert_eq!(simcuda.live_objects_of("stream") - before, most, "bound: {is_bound}");
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    }
     Ok(())
 }
 

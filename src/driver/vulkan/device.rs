@@ -93,10 +93,9 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer
-    /// than `max_allocations` allocations be live. A buffer or image must require this type and size. The device must have the
-    /// features that the flags need. A descriptor must have been exported from memory of this physical device with the same
-    /// type and size.
+    /// `type_index` must be one of this device's memory types, and `size` neither zero nor beyond its heap. A buffer or image
+    /// must require this type and size. The device must have the features that the flags need. A descriptor must have been
+    /// exported from memory of this physical device with the same type and size.
     pub(crate) unsafe fn allocate_memory(
         &self,
         type_index: u32,
