@@ -26,8 +26,8 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) or a copy
-    /// with [`Dma`](Self::Dma) has made the copy engine in the memory's context. Until then the CPU copies, because
+    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies), a copy with
+    /// [`Dma`](Self::Dma) or one of device memory has made the copy engine in the memory's context. Until then the CPU copies, because
     /// making the engine may wait for a kernel that itself waits for this copy. Memory without a host view is always
     /// copied by the engine. The default, and what `Memory::write` and `Memory::read` do, except that these refuse
     /// memory without a view.
@@ -43,8 +43,7 @@ pub enum CopyPolicy {
 ///
 /// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe, in contexts in
 /// which the copy engine was made ([`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies)). Cached memory
-/// is always copied by the CPU, also where `VKGDR_COPY` forces a routine. With 0 the engine makes every copy, with
-/// `usize::MAX` none.
+/// is always copied by the CPU. With 0 the engine makes every copy that it can, with `usize::MAX` none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyThresholds {
     /// Bytes of a read.

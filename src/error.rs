@@ -294,7 +294,7 @@ pub enum Error {
     RingClosed,
     /// The kernel at the other end of a ring left no room, or sent nothing, in the time that was given.
     #[error(
-        "{operation} timed out: the kernel at the other end of the ring is slow, does not run, or got another address"
+        "{operation} timed out: the kernel at the other end of the ring is slow, does not run, has closed its end, or got another address"
     )]
     RingTimeout {
         /// The operation.

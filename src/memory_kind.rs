@@ -5,11 +5,11 @@ use std::fmt;
 
 /// Where memory is located, and which side can access it.
 ///
-/// | kind | Vulkan memory type | CPU | GPU | for |
+/// | kind | from | CPU | GPU | for |
 /// |---|---|---|---|---|
-/// | `Mapped` | device-local and host-visible | through the PCIe BAR: fast writes, slow reads | at full speed | data that the CPU writes and the GPU uses |
-/// | `Host` | host-visible and host-cached | at full speed | over PCIe | results and flags that the CPU polls |
-/// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
+/// | `Mapped` | Vulkan: device-local and host-visible | through the PCIe BAR: fast writes, slow reads | at full speed | data that the CPU writes and the GPU uses |
+/// | `Host` | a memfd, registered with CUDA | at full speed | over PCIe | results and flags that the CPU polls |
+/// | `Device` | Vulkan: device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
 ///
 /// Without Vulkan there is no `Mapped` memory, unless the CPU can map CUDA's own
 /// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)), and `Device` memory comes from `cuMemAlloc`: it cannot be

@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use rustix::cmsg_space;
 use rustix::fs::{
-    FileType as Kind, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, major,
-    memfd_create,
+    FileType as Kind, MemfdFlags, OFlags, SealFlags, Stat, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat,
+    fstatfs, ftruncate, major, memfd_create,
 };
 use rustix::io::{Errno, FdFlags, IoSlice, IoSliceMut, fcntl_setfd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -157,10 +157,12 @@ pub(crate) fn memory_file(len: usize) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Whether a descriptor is of a [`memory_file`], of this or another process.
+/// Whether a descriptor is of a [`memory_file`], of this or another process, that can be mapped to read and write.
 pub(crate) fn is_memory_file(file: BorrowedFd<'_>) -> bool {
     // Files that cannot be sealed are an error.
-    if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS)) {
+    let read_only = SealFlags::WRITE | SealFlags::FUTURE_WRITE;
+    let has_seals = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS) && !seals.intersects(read_only));
+    if !has_seals || fcntl_getfl(file).is_ok_and(|flags| !flags.contains(OFlags::RDWR)) {
         return false;
     }
     // Without /proc the seals decide.
@@ -397,12 +399,15 @@ mod tests {
     #[test]
     fn other_files_are_no_memory_files() -> Result {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        for (name, seals) in [(NAME, SealFlags::SHRINK), ("other", SEALS)] {
+        for (name, seals) in [(NAME, SealFlags::SHRINK), (NAME, SEALS | SealFlags::WRITE), ("other", SEALS)] {
             let file = memfd_create(name, flags)?;
             fcntl_add_seals(&file, seals)?;
             assert!(!is_memory_file(file.as_fd()), "{name:?}");
         }
         assert!(!is_memory_file(File::open("/dev/zero")?.as_fd()));
+        let file = memory_file(4096)?;
+        let read_only = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        assert!(!is_memory_file(read_only.as_fd()));
         Ok(())
     }
 

@@ -15,6 +15,7 @@ pub(super) fn system(code: i32) -> &'static str {
     match code {
         libc::EMFILE => OPEN_FILES,
         libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
+        libc::ETOOMANYREFS => ": too much memory was sent that nobody has received; see ulimit -n",
         _ => "",
     }
 }

@@ -176,7 +176,7 @@ impl Memory {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is
     /// another device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`]
-    /// when memory is exhausted or the size exceeds the heap (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` for memory that does not
+    /// when the size exceeds the heap or memory is exhausted (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` where that does not
     /// come from Vulkan), [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, |context| Allocation::new(owner, context, len, kind, owner.shortage_deadline()))

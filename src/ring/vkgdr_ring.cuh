@@ -30,7 +30,7 @@
 #ifndef VKGDR_RING_CUH
 #define VKGDR_RING_CUH
 
-/* The layout, see docs/ring.md. */
+/* The layout, which the library shares. */
 #define VKGDR_RING_CLOSED (1ull << 63)
 #define VKGDR_RING_ABORTED (1ull << 62)
 #define VKGDR_RING_POSITION (VKGDR_RING_ABORTED - 1)

@@ -56,7 +56,7 @@ impl AllocatorOptions {
 ///
 /// | location | memory |
 /// |---|---|
-/// | `CpuToGpu` | the GPU's, which the CPU writes through the BAR; the system's where the GPU has no room for a block |
+/// | `CpuToGpu` | the GPU's, which the CPU writes through the BAR; the system's without room for a block, and for an H100's buffers |
 /// | `GpuToCpu` | the system's, which the CPU caches |
 /// | `GpuOnly` | the GPU's; the CPU sees it where all of the GPU's memory can be mapped and Vulkan lists that type first |
 ///

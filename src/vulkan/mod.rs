@@ -158,10 +158,10 @@ impl Vkgdr {
     }
 
     /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before
-    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
-    /// [`deferred_frees`](Self::deferred_frees) counts: those deferred by a stream capture, until
-    /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for. So does, uncounted,
-    /// the memory of dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
+    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Three kinds of memory remain. Two
+    /// are counted by [`deferred_frees`](Self::deferred_frees): memory whose free a stream capture has deferred, until
+    /// [`collect`](Self::collect) finds that it has ended, and memory that another thread is waiting for. The third is that of
+    /// dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
     pub fn finish_deferred_frees(&self) {
         self.gpu().retired().drain(None);
     }

@@ -69,14 +69,14 @@ typedef enum vkgdr_open_flags {
    */
   VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 1 << 1,
   /**
-   * Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running
-   * needs.
+   * Use only coherent memory; opening fails where mapped memory is not. Flushing it only orders the CPU's stores, which a
+   * kernel that is already running needs.
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 1 << 2,
   /**
    * Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
    * ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
-   * vkgdr_open_primary_context(), which needs no mapped memory.
+   * vkgdr_open_primary_context(), which needs no mapped memory, unless VKGDR_OPEN_REQUIRE_COHERENT_BIT is given.
    */
   VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 1 << 24,
 } vkgdr_open_flags;
@@ -267,7 +267,7 @@ typedef struct vkgdr *vkgdr_t;
 /**
  * From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
  * CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves
- * every copy to the engine, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
+ * every copy to the engine that it can make, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
  */
 typedef struct vkgdr_copy_thresholds {
   /**
@@ -275,7 +275,7 @@ typedef struct vkgdr_copy_thresholds {
    */
   size_t read;
   /**
-   * Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister), and of a fill; 256 KiB by default. The CPU
+   * Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by default. The CPU
    * writes from other memory: the driver copies that by the CPU, too.
    */
   size_t write;
@@ -366,15 +366,15 @@ typedef struct vkgdr_pool_stats {
    */
   size_t free_chunks;
   /**
-   * Chunks in use.
+   * Memory in use: chunks, and allocations of their own.
    */
   size_t used_chunks;
   /**
-   * Bytes of the pool's blocks: in use, free, or lost between chunks.
+   * Bytes of the pool's blocks and of its allocations of their own: in use, free, or lost between chunks.
    */
   size_t managed_bytes;
   /**
-   * Requested bytes of the chunks in use.
+   * Requested bytes of the memory in use.
    */
   size_t active_bytes;
 } vkgdr_pool_stats;
@@ -1141,8 +1141,8 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  * CPU: an allocation may wait for it.
  *
  * @param g         The GPU. It may be closed before the ring.
- * @param messages  The size of the longest message in bytes, more than 0. It is also the room for all messages on their way,
- *                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
+ * @param messages  The size of the longest message in bytes, more than 0. There is room for one such message, or for several
+ *                  shorter ones, each of which takes its size rounded up to a multiple of 16, and 16 bytes.
  * @param answers   The same for answers.
  * @param out       Where the ring is written; for vkgdr_ring_free().
  * @return A `vkgdr_status`.
@@ -1353,9 +1353,9 @@ VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan
 
 /**
  * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
- * Vulkan device is destroyed that the program made. Frees may remain that a stream capture has deferred, until
- * vkgdr_device_collect() finds that it has ended, and those that another thread is waiting for. So does the memory of
- * rings that were freed, until the last ring of their context is.
+ * Vulkan device is destroyed that the program made. Three kinds of memory remain: that whose free a stream
+ * capture has deferred, until vkgdr_device_collect() finds that it has ended; that which another thread is waiting for; and
+ * that of freed rings, until the last ring of their context is freed.
  *
  * @param g  The GPU.
  * @return A `vkgdr_status`.

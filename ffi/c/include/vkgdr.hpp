@@ -227,7 +227,7 @@ public:
         return result<vkgdr_copy_thresholds>(vkgdr_copy_get_thresholds, get());
     }
 
-    /// Sets them for all handles of this GPU: 0 leaves every copy to the copy engine, SIZE_MAX none.
+    /// Sets them for all handles of this GPU: 0 leaves all that it can copy to the copy engine, SIZE_MAX nothing.
     void set_copy_thresholds(const vkgdr_copy_thresholds &to) const { check(vkgdr_copy_set_thresholds(get(), &to)); }
 
     /// Makes the copy engine's pinned memory and streams, which VKGDR_COPY_AUTO needs; see vkgdr_copy_prepare(). A

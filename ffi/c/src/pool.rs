@@ -49,11 +49,11 @@ pub struct vkgdr_pool_options {
 pub struct vkgdr_pool_stats {
     /// Free chunks, including those that wait for the device.
     pub free_chunks: usize,
-    /// Chunks in use.
+    /// Memory in use: chunks, and allocations of their own.
     pub used_chunks: usize,
-    /// Bytes of the pool's blocks: in use, free, or lost between chunks.
+    /// Bytes of the pool's blocks and of its allocations of their own: in use, free, or lost between chunks.
     pub managed_bytes: usize,
-    /// Requested bytes of the chunks in use.
+    /// Requested bytes of the memory in use.
     pub active_bytes: usize,
 }
 

@@ -53,8 +53,8 @@ pub struct vkgdr_ring_stats {
 /// CPU: an allocation may wait for it.
 ///
 /// @param g         The GPU. It may be closed before the ring.
-/// @param messages  The size of the longest message in bytes, more than 0. It is also the room for all messages on their way,
-///                  each of which takes its size rounded up to a multiple of 16, and 16 bytes.
+/// @param messages  The size of the longest message in bytes, more than 0. There is room for one such message, or for several
+///                  shorter ones, each of which takes its size rounded up to a multiple of 16, and 16 bytes.
 /// @param answers   The same for answers.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
 /// @return A `vkgdr_status`.

@@ -128,9 +128,9 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
 }
 
 /// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
-/// Vulkan device is destroyed that the program made. Frees may remain that a stream capture has deferred, until
-/// vkgdr_device_collect() finds that it has ended, and those that another thread is waiting for. So does the memory of
-/// rings that were freed, until the last ring of their context is.
+/// Vulkan device is destroyed that the program made. Three kinds of memory remain: that whose free a stream
+/// capture has deferred, until vkgdr_device_collect() finds that it has ended; that which another thread is waiting for; and
+/// that of freed rings, until the last ring of their context is freed.
 ///
 /// @param g  The GPU.
 /// @return A `vkgdr_status`.

@@ -124,7 +124,7 @@ attributes! { Vkgdr by gpu:
     pci_bus_id: String = |_py, gpu| gpu.pci_bus_id()?;
     /// The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
     ///
-    /// Settable, for all handles of the GPU; 0 selects the engine for every size. The CPU copies memory that it caches or
+    /// Settable, for all handles of the GPU; 0 selects the engine for all that it can copy. The CPU copies memory that it caches or
     /// that is not coherent, writes from memory that is not page-locked, and copies where the context has no copy
     /// engine: see `prepare_copies`.
     copy_thresholds: (usize, usize) = |_py, gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);

@@ -511,7 +511,7 @@ class Memory(_vkgdr.Base):
         """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
 
         For memory allocated with ``dma_buf=True``, and mapped and device memory of a GPU that was opened without
-        Vulkan; `InvalidArgumentError` for other memory. The ``fd`` is the caller's to close; the memory begins at
+        Vulkan, and for a `Mapping`; `InvalidArgumentError` for other memory. The ``fd`` is the caller's to close; the memory begins at
         ``offset`` in it, and has ``nbytes``. End the registration before the memory is freed.
         """
         from vkgdr.typing import DmaBuf
