@@ -5,8 +5,6 @@ The CPU copies memory with a host view, after the stream's work; CUDA copies mem
 
 from __future__ import annotations
 
-import operator
-
 from vkgdr import _vkgdr
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import NULL_STREAM, handle_of, span_of
@@ -14,7 +12,7 @@ from vkgdr._interfaces import NULL_STREAM, handle_of, span_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any, NoReturn, SupportsIndex
+    from typing import Any, NoReturn
 
     import numpy as np
 
@@ -57,20 +55,6 @@ def settle(memory: Memory, stream: StreamLike | None) -> None:
     memory._view.wait_for_stream()
 
 
-def invalidate_edges(memory: Memory, offset: SupportsIndex, size: int) -> None:
-    """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
-
-    The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
-    """
-    # A Python int: sums of NumPy integers may overflow.
-    first = operator.index(offset)
-    atom, start = memory.non_coherent_atom_size, memory.offset + first
-    if size and start % atom:
-        memory.invalidate(first, 1)
-    if size and (start + size) % atom:
-        memory.invalidate(first + size - 1, 1)
-
-
 def between(memory: Memory, offset: int, source: MemoryView, stream: StreamLike | None, ready: Ready = ()) -> None:
     """Copy all of `source` to `offset` on the device, after the streams on which it is `ready`, wait and invalidate."""
     # Not on the stream that only the source is bound to.
@@ -86,7 +70,9 @@ def fill(memory: Memory, offset: int, size: int, pattern: bytes, stream: StreamL
         _vkgdr.fill(view, offset, pattern, size, (stream, (), (), True))
         return
     settle(memory, stream)
-    invalidate_edges(memory, offset, size)
+    if not memory.is_coherent:
+        # The flush writes whole atoms: the host's copy of the bytes beside the range must not be stale.
+        memory.invalidate(offset, size)
     view.fill(offset, size, pattern)
     memory.flush(offset, size)
 
@@ -174,10 +160,7 @@ class Map:
 
     def _invalidate(self) -> None:
         self._waited = True
-        if self._mode != "discard":
-            self._region.invalidate()
-        else:
-            invalidate_edges(self._region, 0, self._size)
+        self._region.invalidate()
 
     def wait(self) -> None:
         """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""

@@ -337,7 +337,7 @@ class Memory(_vkgdr.Base):
                     import ctypes
 
                     source = _vkgdr.HostBuffer(bytes((ctypes.c_char * size).from_address(source.address)), False)
-                _access.invalidate_edges(self, offset, size)
+                self.invalidate(offset, size)
             self._view.write(offset, source)
             self.flush(offset, size)
         elif size:
@@ -510,9 +510,9 @@ class Memory(_vkgdr.Base):
     def dma_buf(self) -> DmaBuf:
         """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
 
-        For memory allocated with ``dma_buf=True``, and mapped and device memory of a GPU that was opened without
-        Vulkan, and for a `Mapping`; `InvalidArgumentError` for other memory. The ``fd`` is the caller's to close; the memory begins at
-        ``offset`` in it, and has ``nbytes``. End the registration before the memory is freed.
+        For memory allocated with ``dma_buf=True``, mapped and device memory of a GPU that was opened without Vulkan,
+        and a `Mapping`; `InvalidArgumentError` for other memory. The ``fd`` is the caller's to close; the memory begins
+        at ``offset`` in it, and has ``nbytes``. End the registration before the memory is freed.
         """
         from vkgdr.typing import DmaBuf
 

@@ -75,6 +75,11 @@ class PooledMemory(Memory):
         """Return the memory to its pool, like `free`, under pyopencl's name."""
         self.free()
 
+    def _part(self, offset: SupportsIndex, size: SupportsIndex | None) -> PooledMemory:
+        part = self._over(self._view.part(offset, size, False))
+        part._parent = self
+        return part
+
     # Omits the device address: reading it marks the memory as possibly used by the device.
     def __repr__(self) -> str:
         if self.freed:

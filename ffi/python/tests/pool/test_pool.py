@@ -202,6 +202,15 @@ def test_a_pool_that_was_never_created_or_is_created_twice_says_so(gpu, pool):
             use()
 
 
+def test_printing_memory_or_a_slice_of_it_is_no_use_by_the_device(gpu):
+    pool = Pool(gpu)
+    memory = pool.allocate(64)
+    host, text = memory.host_ptr, repr(memory) + repr(memory[:5])
+    assert "5 bytes" in text
+    memory.free()
+    assert pool.allocate(64).host_ptr == host
+
+
 def test_a_subclass_of_a_pool_has_its_own_arguments_and_attributes(gpu):
     class Named(Pool):
         def __init__(self, name, owner):
