@@ -14,9 +14,9 @@ say() { printf '==> %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2 && exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 any() { for file in "$@"; do [ ! -e "$file" ] || return 0; done && return 1; }
-# A fresh image has no package lists, but a release. OS_RELEASE is another file that names one, for tests.
+# A fresh image has no package lists, but a release. VKGDR_TEST_OS_RELEASE is another file that names one.
 # shellcheck source=/dev/null
-release=$( (. "${OS_RELEASE:-/etc/os-release}" && echo "$ID-$VERSION_ID") 2>/dev/null || true)
+release=$( (. "${VKGDR_TEST_OS_RELEASE:-/etc/os-release}" && echo "$ID-$VERSION_ID") 2>/dev/null || true)
 has_rustup_package() {
     [[ $release == @(debian-1[3-9]|ubuntu-2[4-9].*) ]] || grep -q 'Candidate: [0-9]' <(apt-cache policy rustup 2>/dev/null)
 }

@@ -85,7 +85,7 @@ pub enum Error {
     )]
     Allocation {
         /// The Vulkan function that failed. `None` if the request was refused without a call, because Vulkan leaves its effect
-        /// undefined: a size beyond the heap, or more live allocations than the device's limit.
+        /// undefined: a size beyond the heap.
         operation: Option<&'static str>,
         /// The function's result, or the Vulkan result that names the reason of a refusal.
         code: vk::Result,

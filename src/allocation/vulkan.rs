@@ -56,8 +56,9 @@ impl VulkanMemory {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let (to, flags) = request.resources.map(|block| (block.dedicated_to, block.flags)).unwrap_or_default();
         let imported = request.import.map(|exported| os::duplicate(&exported.fd)).transpose()?;
-        // SAFETY: the type is this GPU's, `Request` has a checked size, and a buffer or image requires this type and size; `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits
-        // by the contract of `Exported::new`.
+        // SAFETY: the type is this GPU's, `Request` has a checked size, and a buffer or image requires this type and size.
+        // NVIDIA's drivers allow 2^32 - 1 allocations (tests/gpu/reports), more than a process has descriptors or addresses for.
+        // `AllocatorOptions::buffer_device_address` promises the flags' feature. A descriptor fits by `Exported::new`.
         let handle = unsafe { device.allocate_memory(index, size, to, flags, imported.as_ref().map(AsFd::as_fd)) }?;
         let memory = Self { handle, size, imported, gpu: gpu.clone(), _counted: gpu.count_allocation() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.

@@ -82,7 +82,7 @@ impl VulkanGpu {
         &self.device
     }
 
-    /// Counts an allocation until the result is dropped. NVIDIA's drivers set no limit (`maxMemoryAllocationCount` is 2^32 - 1).
+    /// Counts an allocation until the result is dropped.
     pub(crate) fn count_allocation(&self) -> Arc<()> {
         self.allocations.clone()
     }

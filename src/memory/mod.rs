@@ -52,8 +52,8 @@ pub(crate) use uses::{UsedStream, Uses};
 /// The handle retains the device's primary context as soon as memory is in it, so that only `cudaDeviceReset` ends it earlier.
 /// Then only Vulkan's side of the memory is freed, and a warning is logged. **A context of `cuCtxCreate` must outlive its memory**:
 /// what the driver does with a destroyed context is undefined. cudarc's `CudaContext::new_non_primary` makes such a context, and
-/// the last `Arc` ends it: keep one until the memory was freed. Memory that is bound to a stream, which has work left, is freed by a
-/// later drop or [collected](crate::Vkgdr::collect).
+/// the last `Arc` ends it: keep one until the memory was freed. Memory whose bound stream still has
+/// work is freed by a later drop, or when it is [collected](crate::Vkgdr::collect).
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
 /// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a stream, or
@@ -548,9 +548,10 @@ impl Memory {
         self.free_after(|_| ())
     }
 
-    /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it.
-    /// Excepted is earlier work, as [`set_drop_policy`](Self::set_drop_policy) says. The driver itself may wait for running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are other references,
-    /// this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
+    /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it. It
+    /// still waits for work of an earlier holder, see [`set_drop_policy`](Self::set_drop_policy). The driver itself may wait for
+    /// running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are other references, this only drops one, and
+    /// the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
     ///
     /// # Errors
     ///

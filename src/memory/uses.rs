@@ -113,7 +113,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// The most streams that are kept for views: a program may make one for each request.
+    /// The most streams with which a view records another one: a program may make one for each request.
     const MOST_OF_VIEWS: usize = 64;
 
     pub(crate) fn policy(&self) -> DropPolicy {
@@ -173,9 +173,13 @@ impl Uses {
     /// Records that a view is for a stream of the memory's context. Without a bound stream, and after many others, the release waits
     /// for all of that. One stream is kept even then: cudarc may end a context of `cuCtxCreate` with its last stream.
     pub(crate) fn record_view(&mut self, stream: UsedStream) {
-        self.wait_for_context |= self.bound.is_none() || self.others.len() >= Self::MOST_OF_VIEWS;
-        if !self.wait_for_context || self.others.is_empty() {
-            self.record(stream);
+        if self.bound.iter().chain(&self.others).any(|known| *known == stream && known.keeper.is_some()) {
+            return;
+        }
+        let is_kept = self.bound.is_some() && self.others.len() < Self::MOST_OF_VIEWS && !stream.is_per_thread();
+        self.wait_for_context |= !is_kept;
+        if !self.wait_for_context || self.others.iter().all(|other| other.keeper.is_none()) {
+            self.others.push(stream);
         }
     }
 

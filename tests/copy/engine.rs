@@ -28,9 +28,11 @@ fn the_copy_engine_copies_the_bytes_asked_for_and_no_others() -> Result {
         let mut expected = pattern(size, 1);
         memory.write_with(CopyPolicy::Dma, 0, &expected)?;
         for (seed, len) in (2..).zip([0, 1, 195, 4096, LEN]) {
-            // The second is page-locked.
-            for (offset, mut bytes) in [(63, PinnedBytes::pageable(len)), (64, PinnedBytes::new(len.max(1)))] {
-                let (what, bytes) = (format!("{kind}: {len} bytes at {offset}"), &mut bytes[..len]);
+            // The second are a part of page-locked bytes.
+            for (offset, mut bytes) in [(63, PinnedBytes::pageable(len)), (64, PinnedBytes::new(len + 2))] {
+                let first = bytes.len() - len;
+                let (what, bytes) =
+                    (format!("{kind}: {len} bytes at {offset}"), &mut bytes[first / 2..first / 2 + len]);
                 bytes.copy_from_slice(&pattern(len, seed));
                 memory.write_with(CopyPolicy::Dma, offset, bytes)?;
                 expected[offset..offset + len].copy_from_slice(bytes);

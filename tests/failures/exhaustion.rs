@@ -1,7 +1,7 @@
 //! Out of memory: an allocation waits for the deferred frees and tries once more.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::blocking::waits;
 use support::codes;
@@ -93,7 +93,9 @@ fn an_allocation_does_not_wait_longer_than_the_program_says_for_work_that_does_n
     };
     for timeout in [Duration::from_millis(30), Duration::ZERO] {
         place.gpu.set_shortage_timeout(timeout);
+        let begun = Instant::now();
         let error = refused(allocate(&place.gpu));
+        assert!(begun.elapsed() >= timeout, "{error} after {:?}", begun.elapsed());
         assert!(error.to_string().contains("; the device still uses 1 freed allocation"), "{error}");
     }
     drop(shortage);

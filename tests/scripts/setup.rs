@@ -74,7 +74,7 @@ impl Machine {
             .env("HOME", &self.folder)
             .env("CARGO_TARGET_DIR", self.folder.join("target"))
             // A release without a package `rustup`.
-            .env("OS_RELEASE", "/dev/null")
+            .env("VKGDR_TEST_OS_RELEASE", "/dev/null")
             .envs(variables.iter().copied())
             .stdin(Stdio::null());
         Ok(command.output()?)

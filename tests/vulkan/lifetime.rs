@@ -1,6 +1,6 @@
 //! When buffers are freed: drop policies, contexts, and what is left behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::blocking::{waits, while_shut};
 use support::cuda::{Context, PrimaryContext, Stream, no_context, reset_primary};
@@ -79,12 +79,13 @@ fn room_in_a_block_of_another_memory_type_is_taken_without_a_wait() -> Result {
     while full.last().is_none_or(is_in_the_bar) {
         full.push(buffer(&allocator, 8 << 20, MemoryLocation::CpuToGpu)?);
     }
-    // A wait would exceed the time that a test may take.
-    gpu.set_shortage_timeout(Duration::from_secs(3600));
+    gpu.set_shortage_timeout(Duration::from_secs(60));
     dropped(&allocator, LEN, &stream)?;
     let gate = stream.hold();
     dropped(&allocator, LEN, &stream)?;
+    let begin = Instant::now();
     assert!(!is_in_the_bar(&buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?));
+    assert!(begin.elapsed() < Duration::from_secs(10), "waited for {:?}", begin.elapsed());
     gate.open();
     stream.synchronize();
     Ok(())

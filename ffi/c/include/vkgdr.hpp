@@ -230,7 +230,7 @@ public:
     /// Sets them for all handles of this GPU: 0 leaves all that it can copy to the copy engine, SIZE_MAX nothing.
     void set_copy_thresholds(const vkgdr_copy_thresholds &to) const { check(vkgdr_copy_set_thresholds(get(), &to)); }
 
-    /// Makes the copy engine's pinned memory and streams, which VKGDR_COPY_AUTO needs; see vkgdr_copy_prepare(). A
+    /// Makes the copy engine's streams, which VKGDR_COPY_AUTO needs; see vkgdr_copy_prepare(). A
     /// context must be current, as for memory::allocate().
     void prepare_copies() const { check(vkgdr_copy_prepare(get())); }
 };

@@ -36,7 +36,8 @@ pub enum vkgdr_copy_policy {
 pub struct vkgdr_copy_thresholds {
     /// Bytes of a read; 8 KiB by default.
     pub read: usize,
-    /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by default. The CPU
+    /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by
+    /// default. The CPU
     /// writes from other memory: the driver copies that by the CPU, too.
     pub write: usize,
 }

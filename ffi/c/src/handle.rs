@@ -8,7 +8,6 @@ use std::time::Duration;
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::CUdevice;
-use crate::access::bytes_mut;
 use crate::boundary::{self, handle};
 use crate::errors::Failure;
 use crate::kind::kind as memory_kind;
@@ -155,12 +154,15 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let name = unsafe { handle(g) }?.inner.name();
-        // SAFETY: by this function's contract.
-        let buffer = unsafe { bytes_mut(buffer.cast(), capacity, "buffer") }?;
-        let room = buffer.len().checked_sub(1).ok_or(Failure::Empty("buffer"))?;
-        let name = &name.as_bytes()[..name.len().min(room)];
-        buffer[..name.len()].copy_from_slice(name);
-        buffer[name.len()] = 0;
+        if buffer.is_null() {
+            return Err(Failure::Null("buffer"));
+        }
+        let room = capacity.checked_sub(1).ok_or(Failure::Empty("buffer"))?;
+        let len = name.len().min(room);
+        // SAFETY: `len` is less than the capacity.
+        unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), len) };
+        // SAFETY: as above.
+        unsafe { buffer.wrapping_add(len).write(0) };
         Ok(())
     })
 }

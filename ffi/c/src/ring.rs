@@ -128,7 +128,7 @@ pub unsafe extern "C" fn vkgdr_ring_get_device_ptr(ring: vkgdr_ring_t) -> CUdevi
 /// @param ring     The ring.
 /// @param message  The bytes; may be NULL if `size` is 0.
 /// @param size     Bytes.
-/// @param timeout  The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+/// @param timeout  The longest wait in nanoseconds: 0 for none; UINT64_MAX is 584 years.
 /// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no room, VKGDR_ERROR_CLOSED after vkgdr_ring_close() and
 ///         vkgdr_ring_abort(), VKGDR_ERROR_OUT_OF_RANGE for a message that is longer than the ring.
 ///
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
 /// @param buffer    Where the answer goes; may be NULL if `capacity` is 0.
 /// @param capacity  Bytes of the buffer.
 /// @param size      Where the answer's length in bytes is written, also if the buffer is too short.
-/// @param timeout   The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+/// @param timeout   The longest wait in nanoseconds: 0 for none; UINT64_MAX is 584 years.
 /// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
 ///         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the
 ///         answer stays in the ring.

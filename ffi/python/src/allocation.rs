@@ -116,8 +116,8 @@ impl Allocation {
         self.with(|memory| Ok(memory.cloned()))
     }
 
-    /// This package's memory; an error for memory of another library and for an empty range.
-    pub(crate) fn ours<M>(&self, memory: Option<M>) -> Result<M> {
+    /// Memory of this allocation; an error where there is none, for memory of another library and for an empty range.
+    pub(crate) fn required<M>(&self, memory: Option<M>) -> Result<M> {
         let foreign = "the memory was allocated by another library: it has only a device pointer";
         let text = if self.foreign.is_some() { foreign } else { "the memory is empty" };
         memory.ok_or_else(|| Failure::Invalid(text.into()))
@@ -150,18 +150,18 @@ impl Allocation {
         self.with(|memory| Ok(memory.and_then(|memory| lock(&self.kept).bound(py, memory))))
     }
 
-    /// Runs `work` detached from the interpreter. The memory, and the streams that it is bound to, stay alive meanwhile.
+    /// Runs `f` detached from the interpreter. The memory, and the streams that it is bound to, stay alive meanwhile.
     pub(crate) fn run<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(Option<&Memory>) -> Result<T> + Send,
+        f: impl FnOnce(Option<&Memory>) -> Result<T> + Send,
     ) -> Result<T> {
         let memory = self.memory()?;
         lock(&self.kept).operations += 1;
         let result = py.detach(move || {
             // Dropped detached.
             let memory = memory;
-            work(memory.as_ref())
+            f(memory.as_ref())
         });
         let over = self.with(|memory| Ok(lock(&self.kept).end(memory)));
         // Not dropped under the lock: that may run Python code.
@@ -170,12 +170,8 @@ impl Allocation {
     }
 
     /// [`run`](Self::run) on memory of this package.
-    pub(crate) fn run_ours<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&Memory) -> Result<T> + Send,
-    ) -> Result<T> {
-        self.run(py, |memory| work(self.ours(memory)?))
+    pub(crate) fn run_ours<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&Memory) -> Result<T> + Send) -> Result<T> {
+        self.run(py, |memory| f(self.required(memory)?))
     }
 
     /// Records that a stream, of any context, uses the bytes: their release waits for that use. An object that may end it is kept.
@@ -260,7 +256,7 @@ impl Drop for Allocation {
         log_failure(self.free());
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
         attached(|_| drop((take(&mut self.kept), self.owner.take())));
-        if WITHOUT_PYTHON.get() {
+        if WITHOUT_PYTHON.get() && (self.owner.is_some() || !lock(&self.kept).is_empty()) {
             // PyO3 may take this thread for attached although another library has detached it.
             lock(&LEFT).push((take(&mut lock(&self.kept)), self.owner.take()));
         }

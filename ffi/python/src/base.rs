@@ -96,38 +96,38 @@ impl Base {
 
 attributes! { Base by parts_of_object:
     /// The number of bytes.
-    nbytes: usize = |view, _all| view.len;
+    nbytes: usize = |view, _allocation| view.len;
     /// The device address of the first byte.
-    device_ptr: u64 = |view, all| all.device_ptr()? + view.offset as u64;
+    device_ptr: u64 = |view, allocation| allocation.device_ptr()? + view.offset as u64;
     /// The host address of the first byte; None for memory without a host view.
-    host_ptr: Option<usize> = |view, all| all.host_ptr()?.map(|start| start + view.offset);
+    host_ptr: Option<usize> = |view, allocation| allocation.host_ptr()?.map(|start| start + view.offset);
     /// The number of bytes.
-    size: usize = |view, _all| view.len;
+    size: usize = |view, _allocation| view.len;
     /// The kind of memory: "mapped", "host" or "device".
-    kind: String = |_view, all| all.kind.to_string();
+    kind: String = |_view, allocation| allocation.kind.to_string();
     /// The CUDA device number.
-    device: i32 = |_view, all| all.device;
+    device: i32 = |_view, allocation| allocation.device;
     /// Whether host and device see each other's writes without flush and invalidate.
-    is_coherent: bool = |_view, all| all.is_coherent()?;
+    is_coherent: bool = |_view, allocation| allocation.is_coherent()?;
     /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
     non_coherent_atom_size: usize =
-        |_view, all| all.with(|memory| Ok(memory.map_or(1, Memory::non_coherent_atom_size)))?;
+        |_view, allocation| allocation.with(|memory| Ok(memory.map_or(1, Memory::non_coherent_atom_size)))?;
     /// Whether views of the memory are read-only.
-    readonly: bool = |view, _all| view.readonly;
+    readonly: bool = |view, _allocation| view.readonly;
     /// The CUDA context as a number; None for memory of another library.
-    context: Option<usize> = |_view, all| all.context()?;
+    context: Option<usize> = |_view, allocation| allocation.context()?;
     /// The offset of the first byte in its allocation, in bytes.
-    offset: usize = |view, _all| view.offset;
+    offset: usize = |view, _allocation| view.offset;
     /// The allocation's id, unique in the process and never reused; see `from_handle`, for memory of this package.
-    handle: u64 = |view, _all| view.key().0;
+    handle: u64 = |view, _allocation| view.key().0;
     /// Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`.
-    __vkgdr_memory__: (u64, usize, usize) = |view, _all| view.key();
+    __vkgdr_memory__: (u64, usize, usize) = |view, _allocation| view.key();
     /// The index of the Vulkan memory type; None for memory that does not come from Vulkan.
-    memory_type_index: Option<u32> = |_view, all| memory_type(all)?.and_then(|it| of_vulkan(it.index));
+    memory_type_index: Option<u32> = |_view, allocation| memory_type(allocation)?.and_then(|it| of_vulkan(it.index));
     /// The index of the Vulkan memory heap; None for memory that does not come from Vulkan.
-    heap_index: Option<u32> = |_view, all| memory_type(all)?.and_then(|it| of_vulkan(it.heap));
+    heap_index: Option<u32> = |_view, allocation| memory_type(allocation)?.and_then(|it| of_vulkan(it.heap));
     /// The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``; none for another library's memory.
-    property_flags: Vec<String> = |_view, all| memory_type(all)?.iter().flat_map(MemoryTypeInfo::property_names).collect();
+    property_flags: Vec<String> = |_view, allocation| memory_type(allocation)?.iter().flat_map(MemoryTypeInfo::property_names).collect();
 }
 
 #[pymethods]
@@ -157,8 +157,8 @@ impl Base {
     /// pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
     /// a stream, does not wait, and the pages are released after that stream's work.
     ///
-    /// With `force` the pages are released although views exist, as vkgdr 0.1 does: using a view then crashes. The first
-    /// error of the drivers is raised as a `VkgdrError`; the remaining steps are still done.
+    /// With `force` the pages are released although views exist, as vkgdr 0.1 does: using a view then crashes. Memory of another
+    /// library is not freed: its other views stay. The first error of the drivers is raised as a `VkgdrError`; the remaining steps are still done.
     #[pyo3(signature = (*, force = false), text_signature = "($self, *, force=False)")]
     fn free(slf: &Bound<'_, Self>, force: bool) -> Result<()> {
         let (py, view) = (slf.py(), view_of(slf)?);
@@ -169,7 +169,8 @@ impl Base {
 
     /// The GPU's handle; None for freed memory and for memory of another library.
     ///
-    /// Where the one that the memory was allocated from is not known, or was closed, it is a new one that is equal to it.
+    /// Where the one that the memory was allocated from is not known, or was closed, it is a new one that is equal to it; of empty
+    /// memory the closed one.
     #[getter]
     fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<Vkgdr>>> {
         let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };

@@ -195,11 +195,11 @@ pub(crate) fn parts_of<T>(
 
 attributes! { MemoryView by parts_of:
     /// Whether the CPU caches the bytes.
-    is_cached: bool = |_view, all| all.with(|memory| Ok(all.ours(memory)?.is_cached()))?;
-    is_foreign: bool = |_view, all| all.foreign.is_some();
+    is_cached: bool = |_view, allocation| allocation.with(|memory| Ok(allocation.required(memory)?.is_cached()))?;
+    is_foreign: bool = |_view, allocation| allocation.foreign.is_some();
     /// The `VkDeviceMemory` and the place of the first byte in it; None for memory that Vulkan did not allocate.
-    vulkan_memory: Option<(u64, u64)> = |view, all| {
-        let place = all.with(|memory| Ok(memory.and_then(Memory::vulkan_memory)))?;
+    vulkan_memory: Option<(u64, u64)> = |view, allocation| {
+        let place = allocation.with(|memory| Ok(memory.and_then(Memory::vulkan_memory)))?;
         place.map(|place| (place.memory.as_raw(), place.offset + view.offset as u64))
     };
 }
@@ -416,7 +416,7 @@ impl MemoryView {
         allocation.run(py, |memory| {
             // Others release their memory without knowing of the use. Nothing is released with an empty range.
             if allocation.foreign.is_some() {
-                allocation.ours(memory)?;
+                allocation.required(memory)?;
             }
             allocation.record_use(memory, stream_of(memory, stream.handle)?, &stream)
         })

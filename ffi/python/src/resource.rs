@@ -208,7 +208,7 @@ impl Resource {
     /// Records that a stream, which the caller keeps alive, uses the memory at an address: its release waits for that use.
     fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
         let Some(allocation) = self.oldest(address, false)? else { return Ok(()) };
-        let memory = allocation.ours(allocation.memory()?)?;
+        let memory = allocation.required(allocation.memory()?)?;
         Ok(memory.record_use(stream_of(Some(&memory), stream)?)?)
     }
 

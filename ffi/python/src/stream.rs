@@ -116,6 +116,10 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owners.is_empty() && self.leaked.is_empty() && self.bound.is_empty() && self.used.is_empty()
+    }
+
     /// Keeps a stream that the memory is about to be bound to.
     pub(crate) fn add_bound(&mut self, stream: Stream) {
         self.bound.retain(|bound| !bound.is_same(&stream));
@@ -224,8 +228,7 @@ pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
 
 /// Releases the objects whose work is done, and those of memory that was freed without the interpreter.
 pub(crate) fn tidy() {
-    let left = take(&mut *lock(&LEFT));
-    drop(left);
+    let _left = take(&mut *lock(&LEFT));
     let entries = take(&mut *lock(&IN_USE));
     // Not under the lock: the query calls the driver, and dropping an object may run Python code.
     let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(until, _)| match until.is_complete() {

@@ -168,9 +168,9 @@ fn submit(
     others.extend(ready.iter().map(|(view, stream)| (view.get(), stream.clone_ref(py))));
     let lead_view = views[lead];
     let number = |handle| if handle == LEGACY_STREAM { NULL_STREAM } else { handle };
-    let context_of = |view: &MemoryView| view.live().ok()?.context().ok()?;
+    let of_view = |view: &MemoryView| view.live().ok()?.context().ok()?;
     // Each context has default streams of its own under the same handles.
-    let differs = |side: &MemoryView| stream.handle <= PER_THREAD_STREAM && context_of(side) != context_of(lead_view);
+    let differs = |side: &MemoryView| stream.handle <= PER_THREAD_STREAM && of_view(side) != of_view(lead_view);
     others.retain(|(side, other)| number(other.handle) != number(stream.handle) || differs(side));
     let (queue, submitted) = py.detach(|| {
         let queue = stream_of(held[lead].0.as_ref(), stream.handle)?;

@@ -93,7 +93,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// `type_index` must be one of this device's memory types, and `size` neither zero nor beyond its heap. A buffer or image
+    /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer allocations be
+    /// live than `maxMemoryAllocationCount` (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101). A buffer or image
     /// must require this type and size. The device must have the features that the flags need. A descriptor must have been
     /// exported from memory of this physical device with the same type and size.
     pub(crate) unsafe fn allocate_memory(

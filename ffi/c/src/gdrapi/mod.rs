@@ -341,6 +341,9 @@ pub unsafe extern "C" fn gdr_runtime_get_version(major: *mut c_int, minor: *mut 
 pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, minor: *mut c_int) -> c_int {
     status(|| {
         handles::check(number(g))?;
+        if minor.is_null() {
+            return Err(invalid("the pointer to a result is null"));
+        }
         // SAFETY: by this function's contract.
         unsafe { put(major, VERSION.0) }?;
         // SAFETY: by this function's contract.

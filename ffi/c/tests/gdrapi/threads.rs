@@ -47,6 +47,38 @@ fn use_own(g: gdr_t, address: u64, seed: u64) -> Result {
     Ok(())
 }
 
+#[test]
+fn more_handles_than_a_thread_remembers_each_copy_to_their_own_page() -> Result {
+    const COUNT: usize = 40;
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, (COUNT + 1) * PAGE, kind(&gpu))?;
+    let first = memory.device_ptr().next_multiple_of(PAGE as u64);
+    let g = open();
+    let mut pins = Vec::new();
+    for number in 0..COUNT {
+        let (mut handle, mut va) = (NO_HANDLE, null_mut());
+        assert_eq!(call!(pin(g, first + (number * PAGE) as u64, PAGE, 0, 0, &raw mut handle)), 0);
+        assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
+        pins.push((handle, va));
+    }
+    for round in 0..3 {
+        for (seed, &(handle, va)) in (round..).zip(&pins) {
+            assert_eq!(call!(copy_to(handle, va, pattern(64, seed).as_ptr().cast(), 64)), 0);
+        }
+        for (seed, &(handle, va)) in (round..).zip(&pins) {
+            let mut found = [0_u8; 64];
+            assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), va, 64)), 0);
+            assert!(found[..] == pattern(64, seed));
+        }
+    }
+    for (handle, va) in pins {
+        assert_eq!(unmap(g, handle, va, PAGE), 0);
+        assert_eq!(unpin(g, handle), 0);
+    }
+    assert_eq!(close(g), 0);
+    Ok(())
+}
+
 /// Threads call functions with a handle while this one unpins it, and with handles of their own. They must not change the mapping
 /// of the next pinned memory.
 #[test]

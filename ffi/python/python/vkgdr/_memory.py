@@ -13,6 +13,7 @@ from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._interfaces import (
     ADDRESSES,
     DLPACK_CPU,
+    DLPACK_CUDA,
     Interface,
     check_order,
     device_view_of,
@@ -124,7 +125,7 @@ def _explained(init: _Init) -> _Init:
 
 
 class Memory(_vkgdr.Base):
-    """Bytes that the CPU and a GPU share; they are freed when their last user is dropped.
+    """Bytes that the CPU and a GPU share; they are freed when their last user is dropped, but for `RawMemory`.
 
     The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
@@ -374,7 +375,7 @@ class Memory(_vkgdr.Base):
     # Views
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, self.device
+        return DLPACK_CUDA, self.device
 
     def __dlpack__(
         self,
@@ -396,8 +397,8 @@ class Memory(_vkgdr.Base):
     def host(self) -> npt.NDArray[np.uint8]:
         """The host view as an array of bytes, for libraries that would take the device view of the memory object.
 
-        Such as ``torch.as_tensor(memory.host)`` and ``jax.numpy.asarray(memory.host)``. Neither waits nor invalidates,
-        as `get_host_array`, which describes the errors.
+        Such as ``torch.as_tensor(memory.host)`` and ``jax.numpy.asarray(memory.host)``. Needs NumPy, and neither waits
+        nor invalidates, as `get_host_array`, which describes the errors. `buf` needs nothing.
         """
         return self.get_host_array()
 
@@ -699,8 +700,8 @@ class Memory(_vkgdr.Base):
     ) -> tuple[Memory, int]:
         """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
-        Returns the memory of `height` rows of `width` elements of `itemsize` bytes, and the distance between rows in
-        bytes: a multiple of 512, the largest pitch alignment of CUDA textures
+        Returns a `vkgdr.Memory` of `height` rows of `width` elements of `itemsize` bytes, and the distance between rows
+        in bytes: a multiple of 512, the largest pitch alignment of CUDA textures
         (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
         width, height, itemsize = whole(width), whole(height), whole(itemsize)
@@ -721,7 +722,7 @@ class Memory(_vkgdr.Base):
 
     @staticmethod
     def from_capsule(capsule: object) -> Memory:
-        """Take the tensor of a DLPack capsule as device memory, without a copy.
+        """Take the tensor of a DLPack capsule as device memory, a `vkgdr.Memory`, without a copy.
 
         It has a host view if the bytes lie in memory of this package. `TypeError` if `capsule` is not a DLPack capsule,
         or was consumed; `BufferError` if the tensor is not on a CUDA device, or not in C order.
@@ -734,7 +735,7 @@ class Memory(_vkgdr.Base):
 
     @staticmethod
     def import_fd(owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Memory:
-        """Import memory that another process exported: the same bytes, on the host and on the device.
+        """Import memory that another process exported as a `vkgdr.Memory`: the same bytes on both sides.
 
         `owner` is the same GPU, opened with the same flags. `fd` is from `export_fd` of memory of this size and kind,
         sent with ``socket.send_fds``, for example. It is duplicated; the caller closes it. **With any other descriptor

@@ -305,3 +305,11 @@ def test_a_pointer_of_pycuda_is_not_taken_for_a_number(pycuda_context):
     pointer = pycuda.driver.mem_alloc(16)
     with pytest.raises(ValueError, match="no device memory"):
         MemoryDevice(pointer)
+
+
+def test_a_forced_free_leaves_the_other_views_of_another_librarys_memory(foreign):
+    memory = as_memory(foreign)
+    part, address = memory[2:5], memory.device_ptr
+    memory.free(force=True)
+    assert memory.freed
+    assert part.device_ptr == address + 2

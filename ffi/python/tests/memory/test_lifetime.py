@@ -265,3 +265,39 @@ def test_memory_of_a_closed_handle_is_moved_and_copied():
     assert memory.migrate("host").kind == "host"
     buffer.resize(100)
     assert len(buffer.copy()) == 100
+
+
+@pytest.mark.parametrize("make", [vkgdr.RawMemory, lambda gpu, size: vkgdr.pool.Pool(gpu).allocate(size)])
+def test_memory_of_any_class_can_be_left_to_be_freed_by_hand(gpu, make):
+    memory = make(gpu, 64)
+    raw = memory.release_raw()
+    del memory
+    gc.collect()
+    assert type(raw) is vkgdr.RawMemory
+    raw.memset(7)
+    assert raw.tobytes() == b"\7" * 64
+    raw.free()
+
+
+def test_frees_without_the_interpreter_leave_nothing_behind(run_python):
+    code = """
+        import ctypes, resource
+        from vkgdr import _vkgdr
+        library = ctypes.CDLL(_vkgdr.__file__)
+        library.vkgdr_torch_alloc_mapped.restype = ctypes.c_void_p
+        library.vkgdr_torch_alloc_mapped.argtypes = ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
+        library.vkgdr_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+
+        def size():
+            with open("/proc/self/statm") as statm:
+                return int(statm.read().split()[1]) * resource.getpagesize()
+
+        def pairs(count):
+            for _ in range(count):
+                library.vkgdr_torch_free(library.vkgdr_torch_alloc_mapped(64, 0, None), 64, 0, None)
+            return size()
+
+        before = pairs(5000)
+        assert pairs(20000) - before < 1 << 20
+    """
+    run_python(code)

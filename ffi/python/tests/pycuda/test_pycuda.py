@@ -278,6 +278,33 @@ def test_a_pycuda_stream_is_a_stream(memory):
     memory.record_stream(stream)
 
 
+def test_handles_are_opened_with_no_context_current_as_the_correlator_does(pycuda_context, cuda):
+    device = hash(pycuda_context.get_device())
+    drv.Context.pop()
+    try:
+        for _ in range(100):
+            handle = vkgdr.Vkgdr(device, vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+            assert (handle.device, cuda.current()) == (device, 0)
+            pycuda_context.push()
+            assert len(vkgdr.pycuda.Memory(handle, 8)) == 8
+            drv.Context.pop()
+    finally:
+        pycuda_context.push()
+
+
+def test_threads_that_push_and_pop_one_context_share_arrays_with_the_device(handle, pycuda_context):
+    def engine(number):
+        for _ in range(10):
+            pycuda_context.push()
+            memory = vkgdr.pycuda.Memory(handle, 512)
+            host, device = np.asarray(memory).view(np.uint16), GPUArray(256, np.uint16, gpudata=memory)
+            host[:] = number
+            assert (device.get() == number).all()
+            drv.Context.pop()
+
+    in_threads(*(lambda number=number: engine(number) for number in range(4)))
+
+
 def test_the_correlators_padded_array_is_one_array_on_both_sides(handle, pycuda_context):
     """A `GPUArray` with padded rows over raw memory, as katsdpsigproc makes it, and the host view of the correlator."""
     memory = vkgdr.pycuda.Memory(handle, 8 * 16 * 4)
