@@ -80,8 +80,9 @@ case $kind in
         options=detect_leaks=0:verify_asan_link_order=0:log_path=$reports/report
         without='not no_driver_at_all_is_an_error_with_a_remedy and not the_version_is_that_of_the_distribution'
         without+=' and not a_copy_to_memory_from_itself_without_room_is_a_memory_error and not limit_of_locked_memory'
-        # They start an interpreter without the runtime, ask for the installed distribution, limit the address space, or lock memory,
-        # which the runtime prevents. Python's own allocator would hide uses after free.
+        without+=' and not frees_without_the_interpreter_leave_nothing_behind'
+        # They start an interpreter without the runtime, ask for the installed distribution, limit the address space, lock memory,
+        # which the runtime prevents, or need freed bytes back. Python's own allocator would hide uses after free.
         PYTHONPATH=$package PYTHONMALLOC=malloc PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$folder/cache ASAN_OPTIONS=$options \
             sim/run env LD_PRELOAD="$folder/libasan-of-rust.so" "$environment/bin/python" -m pytest -p no:cacheprovider \
             ffi/python/tests -k "$without" "$@"

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::slice;
 
-use vkgdr_rs::{Error, Memory};
+use vkgdr_rs::Memory;
 
 use crate::boundary::{self, handle};
 use crate::errors::{Failure, Outcome};
@@ -209,6 +209,7 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize, name: &'stat
 ///
 /// `pointer` must be null or good for reading `count` elements.
 pub(crate) unsafe fn elements<'a, T>(pointer: *const T, count: usize, name: &'static str) -> Outcome<&'a [T]> {
+    check_len(count.saturating_mul(size_of::<T>()))?;
     match (pointer.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Failure::Null(name)),
@@ -234,6 +235,5 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize, name: &'st
 
 /// No object is larger than `isize::MAX`, and Rust's slices rely on it.
 fn check_len(len: usize) -> Outcome {
-    isize::try_from(len).map_err(|_| Error::OutOfRange { offset: 0, len, size: isize::MAX.unsigned_abs() })?;
-    Ok(())
+    if isize::try_from(len).is_ok() { Ok(()) } else { Err(Failure::TooLong(len)) }
 }

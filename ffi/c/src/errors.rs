@@ -58,6 +58,8 @@ pub(crate) enum Failure {
     Null(&'static str),
     /// A size of 0 where that is not allowed; what it is of.
     Empty(&'static str),
+    /// More bytes than any object has.
+    TooLong(usize),
     NullHandle,
     /// Options of a size that no version of this library's header has.
     OptionsSize(usize),
@@ -105,6 +107,7 @@ impl Failure {
             | Self::OptionsSize(_)
             | Self::CopyPolicy(_)
             | Self::NotWhole => Status::VKGDR_ERROR_INVALID_ARGUMENT,
+            Self::TooLong(_) => Status::VKGDR_ERROR_OUT_OF_RANGE,
             Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,
@@ -117,6 +120,7 @@ impl Display for Failure {
         match self {
             Self::Null(what) => write!(text, "{what} is NULL"),
             Self::Empty(what) => write!(text, "the {what} has a size of 0"),
+            Self::TooLong(len) => write!(text, "no object has {len} bytes"),
             Self::NullHandle => text.write_str("the handle is NULL: closed or freed, or in C++ moved from"),
             Self::OptionsSize(size) => write!(text, "this library knows no options of {size} bytes"),
             Self::CopyPolicy(value) => write!(text, "unknown copy policy {value}"),

@@ -169,8 +169,7 @@ impl Base {
 
     /// The GPU's handle; None for freed memory and for memory of another library.
     ///
-    /// Where the one that the memory was allocated from is not known, or was closed, it is a new one that is equal to it; of empty
-    /// memory the closed one.
+    /// Where that of the allocation is unknown or was closed, it is a new one that is equal; of empty memory the closed one.
     #[getter]
     fn owner(slf: &Bound<'_, Self>) -> Result<Option<Py<Vkgdr>>> {
         let (py, Ok(allocation)) = (slf.py(), view_of(slf)?.get().live()) else { return Ok(None) };

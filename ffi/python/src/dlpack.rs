@@ -105,18 +105,17 @@ struct Exported<T> {
 /// DLPack's code and the bits of a tensor's elements, its shape, its strides in elements, the offset of its first one in bytes.
 pub(crate) type Layout = ((u8, u8), Vec<i64>, Vec<i64>, usize);
 
-/// The arguments of `__dlpack__`: `stream`, `max_version`, `dl_device` and `copy`.
-pub(crate) type Request = (Option<i64>, Option<(u32, u32)>, Option<(c_int, c_int)>, Option<bool>);
-
 /// A view as the capsule of a strided tensor, which must lie within the view.
 #[pyfunction]
 pub(crate) fn dlpack_export<'py>(
     view: &Bound<'py, MemoryView>,
     layout: Layout,
-    request: Request,
+    stream: Option<i64>,
+    max_version: Option<(u32, u32)>,
+    dl_device: Option<(c_int, c_int)>,
+    copy: Option<bool>,
 ) -> Result<Bound<'py, PyCapsule>> {
-    let (py, (stream, max_version, dl_device, copy)) = (view.py(), request);
-    let here = view.get().live()?.device;
+    let (py, here) = (view.py(), view.get().live()?.device);
     let (kind, id) = dl_device.unwrap_or((CUDA, here));
     let (address, is_copy, owner) = match (kind, id) {
         (CUDA, id) if id == here => on_device(view, stream, copy == Some(true))?,

@@ -1,9 +1,8 @@
 //! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
-//! `Vkgdr`, `Event` and `Ring` are whole here. The other public classes are written in Python, in the package around this
-//! module. A memory object has a `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a
-//! [`vkgdr::Memory`]. `base::Base` gives memory objects the protocols and the accessors that must be fast.
-//! Driver calls and long copies run detached from the interpreter.
+//! `Vkgdr`, `Event` and `Ring` are whole here. The other public classes are written in Python, in the package around this module.
+//! A memory object has a `memory_view::MemoryView`, a range of an `allocation::Allocation`, which holds a [`vkgdr::Memory`].
+//! `base::Base` gives it the protocols and accessors that must be fast. Driver calls and long copies run detached.
 
 /// Read-only attributes of a class: each with its documentation, its type, and its value from the parts that `by` gives.
 macro_rules! attributes {

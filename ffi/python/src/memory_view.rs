@@ -429,7 +429,12 @@ impl MemoryView {
 
     /// Keeps the view, and so the memory, until it is freed by hand, as in vkgdr 0.1.
     fn leak(slf: Py<Self>) -> Result<()> {
-        slf.get().live().map(|allocation| lock(&allocation.kept).leaked.push(slf.into_any()))
+        let allocation = slf.get().live()?;
+        let mut kept = lock(&allocation.kept);
+        // A freed view has nothing left whose drop may run Python code.
+        kept.leaked.retain(|view| lock(&view.get().held).is_some());
+        kept.leaked.push(slf);
+        Ok(())
     }
 
     /// Keeps an object alive until the memory is freed.

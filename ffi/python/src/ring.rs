@@ -23,7 +23,6 @@ use crate::stream::{Stream, raw_stream};
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.
     ring: Detached<vkgdr::ring::Ring>,
-    /// The bound stream.
     stream: Mutex<Option<Stream>>,
     /// Held over a bind, so that the stream that is kept is the bound one.
     binding: Mutex<()>,

@@ -69,7 +69,6 @@ impl Stream {
         Self { object: self.object.as_ref().map(|object| object.clone_ref(py)), ..*self }
     }
 
-    /// Reports an object of this package, see [`Objects::traverse`].
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         if self.is_ours { visit.call(&self.object) } else { Ok(()) }
     }
@@ -106,7 +105,7 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
 pub(crate) struct Objects {
     pub(crate) owners: Vec<Py<PyAny>>,
     /// Views of memory that must be freed by hand. The collector does not see them, so that it does not free it either.
-    pub(crate) leaked: Vec<Py<PyAny>>,
+    pub(crate) leaked: Vec<Py<MemoryView>>,
     /// The stream that the memory is bound to; and earlier ones while there are operations, which may have read their handles.
     pub(crate) bound: Vec<Stream>,
     /// The operations under way, which may bind the memory, or use the stream that it is bound to.

@@ -314,6 +314,10 @@ def handle_of(stream: StreamLike) -> int:
     return handle
 
 
+# Objects of this package with numbers of the same names. Our own streams have `__cuda_stream__`.
+_NO_STREAMS = _vkgdr.Base, _vkgdr.CudaHandle, _vkgdr.Event, _vkgdr.Semaphore
+
+
 def _raw_handle(stream: Any) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
@@ -326,7 +330,8 @@ def _raw_handle(stream: Any) -> int:
         if handle is None:
             raise InvalidArgumentError(f"the stream {stream!r} was closed")
         return int(handle)
-    for name in ("handle", "cuda_stream", "ptr"):
+    names = () if isinstance(stream, _NO_STREAMS) else ("handle", "cuda_stream", "ptr")
+    for name in names:
         value = getattr(stream, name, None)
         if value is not None and hasattr(value, "value"):
             # numba's handle is a ctypes pointer. For the default stream, its value is None.

@@ -367,7 +367,7 @@ class Memory(_vkgdr.Base):
 
     def tobytes(self) -> bytes:
         """Copy the bytes to the host and wait."""
-        return bytes(self.copy_to_host(bytearray(len(self))))
+        return bytes(self.copy_to_host(bytearray(self.nbytes)))
 
     def __bytes__(self) -> bytes:
         return self.tobytes()
@@ -390,8 +390,8 @@ class Memory(_vkgdr.Base):
         The device view by default; ``dl_device=(1, 0)`` gives the host view, or a host copy of memory that has none.
         Those come after the bound stream's work, and discard what the CPU has not flushed.
         """
-        layout = (1, 8), (len(self),), (1,), 0
-        return _vkgdr.dlpack_export(self._view, layout, (stream, max_version, dl_device, copy))
+        layout = (1, 8), (self._view.nbytes,), (1,), 0
+        return _vkgdr.dlpack_export(self._view, layout, stream, max_version, dl_device, copy)
 
     @property
     def host(self) -> npt.NDArray[np.uint8]:
@@ -599,7 +599,7 @@ class Memory(_vkgdr.Base):
             raise TypeError(
                 f"memory is indexed with slices, not {type(part).__name__}; np.asarray(memory) has elements"
             )
-        start, stop, step = part.indices(len(self))
+        start, stop, step = part.indices(self.nbytes)
         if step != 1:
             raise InvalidArgumentError(f"step must be 1, not {step}")
         return self._part(start, max(stop - start, 0))
@@ -613,14 +613,14 @@ class Memory(_vkgdr.Base):
         The new memory is in the handle's primary context, or in the current context if it has none. The errors are
         those of `Memory`; nothing has changed then.
         """
-        new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
+        new = Memory(self._require_owner(), self.nbytes, kind=kind, name=self.name)
         if not discard:
             new.copy_from_device(self)
         self.free()
         return new
 
     def _require_owner(self) -> Vkgdr:
-        len(self)  # raises if it was freed
+        _ = self.nbytes  # raises if it was freed
         owner = self.owner
         if owner is None:
             raise InvalidArgumentError("the memory was allocated by another library: it has no handle to allocate from")
@@ -667,7 +667,7 @@ class Memory(_vkgdr.Base):
 
         # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
         # Through a memoryview, which a free leaves valid.
-        contents: Any = memoryview(self) if self.kind == "host" else self.copy_to_host(bytearray(len(self)))
+        contents: Any = memoryview(self) if self.kind == "host" else self.copy_to_host(bytearray(self.nbytes))
         _access.settle(self, None)
         self.invalidate()
         return self._restored, (pickle.PickleBuffer(contents), self.kind)
@@ -678,7 +678,7 @@ class Memory(_vkgdr.Base):
         if self.freed:
             return f"<{name}{named}: freed>"
         host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
-        notes = [in_bytes(len(self)), self.kind, f"device_ptr={self.device_ptr:#x}", host]
+        notes = [in_bytes(self.nbytes), self.kind, f"device_ptr={self.device_ptr:#x}", host]
         if not self.is_coherent:
             notes.append("not coherent")
         if self.readonly:

@@ -274,8 +274,10 @@ def dlpack_export(
     view: MemoryView,
     # The code and the bits of an element, the shape, the strides in elements, the offset of the first element in bytes.
     layout: tuple[tuple[int, int], Sequence[int], Sequence[int], int],
-    # The arguments `stream`, `max_version`, `dl_device` and `copy` of `__dlpack__`.
-    request: tuple[int | None, tuple[int, int] | None, tuple[int, int] | None, bool | None],
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
 ) -> CapsuleType: ...
 def dlpack_import(capsule: object) -> MemoryView: ...
 def find(address: int, size: int | None = None) -> MemoryView | None: ...

@@ -438,7 +438,7 @@ class Array:
                 _vkgdr.stream_wait(view, LEGACY_STREAM if stream is None else stream, ready)
         strides = [stride // size for stride in self.strides]
         layout = (code, 8 * size), self.shape, strides, span_of(self._layout)[0]
-        return _vkgdr.dlpack_export(view, layout, (stream, max_version, dl_device, copy))
+        return _vkgdr.dlpack_export(view, layout, stream, max_version, dl_device, copy)
 
     # Copies
 

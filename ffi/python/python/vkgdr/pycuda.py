@@ -39,7 +39,8 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
     pycuda accepts it wherever it takes a pointer: as ``gpudata`` of a ``GPUArray``, in copies and fills, as a kernel
     argument. It keeps the context alive, and may be used and dropped on any thread. Do not detach the context before.
-    A slice of it is a `vkgdr.Memory`, which only pycuda's kernels accept: pass ``int(slice)`` elsewhere.
+    A slice of it is a `vkgdr.Memory`, which only pycuda's kernels accept: pass ``int(slice)`` elsewhere. The garbage
+    collector does not see its attributes: a cycle through one of them is never freed.
 
     pycuda's `as_buffer` is a memoryview of the *device* address, for peer-to-peer libraries; the CPU cannot access it.
     The host view is ``memoryview(memory)``. The device address is ``int(memory)``, as in ``int(memory) + offset``:

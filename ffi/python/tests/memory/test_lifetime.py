@@ -6,6 +6,7 @@ import pickle
 import textwrap
 import weakref
 
+import numpy as np
 import pytest
 import simulator
 import vkgdr
@@ -277,6 +278,31 @@ def test_memory_of_any_class_can_be_left_to_be_freed_by_hand(gpu, make):
     raw.memset(7)
     assert raw.tobytes() == b"\7" * 64
     raw.free()
+
+
+def test_a_subclass_that_counts_otherwise_shows_and_copies_its_bytes(gpu):
+    class Bits(vkgdr.Memory):
+        def __len__(self):
+            return 8 * self.nbytes
+
+    memory = Bits(gpu, 64)
+    memory.memset(3)
+    assert np.from_dlpack(memory, device="cpu").shape == (64,)
+    assert memory.tobytes() == copy.copy(memory).tobytes() == b"\3" * 64
+    assert memory.migrate("host").nbytes == 64
+
+
+def test_slices_that_are_freed_by_hand_leave_nothing_behind(gpu):
+    def views():
+        return sum(type(one).__name__ == "MemoryView" for one in gc.get_objects())
+
+    memory = vkgdr.Memory(gpu, 4096)
+    before = views()
+    for _ in range(10):
+        memory[:64].release_raw().free()
+    # The last one goes with the next.
+    assert views() <= before + 1
+    assert memory.pending_views == 0
 
 
 def test_frees_without_the_interpreter_leave_nothing_behind(run_python):

@@ -374,3 +374,12 @@ def test_a_free_for_a_stream_without_one_is_refused(memory):
     with pytest.raises(vkgdr.InvalidArgumentError, match="stream"):
         memory.free_async()
     assert not memory.freed
+
+
+def test_other_objects_with_a_handle_are_no_streams(gpu):
+    memory, other = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64)
+    with memory.map_ro(blocking=False) as _, pytest.raises(TypeError, match="not a CUDA stream"):
+        memory.record_stream(other)
+    for wrong in (memory, other, other[:], streams.event(), vkgdr.arrays.device_array(4, owner=gpu)):
+        with pytest.raises(TypeError, match="not a CUDA stream"):
+            memory.copy_to_host(stream=wrong)

@@ -213,16 +213,16 @@ class Buffer(Memory):
         self._capacity = capacity
         before.free(False)
 
-    def copy(self) -> Self:
+    def copy(self) -> Buffer:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
-        new = type(self)(self._require_owner(), size=len(self), stream=self._kept_stream(), kind=self.kind)
+        new = Buffer(self._require_owner(), size=len(self), stream=self._kept_stream(), kind=self.kind)
         if len(self):
             new.copy_from_device(self)
         return new
 
     __copy__ = copy
 
-    def __deepcopy__(self, _memo: dict[int, object]) -> Self:
+    def __deepcopy__(self, _memo: dict[int, object]) -> Buffer:
         return self.copy()
 
     # Copies
@@ -281,8 +281,8 @@ class Buffer(Memory):
         return _vkgdr.complete()
 
     @classmethod
-    def _restored(cls, contents: Any, kind: Kind) -> Self:
-        return cls.to_device(contents, kind=kind)
+    def _restored(cls, contents: Any, kind: Kind) -> Buffer:
+        return Buffer.to_device(contents, kind=kind)
 
 
 def _count(value: SupportsIndex) -> int:
