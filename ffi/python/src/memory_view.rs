@@ -144,9 +144,11 @@ impl MemoryView {
     ) -> Result<()> {
         let range = self.range(offset, len)?;
         let work = |memory: Option<&Memory>| memory.map_or(Ok(()), |memory| Ok(work(memory, range)?));
-        let allocation = self.live()?;
         // On coherent memory it does not wait, so detaching from the interpreter would cost more than it gains.
-        if allocation.is_coherent()? { allocation.with(work) } else { allocation.run(py, work) }
+        if let Some(held) = lock(&self.held).as_ref().filter(|held| matches!(held.is_coherent(), Ok(true))) {
+            return held.with(work);
+        }
+        self.live()?.run(py, work)
     }
 
     /// Bytes to copy from or to instead of host bytes that overlap a range of the allocation, as many as the range has.
@@ -185,7 +187,6 @@ pub(crate) fn stream_of(memory: Option<&Memory>, handle: u64) -> Result<StreamRe
     }?)
 }
 
-/// Gives a view and its allocation.
 pub(crate) fn parts_of<T>(
     view: &Bound<'_, MemoryView>,
     read: impl FnOnce(&MemoryView, &Allocation) -> Result<T>,

@@ -138,10 +138,9 @@ impl Ring {
         slf
     }
 
-    /// Aborts the kernel.
+    /// Aborts the kernel, which is the parent's in a forked child.
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> Result<()> {
-        // The ring is the parent's.
         if vkgdr::is_forked() { Ok(()) } else { self.abort(py) }
     }
 

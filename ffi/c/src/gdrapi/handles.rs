@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -91,9 +92,12 @@ static UNPINNED: AtomicU64 = AtomicU64::new(0);
 /// A lookup for a copy: [`UNPINNED`] before it, the handle and its pin.
 type Found = (u64, u64, *const Pin);
 
+/// No lookup: memory is not unpinned so often.
+const NOTHING: Found = (u64::MAX, 0, ptr::null());
+
 thread_local! {
     /// Cache of lookups, each at its handle modulo the length.
-    static FOUND: [Cell<Option<Found>>; 16] = const { [const { Cell::new(None) }; 16] };
+    static FOUND: [Cell<Found>; 16] = const { [const { Cell::new(NOTHING) }; 16] };
 }
 
 /// The mapped memory of a handle, for a copy. The lock is taken only where this thread has not copied by the handle of late, or
@@ -110,13 +114,12 @@ thread_local! {
 #[inline]
 pub(crate) unsafe fn mapped<'a>(handle: u64) -> Outcome<&'a Pin> {
     let unpinned = UNPINNED.load(Ordering::Acquire);
-    let pin = FOUND.with(|found| -> Outcome<_> {
-        let place = &found[usize::try_from(handle).expect("64 bits") % found.len()];
-        match place.get() {
-            Some((then, of, pin)) if (then, of) == (unpinned, handle) => Ok(pin),
-            _ => find(handle).inspect(|&pin| place.set(Some((unpinned, handle, pin)))),
-        }
-    })?;
+    let index = usize::try_from(handle).expect("64 bits");
+    let (then, of, mut pin) = FOUND.with(|found| found[index % found.len()].get());
+    if (then, of) != (unpinned, handle) {
+        pin = find(handle)?;
+        FOUND.with(|found| found[index % found.len()].set((unpinned, handle, pin)));
+    }
     // SAFETY: it was pinned when `UNPINNED` was read, and stays so by this function's contract.
     let pin = unsafe { &*pin };
     if pin.mapping.load(Ordering::Relaxed) == NONE { Err(NOT_MAPPED) } else { Ok(pin) }
