@@ -48,9 +48,9 @@ impl Drop for LentSlice {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The views of one `Memory` value are ordered by cudarc as those of one `CudaSlice`: on whichever streams of one `CudaContext` value
-/// (share its `Arc`), a read waits for earlier writes, and a write for earlier writes and for the last read. Where several streams read, join them
-/// (`CudaStream::join`) before the next write. Parts are cudarc's own (`CudaView::slice`, `split_at`). Another
+/// The views of one `Memory` value are ordered by cudarc as those of one `CudaSlice`: on whichever streams of one `CudaContext`
+/// value (share its `Arc`), a read waits for earlier writes, and a write for earlier writes and for the last read. Where several
+/// streams read, join them (`CudaStream::join`) before the next write. Parts are cudarc's own (`CudaView::slice`, `split_at`). Another
 /// clone or [`slice`](Self::slice) of the same memory is to cudarc what another `CudaSlice` of the same bytes would be: its user
 /// orders it. The memory is not freed before what the views' streams were given has finished.
 impl Memory {

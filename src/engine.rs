@@ -27,11 +27,10 @@ use crate::{Error, Result};
 #[non_exhaustive]
 pub enum CopyPolicy {
     /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies), a copy with
-    /// [`Dma`](Self::Dma) or one of device memory has made the copy
-    /// engine in the memory's context. Until then the CPU copies, because
-    /// making the engine may wait for a kernel that itself waits for this copy. Memory without a host view is always
-    /// copied by the engine. The default, and what `Memory::write` and `Memory::read` do, except that these refuse
-    /// memory without a view.
+    /// [`Dma`](Self::Dma) or one of device memory has made the copy engine in the memory's context. Until then the CPU
+    /// copies, because making the engine may wait for a kernel that itself waits for this copy. Memory without a host view
+    /// is always copied by the engine. The default, and what `Memory::write` and `Memory::read` do, except that these
+    /// refuse memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.

@@ -133,9 +133,14 @@ impl Uses {
         self.earlier_work = true;
     }
 
+    /// The recorded streams.
+    fn recorded(&self) -> impl Iterator<Item = &UsedStream> {
+        self.bound.iter().chain(&self.others)
+    }
+
     /// Whether no stream is recorded.
     pub(crate) fn is_unrecorded(&self) -> bool {
-        self.bound.is_none() && self.others.is_empty()
+        self.recorded().next().is_none()
     }
 
     pub(crate) fn bound_stream(&self) -> Option<CUstream> {
@@ -165,7 +170,7 @@ impl Uses {
     pub(crate) fn record(&mut self, other: UsedStream) {
         // The thread that records the events may be another one.
         self.wait_for_context |= other.is_per_thread();
-        if !self.bound.iter().chain(&self.others).any(|known| *known == other) {
+        if !self.recorded().any(|known| *known == other) {
             self.others.push(other);
         }
     }
@@ -173,7 +178,7 @@ impl Uses {
     /// Records that a view is for a stream of the memory's context. Without a bound stream, and after many others, the release waits
     /// for all of that. One stream is kept even then: cudarc may end a context of `cuCtxCreate` with its last stream.
     pub(crate) fn record_view(&mut self, stream: UsedStream) {
-        if self.bound.iter().chain(&self.others).any(|known| *known == stream && known.keeper.is_some()) {
+        if self.recorded().any(|known| *known == stream && known.keeper.is_some()) {
             return;
         }
         let is_kept = self.bound.is_some() && self.others.len() < Self::MOST_OF_VIEWS && !stream.is_per_thread();
@@ -196,7 +201,7 @@ impl Uses {
     /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished.
     pub(crate) fn record_events(&self) -> Result<Option<Fence>> {
         let mut events = Vec::new();
-        for used in self.bound.iter().chain(&self.others) {
+        for used in self.recorded() {
             // An event of a stream that is being captured never passes: asking for it is an error.
             let recorded = used.stream.record().and_then(|event| Ok((event.is_complete()?, event)));
             match recorded {

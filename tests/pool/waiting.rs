@@ -1,4 +1,4 @@
-//! Free chunks keep no stream alive, and few events. And what a pool does not wait for.
+//! Free chunks keep no stream alive and few events, and a pool does not wait for more than it must.
 
 use std::sync::Arc;
 

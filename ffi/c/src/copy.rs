@@ -29,16 +29,15 @@ pub enum vkgdr_copy_policy {
 }
 
 /// From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
-/// CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves
-/// every copy to the engine that it can make, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
+/// CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves every
+/// copy to the engine that it can make, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct vkgdr_copy_thresholds {
     /// Bytes of a read; 8 KiB by default.
     pub read: usize,
     /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by
-    /// default. The CPU
-    /// writes from other memory: the driver copies that by the CPU, too.
+    /// default. The CPU writes from other memory: the driver copies that by the CPU, too.
     pub write: usize,
 }
 

@@ -116,7 +116,7 @@ impl Allocation {
         self.with(|memory| Ok(memory.cloned()))
     }
 
-    /// Memory of this allocation; an error where there is none, for memory of another library and for an empty range.
+    /// `memory` of this allocation, or an error that says why it has none: it is another library's, or empty.
     pub(crate) fn required<M>(&self, memory: Option<M>) -> Result<M> {
         let foreign = "the memory was allocated by another library: it has only a device pointer";
         let text = if self.foreign.is_some() { foreign } else { "the memory is empty" };

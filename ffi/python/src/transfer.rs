@@ -142,7 +142,7 @@ fn submit(
             Side::Host(buffer) => lent.push(buffer.clone().into_any().unbind()),
         }
     }
-    // The memory before the allocation, whose objects it needs.
+    // Dropped in this order: the release of the memory needs the streams that the allocation keeps.
     let hold = |view: &&MemoryView| view.live().and_then(|allocation| Ok((allocation.memory()?, allocation)));
     let held: Vec<(Option<Memory>, Arc<Allocation>)> = views.iter().map(hold).collect::<Result<_>>()?;
     // In the context of the first side that has one.

@@ -61,11 +61,8 @@ def test_an_allocator_lives_as_long_as_the_module(run_python):
 def test_a_shortage_of_memory_is_not_logged(simulated, run_python):
     # Without Vulkan, device memory is CUDA's: its shortage is another error than Vulkan's. Needs no PyTorch.
     code = """
-        import ctypes
-        from vkgdr import _vkgdr
-        allocate = ctypes.CDLL(_vkgdr.__file__).vkgdr_torch_alloc_device
-        allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
-        assert allocate(1 << 20, 0, None) is None
+        import native
+        assert native.torch_allocator().vkgdr_torch_alloc_device(1 << 20, 0, None) is None
     """
     every = ",".join(f"cuMemAlloc:{nth}:{simulator.OUT_OF_MEMORY}" for nth in range(1, 50))
     assert run_python(code, VKGDR_TEST_PROFILE="no-vulkan", SIMCUDA_FAIL=every).stderr == ""

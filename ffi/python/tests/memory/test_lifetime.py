@@ -307,12 +307,8 @@ def test_slices_that_are_freed_by_hand_leave_nothing_behind(gpu):
 
 def test_frees_without_the_interpreter_leave_nothing_behind(run_python):
     code = """
-        import ctypes, resource
-        from vkgdr import _vkgdr
-        library = ctypes.CDLL(_vkgdr.__file__)
-        library.vkgdr_torch_alloc_mapped.restype = ctypes.c_void_p
-        library.vkgdr_torch_alloc_mapped.argtypes = ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-        library.vkgdr_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+        import native, resource
+        library = native.torch_allocator()
 
         def size():
             with open("/proc/self/statm") as statm:

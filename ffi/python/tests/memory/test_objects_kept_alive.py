@@ -559,12 +559,8 @@ def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, 
 def test_objects_go_after_a_free_by_a_library_that_has_let_go_of_the_interpreter(run_python):
     """As PyTorch does when a tensor is dropped within a call of ours. PyO3 takes the thread for attached then."""
     code = """
-        import ctypes, weakref, vkgdr, vkgdr.stream
-        from vkgdr import _vkgdr
-        library = ctypes.CDLL(_vkgdr.__file__)
-        library.vkgdr_torch_alloc_mapped.restype = ctypes.c_void_p
-        library.vkgdr_torch_alloc_mapped.argtypes = ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-        library.vkgdr_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+        import native, weakref, vkgdr, vkgdr.stream
+        library = native.torch_allocator()
 
         class Tensor:
             def __init__(self):

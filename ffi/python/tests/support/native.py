@@ -52,6 +52,18 @@ def call_at_exit(function: int, argument: int) -> None:
     assert LIBC.__cxa_atexit(ctypes.c_void_p(function), ctypes.c_void_p(argument), None) == 0
 
 
+def torch_allocator() -> ctypes.CDLL:
+    """Return the extension module's C functions for PyTorch, with their types."""
+    from vkgdr import _vkgdr
+
+    library = ctypes.CDLL(_vkgdr.__file__)
+    for kind in ("mapped", "host", "device"):
+        allocate = getattr(library, f"vkgdr_torch_alloc_{kind}")
+        allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+    library.vkgdr_torch_free.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+    return library
+
+
 @functools.cache
 def path() -> str:
     """Build the ledger and return its path; skip the test without a compiler."""
