@@ -28,8 +28,6 @@ pub(crate) struct ListedAddresses {
     device_ptr: CUdeviceptr,
     /// 0 without a host view.
     host: u64,
-    /// Whether the pages of the host view are registered with CUDA.
-    is_registered: bool,
     len: u64,
     lookup: Lookup,
 }
@@ -49,11 +47,6 @@ pub(crate) fn device_of(address: CUdeviceptr) -> Option<CUdevice> {
     find(address).filter(|(listed, first)| *first == listed.device_ptr).map(|(listed, _)| listed.device)
 }
 
-/// Whether the page at a host address is registered with CUDA, if this crate mapped it.
-pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
-    find(address.addr() as u64).filter(|(listed, first)| *first == listed.host).map(|(listed, _)| listed.is_registered)
-}
-
 /// The live memory that contains a device or a host address, and the offset of the address in it.
 pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
     let (listed, first) = find(address)?;
@@ -69,14 +62,14 @@ pub(crate) fn memory_at(address: u64) -> Option<(Memory, usize)> {
 impl ListedAddresses {
     /// Lists `len` bytes at two addresses; `host` may be null.
     pub(crate) fn new(
-        device: (CUdeviceptr, CUdevice),
-        host: (*const u8, bool),
+        device: CUdevice,
+        device_ptr: CUdeviceptr,
+        host: *const u8,
         len: usize,
         lookup: Lookup,
     ) -> Arc<Self> {
-        let ((device_ptr, device), (host, is_registered)) = (device, host);
         let (host, len) = (host.addr() as u64, len as u64);
-        let listed = Arc::new(Self { device, device_ptr, host, is_registered, len, lookup });
+        let listed = Arc::new(Self { device, device_ptr, host, len, lookup });
         let mut live = LIVE.lock();
         for first in listed.firsts() {
             // What was there went with its context: CUDA has released its addresses.
@@ -119,13 +112,13 @@ mod tests {
         let at = |offset: usize| std::ptr::without_provenance::<u8>(host + offset);
         for (first, len) in [(0, 4096), (0, 64), (1024, 64), (1024, 8192)] {
             let nothing = || Box::new(|_| None);
-            let old = ListedAddresses::new((device + 512, 1), (at(0), false), 4096, nothing());
+            let old = ListedAddresses::new(1, device + 512, at(0), 4096, nothing());
             // Where the device's side was, but not the host's, which the old memory has still.
-            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), true), len, nothing());
+            let new = ListedAddresses::new(2, device + first, at(0x1_0000), len, nothing());
             assert_eq!(device_of(device + first + 63), Some(2), "{first} {len}");
             drop(old);
             assert_eq!(device_of(device + first), Some(2), "removed by the old memory");
-            assert_eq!(is_registered(at(0x1_0000)), Some(true));
+            assert!(find(at(0x1_0000).addr() as u64).is_some());
             drop(new);
             assert_eq!((device_of(device), device_of(device + first)), (None, None));
         }

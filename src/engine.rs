@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use cudarc::driver::sys::CUstream;
 
-use crate::addresses;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
@@ -198,11 +197,6 @@ fn ends_copies(error: &Error) -> bool {
 
 /// Whether both ends of ordinary host memory are page-locked. If memory between them is not, the driver refuses the copy.
 pub(crate) fn is_pinned(bytes: &[u8]) -> bool {
-    // For this crate's own memory the answer is known; what the driver answers for mappings of Vulkan's is not.
-    let is_locked = |byte: &u8| match (addresses::is_registered(byte), cuda()) {
-        (Some(registered), _) => registered,
-        (None, Ok(cuda)) => cuda.is_page_locked(byte).unwrap_or(false),
-        (None, Err(_)) => false,
-    };
+    let is_locked = |byte: &u8| cuda().and_then(|cuda| cuda.is_page_locked(byte)).unwrap_or(false);
     [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
 }

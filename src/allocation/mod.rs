@@ -331,10 +331,8 @@ impl Allocation {
     /// Lists the addresses, with what finds the memory there. Memory that others allocated is not listed.
     pub(crate) fn list(&mut self, lookup: Lookup) {
         if self.existing().is_none() {
-            let is_registered = self.memory_type.is_system_memory();
-            let (device, host) =
-                ((self.device_ptr, self.owner.device()), (self.host_ptr.0.cast_const(), is_registered));
-            self.addresses = Some(ListedAddresses::new(device, host, self.len, lookup));
+            let (device, host) = (self.owner.device(), self.host_ptr.0.cast_const());
+            self.addresses = Some(ListedAddresses::new(device, self.device_ptr, host, self.len, lookup));
         }
     }
 
