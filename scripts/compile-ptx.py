@@ -9,18 +9,17 @@ every GPU since. NVRTC 12.0 writes 8.0: its line is replaced, and ptxas refuses 
 
 Those that include vkgdr_ring.cuh need --option=-Isrc/ring.
 
-The kernels of sim/ptx/tests/fixtures are compiled in up to three ways, one folder each, and those of its folder nvcc:
+The kernels of sim/ptx/tests/fixtures are compiled in these ways, one folder each:
 
     old="--with nvidia-cuda-nvrtc-cu12==12.9.86 --with nvidia-cuda-runtime-cu12==12.9.79"
     new="--with nvidia-cuda-nvcc==13.5.37 --with nvidia-cuda-nvrtc==13.5.37 --with nvidia-cuda-runtime==13.5.37 \
         --with nvidia-cuda-cccl"
-    nvrtc12-sm_70         uv run $old … --arch compute_70
-    nvrtc13-sm_90-fast    uv run $new … --arch compute_90 --option=--use_fast_math
-    nvcc13-sm_90-debug    uv run $new … --arch compute_90 --nvcc --option=-G
-    ../nvcc13-sm_90       the same without options, for nvcc/*.cu
+    nvrtc12-sm_70         uv run $old … --arch compute_70, of *.cu
+    nvrtc13-sm_90-fast    uv run $new … --arch compute_90 --option=--use_fast_math, of atomics.cu and math.cu
+    nvcc13-sm_90-debug    uv run $new … --arch compute_90 --nvcc --option=-G, of atomics.cu, control.cu and data.cu
+    nvcc13-sm_90          uv run $new … --arch compute_90 --nvcc, of nvcc/*.cu
 
-where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER sim/ptx/tests/fixtures/*.cu"; with
---use_fast_math atomics.cu, math.cu and tiles.cu alone.
+where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER" and the sources.
 """
 
 import argparse

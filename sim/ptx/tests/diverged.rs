@@ -142,8 +142,8 @@ fn the_first_lane_whose_access_fails_is_named_and_those_before_it_are_done() {
 fn addresses_of_lanes_may_be_in_different_spaces() {
     let body = "
         mov.u64 %a, s; cvta.shared.u64 %a, %a; setp.lt.u32 %p, %t, 5; selp.b64 %a, %a, %out, %p;
-        mov.u32 %x, 1000; st.shared.u32 [s], %x; st.global.u32 [%out], %t; bar.warp.sync -1;
-        ld.u32 %x, [%a]; bar.warp.sync -1; st.u32 [%a], %t; bar.warp.sync -1;
+        mov.u32 %x, 1000; st.shared.u32 [s], %x; st.global.u32 [%out], %t; mov.u32 %y, -1; bar.warp.sync %y;
+        ld.u32 %x, [%a]; bar.warp.sync %y; st.u32 [%a], %t; bar.warp.sync -1;
         ld.shared.u32 %y, [s]; add.u32 %x, %x, %y; st.global.u32 [%out], %x;";
     // The last of the lanes that store in one word wins.
     let expected: Vec<u32> = (0..32).map(|t| if t < 5 { 1004 } else { t + 4 }).collect();

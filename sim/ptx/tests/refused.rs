@@ -262,7 +262,7 @@ const SOURCES: [&str; 7] = [
     include_str!("fixtures/nvcc13-sm_90-debug/data.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/warps.ptx"),
     include_str!("fixtures/nvrtc13-sm_90-fast/atomics.ptx"),
-    include_str!("fixtures/nvcc13-sm_90-debug/output.ptx"),
+    include_str!("fixtures/nvrtc12-sm_70/output.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/half.ptx"),
 ];
 

@@ -1,11 +1,17 @@
 //! `atomics.cu`
 
 use crate::common::{Argument, Bench};
-use crate::{compiled, numbers};
+use crate::numbers;
+
+const SOURCES: [(&str, &str); 3] = [
+    ("nvrtc12-sm_70", include_str!("../fixtures/nvrtc12-sm_70/atomics.ptx")),
+    ("nvrtc13-sm_90-fast", include_str!("../fixtures/nvrtc13-sm_90-fast/atomics.ptx")),
+    ("nvcc13-sm_90-debug", include_str!("../fixtures/nvcc13-sm_90-debug/atomics.ptx")),
+];
 
 #[test]
 fn a_histogram_counts_every_byte() {
-    for (way, source) in compiled!("atomics", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let bytes: Vec<u8> = numbers(1000).iter().flat_map(|bits| bits.to_le_bytes()).collect();
         let (at, bins) = (bench.array(&bytes), bench.array(&[0u32; 256]));
@@ -18,7 +24,7 @@ fn a_histogram_counts_every_byte() {
 
 #[test]
 fn every_atomic_operation_happens_once_for_each_thread() {
-    for (way, source) in compiled!("atomics", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let u = bench.array(&[0u32, 1_000_000, 1000, 0, 0, 0, u32::MAX, 0, 0, u32::MAX, 0]);
         let s = bench.array(&[0i32, i32::MIN]);
@@ -41,7 +47,7 @@ fn every_atomic_operation_happens_once_for_each_thread() {
 
 #[test]
 fn a_lock_lets_one_thread_in_at_a_time() {
-    for (way, source) in compiled!("atomics", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let (lock, counter) = (bench.array(&[0i32]), bench.array(&[0i32]));
         bench.run("locked", 8, 40, &[lock, counter].map(Argument::P));

@@ -1,11 +1,16 @@
 //! `control.cu`
 
 use crate::common::{Argument, Bench};
-use crate::{compiled, numbers};
+use crate::numbers;
+
+const SOURCES: [(&str, &str); 2] = [
+    ("nvrtc12-sm_70", include_str!("../fixtures/nvrtc12-sm_70/control.ptx")),
+    ("nvcc13-sm_90-debug", include_str!("../fixtures/nvcc13-sm_90-debug/control.ptx")),
+];
 
 #[test]
 fn a_switch_takes_the_right_branch() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let inputs: Vec<i32> = (0..100).map(|i| i % 11 - 1).collect();
         let at = bench.array(&inputs);
@@ -38,7 +43,7 @@ fn ackermann(m: u32, n: u32) -> u32 {
 
 #[test]
 fn functions_call_themselves() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(8 * 12);
         bench.run("recurse", 1, 12, &[Argument::P(out)]);
@@ -49,7 +54,7 @@ fn functions_call_themselves() {
 
 #[test]
 fn structs_are_passed_and_returned_by_value() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(16 * 8);
         bench.run("structs", 1, 8, &[Argument::P(out)]);
@@ -60,7 +65,7 @@ fn structs_are_passed_and_returned_by_value() {
 
 #[test]
 fn calls_go_through_pointers_in_a_table() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(4 * 9);
         bench.run("pointers", 1, 9, &[Argument::P(out)]);
@@ -72,7 +77,7 @@ fn calls_go_through_pointers_in_a_table() {
 
 #[test]
 fn threads_sort_arrays_of_their_own() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let values: Vec<i32> = numbers(32).iter().map(|bits| (bits % 1000).to_le_bytes()[0].into()).collect();
         let at = bench.array(&values);
@@ -88,7 +93,7 @@ fn threads_sort_arrays_of_their_own() {
 
 #[test]
 fn loops_of_different_length_end() {
-    for (way, source) in compiled!("control") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(4 * 256);
         bench.run("collatz", 4, 64, &[Argument::P(out)]);

@@ -1,11 +1,15 @@
 //! `data.cu`
 
 use crate::common::{Argument, Bench};
-use crate::compiled;
+
+const SOURCES: [(&str, &str); 2] = [
+    ("nvrtc12-sm_70", include_str!("../fixtures/nvrtc12-sm_70/data.ptx")),
+    ("nvcc13-sm_90-debug", include_str!("../fixtures/nvcc13-sm_90-debug/data.ptx")),
+];
 
 #[test]
 fn a_struct_by_value_arrives_whole() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.array(&[0f32; 4]);
         let mut shape = Vec::new();
@@ -25,7 +29,7 @@ fn a_struct_by_value_arrives_whole() {
 
 #[test]
 fn constants_have_their_values() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(4 * 15);
         bench.run("constants", 1, 15, &[Argument::P(out)]);
@@ -40,7 +44,7 @@ fn constants_have_their_values() {
 
 #[test]
 fn variables_keep_what_kernels_write() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let out = bench.room(32);
         for round in 1..4i64 {
@@ -53,7 +57,7 @@ fn variables_keep_what_kernels_write() {
 
 #[test]
 fn variables_say_where_they_lie() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let module = ptx::Module::load(source).expect("the module loads");
         let visible = module.variables().iter().find(|variable| variable.name == "visible");
         let visible = visible.unwrap_or_else(|| panic!("{way}: no variable of that name"));
@@ -64,7 +68,7 @@ fn variables_say_where_they_lie() {
 
 #[test]
 fn small_integers_keep_their_signs() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let (bytes, shorts) = (bench.array(&[0u8, 127, 128, 255]), bench.array(&[0u16, 1, 65535, 32768]));
         let out = bench.room(16);
@@ -75,7 +79,7 @@ fn small_integers_keep_their_signs() {
 
 #[test]
 fn vectors_are_loaded_and_stored_whole() {
-    for (way, source) in compiled!("data") {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let input = bench.array(&[1f32, 2.0, 3.0, 4.0, -1.0, 0.5, 8.0, 0.25]);
         let out = bench.room(16);

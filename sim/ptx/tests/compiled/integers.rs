@@ -2,7 +2,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 
 use crate::common::{Argument, Bench, Plain};
-use crate::{compiled, numbers};
+use crate::numbers;
+
+const SOURCE: &str = include_str!("../fixtures/nvrtc12-sm_70/integers.ptx");
 
 const COUNT: usize = 200;
 
@@ -16,21 +18,14 @@ fn operands<T: Plain>(shift: u64) -> (Vec<T>, Vec<T>) {
 }
 
 fn check<T: Plain + PartialEq + std::fmt::Debug, const N: usize>(kernel: &str, model: impl Fn(T, T) -> [T; N]) {
-    for (way, source) in compiled!("integers") {
-        let mut bench = Bench::new(source);
-        let (a, b) = operands::<T>(8 * T::BYTES as u64);
-        let (a_at, b_at) = (bench.array(&a), bench.array(&b));
-        let out = bench.room(COUNT * N * T::BYTES);
-        bench.run(
-            kernel,
-            4,
-            64,
-            &[Argument::P(a_at), Argument::P(b_at), Argument::P(out), Argument::U32(COUNT as u32)],
-        );
-        let results = bench.ram.read::<T>(out, COUNT * N);
-        for ((result, &a), &b) in results.chunks(N).zip(&a).zip(&b) {
-            assert_eq!(result, model(a, b), "{way}: {kernel}({a:?}, {b:?})");
-        }
+    let mut bench = Bench::new(SOURCE);
+    let (a, b) = operands::<T>(8 * T::BYTES as u64);
+    let (a_at, b_at) = (bench.array(&a), bench.array(&b));
+    let out = bench.room(COUNT * N * T::BYTES);
+    bench.run(kernel, 4, 64, &[Argument::P(a_at), Argument::P(b_at), Argument::P(out), Argument::U32(COUNT as u32)]);
+    let results = bench.ram.read::<T>(out, COUNT * N);
+    for ((result, &a), &b) in results.chunks(N).zip(&a).zip(&b) {
+        assert_eq!(result, model(a, b), "{kernel}({a:?}, {b:?})");
     }
 }
 

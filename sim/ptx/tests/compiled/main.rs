@@ -1,6 +1,6 @@
 //! What real compilers make of the kernels in `sim/ptx/tests/fixtures`, against the same computed here.
 //!
-//! Each source was compiled in several ways by `scripts/compile-ptx.py`, and each test runs them all.
+//! `scripts/compile-ptx.py` compiled them, some in several ways, and each test runs all compilations of its source.
 
 #![expect(clippy::expect_used, reason = "a test that panics fails")]
 
@@ -19,25 +19,6 @@ mod tensor;
 mod tiles;
 mod waiting;
 mod warps;
-
-/// The compilations of a source, each with the name of its way.
-/// `fast` adds `nvrtc13-sm_90-fast`, for sources that have other instructions with it.
-macro_rules! compiled {
-    ($name:literal) => {
-        [compiled!("nvrtc12-sm_70" / $name), compiled!("nvcc13-sm_90-debug" / $name)]
-    };
-    ($name:literal, fast) => {
-        [
-            compiled!("nvrtc12-sm_70" / $name),
-            compiled!("nvrtc13-sm_90-fast" / $name),
-            compiled!("nvcc13-sm_90-debug" / $name),
-        ]
-    };
-    ($way:literal / $name:literal) => {
-        ($way, include_str!(concat!("../fixtures/", $way, "/", $name, ".ptx")))
-    };
-}
-pub(crate) use compiled;
 
 /// Numbers that look random and are the same every time.
 pub(crate) fn numbers(count: usize) -> Vec<u64> {

@@ -2,7 +2,12 @@
 #![allow(clippy::cast_possible_truncation, reason = "values are rounded to their type")]
 
 use crate::common::{Argument, Bench};
-use crate::{compiled, numbers};
+use crate::numbers;
+
+const SOURCES: [(&str, &str); 2] = [
+    ("nvrtc12-sm_70", include_str!("../fixtures/nvrtc12-sm_70/math.ptx")),
+    ("nvrtc13-sm_90-fast", include_str!("../fixtures/nvrtc13-sm_90-fast/math.ptx")),
+];
 
 const EDGES: [f32; 14] = [
     0.0,
@@ -56,7 +61,7 @@ fn flush(value: f32) -> f32 {
 
 #[test]
 fn f32_arithmetic_is_that_of_the_cpu() {
-    for (way, source) in compiled!("math", fast) {
+    for (way, source) in SOURCES {
         let f: fn(f32) -> f32 = if is_fast(way) { flush } else { |value| value };
         run_pairs(way, source, "f32_basic", |a, b| {
             let (x, y) = (f(a), f(b));
@@ -82,7 +87,7 @@ fn f32_arithmetic_is_that_of_the_cpu() {
 
 #[test]
 fn f32_rounds_in_all_directions() {
-    for (way, source) in compiled!("math", fast).into_iter().filter(|(way, _)| !is_fast(way)) {
+    for (way, source) in SOURCES.into_iter().filter(|(way, _)| !is_fast(way)) {
         run_pairs(way, source, "f32_rounded", |a, b| {
             let product = (f64::from(a) * f64::from(b), 0.0);
             let sum = exact_sum(a, b);
@@ -131,7 +136,7 @@ fn close(got: f64, expected: f64, tolerance: f64) -> bool {
 
 #[test]
 fn f32_functions_are_close_to_those_of_the_cpu() {
-    for (way, source) in compiled!("math", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let inputs: Vec<f32> =
             (0..200u16).map(|i| f32::from(i).mul_add(0.37, -31.3)).chain([0.0, 1e-3, 1000.5]).collect();
@@ -201,7 +206,7 @@ fn ln_gamma(x: f64) -> f64 {
 
 #[test]
 fn f64_functions_are_close_to_those_of_the_cpu() {
-    for (way, source) in compiled!("math", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let inputs: Vec<f64> = (0..200).map(|i| f64::from(i) * 0.37 - 31.3).chain([0.0, 1e-3, 1e6]).collect();
         let count = inputs.len();
@@ -237,7 +242,7 @@ fn f64_functions_are_close_to_those_of_the_cpu() {
 
 #[test]
 fn conversions_cut_and_clamp_as_the_cpu_does() {
-    for (way, source) in compiled!("math", fast) {
+    for (way, source) in SOURCES {
         let mut bench = Bench::new(source);
         let inputs = [0.0f64, -0.75, 1.5, 2.5, -3.5, 255.9, 1e9, -2.7e9, 123_456_789.0, 4e9];
         let at = bench.array(&inputs);
@@ -263,7 +268,7 @@ fn conversions_cut_and_clamp_as_the_cpu_does() {
 
 #[test]
 fn a_stride_over_the_grid_reaches_every_element() {
-    for (_, source) in compiled!("math", fast) {
+    for (_, source) in SOURCES {
         let mut bench = Bench::new(source);
         let x: Vec<f32> = (0..1000u16).map(f32::from).collect();
         let y: Vec<f32> = x.iter().map(|value| value * 0.25).collect();

@@ -47,6 +47,7 @@ agrees!(
     floats_become_integers_by_clamping,
     &[
         Case("cvt.rzi.s32.f32 %d, %a;", &["s32", "f32"], |a, _, _| u64::from((f32(a) as i32).cast_unsigned())),
+        Case("cvt.rzi.u32.f32 %d, %a;", &["u32", "f32"], |a, _, _| u64::from(f32(a) as u32)),
         Case("cvt.rni.s32.f32 %d, %a;", &["s32", "f32"], |a, _, _| u64::from(
             (f32(a).round_ties_even() as i32).cast_unsigned()
         )),

@@ -80,6 +80,7 @@ agrees!(
         Case("div.s64 %d, %a, %b;", U64, |a, b, _| s64(a).checked_div(s64(b)).unwrap_or(-1) as u64),
         Case("rem.u16 %d, %a, %b;", U16, |a, b, _| a.checked_rem(b).unwrap_or(a)),
         Case("rem.s32 %d, %a, %b;", U32, |a, b, _| s32(a).checked_rem(s32(b)).unwrap_or(s32(a)) as u64),
+        Case("rem.s32 %d, %a, 4;", U32, |a, _, _| (s32(a) % 4) as u64),
         Case("rem.s64 %d, %a, %b;", U64, |a, b, _| s64(a).checked_rem(s64(b)).unwrap_or(s64(a)) as u64),
     ]
 );

@@ -163,6 +163,11 @@ agrees!(
         } else {
             h(a).to_bits().into()
         }),
+        Case("cvt.f32.bf16 %d, %a;", &["b32", "b16"], |a, _, _| if b(a).is_nan() {
+            0x7fff_ffff
+        } else {
+            b(a).to_bits().into()
+        }),
         Case("cvt.rn.f16.f32 %d, %a;", &["b16", "b32"], |a, _, _| to_h(f32::from_bits(a as u32))),
         Case("cvt.rn.bf16.f32 %d, %a;", &["b16", "b32"], |a, _, _| to_b(f32::from_bits(a as u32))),
         Case("cvt.rz.f16.f32 %d, %a;", &["b16", "b32"], |a, _, _| towards_zero(f32::from_bits(a as u32))),

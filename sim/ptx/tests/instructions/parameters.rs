@@ -67,3 +67,18 @@ fn the_window_of_the_parameters_is_in_that_of_global_memory() {
     }
     assert_eq!(run(source, 1, 4), [1, 77, 77, 77]);
 }
+
+#[test]
+fn vectors_are_returned_and_loaded_whole() {
+    let source = ".version 8.6\n.target sm_90\n.address_size 64
+        .func (.param .align 16 .b8 four[16]) count() {
+            .reg .b32 %w<4>;
+            mov.u32 %w0, 5; mov.u32 %w1, 6; mov.u32 %w2, 7; mov.u32 %w3, 8; st.param.v4.b32 [four+0], {%w0, %w1, %w2, %w3}; ret;
+        }
+        .visible .entry k(.param .u64 out, .param .u32 second) {
+            .reg .b64 %out; .reg .b32 %w<4>; .param .align 16 .b8 four[16];
+            ld.param.u64 %out, [out]; call.uni (four), count, (); ld.param.v4.b32 {%w0, %w1, %w2, %w3}, [four+0];
+            st.global.v4.u32 [%out], {%w3, %w2, %w1, %w0}; ret;
+        }";
+    assert_eq!(run(source, 1, 4), [8, 7, 6, 5]);
+}
