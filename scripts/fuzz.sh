@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes targets of fuzz/ and sim/fuzz/ with AddressSanitizer and the nightly compiler, on the simulated driver:
+# Fuzzes targets of fuzz/ with AddressSanitizer and the nightly compiler, on the simulated driver:
 #
 #     scripts/fuzz.sh [TARGET...]     all by default, SECONDS_EACH (60) seconds each
 #
@@ -8,10 +8,9 @@
 set -euo pipefail
 CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=$(realpath "${CARGO_TARGET_DIR:-target}") seconds=${SECONDS_EACH:-60}
-declare -A folders=([c_abi]=fuzz [ipc]=fuzz [driver]=sim/fuzz [ptx]=sim/fuzz)
-[ $# -gt 0 ] || set -- c_abi driver ipc ptx
+[ $# -gt 0 ] || set -- c_abi ipc ptx
 for name in "$@"; do
-    [ "${folders[$name]-}" ] || { echo "there is no target '$name', only: ${!folders[*]}" >&2 && exit 2; }
+    [ -f "fuzz/fuzz_targets/$name.rs" ] || { echo "there is no target '$name' in fuzz/fuzz_targets" >&2 && exit 2; }
 done
 command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz@0.13.1
 sim/build.sh
@@ -19,7 +18,7 @@ sim/build.sh
 # Each function of each module with the module's head: short texts are read fast, and a change of one leaves the others valid.
 # shellcheck disable=SC2016
 kernels() { # FOLDER
-    find fuzz examples cli sim tests -name '*.ptx' ! -path '*/target/*' -print0 | xargs -0 awk -v folder="$1" '
+    find examples cli sim tests -name '*.ptx' ! -path '*/target/*' -print0 | xargs -0 awk -v folder="$1" '
         FNR == 1 { head = ""; part = ""; begun = 0; name = FILENAME; gsub("/", "-", name) }
         !begun && (/\.entry/ || /\.func/ && !/\.extern/) { begun = 1 }
         !begun { head = head $0 "\n"; next }
@@ -29,29 +28,26 @@ kernels() { # FOLDER
 }
 # Opcodes, modifiers and special registers, as libFuzzer's dictionary.
 words() {
-    find fuzz examples cli sim tests -name '*.ptx' ! -path '*/target/*' -exec sed -E 's|//.*||; s|^\s*(@!?%\w+ )?||' {} + |
+    find examples cli sim tests -name '*.ptx' ! -path '*/target/*' -exec sed -E 's|//.*||; s|^\s*(@!?%\w+ )?||' {} + |
         grep -oE '^[a-z][a-z0-9_]+\b|[.][a-zA-Z_][a-zA-Z0-9_:]*|%(n?(tid|ctaid|smid|warpid)|laneid|gridid|clock|globaltimer|\w+_smem)\w*' |
         grep -v ':$' | sort -u | sed 's/.*/"&"/'
 }
 failed=()
 for name in "$@"; do
-    folder=${folders[$name]} corpus=$target/fuzz-corpus/$name log=$target/fuzz-$name.log options=()
-    mkdir -p "$corpus" "$folder/artifacts/$name"
-    case $name in
-        # Else libFuzzer would look for leaks after each input, since the driver keeps tables from one to the next; the target
-        # counts objects itself. Longer sequences make more of the objects that each begins with. A schedule by rare features takes
-        # a seventh of the time, and which features are rare depends on threads here.
-        driver) options=(-detect_leaks=0 -max_len=1024 -len_control=0 -entropic=0) ;;
-        ptx) options=(-max_len=4096 "-dict=$target/fuzz-ptx.dict") && words >"$target/fuzz-ptx.dict" && kernels "$corpus" ;;
-    esac
-    [ "$name" = ptx ] || cp -r "$folder/seeds/$name/." "$corpus"
+    corpus=$target/fuzz-corpus/$name log=$target/fuzz-$name.log options=()
+    mkdir -p "$corpus" "fuzz/artifacts/$name"
+    if [ "$name" = ptx ]; then
+        options=(-max_len=4096 "-dict=$target/fuzz-ptx.dict") && words >"$target/fuzz-ptx.dict" && kernels "$corpus"
+    else
+        cp -r "fuzz/seeds/$name/." "$corpus"
+    fi
     echo "==> fuzzing $name for $seconds s"
     # Comparisons are not traced, which takes a third of the time or more.
-    (cd "$folder" && CARGO_TARGET_DIR="$target/fuzz" cargo +nightly fuzz build --no-trace-compares --fuzz-dir . "$name")
+    (cd fuzz && CARGO_TARGET_DIR="$target/fuzz" cargo +nightly fuzz build --no-trace-compares --fuzz-dir . "$name")
     # Without a stack for each allocation: the failing input, run again without this, shows them.
     if ASAN_OPTIONS=malloc_context_size=0 VKGDR_CUDA_DRIVER=sim sim/run "$target"/fuzz/*/release/"$name" -max_total_time="$seconds" \
-        -rss_limit_mb=4096 "${options[@]}" -artifact_prefix="$folder/artifacts/$name/" "$corpus" >"$log" 2>&1; then
-        grep -aE '^(Done |calls: )' "$log" && grep -a '^#.*cov:' "$log" | tail -n 1
+        -rss_limit_mb=4096 "${options[@]}" -artifact_prefix="fuzz/artifacts/$name/" "$corpus" >"$log" 2>&1; then
+        grep -a '^Done ' "$log" && grep -a '^#.*cov:' "$log" | tail -n 1
     else
         tail -n 40 "$log"
         failed+=("$name")
