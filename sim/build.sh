@@ -79,7 +79,7 @@ changed=yes
 [ "$(cat "$sim/cache/compiler" 2>/dev/null)" != "${cc[*]}" ] || changed=
 for major in 12 13; do
     shared libnvJitLink "$major" '*nvJitLink*;' nvjitlink
-    shared libcudart "$major" 'cuda*; __cuda*; simcudart_not_simulated;' cudart
+    shared libcudart "$major" 'cuda*; __cuda*;' cudart
 done
 printf '%s\n' "${cc[*]}" >"$sim/cache/compiler"
 place cli/nvcc bin/nvcc

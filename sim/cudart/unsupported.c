@@ -81,8 +81,3 @@
     }
 BOTH
 ONE
-#undef X
-
-// Their names, which `vkgdr-sim --supported` reads from the library's file.
-#define X(name) #name " "
-EXPORT const char simcudart_not_simulated[] = BOTH ONE;

@@ -1,12 +1,14 @@
 //! Faults to inject: `FUNCTION[:NTH]:CODE`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::Path;
 
+use object::{Object, ObjectSymbol};
 use simcommon::FALLIBLE;
+use simcommon::faults::base_name;
 
 use crate::driver::Driver;
 use crate::profile::nearest;
-use crate::supported::base_name;
 
 /// The `nth` call of a function returns `code`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,10 +35,10 @@ impl Fault {
     }
 
     /// Refuses a function that the driver does not have, or Vulkan's layer cannot make fail; a driver would end the program.
-    pub(crate) fn check(&self, cuda: &BTreeMap<String, bool>) -> Result<(), String> {
+    pub(crate) fn check(&self, cuda: &BTreeSet<String>) -> Result<(), String> {
         let Self { driver, function, .. } = self;
         let (name, known): (_, Vec<&str>) = match driver {
-            Driver::Cuda => (base_name(function), cuda.keys().map(String::as_str).collect()),
+            Driver::Cuda => (base_name(function), cuda.iter().map(String::as_str).collect()),
             Driver::Vulkan => (function.as_str(), FALLIBLE.to_vec()),
         };
         if known.contains(&name) {
@@ -51,6 +53,16 @@ impl Fault {
         let Self { function, nth, code, .. } = self;
         format!("{function}:{nth}:{code}")
     }
+}
+
+/// The functions of the CUDA driver in a file, by their names without versions.
+pub(crate) fn functions(driver: &Path) -> Result<BTreeSet<String>, String> {
+    let complain = |error: &dyn std::fmt::Display| format!("{}: {error}", driver.display());
+    let bytes = std::fs::read(driver).map_err(|error| complain(&error))?;
+    let file = object::File::parse(&*bytes).map_err(|error| complain(&error))?;
+    let symbols = file.dynamic_symbols().filter(ObjectSymbol::is_definition);
+    let names = symbols.filter_map(|symbol| symbol.name().ok()).filter(|name| name.starts_with("cu"));
+    Ok(names.map(|name| base_name(name).to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -76,7 +88,7 @@ mod tests {
 
     #[test]
     fn functions_that_there_are_not_are_refused_and_the_nearest_named() {
-        let cuda = BTreeMap::from(["cuMemAlloc", "cuInit"].map(|name| (name.to_owned(), true)));
+        let cuda = BTreeSet::from(["cuMemAlloc", "cuInit"].map(str::to_owned));
         let checked = |text| Fault::parse(text)?.check(&cuda);
         assert_eq!(checked("cuMemAlloc_v2:2"), Ok(()));
         assert_eq!(checked("vkMapMemory:-5"), Ok(()));
@@ -86,6 +98,14 @@ mod tests {
                 Ok(()) => panic!("{text} is taken"),
             }
         }
+    }
+
+    #[test]
+    fn a_base_name_has_no_version() {
+        let names =
+            ["cuMemFree", "cuMemFree_v2", "cuMemcpyHtoD_v2_ptds", "cuStreamQuery_ptsz", "cuMemcpy2D", "cuMemsetD8_v2"];
+        let bases = ["cuMemFree", "cuMemFree", "cuMemcpyHtoD", "cuStreamQuery", "cuMemcpy2D", "cuMemsetD8"];
+        assert_eq!(names.map(base_name), bases);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work. This program sets the
 //! environment variables by which programs find them, then replaces itself by the program. [`options`] parses the
-//! command line, [`installation`] locates the files, [`environment`] and [`layer`] compute the variables, [`supported`] lists what there is.
+//! command line, [`installation`] locates the files, [`environment`] and [`layer`] compute the variables.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -12,7 +12,6 @@ mod installation;
 mod layer;
 mod options;
 mod profile;
-mod supported;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -34,16 +33,6 @@ fn main() -> ExitCode {
         Ok(Request::Help) => print(options::HELP),
         Ok(Request::Version) => print(concat!("vkgdr-sim ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Request::Profiles) => print(&profile::list()),
-        Ok(Request::Supported(name)) => {
-            let text = Installation::find(false, &set).and_then(|found| match name {
-                Some(name) => supported::answer(&found.folder, &name),
-                None => supported::page(&found.folder),
-            });
-            match text {
-                Ok(text) => print(&text),
-                Err(complaint) => fail(FAILED, &complaint),
-            }
-        }
         Ok(Request::Run(options)) => run(&options),
         Err(complaint) => fail(FAILED, &format!("{complaint}\nTry 'vkgdr-sim --help'.")),
     }
@@ -77,7 +66,7 @@ fn run(options: &Options) -> ExitCode {
         Err(complaint) => return fail(FAILED, &complaint),
     };
     if !options.faults.is_empty() {
-        let functions = supported::driver(&installation.folder);
+        let functions = fault::functions(&installation.folder.join("libcuda.so.1"));
         let checked = functions.and_then(|cuda| options.faults.iter().try_for_each(|fault| fault.check(&cuda)));
         if let Err(complaint) = checked {
             return fail(FAILED, &complaint);

@@ -25,10 +25,6 @@ Options:
                        Vulkan (vk...), with a code by number or by name; may
                        be repeated
       --profiles       list the profiles and exit
-      --supported [NAME]
-                       list the functions and PTX instructions that the
-                       simulator has, in Markdown, or say whether it has one,
-                       and exit
   -h, --help           print this help and exit
   -V, --version        print the version and exit
 
@@ -56,8 +52,6 @@ pub(crate) enum Request {
     Help,
     Version,
     Profiles,
-    /// All that there is, or one function or instruction.
-    Supported(Option<String>),
     Run(Options),
 }
 
@@ -79,10 +73,6 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
             Short('h') | Long("help") => return Ok(Request::Help),
             Short('V') | Long("version") => return Ok(Request::Version),
             Long("profiles") => return Ok(Request::Profiles),
-            Long("supported") => {
-                let name = parser.optional_value().or_else(|| parser.raw_args().ok()?.next());
-                return Ok(Request::Supported(name.map(|name| name.to_string_lossy().into_owned())));
-            }
             Short('p') | Long("profile") => profile = Some(Profile::find(&string(&mut parser)?)?),
             Short('f') | Long("fail") => faults.push(Fault::parse(&string(&mut parser)?)?),
             Value(program) => {
@@ -152,18 +142,6 @@ mod tests {
             match parsed(line) {
                 Err(complaint) => assert!(complaint.contains(word), "{line}: {complaint}"),
                 Ok(request) => panic!("{line}: {request:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn supported_takes_a_name_or_none() {
-        for (line, name) in
-            [("--supported", None), ("--supported cuInit", Some("cuInit")), ("--supported=add.cc", Some("add.cc"))]
-        {
-            match parsed(line) {
-                Ok(Request::Supported(found)) => assert_eq!(found.as_deref(), name, "{line}"),
-                other => panic!("{line}: {other:?}"),
             }
         }
     }

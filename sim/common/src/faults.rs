@@ -82,3 +82,13 @@ fn parse(entry: &str) -> Option<(&str, u64, i32)> {
     let (function, nth, code) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     parts.next().is_none().then_some((function, nth, code))
 }
+
+/// The name of a function of the CUDA driver without suffixes for versions and default streams: `cuMemFree` for `cuMemFree_v2`.
+#[must_use]
+pub fn base_name(name: &str) -> &str {
+    let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, version)) if version.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
+}

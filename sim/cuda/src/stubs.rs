@@ -1,4 +1,3 @@
-#![expect(unsafe_code, reason = "exports a list as a C symbol")]
 //! The functions that are not simulated. Their symbols exist, so that a program that binds all symbols can start, and
 //! each returns `CUDA_ERROR_NOT_SUPPORTED`. Its first call says so on stderr, unless that is the documented answer of
 //! GPUs, drivers or systems without the feature.
@@ -14,29 +13,13 @@ fn not_supported() -> Outcome {
 macro_rules! stubs {
     ($($name:ident)+) => {
         exports! { $($name => not_supported(), Missing;)+ }
-        const STUBS: &str = concat!($(stringify!($name), " "),+);
     };
 }
 macro_rules! absent {
     ($($name:ident)+) => {
         exports! { $($name => not_supported();)+ }
-        const ABSENT: &str = concat!($(stringify!($name), " "),+);
     };
 }
-
-/// Their names, separated by spaces: `vkgdr-sim --supported` reads them from the library's file.
-#[unsafe(export_name = "simcuda_not_simulated")]
-#[used]
-static NOT_SIMULATED: [u8; STUBS.len() + ABSENT.len()] = {
-    let (stubs, absent) = (STUBS.as_bytes(), ABSENT.as_bytes());
-    let mut names = [0; STUBS.len() + ABSENT.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = if at < stubs.len() { stubs[at] } else { absent[at - stubs.len()] };
-        at += 1;
-    }
-    names
-};
 
 stubs! {
     // Modules and launches

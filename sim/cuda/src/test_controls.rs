@@ -2,10 +2,12 @@
 //! The test controls, as C functions. They are no part of the CUDA driver API, are never counted or failed, and
 //! may be called from any thread at any time. The crate's own page describes them.
 
+use simcommon::faults::base_name;
+
 use crate::code::{INVALID_VALUE, SUCCESS};
 use crate::control;
 use crate::control::faults;
-use crate::control::site::{base_name, calls_of};
+use crate::control::site::calls_of;
 use crate::ffi::{Out, Text, write_text};
 use crate::kernel::fault;
 use crate::ledger;

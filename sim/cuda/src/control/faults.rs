@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use simcommon::faults::{ANY, Faults};
+use simcommon::faults::{ANY, Faults, base_name};
 
-use super::site::{Site, base_name, is_function};
+use super::site::{Site, is_function};
 use crate::code::{Code, SUCCESS};
 use crate::sync::lock;
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linkme::distributed_slice;
+use simcommon::faults::base_name;
 
 /// How the boundary treats a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,13 +77,4 @@ pub(crate) fn calls_of(base: &str) -> u64 {
 /// Whether some exported driver function has this name, version suffixes aside.
 pub(super) fn is_function(base: &str) -> bool {
     SITES.iter().any(|site| site.base() == base)
-}
-
-/// The name without suffixes for versions and default streams: `cuMemFree` for `cuMemFree_v2`.
-pub(crate) fn base_name(name: &str) -> &str {
-    let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
-    match name.rsplit_once("_v") {
-        Some((base, version)) if version.bytes().all(|b| b.is_ascii_digit()) => base,
-        _ => name,
-    }
 }
