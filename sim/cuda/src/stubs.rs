@@ -24,7 +24,10 @@ macro_rules! absent {
 stubs! {
     // Modules and launches
     cuLaunchCooperativeKernelMultiDevice cuLibraryGetUnifiedFunction cuModuleGetGlobal cuModuleGetSurfRef
-    cuModuleGetTexRef cuParamSetTexRef
+    cuModuleGetTexRef
+    // Launches of CUDA 3
+    cuFuncSetSharedSize cuLaunch cuLaunchGrid cuLaunchGridAsync cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
+    cuParamSetv
     // Graphs and captures
     cuGraphAddBatchMemOpNode cuGraphAddExternalSemaphoresSignalNode cuGraphAddExternalSemaphoresWaitNode
     cuGraphAddMemAllocNode cuGraphAddMemFreeNode

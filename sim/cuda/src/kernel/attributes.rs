@@ -113,6 +113,13 @@ fn set_banks(function: usize, config: u32) -> Outcome {
     if config > 2 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
+// The block shape of `cuLaunch`, which is not simulated. pycuda sets it before every launch, to the shape of that launch.
+fn set_block(function: usize, x: i32, y: i32, z: i32) -> Outcome {
+    context::usable()?;
+    library::function(function)?;
+    if [x, y, z].iter().all(|size| *size > 0) { Ok(()) } else { Err(INVALID_VALUE) }
+}
+
 fn set_cache_of_kernel(kernel: usize, config: u32, device: i32) -> Outcome {
     device::check(device)?;
     library::kernel(kernel)?;
@@ -122,6 +129,7 @@ fn set_cache_of_kernel(kernel: usize, config: u32, device: i32) -> Outcome {
 exports! {
     cuFuncGetAttribute => get(out: Out<i32>, attribute: u32, function: usize);
     cuFuncSetAttribute => set(function: usize, attribute: u32, value: i32);
+    cuFuncSetBlockShape => set_block(function: usize, x: i32, y: i32, z: i32);
     cuFuncSetCacheConfig => set_cache(function: usize, config: u32);
     cuFuncSetSharedMemConfig => set_banks(function: usize, config: u32);
     cuKernelGetAttribute => get_of_kernel(out: Out<i32>, attribute: u32, kernel: usize, device: i32);

@@ -2,7 +2,7 @@
 //!
 //! A launch runs on a stream's worker thread: the crate `ptx` executes it over the memory that `memory::view` exposes.
 //! `attributes` has the attributes of functions, `parameters` the parameter block, `launch` the checks and the work,
-//! `old` the API of CUDA 3, `occupancy` the number of blocks that fit, `fault` the report of a failed launch.
+//! `occupancy` the number of blocks that fit, `fault` the report of a failed launch.
 
 mod attributes;
 mod exports;
@@ -10,7 +10,6 @@ pub(crate) mod fault;
 mod launch;
 mod launch_exports;
 mod occupancy;
-mod old;
 mod parameters;
 
 pub(crate) use launch::Prepared;

@@ -54,20 +54,6 @@ pub(crate) fn usual_dynamic_shared(kernel: &ptx::Kernel) -> u64 {
     device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes())
 }
 
-/// The stored launch parameters of a function.
-#[derive(Clone)]
-pub(crate) struct Prepared {
-    pub(crate) block: [u32; 3],
-    pub(crate) dynamic_shared: u32,
-    pub(crate) parameters: Vec<u8>,
-}
-
-impl Default for Prepared {
-    fn default() -> Self {
-        Prepared { block: [1; 3], dynamic_shared: 0, parameters: Vec::new() }
-    }
-}
-
 /// A kernel in a context.
 pub(crate) struct Function {
     pub(crate) handle: usize,
@@ -76,7 +62,6 @@ pub(crate) struct Function {
     pub(crate) owner: Owner,
     pub(crate) name: CString,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) prepared: Mutex<Prepared>,
     /// Held, not read: launches that may use them keep them alive.
     _variables: Arc<Variables>,
 }
@@ -90,17 +75,7 @@ impl Function {
         settings: Arc<Settings>,
     ) -> Arc<Function> {
         let name = CString::new(kernel.name()).unwrap_or_default();
-        let prepared = Mutex::default();
-        Arc::new(Function {
-            handle: handle::next(),
-            kernel,
-            module,
-            owner,
-            name,
-            settings,
-            prepared,
-            _variables: variables,
-        })
+        Arc::new(Function { handle: handle::next(), kernel, module, owner, name, settings, _variables: variables })
     }
 }
 

@@ -321,8 +321,9 @@ fn the_blocks_of_a_cooperative_launch_wait_for_each_other_and_must_fit_on_the_de
     Ok(())
 }
 
+/// pycuda sets a block shape before each launch.
 #[test]
-fn the_old_way_to_launch_still_works() -> Result {
+fn the_block_shape_is_that_of_the_launch_and_not_one_that_was_set_before() -> Result {
     simulated!("drivers of CUDA 13 may lack it");
     let _context = open();
     let module = good(Module::load(KERNELS))?;
@@ -332,20 +333,8 @@ fn the_old_way_to_launch_still_works() -> Result {
     let set_block = |x: i32| call!(cuFuncSetBlockShape(add_one.0 => usize, x => i32, 1 => i32, 1 => i32));
     good(set_block(10))?;
     assert_eq!(set_block(0), Err(codes::INVALID_VALUE));
-    assert_eq!(call!(cuLaunch(add_one.0 => usize)), Err(codes::INVALID_VALUE), "before it has parameters");
-    good(call!(cuParamSetv(add_one.0 => usize, 0 => i32, &raw const values.0 => *const u64, 8 => c_uint)))?;
-    good(call!(cuParamSeti(add_one.0 => usize, 8 => i32, 95 => c_uint)))?;
-    good(call!(cuParamSetSize(add_one.0 => usize, 12 => c_uint)))?;
-    good(call!(cuFuncSetSharedSize(add_one.0 => usize, 0 => c_uint)))?;
-    good(call!(cuLaunch(add_one.0 => usize)))?;
-    good(call!(cuLaunchGrid(add_one.0 => usize, 5 => i32, 1 => i32)))?;
-    good(call!(cuLaunchGridAsync(add_one.0 => usize, 10 => i32, 1 => i32, 0 => usize)))?;
-    let expected = (0..100).map(|i| u32::from(i < 10) + u32::from(i < 50) + u32::from(i < 95));
-    assert_eq!(device_words(values.0, 100), expected.collect::<Vec<_>>());
-    // A float parameter at its offset.
-    good(call!(cuParamSetf(add_one.0 => usize, 8 => i32, f32::from_bits(3) => f32)))?;
-    good(call!(cuLaunch(add_one.0 => usize)))?;
-    assert_eq!(device_words(values.0, 4), [4, 4, 4, 3]);
+    good(add_one.launch(Shape::block(50), 0, &[values.0, 100]))?;
+    assert_eq!(device_words(values.0, 100), (0..100).map(|i| u32::from(i < 50)).collect::<Vec<_>>());
     Ok(())
 }
 
