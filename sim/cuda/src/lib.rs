@@ -19,7 +19,7 @@
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `own_streams`, `stream`, `worker`, `interrupt` | the order of work: streams, events, their threads; signals during a wait |
 //! | `graph` | graphs and captures |
-//! | `ipc` | memory of other processes |
+//! | `ipc` | memory and events of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
 //! | `virtual_memory` | allocations without an address, reserved addresses, mappings |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |

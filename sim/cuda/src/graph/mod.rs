@@ -1,8 +1,8 @@
 //! Graphs, and captures of streams into them.
 //!
 //! A node keeps an operation that can be submitted again and again. An executable graph is a list of operations in an order
-//! that its dependencies allow, and a launch submits them to one stream in that order. The operations of a launch never run
-//! concurrently, as the dependencies of a graph permit but do not demand.
+//! that its dependencies allow. A launch runs its operations one after the other. CUDA may run independent nodes at the same
+//! time.
 
 mod any_node;
 pub(crate) mod capture;
