@@ -42,7 +42,7 @@ fn query(name: Text<'_>, version: i32, flags: u64) -> Result<Result<usize, u32>,
     Ok(find(name, version, flags & PER_THREAD_STREAM != 0))
 }
 
-/// Leaves the pointer alone where there is no function, as real drivers were seen to do (docs/hardware.md).
+/// Leaves the pointer alone where there is no function, as real drivers were seen to do.
 fn get(name: Text<'_>, out: Out<usize>, version: i32, flags: u64) -> Outcome {
     out.set(query(name, version, flags)?.map_err(|_| NOT_FOUND)?)
 }

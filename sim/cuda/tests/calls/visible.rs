@@ -6,12 +6,17 @@ use support::{Result, child, driver, simulated};
 
 use crate::{call, given, good};
 
+const NOT_INITIALIZED: i32 = 3;
 const INVALID_DEVICE: i32 = 101;
 
 /// Says which buses and UUIDs the devices have.
 fn report() {
+    let mut version = 0;
+    good(call!(cuDriverGetVersion(&raw mut version => *mut i32)));
     let code = call!(cuInit(0 => u32));
     if code != 0 {
+        let mut current = 0_usize;
+        assert_eq!(call!(cuCtxGetCurrent(&raw mut current => *mut usize)), NOT_INITIALIZED);
         return child::say(driver::error_name(code));
     }
     let count: i32 = given(|out| call!(cuDeviceGetCount(out => *mut i32)));
