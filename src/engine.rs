@@ -6,7 +6,6 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -28,8 +27,7 @@ pub enum CopyPolicy {
     /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies), a copy with
     /// [`Dma`](Self::Dma) or one of device memory has made the copy engine in the memory's context. Until then the CPU
     /// copies, because making the engine may wait for a kernel that itself waits for this copy. Memory without a host view
-    /// is always copied by the engine. The default, and what `Memory::write` and `Memory::read` do, except that these
-    /// refuse memory without a view.
+    /// is always copied by the engine. The default.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -47,45 +45,17 @@ pub enum CopyPolicy {
 pub struct CopyThresholds {
     /// Bytes of a read.
     pub read: usize,
-    /// Bytes of a write from page-locked memory, and of a fill. The CPU writes from other memory: the driver copies that by the CPU,
-    /// too.
+    /// Bytes of a write from page-locked memory. The CPU writes from other memory: the driver copies that by the CPU, too.
     pub write: usize,
 }
 
 impl Default for CopyThresholds {
     /// The thresholds before [`Vkgdr::set_copy_thresholds`](crate::Vkgdr::set_copy_thresholds).
     ///
-    /// Measured on an H100 with PCIe 5 and driver 580. The CPU reads 4 KiB in 4 µs and 16 KiB in 16, the engine in 8 and 9. The
+    /// Measured on an H100 with PCIe 5 and driver 580. The CPU reads 4 KiB in 4 µs and 16 KiB in 16, the engine in 7. The
     /// CPU writes 1 MiB in 49 µs, the engine in 33 from page-locked memory, and in 82 from other memory (docs/copies.md).
     fn default() -> Self {
         Self { read: 8 << 10, write: 256 << 10 }
-    }
-}
-
-/// Thresholds that any thread may change at any time.
-#[derive(Debug)]
-pub(crate) struct SharedThresholds {
-    read: AtomicUsize,
-    write: AtomicUsize,
-}
-
-impl SharedThresholds {
-    #[inline]
-    pub(crate) fn get(&self) -> CopyThresholds {
-        let [read, write] = [&self.read, &self.write].map(|value| value.load(Ordering::Relaxed));
-        CopyThresholds { read, write }
-    }
-
-    pub(crate) fn set(&self, thresholds: CopyThresholds) {
-        self.read.store(thresholds.read, Ordering::Relaxed);
-        self.write.store(thresholds.write, Ordering::Relaxed);
-    }
-}
-
-impl Default for SharedThresholds {
-    fn default() -> Self {
-        let CopyThresholds { read, write } = CopyThresholds::default();
-        Self { read: read.into(), write: write.into() }
     }
 }
 
@@ -128,7 +98,7 @@ impl CopyEngines {
 
     /// Makes the context's engine unless it exists. Does nothing where engines are not kept, see [`engine`](Self::engine).
     pub(crate) fn prepare(&self, context: Context) -> Result<()> {
-        if !context.has_unique_id() || self.is_prepared(context) {
+        if !context.has_unique_id() {
             return Ok(());
         }
         context.run(|| self.engine(context).map(drop))
@@ -177,7 +147,7 @@ impl Drop for CopyEngines {
             let may_be_gone = context.primary_device().is_none() && !context.is_current().unwrap_or(false);
             match (!may_be_gone).then(|| context.enter()) {
                 Some(Ok(_guard)) => drop(engine),
-                // The stream is left to its context, or to the past, if that was destroyed.
+                // The stream ends with its context, or has ended with it.
                 _ => _ = Arc::into_inner(engine).map(ManuallyDrop::new),
             }
         }

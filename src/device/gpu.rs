@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use ash::vk;
@@ -17,10 +17,9 @@ use crate::diagnosis::{Evidence, System};
 use crate::driver::cuda::cuda;
 use crate::driver::os;
 use crate::driver::vulkan::{Device, HEADLESS, Instance, PhysicalDevice};
-use crate::engine::SharedThresholds;
+use crate::engine::CopyThresholds;
 use crate::error::hyphenated;
 use crate::lock::Lock;
-use crate::report::report;
 use crate::retire::RetireQueue;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 
@@ -34,7 +33,8 @@ pub(crate) struct Gpu {
     /// The trial allocations that succeeded, by kind and by the index of the memory type.
     trials: Lock<HashSet<(MemoryKind, u32)>>,
     retired: RetireQueue,
-    copy_thresholds: SharedThresholds,
+    /// Of reads and of writes.
+    thresholds: [AtomicUsize; 2],
 }
 
 /// A GPU's Vulkan device and its memory types. Handles of the GPU share one that is never freed, or a program's.
@@ -169,7 +169,7 @@ impl Gpu {
                 *known = Some(vulkan.clone());
                 drop(known);
                 if let Some(note) = note {
-                    report!(Info, "{note}");
+                    log::info!("{note}");
                 }
                 Ok((gpu, vulkan))
             }
@@ -191,13 +191,14 @@ impl Gpu {
         if let Some(gpu) = known(&GPUS.lock()) {
             return Ok(gpu);
         }
+        let CopyThresholds { read, write } = CopyThresholds::default();
         let created = Self {
             uuid,
             name: cuda()?.device_name(device)?,
             vulkan: Lock::default(),
             trials: Lock::default(),
             retired: RetireQueue::default(),
-            copy_thresholds: SharedThresholds::default(),
+            thresholds: [read.into(), write.into()],
         };
         let mut gpus = GPUS.lock();
         // Another thread may have added it meanwhile.
@@ -222,9 +223,14 @@ impl Gpu {
         &self.retired
     }
 
-    #[inline]
-    pub(crate) const fn copy_thresholds(&self) -> &SharedThresholds {
-        &self.copy_thresholds
+    pub(crate) fn copy_thresholds(&self) -> CopyThresholds {
+        let [read, write] = self.thresholds.each_ref().map(|bytes| bytes.load(Ordering::Relaxed));
+        CopyThresholds { read, write }
+    }
+
+    pub(crate) fn set_copy_thresholds(&self, CopyThresholds { read, write }: CopyThresholds) {
+        let bytes = self.thresholds.iter().zip([read, write]);
+        bytes.for_each(|(threshold, bytes)| threshold.store(bytes, Ordering::Relaxed));
     }
 }
 

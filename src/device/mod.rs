@@ -22,7 +22,6 @@ use crate::driver::{fork, os};
 use crate::engine::{CopyEngines, CopyThresholds};
 use crate::error::CudaCode;
 use crate::lock::Lock;
-use crate::report::report;
 use crate::retire::SHORTAGE_TIMEOUT;
 use crate::{Error, MemoryKind, NoMapping, OpenFlags, Result, addresses, flags};
 use gpu::{Gpu, VulkanGpu};
@@ -145,7 +144,7 @@ impl Vkgdr {
         }
         if let Err(error) = &vulkan {
             let mapped = if types[MemoryKind::Mapped as usize].is_some() { "maps CUDA's" } else { "has no mapped" };
-            report!(Info, "{} is opened without Vulkan and {mapped} memory: {error}", gpu.name);
+            log::info!("{} is opened without Vulkan and {mapped} memory: {error}", gpu.name);
         }
         let state = HandleState {
             gpu,
@@ -248,26 +247,26 @@ impl Vkgdr {
         self.copy_engines().prepare(self.allocation_context()?)
     }
 
-    /// The lengths from which the copy engine, not the CPU, copies this GPU's memory, once
-    /// [`prepare_copies`](Self::prepare_copies) has made it.
+    /// The lengths from which [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) leaves copies of this GPU's memory to the copy engine,
+    /// once [`prepare_copies`](Self::prepare_copies) has made it.
     #[must_use]
     pub fn copy_thresholds(&self) -> CopyThresholds {
-        self.gpu().copy_thresholds().get()
+        self.gpu().copy_thresholds()
     }
 
-    /// Sets the lengths from which the copy engine, not the CPU, copies this GPU's memory, for all handles of the
-    /// process. [`CopyThresholds`] says which memory they apply to.
+    /// Sets the [`copy_thresholds`](Self::copy_thresholds), for all handles of the process. [`CopyThresholds`] says which memory
+    /// they apply to.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
-    /// // The CPU makes every copy.
+    /// // The CPU makes every copy of memory that it sees.
     /// gpu.set_copy_thresholds(vkgdr::CopyThresholds { read: usize::MAX, write: usize::MAX });
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
-        self.gpu().copy_thresholds().set(thresholds);
+        self.gpu().set_copy_thresholds(thresholds);
     }
 
     pub(crate) fn copy_engines(&self) -> &CopyEngines {

@@ -1,5 +1,5 @@
-//! [`Memory`]'s methods for the CPU: flush and invalidate, map guards and slices; writes, reads and fills, short ones at once, others
-//! by the CPU or the GPU's copy engine.
+//! [`Memory`]'s methods for the CPU: flush and invalidate, map guards and slices, writes, reads and fills; and copies by the CPU or
+//! the GPU's copy engine.
 #![expect(
     unsafe_code,
     reason = "copies bytes that the memory keeps alive, and offers slices that the device may change"
@@ -13,14 +13,12 @@ use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::Memory;
-use crate::copy::{self, CopyRoutine};
+use crate::copy;
 use crate::driver::cuda::cuda;
 use crate::driver::fork;
-use crate::driver::stream::FillPattern;
 use crate::engine;
 use crate::range;
-use crate::report::report;
-use crate::{CopyPolicy, Error, MapGuard, MapMode, Result, Writer};
+use crate::{CopyPolicy, CopyThresholds, Error, MapGuard, MapMode, Result, Writer};
 
 impl Memory {
     /// Makes the CPU's writes to a range visible to the device.
@@ -66,8 +64,8 @@ impl Memory {
 
     /// Begins a scope in which the CPU uses a range.
     ///
-    /// Waits for the bound stream and invalidates; dropping the guard flushes. If the memory is not bound, wait for the
-    /// device's work first. The mode determines which of the bytes are invalidated and flushed. Non-coherent memory is
+    /// Waits for the bound stream and invalidates; dropping the guard flushes, unless the mode is `Read`. If the memory is not bound, wait for the
+    /// device's work first. Non-coherent memory is
     /// invalidated and flushed by whole atoms: guards whose ranges share an atom must not be alive at the same time.
     ///
     /// # Errors
@@ -129,19 +127,14 @@ impl Memory {
         Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
     }
 
-    /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
+    /// Copies `source` to the bytes at `offset`, which need not be aligned, by the CPU. Calls no driver, and does not flush.
     ///
     /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
-    ///
-    /// The CPU copies until [`prepare_copies`](crate::Vkgdr::prepare_copies) or a copy with [`CopyPolicy::Dma`] has
-    /// created the GPU's copy engine in the memory's context. From then on the engine makes large writes from page-locked memory
-    /// to mapped memory ([`CopyPolicy::Auto`]). [`write_with`](Self::write_with) chooses. Either way this returns when the
-    /// copy is complete. [`writer`](Self::writer) makes many small writes faster.
+    /// [`writer`](Self::writer) makes many small writes faster, [`write_with`](Self::write_with) large ones from page-locked memory.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView), and the
-    /// driver's errors if the copy engine copies, including those of earlier, asynchronous work.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView).
     ///
     /// # Examples
     ///
@@ -154,13 +147,7 @@ impl Memory {
     /// ```
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
-        let source: &[u8] = bytemuck::cast_slice(source);
-        let to = self.host_range(offset, source.len())?;
-        if self.routine != CopyRoutine::Ordinary && source.len() >= self.thresholds.get().write {
-            return self.write_bytes(CopyPolicy::Auto, offset, source);
-        }
-        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
-        unsafe { copy::write_unordered(self.routine, to, source) };
+        self.write_unordered(offset, bytemuck::cast_slice(source))?;
         copy::order_writes(self.routine);
         Ok(())
     }
@@ -184,20 +171,19 @@ impl Memory {
         Writer::new(self)
     }
 
-    /// Copies `source` to `offset` by the CPU, without a fence: [`flush`](Self::flush) must follow.
+    /// [`write`](Self::write) without a fence: [`flush`](Self::flush) must follow.
     #[inline]
     pub(crate) fn write_unordered(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;
-        // SAFETY: as in `write`.
+        // SAFETY: `to` has room for `source.len()` bytes, which this memory keeps mapped.
         unsafe { copy::write_unordered(self.routine, to, source) };
         Ok(())
     }
 
-    /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
+    /// Copies the bytes at `offset`, which need not be aligned, to `target`, by the CPU. Calls no driver, and does not invalidate.
     ///
-    /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Once the GPU's
-    /// copy engine was created, see [`write`](Self::write), it makes reads of mapped memory from 8 KiB on by default
-    /// ([`CopyPolicy::Auto`], [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses.
+    /// The CPU reads memory of kind `Host` at full speed, and mapped memory slowly through the PCIe BAR: by
+    /// [`read_with`](Self::read_with), the GPU's copy engine makes reads from some KiB on faster.
     ///
     /// The bytes are loaded after this thread's earlier loads, such as the load of a flag. A later load, other than by
     /// this method, may be executed before them.
@@ -211,21 +197,13 @@ impl Memory {
         // First: the fence would wait for the loads below.
         copy::order_reads(self.routine);
         let from = self.host_range(offset, target.len())?;
-        if self.routine != CopyRoutine::Ordinary && target.len() >= self.thresholds.get().read {
-            return self.read_bytes(CopyPolicy::Auto, offset, target);
-        }
         // SAFETY: `from` has `target.len()` bytes, which this memory keeps mapped, and an allocation is whole lines.
         unsafe { copy::read_unordered(self.routine, from, target) };
         Ok(())
     }
 
-    /// Fills a range of bytes with repetitions of `value`; the range's length must be a multiple of the value's size.
+    /// Fills a range of bytes with repetitions of `value`, by the CPU. The range's length must be a multiple of the value's size.
     /// Does not flush.
-    ///
-    /// Once the GPU's copy engine was created, see [`write`](Self::write), it fills ranges of mapped memory that
-    /// [`CopyThresholds`](crate::CopyThresholds) selects, if it can repeat the value. It repeats values of 1, 2 or 4
-    /// bytes at an address that is a multiple of that, and larger ones that themselves repeat such a value, as zeros
-    /// do. The CPU fills all others. Either way this returns when the fill is complete.
     ///
     /// # Errors
     ///
@@ -259,14 +237,6 @@ impl Memory {
             return Err(Error::Misaligned { what: "the length to fill", value: len, unit });
         }
         let to = self.host_range(offset, len)?;
-        if let Some(value) = FillPattern::of(pattern, self.device_ptr + offset as u64) {
-            let is_long = || len >= self.thresholds.get().write;
-            // SAFETY: as in `write_bytes`.
-            let fill = |stream, to| unsafe { cuda()?.fill(to, value, len / value.size(), stream) };
-            if self.by_engine(CopyPolicy::Auto, is_long, (offset, len), fill)? {
-                return self.invalidate(offset..offset + len);
-            }
-        }
         // SAFETY: `to` has room for `len` bytes, which this memory keeps mapped.
         unsafe { copy::fill(self.routine, to, len, pattern) };
         Ok(())
@@ -309,7 +279,15 @@ impl Memory {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn write_with<T: NoUninit>(&self, policy: CopyPolicy, offset: usize, source: &[T]) -> Result<()> {
-        self.write_bytes(policy, offset, bytemuck::cast_slice(source))
+        let source: &[u8] = bytemuck::cast_slice(source);
+        let (from, len) = (source.as_ptr(), source.len());
+        let is_long = |least: CopyThresholds| len >= least.write && engine::is_pinned(source);
+        // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
+        let write = |stream, to| unsafe { cuda()?.copy_host_to_device(to, from, len, stream) };
+        if self.by_engine(policy, is_long, (offset, len), write)? {
+            return self.invalidate(offset..offset + len);
+        }
+        self.write(offset, source)
     }
 
     /// [`read`](Self::read) with a choice between the CPU and the GPU's copy engine; see
@@ -322,51 +300,14 @@ impl Memory {
     ///
     /// The errors of [`write_with`](Self::write_with). The contents of `target` are then unspecified.
     pub fn read_with<T: Pod>(&self, policy: CopyPolicy, offset: usize, target: &mut [T]) -> Result<()> {
-        self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
-    }
-
-    #[cold]
-    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
-        let len = source.len();
-        range::check(offset, len, self.len)?;
-        let is_long = || len >= self.thresholds.get().write && engine::is_pinned(source);
-        let from = source.as_ptr();
-        // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
-        let write = |stream, to| unsafe { cuda()?.copy_host_to_device(to, from, len, stream) };
-        if self.by_engine(policy, is_long, (offset, len), write)? {
-            return self.invalidate(offset..offset + len);
-        }
-        self.write_by_cpu(offset, source)
-    }
-
-    #[inline]
-    pub(super) fn write_by_cpu(&self, offset: usize, source: &[u8]) -> Result<()> {
-        self.write_unordered(offset, source)?;
-        copy::order_writes(self.routine);
-        Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn read_by_cpu(&self, offset: usize, target: &mut [u8]) -> Result<()> {
-        copy::order_reads(self.routine);
-        let from = self.host_range(offset, target.len())?;
-        // SAFETY: as in `read`.
-        unsafe { copy::read_unordered(self.routine, from, target) };
-        Ok(())
-    }
-
-    #[cold]
-    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
-        let len = target.len();
-        range::check(offset, len, self.len)?;
-        let is_long = || len >= self.thresholds.get().read;
-        let to = target.as_mut_ptr();
-        // SAFETY: as in `write_bytes`; the caller's bytes are borrowed exclusively.
+        let target: &mut [u8] = bytemuck::cast_slice_mut(target);
+        let (to, len) = (target.as_mut_ptr(), target.len());
+        // SAFETY: as in `write_with`; the caller's bytes are borrowed exclusively.
         let read = |stream, from| unsafe { cuda()?.copy_device_to_host(to, from, len, stream) };
-        if self.by_engine(policy, is_long, (offset, len), read)? {
+        if self.by_engine(policy, |least| len >= least.read, (offset, len), read)? {
             return Ok(());
         }
-        self.read_by_cpu(offset, target)
+        self.read(offset, target)
     }
 
     /// Makes a copy of `len` bytes by the copy engine, which is given their device address, and waits for it. False if the CPU is
@@ -374,15 +315,17 @@ impl Memory {
     fn by_engine(
         &self,
         policy: CopyPolicy,
-        is_long: impl FnOnce() -> bool,
+        is_long: impl FnOnce(CopyThresholds) -> bool,
         (offset, len): (usize, usize),
         copy: impl FnOnce(CUstream, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
+        range::check(offset, len, self.len)?;
         let has_view = self.kind().has_host_view();
+        let least = || self.owner().copy_thresholds();
         let takes_engine = match policy {
             CopyPolicy::Cpu => false,
             CopyPolicy::Dma => true,
-            CopyPolicy::Auto => !has_view || (self.may_use_engine() && is_long()),
+            CopyPolicy::Auto => !has_view || (self.may_use_engine() && is_long(least())),
         };
         if !takes_engine {
             return Ok(false);
@@ -396,7 +339,7 @@ impl Memory {
         match self.owner().copy_engines().copy(self.inner.context(), |stream| copy(stream, address)) {
             Ok(copied) => copied.map(|()| true),
             Err(error) if policy == CopyPolicy::Auto && has_view => {
-                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
+                log::debug!("copying by the CPU, since the copy engine is unavailable: {error}");
                 Ok(false)
             }
             Err(error) => Err(error),

@@ -10,23 +10,20 @@ use std::ptr::NonNull;
 use bytemuck::{NoUninit, Pod};
 
 use super::Memory;
-use crate::report::report;
 use crate::{Error, Result};
 use crate::{copy, range};
 
-/// How the CPU uses mapped memory.
+/// How the CPU uses mapped memory. Each mode invalidates at the start, and all but `Read` flush at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MapMode {
-    /// Reads only: invalidated on entry, not flushed.
+    /// Reads only: not flushed.
     Read,
-    /// Writes some of the bytes and reads none: flushed at the end. Invalidated on entry too, so that the bytes that are
-    /// not written keep their values: a flush writes whole atoms.
+    /// Writes some of the bytes and reads none: the others keep their values.
     Write,
-    /// Reads and writes: invalidated on entry, flushed at the end.
+    /// Reads and writes.
     ReadWrite,
-    /// Writes every byte and reads none: flushed at the end. On non-coherent memory the bytes are undefined until they
-    /// are written.
+    /// Writes every byte and reads none: the bytes are undefined until they are written.
     Discard,
 }
 
@@ -45,19 +42,8 @@ pub struct MapGuard<'a> {
 impl<'a> MapGuard<'a> {
     /// A guard of a range that the caller has checked, of memory with a host mapping.
     pub(super) fn new(memory: &'a Memory, (offset, len): (usize, usize), mode: MapMode) -> Result<Self> {
-        let end = offset + len;
-        if mode != MapMode::Discard {
-            memory.invalidate(offset..end)?;
-        } else if len > 0 {
-            // The flush writes whole atoms: the bytes beyond the range must not be stale.
-            let is_partial = |at: usize| !(memory.offset() + at).is_multiple_of(memory.non_coherent_atom_size());
-            if is_partial(offset) {
-                memory.invalidate(offset..=offset)?;
-            }
-            if is_partial(end) {
-                memory.invalidate(end - 1..end)?;
-            }
-        }
+        // Also where every byte is to be written: the flush writes whole atoms, of which the rest must not be stale.
+        memory.invalidate(offset..offset + len)?;
         Ok(Self { memory, offset, len, mode })
     }
 
@@ -95,7 +81,7 @@ impl<'a> MapGuard<'a> {
             return Err(Error::ReadOnly);
         }
         range::check(offset, size_of_val(source), self.len)?;
-        self.memory.write_by_cpu(self.offset + offset, bytemuck::cast_slice(source))
+        self.memory.write(self.offset + offset, source)
     }
 
     /// Copies from `offset` to `target` by the CPU, see [`Memory::read`].
@@ -106,7 +92,7 @@ impl<'a> MapGuard<'a> {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         range::check(offset, size_of_val(target), self.len)?;
-        self.memory.read_by_cpu(self.offset + offset, bytemuck::cast_slice_mut(target))
+        self.memory.read(self.offset + offset, target)
     }
 
     /// Ends the guard: flushes, if the mode says so.
@@ -141,7 +127,7 @@ impl Drop for MapGuard<'_> {
         match self.end() {
             // In a forked child the memory is the parent's.
             Ok(()) | Err(Error::Forked) => {}
-            Err(error) => report!(Error, "the end of a map guard: {error}"),
+            Err(error) => log::error!("the end of a map guard: {error}"),
         }
     }
 }

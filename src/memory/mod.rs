@@ -26,7 +26,6 @@ use crate::copy::CopyRoutine;
 use crate::cudarc_view::LentSlice;
 use crate::driver::context::Context;
 use crate::driver::{Handle, fork};
-use crate::engine::SharedThresholds;
 use crate::range;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 pub(crate) use inner::{Chunk, Home, Inner};
@@ -51,7 +50,7 @@ pub(crate) use uses::{UsedStream, Uses};
 ///
 /// The handle retains the device's primary context as soon as memory is in it, so that only `cudaDeviceReset` ends it earlier.
 /// Then only Vulkan's side of the memory is freed, and a warning is logged. **A context of `cuCtxCreate` must outlive its memory**:
-/// what the driver does with a destroyed context is undefined. cudarc's `CudaContext::new_non_primary` makes such a context, and
+/// what the driver does with a destroyed context is undefined. cudarc's `new_non_primary` (up to CUDA 13.1) makes such a context, and
 /// the last `Arc` ends it: keep one until the memory was freed. Memory whose bound stream still has
 /// work is freed by a later drop, or when it is [collected](crate::Vkgdr::collect).
 ///
@@ -90,7 +89,6 @@ pub struct Memory {
     device_ptr: CUdeviceptr,
     len: usize,
     routine: CopyRoutine,
-    thresholds: &'static SharedThresholds,
     /// What cudarc's views are of, made with the first of them. Before the reference, to end first: it knows of work that the
     /// release waits for.
     pub(crate) cuda: OnceLock<Box<LentSlice>>,
@@ -220,8 +218,8 @@ impl Memory {
         let allocation = inner.allocation();
         let device_ptr = allocation.device_ptr() + offset as u64;
         let host_ptr = allocation.host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(offset));
-        let (routine, thresholds) = (allocation.routine(), allocation.owner().gpu().copy_thresholds());
-        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner }
+        let routine = allocation.routine();
+        Self { host_ptr: Handle(host_ptr), device_ptr, len, routine, cuda: OnceLock::new(), inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -288,7 +286,8 @@ impl Memory {
     /// The host address of the first byte; `None` for device memory.
     ///
     /// Valid while a reference to the memory lives. The device may change the bytes at any time: read and write through the
-    /// pointer with volatile or atomic accesses.
+    /// pointer with volatile or atomic accesses. Kernels need the [`device_ptr`](Self::device_ptr), also on GPUs that could use the
+    /// host address of mapped memory, since a pool does not notice that.
     #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
@@ -514,8 +513,8 @@ impl Memory {
     }
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for what a stream was given before
-    /// [`Pool::allocate_on`](crate::Pool::allocate_on) reused memory of it. [`DropPolicy::WaitForContext`] holds from then
-    /// on, for bound memory, too; with [`DropPolicy::WaitForStream`], the release waits as if nothing had been set.
+    /// [`Pool::allocate_on`](crate::Pool::allocate_on) reused memory of it. [`DropPolicy::WaitForContext`] holds for bound memory,
+    /// too, and is not taken back but by `Immediate`. [`DropPolicy::WaitForStream`] takes `Immediate` back.
     ///
     /// # Safety
     ///
@@ -595,8 +594,8 @@ impl Memory {
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        let Self { host_ptr, device_ptr, len, routine, thresholds, ref inner, .. } = *self;
-        Self { host_ptr, device_ptr, len, routine, thresholds, cuda: OnceLock::new(), inner: inner.clone() }
+        let Self { host_ptr, device_ptr, len, routine, ref inner, .. } = *self;
+        Self { host_ptr, device_ptr, len, routine, cuda: OnceLock::new(), inner: inner.clone() }
     }
 }
 

@@ -31,7 +31,6 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::report::report;
 use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
 use ends::{ABORTED, CONTROL, Consumer, HEAD, Link, Producer, TAIL, UNIT, VERSION, record_len};
 
@@ -354,7 +353,7 @@ impl Drop for Ring {
         match self.abort() {
             Ok(()) => {}
             Err(Error::Forked) => return,
-            Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
+            Err(error) => log::warn!("a ring's kernel was not told to end: {error}"),
         }
         if Arc::strong_count(&self.dropped) > 1 {
             let memory = [&self.device, &self.host];
@@ -412,7 +411,7 @@ impl Link for SharedLink {
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.records.invalidate(offset..offset + bytes.len())?;
-        self.records.read_by_cpu(offset, bytes)
+        self.records.read(offset, bytes)
     }
 
     fn order_reads(&self) -> Result<()> {

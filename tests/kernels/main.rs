@@ -11,7 +11,7 @@ use support::ledger::Calls;
 use support::{Result, child, device_read, host_read, profile, simcuda, supported};
 use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, LaunchConfig, PushKernelArg, sys};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, OpenFlags};
+use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
 
 /// `wait_for(flag)` returns when the flag is 1; `answer(flag, reply, rounds)` sets the reply to each of 1 to `rounds` once the
 /// flag has that number; `add_one(values, n)` adds 1 to each word.
@@ -218,8 +218,8 @@ fn copy_beside_a_kernel(prepared: bool) -> Result {
     let (bytes, mut seen) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let waiting = setup.wait()?;
     let by_engine = Calls::of("cuMemcpyDtoHAsync");
-    memory.write(0, &bytes)?;
-    memory.read(0, &mut seen)?;
+    memory.write_with(CopyPolicy::Auto, 0, &bytes)?;
+    memory.read_with(CopyPolicy::Auto, 0, &mut seen)?;
     memory.fill(.., 9_u8)?;
     assert!(waiting.is_running(), "the kernel waits for the CPU");
     waiting.finish()?;

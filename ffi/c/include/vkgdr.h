@@ -11,15 +11,11 @@
  * during a call: that ends the process.
  *
  * Copies and the device's other work: vkgdr_memory_write(), _read() and _fill(), and vkgdr_copy_write() and _read(),
- * return when they are done. The CPU makes them, until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of
- * device memory has made the GPU's copy engine in the memory's context. From then on, of coherent memory that the CPU
- * does not cache, such as mapped memory behind PCIe, the engine makes reads from 8 KiB and, from page-locked memory,
- * writes from 256 KiB on, unless vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the
- * engine, some microseconds at least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work.
+ * return when they are done. The CPU makes the first three. The others have a policy: the GPU's copy engine, which takes
+ * some microseconds at least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work; or the CPU.
  * The engine works on streams of this library that have no order with any other stream, the default streams included,
  * and is never part of a stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the
- * device that uses the bytes before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU
- * keeps one copy off the engine; a threshold of SIZE_MAX keeps all of them off.
+ * device that uses the bytes before the call; work that is launched after it has returned sees them.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -121,10 +117,9 @@ typedef enum vkgdr_memory_flags {
  */
 typedef enum vkgdr_copy_policy {
   /**
-   * The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
-   * Always the CPU until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of device memory has made the copy
-   * engine in the memory's context: to make it may wait until running kernels have ended. Always the copy engine for
-   * device memory, which those functions refuse.
+   * The copy engine from the thresholds on, the CPU below them. Always the CPU until vkgdr_copy_prepare(), a copy with
+   * VKGDR_COPY_DMA or one of device memory has made the copy engine in the memory's context: to make it may wait until
+   * running kernels have ended. Always the copy engine for device memory.
    */
   VKGDR_COPY_AUTO = 0,
   /**
@@ -275,7 +270,7 @@ typedef struct vkgdr_copy_thresholds {
    */
   size_t read;
   /**
-   * Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by
+   * Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory); 256 KiB by
    * default. The CPU writes from other memory: the driver copies that by the CPU, too.
    */
   size_t write;
@@ -520,11 +515,7 @@ VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, size_t offset, size_t
 VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
- * Copies `size` bytes to the memory. Does not flush.
- *
- * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies from page-locked memory to memory
- * that the CPU does not cache, and the call waits for it; see "Copies and the device's other work" above.
- * vkgdr_copy_write() chooses who copies.
+ * Copies `size` bytes to the memory by the CPU. Calls no driver, and does not flush. vkgdr_copy_write() chooses who copies.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
@@ -537,11 +528,7 @@ VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t off
 VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const void *source, size_t size);
 
 /**
- * Copies `size` bytes from the memory. Does not invalidate.
- *
- * Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
- * not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
- * copies.
+ * Copies `size` bytes from the memory by the CPU. Calls no driver, and does not invalidate. vkgdr_copy_read() chooses who copies.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
@@ -554,11 +541,7 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
 VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *target, size_t size);
 
 /**
- * Fills a range with a repeated pattern. Does not flush.
- *
- * Returns when the range is filled. Once the GPU's copy engine was made, it fills large ranges of memory that the CPU
- * does not cache, if it can repeat the pattern: 1, 2 or 4 bytes at an address that is a multiple of that, or
- * made of such, zeros for example. See "Copies and the device's other work" above.
+ * Fills a range with a repeated pattern by the CPU. Does not flush.
  *
  * @param mem           The memory, or a region of it.
  * @param offset        The first byte.
@@ -645,7 +628,7 @@ VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
  *
  * A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before,
  * and again once a function succeeds that opens, creates, allocates, maps, sends or receives, vkgdr_memory_get_dma_buf()
- * included.
+ * included. A thread that has run its destructors, as main's in handlers of atexit(), has the status's text.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
@@ -1088,8 +1071,8 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc(vkgdr_pool_t pool, size_t size);
 VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUstream stream);
 
 /**
- * Releases unused blocks until the pool has at most `keep` bytes. Does not wait: memory that the device may still use
- * stays.
+ * Releases unused blocks until the pool has at most `keep` bytes. Memory that the device may still use stays. The driver
+ * itself may wait for running kernels.
  *
  * @param pool   The pool.
  * @param keep   Bytes.

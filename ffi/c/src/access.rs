@@ -93,11 +93,7 @@ fn range_or_rest(memory: &Memory, offset: usize, size: usize) -> Range<usize> {
     offset..end
 }
 
-/// Copies `size` bytes to the memory. Does not flush.
-///
-/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies from page-locked memory to memory
-/// that the CPU does not cache, and the call waits for it; see "Copies and the device's other work" above.
-/// vkgdr_copy_write() chooses who copies.
+/// Copies `size` bytes to the memory by the CPU. Calls no driver, and does not flush. vkgdr_copy_write() chooses who copies.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
@@ -124,11 +120,7 @@ pub unsafe extern "C" fn vkgdr_memory_write(
     })
 }
 
-/// Copies `size` bytes from the memory. Does not invalidate.
-///
-/// Returns when the copy is done. Once the GPU's copy engine was made, it makes large copies of memory that the CPU does
-/// not cache, and the call waits for it; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
-/// copies.
+/// Copies `size` bytes from the memory by the CPU. Calls no driver, and does not invalidate. vkgdr_copy_read() chooses who copies.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
@@ -155,11 +147,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     })
 }
 
-/// Fills a range with a repeated pattern. Does not flush.
-///
-/// Returns when the range is filled. Once the GPU's copy engine was made, it fills large ranges of memory that the CPU
-/// does not cache, if it can repeat the pattern: 1, 2 or 4 bytes at an address that is a multiple of that, or
-/// made of such, zeros for example. See "Copies and the device's other work" above.
+/// Fills a range with a repeated pattern by the CPU. Does not flush.
 ///
 /// @param mem           The memory, or a region of it.
 /// @param offset        The first byte.

@@ -15,10 +15,9 @@ use crate::memory_handle::{range, vkgdr_memory_t};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_copy_policy {
-    /// The copy engine from the thresholds on, the CPU below them, as in vkgdr_memory_write() and vkgdr_memory_read().
-    /// Always the CPU until vkgdr_copy_prepare(), a copy with VKGDR_COPY_DMA or one of device memory has made the copy
-    /// engine in the memory's context: to make it may wait until running kernels have ended. Always the copy engine for
-    /// device memory, which those functions refuse.
+    /// The copy engine from the thresholds on, the CPU below them. Always the CPU until vkgdr_copy_prepare(), a copy with
+    /// VKGDR_COPY_DMA or one of device memory has made the copy engine in the memory's context: to make it may wait until
+    /// running kernels have ended. Always the copy engine for device memory.
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
@@ -36,7 +35,7 @@ pub enum vkgdr_copy_policy {
 pub struct vkgdr_copy_thresholds {
     /// Bytes of a read; 8 KiB by default.
     pub read: usize,
-    /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory), and of a fill; 256 KiB by
+    /// Bytes of a write from page-locked memory (cuMemHostAlloc, cuMemHostRegister, host memory); 256 KiB by
     /// default. The CPU writes from other memory: the driver copies that by the CPU, too.
     pub write: usize,
 }

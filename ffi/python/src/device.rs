@@ -122,7 +122,7 @@ attributes! { Vkgdr by gpu:
     uuid: Py<PyAny> = |py, gpu| made(py, ("uuid", "UUID"), (None::<&str>, PyBytes::new(py, &gpu.uuid())))?;
     /// The GPU's PCI bus id, such as ``0000:65:00.0``.
     pci_bus_id: String = |_py, gpu| gpu.pci_bus_id()?;
-    /// The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
+    /// The sizes in bytes from which the copy engine reads and writes coherent mapped memory.
     ///
     /// Settable, for all handles of the GPU; 0 selects the engine for all that it can copy. The CPU copies memory that it caches or
     /// that is not coherent, writes from memory that is not page-locked, and copies where the context has no copy

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::ash::vk::Handle as _;
-use vkgdr::{AllocateOptions, Memory, StreamRef, in_bytes, ipc};
+use vkgdr::{AllocateOptions, CopyPolicy, Memory, StreamRef, in_bytes, ipc};
 
 use crate::allocation::{self, Allocation, FREED};
 use crate::base::HostBuffer;
@@ -443,17 +443,17 @@ impl MemoryView {
         self.live().map(|allocation| lock(&allocation.kept).owners.push(object))
     }
 
-    /// Copies host bytes into this view on the CPU. Does not flush.
+    /// Copies host bytes into this view. Does not flush.
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.nbytes))?;
         let mut saved = self.spare(&range, source)?;
         saved.iter_mut().for_each(|saved| saved.copy_from_slice(source.bytes()));
         let source = saved.as_deref().unwrap_or_else(|| source.bytes());
-        self.live()?.run_ours(py, |memory| Ok(memory.write(range.start, source)?))
+        self.live()?.run_ours(py, |memory| Ok(memory.write_with(CopyPolicy::Auto, range.start, source)?))
     }
 
-    /// Copies from this view into host bytes on the CPU. Does not invalidate.
+    /// Copies from this view into host bytes. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
         assert!(!target.readonly && size.0 <= target.nbytes, "checked by `copy_to_host`");
@@ -461,7 +461,7 @@ impl MemoryView {
         // SAFETY: the exporter keeps as many contiguous bytes there, and granted a writable buffer.
         let bytes = unsafe { slice::from_raw_parts_mut(target.address(), size.0) };
         let into = saved.as_mut().map_or(&mut *bytes, |saved| saved);
-        self.live()?.run_ours(py, |memory| Ok(memory.read(range.start, into)?))?;
+        self.live()?.run_ours(py, |memory| Ok(memory.read_with(CopyPolicy::Auto, range.start, into)?))?;
         saved.iter().for_each(|saved| bytes.copy_from_slice(saved));
         Ok(())
     }
