@@ -17,7 +17,7 @@ use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::retry_once;
 use crate::driver::fork;
 use crate::lock::Lock;
-use crate::report::{log_failure, report};
+use crate::report::log_failure;
 use crate::{Error, Event, Result};
 
 /// How long an allocation that runs short waits for retired memory, unless the program says otherwise
@@ -68,7 +68,7 @@ impl Fence {
 /// for temporary errors, such as those during a stream capture.
 fn has_ended(event: &Event) -> Option<bool> {
     event.is_complete().map(Some).unwrap_or_else(|error| {
-        report!(Debug, "a deferred free: {error}");
+        log::debug!("a deferred free: {error}");
         (error.ends_all_work() || matches!(error, Error::Forked)).then_some(true)
     })
 }
@@ -78,7 +78,7 @@ fn finish(contexts: &[Context]) -> bool {
     contexts.iter().all(|context| {
         let finished = context.finish();
         if let Err(error) = &finished {
-            report!(Debug, "a deferred free: {error}");
+            log::debug!("a deferred free: {error}");
         }
         finished.is_ok()
     })

@@ -31,7 +31,7 @@ use crate::driver::os::{self, FileType, Mapping};
 use crate::driver::vulkan::DedicatedTo;
 use crate::driver::{Handle, fork};
 use crate::error::{Call, CudaCode};
-use crate::report::{log_failure, report};
+use crate::report::log_failure;
 use crate::retire::Fence;
 use crate::{Error, MemoryInfo, MemoryInfoSource, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 use existing::ExistingRange;
@@ -283,8 +283,7 @@ impl Allocation {
                 let _ = ManuallyDrop::new(cuda);
                 drop((addresses, backing));
                 let (len, kind) = (self.len, self.kind);
-                report!(
-                    Warn,
+                log::warn!(
                     "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
                 );
                 Ok(())
@@ -606,7 +605,7 @@ impl Vkgdr {
             }
             Err(error) if error.is_refusal() => Err(error),
             Err(error) => {
-                report!(Debug, "whether {kind} memory can be allocated is not known: {error}");
+                log::debug!("whether {kind} memory can be allocated is not known: {error}");
                 Ok(listed)
             }
         }

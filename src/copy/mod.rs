@@ -46,8 +46,6 @@ use std::is_x86_feature_detected as has;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use crate::report::report;
-
 #[cfg(target_arch = "aarch64")]
 use neon as fences;
 #[cfg(target_arch = "x86_64")]
@@ -167,7 +165,7 @@ impl CopyRoutine {
         });
         // After the choice was made, since a logger may copy.
         if let Some(complaint) = complaint {
-            report!(Warn, "{complaint}");
+            log::warn!("{complaint}");
         }
         choice
     }

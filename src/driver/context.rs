@@ -12,7 +12,7 @@ use super::cuda::{Cuda, call, cuda};
 use super::{Handle, fork};
 use crate::Result;
 use crate::error::CudaCode;
-use crate::report::{log_failure, report};
+use crate::report::log_failure;
 
 /// A context, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,7 +137,7 @@ impl Drop for ContextGuard {
             && !fork::is_forked()
             && let Err(error) = self.cuda.context_pop()
         {
-            report!(Warn, "leaving a CUDA context: {error}");
+            log::warn!("leaving a CUDA context: {error}");
         }
     }
 }

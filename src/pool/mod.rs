@@ -25,7 +25,7 @@ use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
-use crate::report::{log_failure, report};
+use crate::report::log_failure;
 use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
@@ -444,7 +444,7 @@ impl PoolInner {
                 if !error.is_of_capture() {
                     return Err(error);
                 }
-                report!(Debug, "memory of a pool waits for its context: {error}");
+                log::debug!("memory of a pool waits for its context: {error}");
             }
         }
         self.poll(Self::POLLED);

@@ -18,7 +18,6 @@ use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Home, Inner};
-use crate::report::report;
 use crate::retire::RetireQueue;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
 
@@ -106,7 +105,7 @@ impl Drop for Open {
         let AllocatorReport { allocations, total_allocated_bytes: bytes, .. } = report;
         if !allocations.is_empty() {
             let count = allocations.len();
-            report!(Info, "{count} allocations with {bytes} bytes outlive their vulkan::Allocator: {allocations:?}");
+            log::info!("{count} allocations with {bytes} bytes outlive their vulkan::Allocator: {allocations:?}");
         }
     }
 }
@@ -355,7 +354,7 @@ impl AllocatorInner {
     fn memory_at(self: &Arc<Self>, (block, offset): Place, len: usize, refused: u32) -> Memory {
         let new = self.gpu.refuse_types(refused);
         if new != 0 {
-            report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
+            log::info!("CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
         }
         let key = key_of(&block, offset);
         let offset = usize::try_from(offset).expect("usize has 64 bits");

@@ -13,7 +13,6 @@ use crate::driver::Handle;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::fork;
-use crate::report::report;
 use crate::retire::Fence;
 use crate::{Error, Result, StreamRef, Vkgdr};
 
@@ -84,7 +83,7 @@ impl External {
         self.context.finish()?;
         // SAFETY: the handle is live, this value is its only owner, and the context, which is current, has finished its work.
         if let Err(error) = unsafe { cuda()?.semaphore_destroy(self.handle.0) } {
-            report!(Warn, "releasing a semaphore: {error}");
+            log::warn!("releasing a semaphore: {error}");
         }
         Ok(())
     }
@@ -101,7 +100,7 @@ impl Drop for External {
                 drop(later);
                 Ok(())
             });
-            report!(Warn, "the release of a semaphore is deferred: {error}");
+            log::warn!("the release of a semaphore is deferred: {error}");
         }
     }
 }
