@@ -73,7 +73,7 @@ impl Options {
                 text.parse::<u64>().map_err(|_| format!("{argument}: '{text}' is not a number"))
             };
             match argument.as_str() {
-                "--port" => options.port = number()?.try_into()?,
+                "--port" => options.port = number()?.try_into().map_err(|_| "--port: at most 65535")?,
                 "--threads" => options.threads = number()?.clamp(1, 64).try_into()?,
                 "--packets" => options.packets = number()?,
                 "--send" => options.send = true,

@@ -97,13 +97,13 @@ impl Memory {
     fn count_for_view<T>(&self, stream: &Arc<CudaStream>) -> Result<usize> {
         fork::check()?;
         let used = UsedStream::shared(stream, self.inner().context())?;
-        // Nothing is destroyed under the lock: the caller has the stream.
-        self.inner().uses.lock().record_view(used);
         let (address, unit) = (self.device_ptr(), align_of::<T>());
         if !address.is_multiple_of(unit as u64) {
             let value = usize::try_from(address).expect("usize has 64 bits");
             return Err(Error::Misaligned { what: "the device address", value, unit });
         }
+        // Nothing is destroyed under the lock: the caller has the stream.
+        self.inner().uses.lock().record_view(used);
         Ok(self.len() / size_of::<T>().max(1))
     }
 

@@ -79,7 +79,7 @@ pub enum Error {
     #[error(
         "{}{}{}{}",
         shortage(*operation, *code, *kind, *asked, *heap),
-        room(*free, *heap, others),
+        room(*free, *asked, *heap, others),
         in_use(*still_used),
         hint::exhaustion(*code, *kind, *asked, *heap, *free)
     )]
@@ -95,7 +95,7 @@ pub enum Error {
         asked: u64,
         /// Bytes in the memory heap of that kind.
         heap: u64,
-        /// Free bytes of the heap by the driver's budget, if they would have been enough: the BAR is full or fragmented.
+        /// Free bytes of the heap by the driver's budget. If they would have been enough, the BAR is full or fragmented.
         free: Option<u64>,
         /// If `free` is some, the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
@@ -204,17 +204,17 @@ pub enum Error {
         /// The kind of memory.
         kind: MemoryKind,
     },
-    /// Memory that others allocated has no host view.
-    #[error("{}{reason}", no_view_at(*address, *reason))]
+    /// CUDA's memory has no host view, or no dma-buf.
+    #[error("{}{reason}{}", no_view_at(*address), hint::no_mapping(*address, *reason))]
     NoMapping {
-        /// The device address; 0 where no memory is concerned.
+        /// The device address; 0 where memory was to be allocated.
         address: u64,
-        /// The reason, and what works instead.
+        /// The reason.
         reason: NoMapping,
     },
     /// Memory that no network card can register.
     #[error(
-        "{kind} memory of this allocation has no dma-buf: allocate mapped or device memory for network cards (with_dma_buf, VKGDR_MEMORY_DMA_BUF_BIT, dma_buf=True)"
+        "{kind} memory of this allocation has no dma-buf: allocate device memory for network cards (with_dma_buf, VKGDR_MEMORY_DMA_BUF_BIT, dma_buf=True), or register host memory by its pointer"
     )]
     NoDmaBuf {
         /// The kind of memory.
@@ -516,12 +516,13 @@ impl Error {
     #[doc(hidden)]
     pub fn is_exhaustion(&self) -> bool {
         match self {
+            // An export without a free descriptor may fail with this code, an import of what the driver does not know as well.
+            Self::Vulkan { code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE, call, .. } => *call == Call::ExportMemory,
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
                 vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
                 vk::Result::ERROR_OUT_OF_HOST_MEMORY,
                 vk::Result::ERROR_MEMORY_MAP_FAILED,
                 vk::Result::ERROR_TOO_MANY_OBJECTS,
-                vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
             ]
             .contains(code),
             // An import without a free descriptor fails with this code.
@@ -620,7 +621,7 @@ impl fmt::Display for CudaCode {
 pub enum NoMapping {
     /// The driver is too old.
     #[error(
-        "the driver supports CUDA {}.{}, and mapping existing memory needs CUDA 13.3 (driver R610); {INSTEAD}",
+        "the driver supports CUDA {}.{}, and mapping CUDA's memory needs CUDA 13.3 (driver R610)",
         version / 1000, version % 1000 / 10
     )]
     Driver {
@@ -628,13 +629,13 @@ pub enum NoMapping {
         version: i32,
     },
     /// The GPU does not export its memory (`CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED` is 0 or unknown).
-    #[error("CUDA device {device} exports no dma-buf (device attribute 124 is 0 or unknown); {INSTEAD}")]
+    #[error("CUDA device {device} exports no dma-buf (device attribute 124 is 0 or unknown)")]
     NoExport {
         /// The device.
         device: i32,
     },
     /// The CPU cannot map what the GPU exports (`CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` is 0 or unknown).
-    #[error("the CPU cannot map a dma-buf of CUDA device {device} (device attribute 152 is 0 or unknown); {INSTEAD}")]
+    #[error("the CPU cannot map a dma-buf of CUDA device {device} (device attribute 152 is 0 or unknown)")]
     NoMmap {
         /// The device.
         device: i32,
@@ -664,9 +665,6 @@ pub enum NoMapping {
     Empty,
 }
 
-/// What works where memory cannot be mapped.
-const INSTEAD: &str = "allocate mapped memory with this library, or copy by the GPU";
-
 /// Vulkan's own spelling of a result code.
 fn token(code: vk::Result) -> String {
     let name = format!("{code:?}");
@@ -683,10 +681,11 @@ fn shortage(operation: Option<&str>, code: vk::Result, kind: MemoryKind, asked: 
     }
 }
 
-/// The room that a driver's budget shows although there is a shortage, and the kinds of memory to use instead; or nothing.
-fn room(free: Option<u64>, heap: u64, others: &[MemoryKind]) -> String {
+/// The room that a driver's budget shows, and the kinds of memory to use instead; or nothing.
+fn room(free: Option<u64>, asked: u64, heap: u64, others: &[MemoryKind]) -> String {
     let Some(free) = free else { return String::new() };
-    let room = format!("; the BAR is full or fragmented: {} of {} free by the budget", in_units(free), in_units(heap));
+    let cause = if free >= asked { "; the BAR is full or fragmented: " } else { "; " };
+    let room = format!("{cause}{} of {} free by the budget", in_units(free), in_units(heap));
     let others: Vec<_> = others.iter().map(ToString::to_string).collect();
     if others.is_empty() { room } else { format!("{room}; {} memory would work", others.join(" and ")) }
 }
@@ -700,12 +699,9 @@ fn in_use(count: usize) -> String {
     }
 }
 
-/// The memory at a device address, as the beginning of a text; nothing where the reason is one of the device.
-fn no_view_at(address: u64, reason: NoMapping) -> String {
-    match (address, reason) {
-        (0, NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. }) => String::new(),
-        _ => format!("no host view of the memory at {address:#x}: "),
-    }
+/// The memory at a device address, as the beginning of a text; nothing where memory was to be allocated.
+fn no_view_at(address: u64) -> String {
+    if address == 0 { String::new() } else { format!("no host view of the memory at {address:#x}: ") }
 }
 
 /// A number of bytes, without a larger unit.

@@ -93,10 +93,12 @@ fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
     /// 0 finds what is free.
     const LEAST_WAIT: Duration = Duration::from_millis(20);
     let end = |waited_for: &[Context]| WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
-    let keep = |context: &Context| context.primary_device().and_then(|device| PrimaryContext::retain(device).ok());
     // One that was reset has no work, and must not be made anew.
-    let kept: Option<Vec<_>> = contexts.iter().filter(|context| !context.is_destroyed()).map(keep).collect();
-    let Some(kept) = kept else { return Instant::now() < deadline && finish(contexts) };
+    let live = || contexts.iter().filter(|context| !context.is_destroyed());
+    let Some(devices) = live().map(|context| context.primary_device()).collect::<Option<Vec<_>>>() else {
+        return Instant::now() < deadline && finish(contexts);
+    };
+    let Ok(kept) = devices.into_iter().map(PrimaryContext::retain).collect::<Result<Vec<_>>>() else { return false };
     let deadline = deadline.max(Instant::now() + LEAST_WAIT);
     while Instant::now() < deadline {
         {

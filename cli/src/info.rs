@@ -45,7 +45,6 @@ fn device(system: &System, number: i32) -> Value {
 
 fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
     let gpu = Vkgdr::open(number, OpenFlags::empty())?;
-    // Trials decide how host memory is made.
     let kinds: Map<_, _> = MemoryKind::ALL.iter().map(|kind| (kind.to_string(), facts_of_kind(&gpu, *kind))).collect();
     let bus_id = gpu.pci_bus_id()?;
     let thresholds = gpu.copy_thresholds();
@@ -71,7 +70,6 @@ fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
 }
 
 fn facts_of_kind(gpu: &Vkgdr, kind: MemoryKind) -> Value {
-    // The first may change the answer of the second.
     let found = gpu.memory_info(kind).and_then(|info| Ok((info, gpu.memory_type_of(kind)?)));
     let (info, memory_type) = match found {
         Ok(found) => found,
@@ -256,10 +254,10 @@ fn copies(thresholds: &Value, mapped: &Value, routine: &str) -> Vec<String> {
         _ => "never".to_owned(),
     };
     let by_engine = match mapped["coherent"].as_bool() {
-        Some(is_coherent) if !is_coherent || flags(mapped).contains("HOST_CACHED") => {
-            "the copy engine copies device memory alone".to_owned()
+        Some(true) if !flags(mapped).contains("HOST_CACHED") => {
+            format!("the copy engine copies once it is prepared: reads {}, writes {}", from("read"), from("write"))
         }
-        _ => format!("the copy engine copies once it is prepared: reads {}, writes {}", from("read"), from("write")),
+        _ => "the copy engine copies device memory alone".to_owned(),
     };
     vec![format!("the CPU copies, by its routine {routine}"), by_engine]
 }

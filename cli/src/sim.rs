@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<u8> {
         }
     }
     Err(Failure::boxed(
-        format!("{PROGRAM} is not installed, or neither in a folder of PATH nor beside vkgdr"),
+        format!("{PROGRAM} is neither in a folder of PATH nor beside vkgdr"),
         "`make install-sim PREFIX=$HOME/.local` in vkgdr's source tree installs it, or `pip install` the wheel of `make wheel`",
     ))
 }

@@ -7,8 +7,8 @@ const TOO_MANY: &str = "more bytes than there are addresses";
 /// A number of bytes from text: `4096`, `4K`, `4KiB`, `1.5` is refused. Units are binary.
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = text[digits.len()..].trim().to_lowercase();
-    let shift = match unit.as_str() {
+    let unit = text[digits.len()..].trim();
+    let shift = match unit.to_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,

@@ -479,8 +479,7 @@ impl<'a> Request<'a> {
     }
 
     /// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors. An error of the BAR
-    /// also gets the budget and the other kinds of memory: the BAR is full or fragmented if the driver places no memory
-    /// although the budget has room for it.
+    /// also gets the budget and the other kinds of memory.
     #[cold]
     fn explained(&self, error: Error) -> Error {
         let Self { owner, len, kind, memory_type, .. } = *self;
@@ -499,10 +498,9 @@ impl<'a> Request<'a> {
             && self.resources.is_none()
             && is_bar
             && !os::descriptors_are_short(os::DESCRIPTORS_OF_ALLOCATION)
-            && let Error::Allocation { asked, free, others, .. } = &mut shortage
+            && let Error::Allocation { free, others, .. } = &mut shortage
             && let Ok(vulkan) = owner.vulkan()
             && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)
-            && available >= *asked
         {
             *free = Some(available);
             others.extend(

@@ -148,6 +148,8 @@ pub(crate) fn memory_file(len: usize) -> Result<OwnedFd> {
         other => other,
     }
     .map_err(system("memfd_create"))?;
+    // Not the number of a standard stream, where the program has closed that: what is printed would be written to the memory.
+    let file = if file.as_raw_fd() > libc::STDERR_FILENO { file } else { duplicate(&file)? };
     // The system would end the process by a signal (SIGXFSZ).
     if getrlimit(Resource::Fsize).current.is_some_and(|most| len as u64 > most) {
         return Err(Error::System { operation: "ftruncate", code: libc::EFBIG });

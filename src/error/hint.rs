@@ -4,7 +4,7 @@
 use ash::vk;
 use cudarc::driver::sys::CUresult;
 
-use super::{Call, CudaCode};
+use super::{Call, CudaCode, NoMapping};
 use crate::MemoryKind;
 
 /// In some drivers each live allocation holds a descriptor; in all of them an allocation or a semaphore needs one temporarily.
@@ -103,6 +103,18 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> &'static str {
         }
         _ if wanted.contains("HOST_COHERENT") => ": open without REQUIRE_COHERENT; then flush and invalidate",
         MemoryKind::Mapped => ": enable Resizable BAR in the firmware, or use host memory",
+        _ => "",
+    }
+}
+
+/// For CUDA's memory at an address, or to be allocated where that is 0, of which there is no host view or no dma-buf.
+pub(super) fn no_mapping(address: u64, reason: NoMapping) -> &'static str {
+    match (address, reason) {
+        (0, NoMapping::NoExport { .. }) => "; register host memory by its pointer",
+        (0, _) => "; use device memory with a dma-buf, or register host memory by its pointer",
+        (_, NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. }) => {
+            "; allocate mapped memory with this library, or copy by the GPU"
+        }
         _ => "",
     }
 }

@@ -34,8 +34,8 @@ impl Memory {
     /// another that received the descriptor (over a Unix socket, for example).
     ///
     /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
-    /// but not this memory. Imported memory can be exported again: where the driver does not do that, the memory keeps a
-    /// duplicate of the descriptor that it was imported from.
+    /// but not this memory. Imported memory can be exported again: it keeps a duplicate of the descriptor that it
+    /// was imported from.
     ///
     /// # Errors
     ///

@@ -161,7 +161,7 @@ impl Uses {
         if self.bound.as_ref() != Some(finished) {
             return None;
         }
-        // That of an earlier holder was on the only stream that the memory has been bound to.
+        // An earlier holder's work was on this stream, and so has finished, unless the memory was bound to another one before.
         self.earlier_work &= self.wait_for_context;
         self.bound.take()
     }

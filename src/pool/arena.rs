@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
-use cudarc::driver::sys::CUstream;
 use slab::Slab;
 
 use super::options::Classes;
@@ -51,12 +50,14 @@ impl Span {
     }
 }
 
+/// The address of the stream that memory was bound to, which may have been destroyed, and a class.
+pub(super) type Key = (usize, usize);
+
 /// A free chunk that the device may still use, until it has passed the events of the fence.
 pub(super) struct Fenced {
     pub(super) fence: Fence,
     pub(super) chunk: Chunk,
-    /// The address of the stream that the memory was bound to. That may have been destroyed.
-    pub(super) stream: usize,
+    pub(super) key: Key,
 }
 
 /// The blocks of a pool and its free chunks.
@@ -71,8 +72,8 @@ pub(super) struct Arena {
     free_spans: Vec<u32>,
     /// The ranges of the blocks that belong to no span.
     ranges: FreeRanges,
-    /// Free chunks behind events. One that the device has not passed moves to the end when it is asked for.
-    pub(super) fenced: VecDeque<Fenced>,
+    /// Free chunks behind events, of each stream and class the oldest first.
+    pub(super) fenced: BTreeMap<Key, VecDeque<Fenced>>,
     /// Free chunks that wait for the whole context.
     pub(super) awaiting_context: Vec<Chunk>,
     /// Memory in use, and its requested bytes.
@@ -103,7 +104,7 @@ impl Arena {
 
     /// The number of free chunks that the device may still use.
     pub(super) fn pending_chunks(&self) -> usize {
-        self.fenced.len() + self.awaiting_context.len()
+        self.fenced.values().map(VecDeque::len).sum::<usize>() + self.awaiting_context.len()
     }
 
     /// Takes a free chunk of a class; `None` where that needs a new block.
@@ -122,6 +123,10 @@ impl Arena {
             self.with_room[class].pop();
         }
         Some(Chunk { span: index, index: chunk })
+    }
+
+    pub(super) fn class_of(&self, chunk: Chunk) -> usize {
+        self.spans[chunk.span as usize].class
     }
 
     /// The block that a chunk is in, and its offset there.
@@ -194,15 +199,17 @@ impl Arena {
 
     /// The bytes of the free chunks that wait for the context.
     pub(super) fn bytes_for_context(&self) -> usize {
-        self.awaiting_context.iter().map(|chunk| self.classes.size(self.spans[chunk.span as usize].class)).sum()
+        self.awaiting_context.iter().map(|chunk| self.classes.size(self.class_of(*chunk))).sum()
     }
 
-    /// A chunk of memory that was bound to a stream at this address before, with the fence for another user.
-    pub(super) fn take_fenced(&mut self, stream: CUstream, class: usize) -> Option<Fenced> {
-        let fits =
-            |fenced: &Fenced| fenced.stream == stream.addr() && self.spans[fenced.chunk.span as usize].class == class;
-        let place = self.fenced.iter().position(fits)?;
-        self.fenced.remove(place)
+    /// Takes the oldest chunk of a stream and class, with its fence.
+    pub(super) fn take_fenced(&mut self, key: Key) -> Option<Fenced> {
+        let list = self.fenced.get_mut(&key)?;
+        let oldest = list.pop_front();
+        if list.is_empty() {
+            self.fenced.remove(&key);
+        }
+        oldest
     }
 
     /// Gives the room of every span back whose chunks are all free.

@@ -10,6 +10,7 @@
 mod arena;
 mod options;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, MutexGuard, Weak};
@@ -18,7 +19,7 @@ use std::time::Instant;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use self::arena::{Arena, Fenced};
+use self::arena::{Arena, Fenced, Key};
 use self::options::Classes;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
@@ -26,7 +27,7 @@ use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
 use crate::report::log_failure;
-use crate::retire::Fence;
+use crate::retire::{Fence, RetireQueue};
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
 
@@ -165,8 +166,8 @@ impl Pool {
         self.open.0.allocate_for_stream(len, stream.into())
     }
 
-    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Does not wait for the
-    /// device: blocks that it may still use are kept.
+    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Blocks that the device may
+    /// still use are kept. The driver itself may wait for running kernels.
     pub fn trim(&self, keep: usize) -> usize {
         if fork::is_forked() { 0 } else { self.open.0.trim(keep) }
     }
@@ -259,8 +260,8 @@ struct PoolInner {
 }
 
 impl PoolInner {
-    /// The number of fences that are asked for each new one, so that they do not pile up.
-    const POLLED: usize = 2;
+    /// The entries of the GPU's queue that the end of a pool polls.
+    const POLLED: usize = 8 * RetireQueue::SCANNED_PER_POLL;
 
     #[inline]
     fn arena(&self) -> MutexGuard<'_, Arena> {
@@ -324,11 +325,11 @@ impl PoolInner {
     /// `stream` is captured, which that would end.
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
-        let _turn = self.growth.begin();
         let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
+        let _turn = self.growth.begin(deadline);
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
-            self.poll(usize::MAX);
+            self.poll();
             if may_wait && self.arena().bytes_for_context() >= self.block_len / 4 {
                 self.wait_for_context(Some(deadline));
             }
@@ -384,7 +385,7 @@ impl PoolInner {
 
     /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on.
     fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
-        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced(stream.raw(), class));
+        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced((stream.raw().addr(), class)));
         let Some(fenced) = found else { return Ok(None) };
         let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
@@ -394,7 +395,7 @@ impl PoolInner {
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep(fenced);
+            self.keep(fenced, VecDeque::push_front);
             return ordered.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), fenced.chunk, len);
@@ -404,11 +405,11 @@ impl PoolInner {
         Ok(Some(memory))
     }
 
-    /// Keeps a free chunk until the device has passed its events: here, or in the GPU's queue.
-    fn keep(self: &Arc<Self>, fenced: Fenced) {
+    /// Keeps a free chunk until the device has passed its events: in the list of its stream and class, or in the GPU's queue.
+    fn keep(self: &Arc<Self>, fenced: Fenced, push: fn(&mut VecDeque<Fenced>, Fenced)) {
         let mut arena = self.arena();
         if arena.caching {
-            return arena.fenced.push_back(fenced);
+            return push(arena.fenced.entry(fenced.key).or_default(), fenced);
         }
         drop(arena);
         self.retire(fenced.fence, vec![fenced.chunk]);
@@ -432,12 +433,11 @@ impl PoolInner {
 
     /// Keeps a free chunk until the streams that use it have done what they were given.
     fn keep_fenced(self: &Arc<Self>, chunk: Chunk, uses: &Uses) -> Result<()> {
+        let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
+        let key = (stream.addr(), self.arena().class_of(chunk));
         match uses.record_events() {
             Ok(None) => return self.put([chunk]),
-            Ok(Some(fence)) => {
-                let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
-                self.keep(Fenced { fence, chunk, stream: stream.addr() });
-            }
+            Ok(Some(fence)) => self.keep(Fenced { fence, chunk, key }, VecDeque::push_back),
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture.
@@ -447,7 +447,8 @@ impl PoolInner {
                 log::debug!("memory of a pool waits for its context: {error}");
             }
         }
-        self.poll(Self::POLLED);
+        // So that they do not pile up.
+        let _ = self.take_oldest(key) && self.take_oldest(key);
         Ok(())
     }
 
@@ -457,23 +458,34 @@ impl PoolInner {
         Allocation::free_all(evicted)
     }
 
-    /// Takes back the chunks behind the `max` oldest events that the device has passed. Does not wait.
-    fn poll(self: &Arc<Self>, max: usize) {
-        self.take_passed(max, |fence| fence.is_passed(|_| false));
+    /// Takes back the chunks whose events the device has passed, of each stream and class until one that it has not. Does not wait.
+    fn poll(self: &Arc<Self>) {
+        self.take_passed(|fence| fence.is_passed(|_| false));
     }
 
-    fn take_passed(self: &Arc<Self>, max: usize, passed: impl Fn(&Fence) -> bool) {
+    fn take_passed(self: &Arc<Self>, passed: impl Fn(&Fence) -> bool) {
         // Statements of their own, so that the arena does not stay locked.
-        let count = self.arena().fenced.len().min(max);
-        for _ in 0..count {
-            let fenced = self.arena().fenced.pop_front();
-            let Some(fenced) = fenced else { break };
-            if passed(&fenced.fence) {
-                log_failure("memory", self.put([fenced.chunk]));
-            } else {
-                self.keep(fenced);
-            }
+        let keys: Vec<_> = self.arena().fenced.keys().copied().collect();
+        for key in keys {
+            while self.take_if(key, &passed) {}
         }
+    }
+
+    fn take_oldest(self: &Arc<Self>, key: Key) -> bool {
+        self.take_if(key, |fence| fence.is_passed(|_| false))
+    }
+
+    /// Takes the oldest chunk of a stream and class back if it is `passed`. Returns true if it was.
+    fn take_if(self: &Arc<Self>, key: Key, passed: impl Fn(&Fence) -> bool) -> bool {
+        let oldest = self.arena().take_fenced(key);
+        let Some(fenced) = oldest else { return false };
+        let is_passed = passed(&fenced.fence);
+        if is_passed {
+            log_failure("memory", self.put([fenced.chunk]));
+        } else {
+            self.keep(fenced, VecDeque::push_front);
+        }
+        is_passed
     }
 
     /// Waits for the context, and takes back what waited for it. What cannot be waited for, or not before `deadline`, goes on waiting.
@@ -492,7 +504,7 @@ impl PoolInner {
     /// [`Pool::release_unused`], with waits until `deadline` at most. Returns true if that may have freed any memory.
     fn release_unused(self: &Arc<Self>, deadline: Option<Instant>) -> bool {
         self.wait_for_context(deadline);
-        self.take_passed(usize::MAX, |fence| fence.wait_until(deadline));
+        self.take_passed(|fence| fence.wait_until(deadline));
         // Other contexts' streams used some of the chunks: their entries put these back.
         let drained = self.owner.gpu().retired().drain(deadline);
         self.trim(0) > 0 || drained
@@ -500,7 +512,7 @@ impl PoolInner {
 
     /// Frees unused blocks, until at most `keep` bytes are managed. Returns the bytes freed.
     fn trim(self: &Arc<Self>, keep: usize) -> usize {
-        self.poll(usize::MAX);
+        self.poll();
         // Dropped without the lock.
         let evicted = self.arena().trim(keep);
         evicted.into_iter().map(|block| block.len()).sum()
@@ -512,8 +524,10 @@ impl PoolInner {
         self.arena().caching = false;
         self.wait_for_context(None);
         self.trim(0);
+        let fenced = mem::take(&mut self.arena().fenced);
+        fenced.into_values().flatten().for_each(|Fenced { fence, chunk, .. }| self.retire(fence, vec![chunk]));
         // Those of pools that were closed before: nothing else looks at the queue in a program that has pools alone.
-        self.owner.gpu().retired().poll(usize::MAX, None);
+        self.owner.gpu().retired().poll(Self::POLLED, None);
     }
 }
 

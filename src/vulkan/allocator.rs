@@ -287,12 +287,13 @@ impl AllocatorInner {
                 return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
             if turn.is_none() {
-                turn = Some(self.growth.begin());
+                let until = deadline.get_or_insert_with(|| self.owner.shortage_deadline());
+                turn = Some(self.growth.begin(*until));
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
                 self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
             }
-            // Nothing is worth a wait where there is room.
+            // Without a wait where another memory type has room.
             let until =
                 if has_room { Instant::now() } else { *deadline.get_or_insert_with(|| self.owner.shortage_deadline()) };
             match self.make_block(&request, until) {

@@ -44,8 +44,8 @@ pub use crate::driver::vulkan::device::Handles;
 /// The bytes of a memory or slice in Vulkan's memory object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VulkanMemory {
-    /// The memory object. It can be exported as an opaque file descriptor, unless it was imported and the driver exports no
-    /// imports. All of it is mapped if the CPU sees it.
+    /// The memory object. It can be exported as an opaque file descriptor, unless it was imported. All of it is mapped if the
+    /// CPU sees it.
     pub memory: vk::DeviceMemory,
     /// Where the bytes begin in it.
     pub offset: vk::DeviceSize,

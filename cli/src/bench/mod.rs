@@ -131,7 +131,8 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     let printed = if json { screen.print_json(&report.json()) } else { Ok(()) };
     if report.points.is_empty() {
         measured.and(printed)?;
-        return Err(Failure::boxed("nothing could be measured", "`vkgdr doctor` looks for the reason"));
+        let remedy = if report.skipped.is_empty() { "`vkgdr doctor` looks for the reason" } else { "see the reasons" };
+        return Err(Failure::boxed("nothing could be measured", remedy));
     }
     // The measurement ends early when the reader of the table closes the pipe. That is no failure, but a plot would be
     // incomplete without saying so.
@@ -166,16 +167,16 @@ fn between(from: usize, to: usize) -> Result<Vec<usize>> {
 fn check_room(gpu: &Vkgdr, kind: MemoryKind, available: u64, bytes: usize, private: u64) -> Result {
     let asked = bytes as u64;
     // Each thread has as many bytes of its own.
-    let choose = if private > 0 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
+    let choose = if private > 1 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
     if asked > available {
-        let problem = format!("{} of {kind} memory are needed, {} are free", in_units(asked), in_units(available));
+        let problem = format!("{} of {kind} memory is needed, {} is free", in_units(asked), in_units(available));
         return Err(Failure::boxed(problem, choose));
     }
     let in_system = u64::from(kind == MemoryKind::Host || is_simulated(gpu.name()));
     let needed = asked.saturating_mul(private + in_system);
     let free = available_memory();
     if needed > free {
-        let problem = format!("{} of the system's memory are needed, {} are free", in_units(needed), in_units(free));
+        let problem = format!("{} of the system's memory is needed, {} is free", in_units(needed), in_units(free));
         return Err(Failure::boxed(problem, choose));
     }
     Ok(())

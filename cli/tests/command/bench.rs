@@ -123,7 +123,7 @@ fn what_was_measured_is_in_the_json_and_the_plot_also_if_a_kind_has_no_room() ->
     let sizes = ["--from", "300M", "--to", "300M", "--kind", "mapped,host"];
     let printed = machine.run(&[&["bench", "alloc", "--json", "--plot", "a.svg"], &sizes[..]].concat())?;
     assert_eq!(printed.code, Some(1));
-    assert!(printed.err.contains("of mapped memory are needed"), "{}", printed.err);
+    assert!(printed.err.contains("of mapped memory is needed"), "{}", printed.err);
     let report = printed.json()?;
     assert!(!points(&report).is_empty() && points(&report).iter().all(|point| point["kind"] == "host"), "{report:#}");
     let plot = fs::read_to_string(machine.folder().join("a.svg"))?;
@@ -185,12 +185,12 @@ fn absurd_sizes_and_numbers_are_refused() -> Result {
         ("bw --to 99999999999999999999999", 2, "addresses"),
         ("bw --to 99999999T", 2, "addresses"),
         ("bw --from 2K --to 1K", 2, "2 KiB is more than 1 KiB"),
-        ("bw --to 100T", 1, "100 TiB of mapped memory are needed"),
-        ("bw --to 16777215T", 1, "are needed"),
+        ("bw --to 100T", 1, "100 TiB of mapped memory is needed"),
+        ("bw --to 16777215T", 1, "is needed"),
         ("bw --from 18446744073709551615", 1, "too large"),
-        ("bw --to 1G --threads 300", 1, "300 GiB of mapped memory are needed"),
-        ("alloc --to 1G --kind mapped", 1, "1 GiB of mapped memory are needed"),
-        ("alloc --to 18446744073709551615", 1, "are needed"),
+        ("bw --to 1G --threads 300", 1, "300 GiB of mapped memory is needed"),
+        ("alloc --to 1G --kind mapped", 1, "1 GiB of mapped memory is needed"),
+        ("alloc --to 18446744073709551615", 1, "is needed"),
         ("bw --threads 0", 2, "--threads"),
         ("bw --threads 100000", 2, "--threads"),
         ("bw --kind fast", 2, "mapped, host, device"),

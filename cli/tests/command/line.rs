@@ -175,6 +175,6 @@ fn sim_without_vkgdr_sim_says_how_to_install_it() -> Result {
     }
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("vkgdr-sim is not installed") && said.contains("make install-sim"), "{said}");
+    assert!(said.contains("vkgdr-sim is neither in a folder of PATH") && said.contains("make install-sim"), "{said}");
     Ok(())
 }

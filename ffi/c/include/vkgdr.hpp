@@ -126,8 +126,8 @@ private:
         std::int32_t known = status, cuda = 0, vulkan = 0;
         vkgdr_last_error_codes(&known, &cuda, &vulkan);
         const std::unique_ptr<char, void (*)(void *)> text(vkgdr_last_error(), std::free);
-        // A thread that is exiting has no last error.
-        if (text == nullptr) throw error(vkgdr_status_string(status), status);
+        // Without memory for the text.
+        if (text == nullptr) throw error(vkgdr_status_string(known), known, cuda, vulkan);
         throw error(text.get(), known, cuda, vulkan, known == VKGDR_ERROR_SYSTEM ? system : 0);
     }
 
@@ -320,9 +320,8 @@ public:
     /// Invalidates all.
     void invalidate() const { invalidate(0, size()); }
 
-    /// Copies bytes to the memory at an offset. Does not flush. Returns when the copy is done; vkgdr_memory_write() says
-    /// when the GPU's copy engine makes it, and in which order with the device's other work. Throws for device memory, which
-    /// vkgdr_copy_write() reaches.
+    /// Copies bytes to the memory at an offset by the CPU. Does not flush. Throws for device memory, which vkgdr_copy_write()
+    /// reaches.
     void write(std::size_t offset, const void *source, std::size_t size) const {
         check(vkgdr_memory_write(get(), offset, source, size));
     }

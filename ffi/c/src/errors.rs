@@ -1,7 +1,7 @@
 //! [`Failure`], the error type of this library, and this thread's last error, with its exports.
 #![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char};
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::ptr::null_mut;
@@ -9,21 +9,27 @@ use std::ptr::null_mut;
 use vkgdr_rs::Error;
 
 use crate::boundary;
-use crate::status::vkgdr_status as Status;
+use crate::status::{vkgdr_status as Status, vkgdr_status_string};
 
 /// The text of this thread's last error: what failed, with its numbers and, where there is one, the remedy.
 ///
 /// A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before,
 /// and again once a function succeeds that opens, creates, allocates, maps, sends or receives, vkgdr_memory_get_dma_buf()
-/// included.
+/// included. A thread that has run its destructors, as main's in handlers of atexit(), has the status's text.
 ///
 /// @return A string that the caller frees with `free()`. Calling this again gives another copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_last_error() -> *mut c_char {
     boundary::value(null_mut(), || {
         let text = with_last(|last| CString::new(last.to_string().replace('\0', "")).unwrap_or_default());
+        let status = CODES.get()[0];
+        let text = match &text {
+            Some(text) => text.as_ptr(),
+            None if status == Status::VKGDR_SUCCESS as i32 => return Ok(null_mut()),
+            None => vkgdr_status_string(status),
+        };
         // SAFETY: the string ends with a zero byte; the copy comes from libc's own malloc.
-        Ok(text.map_or(null_mut(), |text| unsafe { libc::strdup(text.as_ptr()) }))
+        Ok(unsafe { libc::strdup(text) })
     })
 }
 
@@ -40,8 +46,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32, vulkan: *mut i32) -> i32 {
     boundary::status(|| {
-        let values = with_last(Failure::codes).unwrap_or_default();
-        for (pointer, value) in [status, cuda, vulkan].into_iter().zip(values) {
+        for (pointer, value) in [status, cuda, vulkan].into_iter().zip(CODES.get()) {
             if !pointer.is_null() {
                 // SAFETY: not null, so good for writing by this function's contract.
                 unsafe { pointer.write(value) };
@@ -138,6 +143,8 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 thread_local! {
     static LAST: RefCell<Option<Failure>> = const { RefCell::new(None) };
+    /// Its codes, which an exiting thread has, too.
+    static CODES: Cell<[i32; 3]> = const { Cell::new([0; 3]) };
 }
 
 /// Sets this thread's last error, and returns its status. Its text is made when it is asked for: a poll may fail often.
@@ -156,7 +163,8 @@ pub(crate) fn clear_last() {
 
 #[inline]
 fn replace(last: Option<Failure>) {
-    // A thread that is exiting has no last error any more.
+    CODES.set(last.as_ref().map(Failure::codes).unwrap_or_default());
+    // A thread that is exiting keeps the codes alone.
     let _ = LAST.try_with(|slot| *slot.borrow_mut() = last);
 }
 

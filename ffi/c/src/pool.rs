@@ -179,8 +179,8 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
     })
 }
 
-/// Releases unused blocks until the pool has at most `keep` bytes. Does not wait: memory that the device may still use
-/// stays.
+/// Releases unused blocks until the pool has at most `keep` bytes. Memory that the device may still use stays. The driver
+/// itself may wait for running kernels.
 ///
 /// @param pool   The pool.
 /// @param keep   Bytes.

@@ -175,9 +175,11 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
         let ring = &unsafe { handle(ring) }?.inner;
         // SAFETY: by this function's contract.
         let messages = unsafe { elements(messages, count, "messages") }?;
+        // No more than there may be room for, so that a batch that finds none costs nothing: each takes 16 bytes at least.
+        let messages = &messages[..count.min(ring.max_message() / 16 + 2)];
         // SAFETY: by this function's contract.
         let sizes = unsafe { elements(sizes, count, "sizes") }?;
-        let mut all = Vec::with_capacity(count);
+        let mut all = Vec::with_capacity(messages.len());
         for (message, size) in messages.iter().zip(sizes) {
             // SAFETY: by this function's contract.
             match unsafe { bytes(*message, *size, "a message") } {

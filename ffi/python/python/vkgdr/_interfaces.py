@@ -197,6 +197,15 @@ def _element_of(interface: dict[str, Any], array: object) -> np.dtype[Any]:
 # ---- device bytes ---------------------------------------------------------------------------------------------------
 
 
+def interface_of(obj: object) -> Any:
+    """Return the CUDA Array Interface of an object; None if it has none."""
+    try:
+        return getattr(obj, "__cuda_array_interface__", None)
+    except KeyError as error:
+        # PyTorch's, for a data type that it has no name for.
+        raise InvalidArgumentError(f"no array interface has the data type {error}: view the array as uint8") from error
+
+
 def device_view_of(
     obj: Any, within: MemoryView | None = None, consumer: StreamLike | None = None
 ) -> tuple[MemoryView, Ready]:
@@ -210,7 +219,7 @@ def device_view_of(
         # Freed memory has no stream, which is an error.
         _ = obj._view.bound_stream
         return obj._view, ()
-    interface = getattr(obj, "__cuda_array_interface__", None)
+    interface = interface_of(obj)
     if interface is not None:
         array = Interface(interface, obj)
         if not array.layout.flags.c_contiguous:

@@ -19,6 +19,7 @@ from vkgdr._interfaces import (
     device_view_of,
     fitted,
     found_of,
+    interface_of,
     laid_out,
     shaped,
     whole,
@@ -813,9 +814,6 @@ class Mapping(Memory):
         return self._view.is_current()
 
 
-_PROTOCOLS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
-
-
 def memory_of(obj: Any) -> Memory:
     """Return the slice of this package's memory in which an array or an address lies.
 
@@ -853,7 +851,9 @@ def memory_of(obj: Any) -> Memory:
     if isinstance(obj, Memory):
         return Memory._over(obj._view.part(0, None, False))
     # NumPy's integers have an array interface too, but are not the arrays that are meant.
-    is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
+    interface = interface_of(obj)
+    is_array = interface is not None or hasattr(obj, "__array_interface__") or hasattr(obj, "__dlpack__")
+    is_array = is_array and not isinstance(obj, numbers.Integral)
     found: MemoryView | None = None
     if hasattr(type(obj), "__index__") and not is_array:
         address = operator.index(obj)
@@ -861,7 +861,6 @@ def memory_of(obj: Any) -> Memory:
         if found is None:
             raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
         return Memory._over(found)
-    interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         array = Interface(interface)
         return _found("device", array.span, found_of(array))

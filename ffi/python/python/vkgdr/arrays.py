@@ -28,6 +28,7 @@ from vkgdr._interfaces import (
     bytes_of,
     device_view_of,
     handle_of,
+    interface_of,
     laid_out,
     layout_of,
     shaped,
@@ -212,7 +213,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     NoHostViewError
         The kind of memory has no host view.
     """
-    interface = getattr(obj, "__cuda_array_interface__", None)
+    interface = interface_of(obj)
     if interface is None:
         view, _ = device_view_of(obj)
         return _memory_on_host(obj, view, owner).get_host_array() if view.nbytes else np.empty(0, "u1")

@@ -96,7 +96,7 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
 
 def _check(connection: object) -> None:
     if not isinstance(connection, socket.socket):
-        raise TypeError(f"connection must be a socket.socket of family AF_UNIX, not a {type(connection).__name__}")
+        raise TypeError(f"connection must be a socket.socket of family AF_UNIX, not {type(connection).__name__}")
     # On other families Linux drops descriptors silently.
     if connection.family != socket.AF_UNIX:
         raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
