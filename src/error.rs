@@ -797,5 +797,7 @@ mod tests {
             assert_eq!((0..5000).filter(of(call)).collect::<Vec<_>>(), [1, 400, 801]);
         }
         assert_eq!((0..5000).filter(of("cuMemAlloc".into())).count(), 0);
+        let unknown = |call| Error::vulkan(call, vk::Result::ERROR_INVALID_EXTERNAL_HANDLE).is_exhaustion();
+        assert!(unknown(Call::ExportMemory) && !unknown(Call::AllocateMemory));
     }
 }

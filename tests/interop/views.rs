@@ -8,7 +8,7 @@ use support::cuda::{Context, PrimaryContext, current, no_context};
 use support::{Result, device_read, host_read, host_write, pattern, refused, supported};
 use vkgdr::cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -109,6 +109,9 @@ fn a_view_that_does_not_fit_is_refused() -> Result {
     let mut memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     let error = refused(memory.slice(1..)?.view::<f32>(&stream).map(drop));
     assert!(matches!(error, Error::Misaligned { what: "the device address", unit: 4, .. }), "{error}");
+    memory.bind_stream(&stream)?;
+    refused(memory.slice(1..)?.view::<f32>(&context.per_thread_stream()).map(drop));
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "a refused view is a use");
     let plain = Vkgdr::open(0, NONE)?;
     let _owner = Context::create(0);
     let elsewhere = Memory::allocate(&plain, 4096, MAPPED)?;

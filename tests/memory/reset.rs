@@ -66,6 +66,7 @@ fn a_handle_whose_primary_context_was_reset_says_so_and_frees_the_rest() -> Resu
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let before = Live::now();
     let (mut raw, memory) = (RawMemory::allocate(&gpu, SIZE, MAPPED)?, memory(&gpu)?);
+    gpu.prepare_copies()?;
     reset_primary();
     assert_orphan(memory);
     without_calls(["cuMemFree", "cuDestroyExternalMemory"], || assert!(free(&mut raw).is_ok()));

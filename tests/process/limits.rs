@@ -1,4 +1,5 @@
 //! Processes under limits of the system: too few descriptors, too little address space, files too short.
+#![expect(unsafe_code, reason = "closes a descriptor")]
 
 use std::os::fd::AsRawFd;
 
@@ -8,7 +9,7 @@ use support::{Result, child, device_read, host_read, host_write, pattern, suppor
 use vkgdr::vulkan::Semaphore;
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
-use crate::{MAPPED, NONE};
+use crate::{MAPPED, NONE, SIZE};
 
 /// Allocates until an allocation fails, which must be for lack of descriptors and must name the limit.
 fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
@@ -106,6 +107,19 @@ fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> R
             Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
         }
         Ok(())
+    })
+}
+
+/// What the program prints would be written to the memory.
+#[test]
+fn host_memory_takes_no_number_of_a_closed_standard_stream() -> Result {
+    child::afresh(|| {
+        let gpu = Vkgdr::open_primary_context(0, NONE)?;
+        // SAFETY: nothing reads the standard input.
+        assert_eq!(unsafe { libc::close(0) }, 0);
+        let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
+        assert!(std::fs::read_link("/proc/self/fd/0").is_err(), "the memory's file is the standard input");
+        host_write(&memory, 0, &pattern(SIZE, 1))
     })
 }
 

@@ -73,6 +73,7 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
         let (_context, gpu) = open()?;
         let mapped = refused(with_dma_buf(&gpu, MemoryKind::Mapped));
         assert!(matches!(mapped, Error::NoMapping { reason: NoMapping::NoMmap { device: 0 }, .. }), "{mapped}");
+        assert_says(&mapped, &["use device memory with a dma-buf"]);
         check_card_memory(&gpu, MemoryKind::Device)?;
         let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Device]).with_dma_buf();
         assert_eq!(Memory::allocate_with(&gpu, 1, options)?.kind(), MemoryKind::Device);
@@ -82,8 +83,9 @@ fn memory_for_cards_is_allocated_by_cuda_and_mapped() -> Result {
         let (_context, gpu) = open()?;
         let device = refused(with_dma_buf(&gpu, MemoryKind::Device));
         assert!(matches!(device, Error::NoMapping { reason: NoMapping::NoExport { device: 0 }, .. }), "{device}");
+        assert_says(&device, &["register host memory by its pointer"]);
         let vulkans = refused(Memory::allocate(&gpu, 1, MemoryKind::Mapped)?.dma_buf());
-        assert_says(&vulkans, &["mapped memory", "with_dma_buf"]);
+        assert_says(&vulkans, &["mapped memory", "with_dma_buf", "by its pointer"]);
         Ok(())
     })
 }
