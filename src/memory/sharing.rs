@@ -105,7 +105,7 @@ impl Memory {
     pub const EXISTING_PAGE: usize = existing::PAGE;
 
     /// Maps `len` bytes of CUDA memory for the CPU that others allocated, such as that of `cudaMalloc`, PyTorch or
-    /// numba. The result is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what other memory does: copies,
+    /// numba, but not that of `cuMemAllocAsync`, as cudarc's slices are. The result is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what other memory does: copies,
     /// fills, flush, guards, slices.
     ///
     /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and

@@ -36,7 +36,8 @@ fn get(out: Out<RawFd>, address: usize, size: usize, kind: u32, flags: u64) -> O
     if let Some(file) = virtual_memory::dma_buf(address, size, profile.dma_buf_mmap)? {
         return out.set(file.into_raw_fd());
     }
-    if !table::overlaps(address, size, |kind| matches!(kind, Kind::Device | Kind::Pooled { .. })) {
+    // Not of `cuMemAllocAsync`: "must have been obtained by a prior call to either cuMemAlloc or cuMemAddressReserve".
+    if !table::overlaps(address, size, |kind| matches!(kind, Kind::Device)) {
         return Err(INVALID_VALUE);
     }
     let pages = Pages::containing(address, size).ok_or(INVALID_VALUE)?;

@@ -168,6 +168,11 @@ fn check_ranges() {
     let up = |address: u64| address.next_multiple_of(PAGE as u64);
     assert_eq!(export(up(managed), PAGE).err(), Some(INVALID_VALUE), "managed memory");
     assert_eq!(export(up(host), PAGE).err(), Some(INVALID_VALUE), "host memory");
+    let (other, length) = (stream(), 2 * PAGE);
+    let pooled = allocate_in_order(length, other);
+    assert_eq!(export(up(pooled), PAGE).err(), Some(INVALID_VALUE), "memory of a pool");
+    free_in_order(pooled, other);
+    end(other);
     free(memory);
     assert_eq!(export(memory, PAGE).err(), Some(INVALID_VALUE), "freed memory");
     small.into_iter().for_each(free);
