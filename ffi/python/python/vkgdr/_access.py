@@ -156,7 +156,8 @@ class Map:
 
         array = np.asarray(self)
         # Padding is a field in the interface, and fields that overlap are none.
-        return array if array.dtype == self._layout.dtype else array.view(self._layout.dtype)
+        dtype = self._layout.dtype
+        return array if array.dtype == dtype and array.dtype.type is dtype.type else array.view(dtype)
 
     def _invalidate(self) -> None:
         self._waited = True
@@ -183,7 +184,7 @@ class Map:
         if not self._open:
             return
         self._open = False
-        vars(self._memory)["_maps"].discard(id(self))
+        vars(self._memory).get("_maps", set()).discard(id(self))
         # Without a wait nothing was invalidated: a flush would write old bytes over the device's.
         if self._mode != "r" and (self._waited or self._used):
             self._region.flush()

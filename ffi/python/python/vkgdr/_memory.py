@@ -116,6 +116,8 @@ def _explained(init: _Init) -> _Init:
             if given and not isinstance(given[0], Vkgdr):
                 name = type(given[0]).__name__
                 text = f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one"
+            elif len(given) > 2 and isinstance(given[2], str | int):
+                text = "Memory takes an owner and a size; the rest are keywords, as in kind='host'"
             elif len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
                 text = "Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array"
             else:
@@ -684,8 +686,8 @@ class Memory(_vkgdr.Base):
             notes.append("not coherent")
         if self.readonly:
             notes.append("read-only")
-        if self.stream is not None:
-            notes.append(f"stream={self.stream:#x}")
+        if (stream := self.stream) is not None:
+            notes.append(f"stream={stream:#x}")
         return f"<{name}{named}: {', '.join(notes)}>"
 
     # Other ways to memory

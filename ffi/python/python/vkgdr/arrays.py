@@ -576,7 +576,10 @@ class Array:
     __getitem__ = getitem
 
     def setitem(self, key: Any, value: Any, stream: StreamLike | None = None) -> None:
-        """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side."""
+        """Assign ``self[key] = value``, after the work of a stream. The value may be an array of either side.
+
+        Of memory without a host view, the bytes between the elements are copied there and back, too.
+        """
         to = self._like(_part(self._layout, key))
         if _is_on_device(value):
             value = _as_array(value).copy_to_host()
@@ -597,7 +600,6 @@ class Array:
             with memory.map("rw", stream=queue) as data:
                 to._on_host(data)[...] = source
             return
-        # The bytes between the elements are copied there and back.
         data = memory.copy_to_host(stream=queue)
         to._on_host(data)[...] = source
         memory.copy_from_host(data, stream=queue)

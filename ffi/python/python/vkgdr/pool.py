@@ -32,8 +32,8 @@ _MIB = 1 << 20
 class Allocator:
     """Allocates memory of one kind: called with a size, returns `vkgdr.Memory`, or None for a size of 0.
 
-    The parameters are those of `vkgdr.Memory`. Unless `owner` was opened with `vkgdr.Vkgdr.open_primary_context`, a
-    CUDA context of it must be current at each call.
+    The parameters are those of `vkgdr.Memory`, with one kind. Unless `owner` was opened with
+    `vkgdr.Vkgdr.open_primary_context`, a CUDA context of it must be current at each call.
     """
 
     def __init__(

@@ -81,21 +81,24 @@ def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> It
     Without one it is the primary context of a handle, by default that of device 0. Gives this handle where it is used,
     which keeps the context alive for what is made in the block.
     """
-    context, current = ctypes.c_void_p(), ctypes.c_void_p()
+    context, before, now = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     if stream > PER_THREAD_STREAM:
         call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
+    call("cuCtxGetCurrent", ctypes.byref(before), allowed=_NOT_INITIALIZED)
+    if before.value and context.value in (None, before.value):
+        yield owner if context.value else None
+        return
     if not context.value:
-        call("cuCtxGetCurrent", ctypes.byref(current), allowed=_NOT_INITIALIZED)
-        if current.value:
-            yield None
-            return
         owner = owner or default_owner()
         context.value = owner._own_context
-    call("cuCtxPushCurrent_v2", context)
     try:
+        # Within: a signal may be handled as soon as it has returned.
+        call("cuCtxPushCurrent_v2", context)
         yield owner
     finally:
-        call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        call("cuCtxGetCurrent", ctypes.byref(now))
+        if now.value != before.value:
+            call("cuCtxPopCurrent_v2", ctypes.byref(context))
 
 
 # ---- streams and events ---------------------------------------------------------------------------------------------

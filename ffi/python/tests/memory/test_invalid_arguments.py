@@ -61,6 +61,10 @@ FIRST_ERRORS = {
         lambda gpu: vkgdr.Memory(gpu, 10, np.float32),
         lambda gpu: vkgdr.Memory(gpu, 10, dtype=np.float32),
     ],
+    "Memory takes an owner and a size; the rest are keywords, as in kind='host'": [
+        lambda gpu: vkgdr.Memory(gpu, 10, "host"),
+        lambda gpu: vkgdr.Memory(gpu, 10, 0),
+    ],
     "owner must be a vkgdr.Vkgdr, not int: vkgdr.Vkgdr.open_primary_context": [lambda _: vkgdr.Memory(4096)],
     "device must be an integer, CUDA's number of the GPU, such as 0, not 'cuda:0'": [
         lambda _: vkgdr.Vkgdr("cuda:0"),

@@ -376,6 +376,21 @@ def test_a_free_for_a_stream_without_one_is_refused(memory):
     assert not memory.freed
 
 
+def test_a_signal_while_a_context_is_made_current_leaves_it_as_it_was(cuda, context):
+    ours, call = streams.stream(), streams.call
+
+    def interrupted(function, *arguments, **options):
+        call(function, *arguments, **options)
+        if function == "cuCtxPushCurrent_v2":
+            raise KeyboardInterrupt
+
+    popped = cuda.pop()
+    with mock.patch.object(streams, "call", interrupted), pytest.raises(KeyboardInterrupt):
+        ours.synchronize()
+    assert cuda.current() == 0
+    cuda.push(popped)
+
+
 def test_other_objects_with_a_handle_are_no_streams(gpu):
     memory, other = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64)
     with memory.map_ro(blocking=False) as _, pytest.raises(TypeError, match="not a CUDA stream"):

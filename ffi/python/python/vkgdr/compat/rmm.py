@@ -56,7 +56,8 @@ class Buffer(Memory):
     ptr : int, optional
         The address of `size` bytes to copy: a device or host address of this package's memory, a CUDA address, or an
         address of the process. 0 copies nothing. **The behaviour is undefined if fewer bytes are readable, or if they
-        are written to during the copy.** Waits only for the stream that the memory at the address is bound to.
+        are written to during the copy.** Waits only for the stream that the memory at the address is bound to, and
+        invalidates memory of this package: flush the CPU's writes to it before.
     size : int, optional
         The number of bytes. Without `ptr` and `hostbuf` their contents are undefined.
     hostbuf : object, optional
