@@ -158,10 +158,12 @@ pub(crate) fn set_last(failure: Failure) -> Status {
 /// Clears this thread's last error.
 #[inline]
 pub(crate) fn clear_last() {
-    replace(None);
+    if CODES.get() != [0; 3] {
+        replace(None);
+    }
 }
 
-#[inline]
+#[cold]
 fn replace(last: Option<Failure>) {
     CODES.set(last.as_ref().map(Failure::codes).unwrap_or_default());
     // A thread that is exiting keeps the codes alone.
