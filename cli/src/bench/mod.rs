@@ -15,6 +15,7 @@ mod timing;
 
 use std::path::PathBuf;
 
+use serde_json::json;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, available_memory, in_units};
 
 use crate::info::is_simulated;
@@ -115,8 +116,15 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     let (from, to) = bench.sizes();
     let sizes = between(from, to)?;
     let kinds = distinct(&bench.common().kinds);
-    let gpu = Vkgdr::open_primary_context(bench.common().device, OpenFlags::empty())
-        .map_err(|error| Failure::boxed(error.to_string(), "`vkgdr doctor` looks for the reason"))?;
+    let gpu = match Vkgdr::open_primary_context(bench.common().device, OpenFlags::empty()) {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            if json {
+                screen.print_json(&json!({ "error": error.to_string() }))?;
+            }
+            return Err(Failure::boxed(error.to_string(), "`vkgdr doctor` looks for the reason"));
+        }
+    };
     let mut report = Report::new(&gpu, bench);
     if !json {
         screen.print(&report.heading(screen.width()))?;

@@ -215,6 +215,8 @@ fn bench_without_a_driver_names_the_doctor() -> Result {
     let printed = machine.run(&["bench", "bw"])?;
     assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""));
     assert!(printed.err.contains("libcuda.so.1 could not be loaded") && printed.err.contains("vkgdr doctor"));
+    let json = machine.run(&["bench", "bw", "--json"])?;
+    assert!(json.code == Some(1) && json.json()?["error"].is_string(), "{}", json.out);
     Ok(())
 }
 
