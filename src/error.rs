@@ -205,7 +205,7 @@ pub enum Error {
         kind: MemoryKind,
     },
     /// CUDA's memory has no host view, or no dma-buf.
-    #[error("{}{reason}{}", no_view_at(*address), hint::no_mapping(*address, *reason))]
+    #[error("{}{reason}{}", no_view_at(*address, *reason), hint::no_mapping(*address, *reason))]
     NoMapping {
         /// The device address; 0 where memory was to be allocated.
         address: u64,
@@ -615,7 +615,7 @@ impl fmt::Display for CudaCode {
     }
 }
 
-/// Why the CPU cannot map memory that CUDA allocated for others.
+/// Why the CPU cannot map CUDA's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoMapping {
@@ -700,8 +700,11 @@ fn in_use(count: usize) -> String {
 }
 
 /// The memory at a device address, as the beginning of a text; nothing where memory was to be allocated.
-fn no_view_at(address: u64) -> String {
-    if address == 0 { String::new() } else { format!("no host view of the memory at {address:#x}: ") }
+fn no_view_at(address: u64, reason: NoMapping) -> String {
+    match (address, reason) {
+        (0, NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. }) => String::new(),
+        _ => format!("no host view of the memory at {address:#x}: "),
+    }
 }
 
 /// A number of bytes, without a larger unit.

@@ -86,12 +86,14 @@ pub(crate) struct Flight<'a> {
 impl SingleFlight {
     /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
     const TIMEOUT: Duration = Duration::from_secs(1);
+    /// Each waits so long after its deadline, too: otherwise each would make a block of its own.
+    const LEAST: Duration = Duration::from_millis(100);
 
     /// Waits for the thread at work until `deadline`, unless that is this thread, whose logger has called back.
     pub(crate) fn begin(&self, deadline: Instant) -> Flight<'_> {
         let me = thread::current().id();
         let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
-        let timeout = deadline.saturating_duration_since(Instant::now()).min(Self::TIMEOUT);
+        let timeout = deadline.saturating_duration_since(Instant::now()).clamp(Self::LEAST, Self::TIMEOUT);
         let waited = self.done.wait_timeout_while(self.thread.lock(), timeout, other);
         let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let taken = thread.is_none();

@@ -484,9 +484,7 @@ impl<'a> Request<'a> {
     fn explained(&self, error: Error) -> Error {
         let Self { owner, len, kind, memory_type, .. } = *self;
         let Error::Vulkan { operation, code, call } = error else { return error };
-        // With a descriptor to import, the code says that the driver does not know it.
-        let is_unknown = self.import.is_some() && code == vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
-        if call == Call::ExportMemory || is_unknown || !error.is_exhaustion() {
+        if call == Call::ExportMemory || !error.is_exhaustion() {
             return error;
         }
         let mut shortage = Error::shortage(Some(operation), code, kind, len as u64, memory_type.info.heap_size);
@@ -498,14 +496,15 @@ impl<'a> Request<'a> {
             && self.resources.is_none()
             && is_bar
             && !os::descriptors_are_short(os::DESCRIPTORS_OF_ALLOCATION)
-            && let Error::Allocation { free, others, .. } = &mut shortage
+            && let Error::Allocation { asked, free, others, .. } = &mut shortage
             && let Ok(vulkan) = owner.vulkan()
             && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)
         {
             *free = Some(available);
-            others.extend(
-                MemoryKind::ALL.into_iter().filter(|other| *other != kind && owner.memory_type(*other).is_ok()),
-            );
+            // Device memory may be in the same heap.
+            let has_room = |other: &MemoryKind| *other == MemoryKind::Host || available >= *asked;
+            let others_than_it = MemoryKind::ALL.into_iter().filter(|other| *other != kind && has_room(other));
+            others.extend(others_than_it.filter(|other| owner.memory_type(*other).is_ok()));
         }
         shortage
     }

@@ -111,7 +111,9 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> &'static str {
 pub(super) fn no_mapping(address: u64, reason: NoMapping) -> &'static str {
     match (address, reason) {
         (0, NoMapping::NoExport { .. }) => "; register host memory by its pointer",
-        (0, _) => "; use device memory with a dma-buf, or register host memory by its pointer",
+        (0, NoMapping::Driver { .. } | NoMapping::NoMmap { .. }) => {
+            "; use device memory with a dma-buf, or register host memory by its pointer"
+        }
         (_, NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. }) => {
             "; allocate mapped memory with this library, or copy by the GPU"
         }

@@ -23,7 +23,7 @@ pub enum MapMode {
     Write,
     /// Reads and writes.
     ReadWrite,
-    /// Writes every byte and reads none: the bytes are undefined until they are written.
+    /// Writes every byte and reads none: the bytes are undefined until they are written. Today as `Write`.
     Discard,
 }
 

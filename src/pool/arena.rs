@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use slab::Slab;
@@ -72,7 +73,7 @@ pub(super) struct Arena {
     free_spans: Vec<u32>,
     /// The ranges of the blocks that belong to no span.
     ranges: FreeRanges,
-    /// Free chunks behind events, of each stream and class the oldest first.
+    /// Free chunks behind events, by stream and class. One that the device has not passed moves to the end when it is asked for.
     pub(super) fenced: BTreeMap<Key, VecDeque<Fenced>>,
     /// Free chunks that wait for the whole context.
     pub(super) awaiting_context: Vec<Chunk>,
@@ -202,14 +203,20 @@ impl Arena {
         self.awaiting_context.iter().map(|chunk| self.classes.size(self.class_of(*chunk))).sum()
     }
 
-    /// Takes the oldest chunk of a stream and class, with its fence.
+    /// Takes the first chunk of a stream and class, with its fence.
     pub(super) fn take_fenced(&mut self, key: Key) -> Option<Fenced> {
         let list = self.fenced.get_mut(&key)?;
-        let oldest = list.pop_front();
+        let first = list.pop_front();
         if list.is_empty() {
             self.fenced.remove(&key);
         }
-        oldest
+        first
+    }
+
+    /// The next stream and class with such chunks, in a circle.
+    pub(super) fn key_after(&self, key: Key) -> Option<Key> {
+        let after = self.fenced.range((Bound::Excluded(key), Bound::Unbounded)).next();
+        after.or_else(|| self.fenced.first_key_value()).map(|(key, _)| *key)
     }
 
     /// Gives the room of every span back whose chunks are all free.

@@ -10,7 +10,6 @@
 mod arena;
 mod options;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, MutexGuard, Weak};
@@ -27,7 +26,7 @@ use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
 use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
 use crate::report::log_failure;
-use crate::retire::{Fence, RetireQueue};
+use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 pub use options::PoolOptions;
 
@@ -260,9 +259,6 @@ struct PoolInner {
 }
 
 impl PoolInner {
-    /// The entries of the GPU's queue that the end of a pool polls.
-    const POLLED: usize = 8 * RetireQueue::SCANNED_PER_POLL;
-
     #[inline]
     fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock()
@@ -395,7 +391,7 @@ impl PoolInner {
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep(fenced, VecDeque::push_front);
+            self.keep(fenced);
             return ordered.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), fenced.chunk, len);
@@ -406,10 +402,10 @@ impl PoolInner {
     }
 
     /// Keeps a free chunk until the device has passed its events: in the list of its stream and class, or in the GPU's queue.
-    fn keep(self: &Arc<Self>, fenced: Fenced, push: fn(&mut VecDeque<Fenced>, Fenced)) {
+    fn keep(self: &Arc<Self>, fenced: Fenced) {
         let mut arena = self.arena();
         if arena.caching {
-            return push(arena.fenced.entry(fenced.key).or_default(), fenced);
+            return arena.fenced.entry(fenced.key).or_default().push_back(fenced);
         }
         drop(arena);
         self.retire(fenced.fence, vec![fenced.chunk]);
@@ -432,12 +428,12 @@ impl PoolInner {
     }
 
     /// Keeps a free chunk until the streams that use it have done what they were given.
-    fn keep_fenced(self: &Arc<Self>, chunk: Chunk, uses: &Uses) -> Result<()> {
+    fn keep_fenced(self: &Arc<Self>, chunk: Chunk, class: usize, uses: &Uses) -> Result<()> {
         let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
-        let key = (stream.addr(), self.arena().class_of(chunk));
+        let key = (stream.addr(), class);
         match uses.record_events() {
             Ok(None) => return self.put([chunk]),
-            Ok(Some(fence)) => self.keep(Fenced { fence, chunk, key }, VecDeque::push_back),
+            Ok(Some(fence)) => self.keep(Fenced { fence, chunk, key }),
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture.
@@ -447,8 +443,9 @@ impl PoolInner {
                 log::debug!("memory of a pool waits for its context: {error}");
             }
         }
-        // So that they do not pile up.
-        let _ = self.take_oldest(key) && self.take_oldest(key);
+        // So that they do not pile up: nor those of a stream that frees nothing any more.
+        let next = self.arena().key_after(key);
+        [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
         Ok(())
     }
 
@@ -458,34 +455,27 @@ impl PoolInner {
         Allocation::free_all(evicted)
     }
 
-    /// Takes back the chunks whose events the device has passed, of each stream and class until one that it has not. Does not wait.
+    /// Takes back the chunks whose events the device has passed. Does not wait.
     fn poll(self: &Arc<Self>) {
-        self.take_passed(|fence| fence.is_passed(|_| false));
+        self.take_passed(has_passed);
     }
 
     fn take_passed(self: &Arc<Self>, passed: impl Fn(&Fence) -> bool) {
         // Statements of their own, so that the arena does not stay locked.
-        let keys: Vec<_> = self.arena().fenced.keys().copied().collect();
-        for key in keys {
-            while self.take_if(key, &passed) {}
+        let lists: Vec<_> = self.arena().fenced.iter().map(|(key, list)| (*key, list.len())).collect();
+        for (key, len) in lists {
+            (0..len).for_each(|_| self.take_if(key, &passed));
         }
     }
 
-    fn take_oldest(self: &Arc<Self>, key: Key) -> bool {
-        self.take_if(key, |fence| fence.is_passed(|_| false))
-    }
-
-    /// Takes the oldest chunk of a stream and class back if it is `passed`. Returns true if it was.
-    fn take_if(self: &Arc<Self>, key: Key, passed: impl Fn(&Fence) -> bool) -> bool {
-        let oldest = self.arena().take_fenced(key);
-        let Some(fenced) = oldest else { return false };
-        let is_passed = passed(&fenced.fence);
-        if is_passed {
-            log_failure("memory", self.put([fenced.chunk]));
-        } else {
-            self.keep(fenced, VecDeque::push_front);
+    /// Takes the first chunk of a stream and class back if it is `passed`.
+    fn take_if(self: &Arc<Self>, key: Key, passed: impl Fn(&Fence) -> bool) {
+        let first = self.arena().take_fenced(key);
+        match first {
+            Some(fenced) if passed(&fenced.fence) => log_failure("memory", self.put([fenced.chunk])),
+            Some(fenced) => self.keep(fenced),
+            None => {}
         }
-        is_passed
     }
 
     /// Waits for the context, and takes back what waited for it. What cannot be waited for, or not before `deadline`, goes on waiting.
@@ -520,14 +510,27 @@ impl PoolInner {
 
     /// Frees everything that is not in use, and keeps nothing free from now on.
     fn close(self: &Arc<Self>) {
-        // From now on the arena returns unused blocks, and what waits for the device goes to the GPU's queue.
-        self.arena().caching = false;
+        self.poll();
+        let fenced = {
+            let mut arena = self.arena();
+            // From now on the arena returns unused blocks, and what waits for the device goes to the GPU's queue.
+            arena.caching = false;
+            mem::take(&mut arena.fenced)
+        };
+        // One entry for each list, since the ends of later pools look at all.
+        for list in fenced.into_values() {
+            let (mut all, mut chunks) = (Vec::new(), Vec::new());
+            for Fenced { fence, chunk, .. } in list {
+                let Fence::Events(events) = fence else { unreachable!("a stream's chunks are behind events") };
+                all.extend(events);
+                chunks.push(chunk);
+            }
+            self.retire(Fence::Events(all), chunks);
+        }
         self.wait_for_context(None);
         self.trim(0);
-        let fenced = mem::take(&mut self.arena().fenced);
-        fenced.into_values().flatten().for_each(|Fenced { fence, chunk, .. }| self.retire(fence, vec![chunk]));
         // Those of pools that were closed before: nothing else looks at the queue in a program that has pools alone.
-        self.owner.gpu().retired().poll(Self::POLLED, None);
+        self.owner.gpu().retired().poll(usize::MAX, None);
     }
 }
 
@@ -563,14 +566,20 @@ impl Home for PoolInner {
             return uses.release_after(queue, self.context, move || inner.put([chunk]));
         }
         if policy == DropPolicy::WaitForStream {
+            let class = arena.class_of(chunk);
             drop(arena);
-            return self.keep_fenced(chunk, &uses);
+            return self.keep_fenced(chunk, class, &uses);
         }
         arena.awaiting_context.push(chunk);
         // Before the uses, whose drop may call the driver.
         drop(arena);
         Ok(())
     }
+}
+
+/// Whether the device has passed a fence, without a wait.
+fn has_passed(fence: &Fence) -> bool {
+    fence.is_passed(|_| false)
 }
 
 /// Whether a stream is captured. Also true where a capture makes the question an error: for the legacy default stream while

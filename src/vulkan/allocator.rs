@@ -286,16 +286,15 @@ impl AllocatorInner {
                 }
                 return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
+            let end = *deadline.get_or_insert_with(|| self.owner.shortage_deadline());
             if turn.is_none() {
-                let until = deadline.get_or_insert_with(|| self.owner.shortage_deadline());
-                turn = Some(self.growth.begin(*until));
+                turn = Some(self.growth.begin(end));
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
                 self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
             }
-            // Without a wait where another memory type has room.
-            let until =
-                if has_room { Instant::now() } else { *deadline.get_or_insert_with(|| self.owner.shortage_deadline()) };
+            // Where another memory type has room, nothing is waited for.
+            let until = if has_room { Instant::now() } else { end };
             match self.make_block(&request, until) {
                 Ok(block) => offer = Some((request, block)),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {

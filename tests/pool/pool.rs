@@ -1,6 +1,8 @@
 //! Pools: driver calls of warm allocations, alignment, counts, trimming and the pool's end.
 
+use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use support::cuda::{self, Context};
 use support::ledger::{Live, all_calls};
@@ -25,6 +27,21 @@ fn try_allocate_finds_what_is_free_and_makes_nothing() -> Result {
     for impossible in [0, 1 << 20] {
         assert!(pool.try_allocate(impossible).is_none(), "{impossible} bytes");
     }
+    Ok(())
+}
+
+#[test]
+fn threads_that_run_out_together_share_a_block_also_without_a_timeout() -> Result {
+    let (_context, gpu, _) = open()?;
+    gpu.set_shortage_timeout(Duration::ZERO);
+    for _ in 0..10 {
+        let pool = Pool::new(&gpu, PoolOptions::default())?;
+        let begin = Barrier::new(8);
+        let allocate = || begin.wait().is_leader() || pool.allocate(4096).is_ok();
+        thread::scope(|scope| (0..8).for_each(|_| _ = scope.spawn(allocate)));
+        assert_eq!(pool.managed_bytes(), 32 << 20);
+    }
+    gpu.set_shortage_timeout(Duration::from_secs(1));
     Ok(())
 }
 

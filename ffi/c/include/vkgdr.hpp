@@ -126,9 +126,8 @@ private:
         std::int32_t known = status, cuda = 0, vulkan = 0;
         vkgdr_last_error_codes(&known, &cuda, &vulkan);
         const std::unique_ptr<char, void (*)(void *)> text(vkgdr_last_error(), std::free);
-        // Without memory for the text.
-        if (text == nullptr) throw error(vkgdr_status_string(known), known, cuda, vulkan);
-        throw error(text.get(), known, cuda, vulkan, known == VKGDR_ERROR_SYSTEM ? system : 0);
+        // Without memory for the text, that of the status.
+        throw error(text ? text.get() : vkgdr_status_string(known), known, cuda, vulkan, known == VKGDR_ERROR_SYSTEM ? system : 0);
     }
 
     /// Returns the handle that a C function made; throws this thread's last error if that is null.

@@ -116,7 +116,7 @@ def _explained(init: _Init) -> _Init:
             if given and not isinstance(given[0], Vkgdr):
                 name = type(given[0]).__name__
                 text = f"owner must be a vkgdr.Vkgdr, not {name}: vkgdr.Vkgdr.open_primary_context() opens one"
-            elif len(given) > 2 and isinstance(given[2], str | int):
+            elif len(given) > 2 and isinstance(given[1], int) and str(given[2]) in ("0", "mapped", "host", "device"):
                 text = "Memory takes an owner and a size; the rest are keywords, as in kind='host'"
             elif len(given) > 2 or "dtype" in options or (len(given) == 2 and isinstance(given[1], tuple | list)):
                 text = "Memory takes a size in bytes; vkgdr.arrays.mapped_array(shape, dtype) makes an array"

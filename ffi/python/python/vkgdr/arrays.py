@@ -621,7 +621,7 @@ def _as_array(obj: Any) -> Array:
     if isinstance(obj, Array):
         # The interface does not have every data type.
         return obj.bind(obj.stream)
-    array = Interface(obj.__cuda_array_interface__, obj)
+    array = Interface(interface_of(obj), obj)
     memory = Memory._over(bytes_of(array, obj))
     stream, bound = array.stream or 0, memory.stream
     if bound is not None and stream == (bound or LEGACY_STREAM):
@@ -724,7 +724,7 @@ def from_cuda_array_interface(desc: dict[str, Any], owner: Any = None, sync: boo
 
 def is_cuda_array(obj: object) -> bool:
     """Return whether an object has ``__cuda_array_interface__``."""
-    return hasattr(obj, "__cuda_array_interface__")
+    return interface_of(obj) is not None
 
 
 def _is_on_device(obj: object) -> bool:

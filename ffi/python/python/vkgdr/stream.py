@@ -92,7 +92,7 @@ def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> It
         owner = owner or default_owner()
         context.value = owner._own_context
     try:
-        # Within: a signal may be handled as soon as it has returned.
+        # In here, since a signal may be handled as soon as it has returned.
         call("cuCtxPushCurrent_v2", context)
         yield owner
     finally:

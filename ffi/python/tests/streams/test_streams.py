@@ -385,10 +385,12 @@ def test_a_signal_while_a_context_is_made_current_leaves_it_as_it_was(cuda, cont
             raise KeyboardInterrupt
 
     popped = cuda.pop()
-    with mock.patch.object(streams, "call", interrupted), pytest.raises(KeyboardInterrupt):
-        ours.synchronize()
-    assert cuda.current() == 0
-    cuda.push(popped)
+    try:
+        with mock.patch.object(streams, "call", interrupted), pytest.raises(KeyboardInterrupt):
+            ours.synchronize()
+        assert cuda.current() == 0
+    finally:
+        cuda.push(popped)
 
 
 def test_other_objects_with_a_handle_are_no_streams(gpu):

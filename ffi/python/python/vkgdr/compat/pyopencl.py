@@ -34,7 +34,7 @@ from typing import Any, SupportsIndex
 
 from vkgdr import _access, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, in_bytes
-from vkgdr._interfaces import DLPACK_CUDA, device_view_of, handle_of
+from vkgdr._interfaces import DLPACK_CUDA, device_view_of, handle_of, interface_of
 from vkgdr._memory import Memory
 from vkgdr._vkgdr import Event, HostBuffer, MemoryView
 from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
@@ -345,7 +345,7 @@ class _Side:
 
 
 def _is_on_device(obj: Any) -> bool:
-    if isinstance(obj, Memory) or getattr(obj, "__cuda_array_interface__", None) is not None:
+    if isinstance(obj, Memory) or interface_of(obj) is not None:
         return True
     ask = getattr(obj, "__dlpack_device__", None)
     return ask is not None and int(ask()[0]) == DLPACK_CUDA

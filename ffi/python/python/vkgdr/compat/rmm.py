@@ -27,7 +27,7 @@ from typing import Any, Self, SupportsIndex
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr._interfaces import Interface, handle_of
+from vkgdr._interfaces import Interface, handle_of, interface_of
 from vkgdr._memory import Memory, default_owner
 from vkgdr._vkgdr import Event, MemoryView, Vkgdr
 from vkgdr.typing import Kind, StreamLike
@@ -238,7 +238,7 @@ class Buffer(Memory):
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
         """Copy a one-dimensional array from device memory, like `Memory.copy_from_device`."""
-        interface = getattr(cuda_ary, "__cuda_array_interface__", None)
+        interface = interface_of(cuda_ary)
         if interface is not None:
             extents = Interface(interface).layout.shape
             if len(extents) > 1:
