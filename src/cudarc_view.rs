@@ -48,21 +48,21 @@ impl Drop for LentSlice {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The views of one `Memory` value are ordered by cudarc as those of one `CudaSlice`: on whichever streams of one `CudaContext`
-/// value (share its `Arc`), a read waits for earlier writes, and a write for earlier writes and for the last read. Where several
-/// streams read, join them (`CudaStream::join`) before the next write. Parts are cudarc's own (`CudaView::slice`, `split_at`). Another
-/// clone or [`slice`](Self::slice) of the same memory is to cudarc what another `CudaSlice` of the same bytes would be: its user
-/// orders it. The memory is not freed before what the views' streams were given has finished.
+/// The views of one `Memory` value are ordered by cudarc as those of one `CudaSlice`, on any streams of one `CudaContext` value
+/// (share its `Arc`). A read waits for earlier writes, and a write for earlier writes and for the last read. Where several
+/// streams read, join them (`CudaStream::join`) before the next write. Parts are cudarc's own (`CudaView::slice`, `split_at`).
+/// Another clone or [`slice`](Self::slice) of the same memory is to cudarc what another `CudaSlice` of the same bytes would be:
+/// its user orders it. The memory is not freed before what the views' streams were given has finished.
 impl Memory {
     /// The bytes as elements of `T`, for cudarc to read; trailing bytes that make no whole element are left out. `stream` is the
-    /// one that will use it: memory that is bound to another one is released after both, and waits for the context after 64 such
+    /// one that will use it. Memory that is bound to another one is released after both, and waits for the context after 64 such
     /// streams. cudarc's `stream()` of the result is the stream of the first view.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Misaligned`] when the device address does not
-    /// fit `T`, [`Error::Forked`], and the errors of entering the context and of cudarc's `new_event`, which returns the error of an
-    /// earlier call that it kept.
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Misaligned`] when the device address does
+    /// not fit `T`, and [`Error::Forked`]. Also the errors of entering the context and of cudarc's `new_event`, which returns the
+    /// error of an earlier call that it kept.
     ///
     /// # Panics
     ///

@@ -24,10 +24,10 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// One of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies), a copy with
-    /// [`Dma`](Self::Dma) or one of device memory has made the copy engine in the memory's context. Until then the CPU
-    /// copies, because making the engine may wait for a kernel that itself waits for this copy. Memory without a host view
-    /// is always copied by the engine. The default.
+    /// One of the two by [`CopyThresholds`], once the copy engine was made in the memory's context.
+    /// [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) makes it, or a copy with [`Dma`](Self::Dma) or of device
+    /// memory. Until then the CPU copies, because making the engine may wait for a kernel that itself waits for this copy.
+    /// Memory without a host view is always copied by the engine. The default.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -38,9 +38,9 @@ pub enum CopyPolicy {
 
 /// The lengths from which [`CopyPolicy::Auto`] uses the GPU's copy engine.
 ///
-/// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe, in contexts in
-/// which the copy engine was made ([`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies)). Cached memory
-/// is always copied by the CPU. With 0 the engine makes every copy that it can, with `usize::MAX` none.
+/// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe. They apply
+/// only in contexts in which the copy engine was made ([`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies)). Cached
+/// memory is always copied by the CPU. With 0 the engine makes every copy that it can, with `usize::MAX` none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyThresholds {
     /// Bytes of a read.
@@ -111,7 +111,7 @@ impl CopyEngines {
     }
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
-    /// for each copy: the driver would crash on a stream of the earlier one.
+    /// for each copy. The driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Lock<OwnedStream>>> {
         let find = |engines: &[(Context, Arc<Lock<OwnedStream>>)]| {
             engines.iter().find(|(of, _)| *of == context).map(|(_, engine)| engine.clone())

@@ -532,7 +532,7 @@ impl Error {
         }
     }
 
-    /// Whether more is asked for than the heap has, which was refused before a driver was called: an
+    /// Whether the request exceeds the heap, and was refused before a driver was called: an
     /// [exhaustion](Self::is_exhaustion) in which freeing other memory does not help.
     pub(crate) fn exceeds_the_heap(&self) -> bool {
         matches!(self, Self::Allocation { operation: None, code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, .. })
@@ -583,10 +583,10 @@ impl CudaCode {
         [Self::BUSY, Self::OPERATING_SYSTEM].contains(&self.value())
     }
 
-    /// The codes after which a context does no work any more, and returns the same code from every call. The CUDA
-    /// driver API (CUresult) says "the context cannot be used", "any further CUDA work will return the same error" or
-    /// "the process must be terminated". By number, since some or all of cudarc's versions of CUDA lack those of CUDA
-    /// 13: 226, 721, 810 and 911.
+    /// The codes after which a context does no work any more, and returns the same code from every call. CUDA's driver
+    /// API (CUresult) says "the context cannot be used", "any further CUDA work will return the same error" or "the
+    /// process must be terminated". By number, since some or all of cudarc's versions of CUDA lack those of CUDA 13:
+    /// 226, 721, 810 and 911.
     const STICKY: [i32; 15] = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {

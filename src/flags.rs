@@ -11,9 +11,9 @@ bitflags::bitflags! {
     pub struct OpenFlags: u32 {
         /// Ignore the device number and use the device of the context that is current on the calling thread.
         const CURRENT_CONTEXT = 1;
-        /// Treat memory as non-coherent even where it is coherent: flush and invalidate of a range that is not
-        /// empty reach the driver, except those of memory that does not come from Vulkan, which call nothing. For
-        /// testing that a program flushes where it must. `Device` memory, which has no host view, stays coherent.
+        /// Treat memory as non-coherent even where it is coherent: flush and invalidate of a range that is not empty
+        /// reach the driver. Those of memory that does not come from Vulkan call nothing. For testing that a program
+        /// flushes where it must. `Device` memory, which has no host view, stays coherent.
         const FORCE_NON_COHERENT = 2;
         /// Use only memory types that are coherent, so that flush and invalidate need not reach the driver.
         /// `flush` still orders write-combined stores, which a kernel that is already running needs. Together with

@@ -1,7 +1,7 @@
 //! Memory that processes share, sent over a Unix socket.
 //!
-//! [`send`] sends a descriptor of the memory, with a message that says what it is; [`recv`] refuses what does not fit its
-//! handle before a driver sees the descriptor, and imports the memory: both processes then use the same bytes. The C
+//! [`send`] sends a descriptor of the memory, with a message that says what it is. [`recv`] refuses what does not fit its
+//! handle before a driver sees the descriptor, and imports the memory. Both processes then use the same bytes. The C
 //! functions `vkgdr_memory_send` and `vkgdr_memory_receive` and Python's `vkgdr.ipc` are these functions, so that programs
 //! in all three languages share memory with each other. The page `docs/sharing.md` has the protocol.
 //!
@@ -47,15 +47,15 @@ use crate::{Error, Memory, MemoryKind, MemoryTypeInfo, Result, Vkgdr};
 
 /// Sends memory to the process at the other end of a Unix socket.
 ///
-/// The memory may be freed here afterwards, and the process may end: the bytes live as long as the memory of any
+/// The memory may be freed here afterwards, and the process may end. The bytes live as long as the memory of any
 /// process that shares them. Call it after the writes that the other process is to see, and after
 /// [`flush`](crate::Memory::flush): it orders nothing.
 ///
 /// # Errors
 ///
-/// The errors of [`Memory::export_fd`], such as [`Error::Pooled`]; [`Error::System`] with the socket's error number:
-/// `EAFNOSUPPORT` for a socket that is not a Unix socket, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
-/// is full and is non-blocking or has a timeout. Nothing was sent then.
+/// The errors of [`Memory::export_fd`], such as [`Error::Pooled`]. [`Error::System`] with the socket's error number:
+/// `EAFNOSUPPORT` for a socket that is not a Unix socket, `EPIPE` where the other end is closed. Also `EAGAIN` from a full
+/// socket that is non-blocking or has a timeout. Nothing was sent then.
 pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     send_by(socket.as_fd(), memory, SendFlags::empty())
 }
@@ -94,11 +94,11 @@ fn send_by(socket: BorrowedFd<'_>, memory: &Memory, flags: SendFlags) -> Result<
 ///
 /// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. Host memory that does not come from
 /// Vulkan is received by every handle of the GPU. The context and the drop policy
-/// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: that the
-/// message is valid, that its GPU, driver and memory type are the handle's, and that its size and kind are possible. The
-/// drivers tell nothing about a descriptor, so the sender is trusted to send the one that its message describes: with another
-/// one, the drivers' behaviour is undefined. A process of the same effective user is trusted, since Linux lets it change this
-/// process anyway (`ptrace`). Where it does not, as between containers or under Yama, check the peer before this call.
+/// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor. The message must be
+/// valid, its GPU, driver and memory type the handle's, and its size and kind possible. The drivers tell nothing about a
+/// descriptor, so the sender is trusted to send the one that its message describes. With another one, the drivers' behaviour
+/// is undefined. A process of the same effective user is trusted, since Linux lets it change this process anyway (`ptrace`).
+/// Where it does not, as between containers or under Yama, check the peer before this call.
 ///
 /// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
 /// which [`send`] never does, is refused at once.
@@ -106,9 +106,9 @@ fn send_by(socket: BorrowedFd<'_>, memory: &Memory, flags: SendFlags) -> Result<
 /// # Errors
 ///
 /// [`Error::Disconnected`] at the end of the connection, [`Error::OtherUser`], [`Error::Refused`] for what does not fit,
-/// [`Error::System`] with the socket's error number: `EAGAIN` from a socket that is empty and is non-blocking or has a
-/// timeout, `EAFNOSUPPORT` for a socket that is not a Unix socket, `ENOTCONN` where no process is known at the other end,
-/// `EMFILE` when the process has no descriptors left; and the errors of [`Memory::import_fd`].
+/// and the errors of [`Memory::import_fd`]. [`Error::System`] with the socket's error number: `EAGAIN` from an empty
+/// socket that is non-blocking or has a timeout, `EAFNOSUPPORT` for a socket that is not a Unix socket. Also `ENOTCONN`
+/// where no process is known at the other end, and `EMFILE` when the process has no descriptors left.
 ///
 /// Errors of the context, [`Error::Forked`], [`Error::OtherUser`] and `EAGAIN` leave the message in the socket. After
 /// other refusals a stream may be in the midst of a message: close it.
@@ -134,7 +134,7 @@ pub fn check_user(socket: impl AsFd) -> Result<()> {
 ///
 /// # Safety
 ///
-/// The process at the other end must be trusted to send only by [`send`], or as `docs/sharing.md` says: with a
+/// The process at the other end must be trusted to send only by [`send`], or as `docs/sharing.md` says. With a
 /// descriptor of anything else than the message describes, the drivers' behaviour is undefined.
 pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
     // SAFETY: by this function's contract.
@@ -176,8 +176,8 @@ unsafe fn recv_by(socket: BorrowedFd<'_>, owner: &Vkgdr, flags: RecvFlags) -> Re
         FileType::Regular(_) | FileType::Memory if is_named => {}
         _ => return Err(refused("its descriptor is not of the kind that the message names")),
     }
-    // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle;
-    // the sender is trusted by this function's contract.
+    // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle.
+    // The sender is trusted by this function's contract.
     let exported = unsafe { Exported::new(fd) };
     Memory::import(owner, &exported, len, message.kind)
 }
@@ -278,9 +278,9 @@ impl Message {
         Ok(Self { gpu: field(bytes, 8), driver: field(bytes, 24), len, size, kind, registered, memory_type })
     }
 
-    /// Refuses memory that a handle could not import: one of the GPU `gpu`, whose Vulkan driver is `driver`, and which has the
-    /// memory type `ours` for the message's kind. `size` is that of an allocation of the message's length; `None` if such an
-    /// allocation is impossible.
+    /// Refuses memory that a handle could not import. The handle is of the GPU `gpu`, whose Vulkan driver is `driver`, and has
+    /// the memory type `ours` for the message's kind. `size` is that of an allocation of the message's length; `None` if such
+    /// an allocation is impossible.
     fn check(&self, gpu: [u8; 16], driver: [u8; 16], ours: MemoryTypeInfo, size: Option<u64>) -> Result<()> {
         let (kind, theirs) = (self.kind, self.memory_type);
         if self.gpu != gpu {
@@ -310,8 +310,8 @@ impl Message {
     }
 }
 
-/// Checks as much of the magic and the version as has arrived, so that a message of another version is refused for that, not
-/// for its length.
+/// Checks the part of the magic and the version that has arrived: a message of another version is refused for that, not for
+/// its length.
 fn check_start(bytes: &[u8]) -> Result<()> {
     if !bytes.iter().zip(&MAGIC).all(|(byte, expected)| byte == expected) {
         return Err(refused("it does not begin as a message of vkgdr::ipc::send"));

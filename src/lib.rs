@@ -1,8 +1,8 @@
 //! GPU memory that the CPU reads and writes through a plain pointer.
 //!
 //! Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU through the PCIe BAR; CUDA imports it. The CPU has a host
-//! pointer, CUDA has a device pointer, and both address the same bytes: no copy, no kernel module, on GeForce and data-centre
-//! cards alike.
+//! pointer, CUDA has a device pointer, and both address the same bytes. It takes no copy and no kernel module, on GeForce and
+//! data-centre cards alike.
 //!
 //! ```no_run
 //! use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};

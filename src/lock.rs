@@ -25,8 +25,8 @@ impl<T> Lock<T> {
     }
 
     /// Waits with growing pauses, then in the system. The standard library's mutex looks without a pause, so that the lock and
-    /// what it guards move between two processors each time: a pool's pair then takes 285 ns with two threads, with these pauses
-    /// 123 ns, with one thread 83 ns (`benches/pool.rs`, an AMD EPYC with two processors).
+    /// what it guards move between two processors each time. A pool's pair then takes 285 ns with two threads, with these pauses
+    /// 123 ns, with one thread 83 ns. `benches/pool.rs` measured that on an AMD EPYC with two processors.
     #[cold]
     fn wait(&self) -> MutexGuard<'_, T> {
         /// Doublings of the pause: from 16 to 512 turns of the processor's spin hint, some 20 us in all.

@@ -1,5 +1,5 @@
 //! [`log_failure`], for releases that return no error. A log line comes last, when the state is already right, and with no lock
-//! held: a logger may call this library, or wait for a thread that does.
+//! held. A logger may call this library, or wait for a thread that does.
 #![forbid(unsafe_code)]
 
 use crate::{Error, Result};

@@ -2,8 +2,8 @@
 //!
 //! Memory, parts of pools and of Vulkan's blocks, and semaphores are retired here when they are freed while the device may still
 //! use them. No background thread releases them: frees poll some entries, as does Vulkan's allocator before it makes a block;
-//! [`Vkgdr::collect`](crate::Vkgdr::collect) polls all. Other allocations release entries only where memory is short: a free waits
-//! in the driver for running kernels, which may wait for the thread that allocates (docs/hardware.md).
+//! [`Vkgdr::collect`](crate::Vkgdr::collect) polls all. Other allocations release entries only where memory is short. A free
+//! waits in the driver for running kernels, which may wait for the thread that allocates (docs/hardware.md).
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;
@@ -174,8 +174,8 @@ impl RetireQueue {
         }
     }
 
-    /// Releases every entry whose fence has passed; waits for contexts, and shortly for entries that other threads are scanning:
-    /// the caller may end the context that an event of theirs belongs to. Returns the number that it released itself.
+    /// Releases every entry whose fence has passed. Waits for contexts, and shortly for entries that other threads are scanning:
+    /// the caller may end the context of their events. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
         const TIMEOUT: Duration = Duration::from_millis(100);
         if SCANNING.get() || fork::is_forked() {
@@ -219,8 +219,8 @@ impl RetireQueue {
     }
 
     /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the number that
-    /// was released. Does nothing when a log line of a scan calls it again on the same thread, or in a forked child, which does
-    /// not own the entries.
+    /// was released. Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again
+    /// on the same thread.
     #[cold]
     fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
         if fork::is_forked() || SCANNING.replace(true) {

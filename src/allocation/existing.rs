@@ -3,9 +3,9 @@
 //! The pages belong to others' allocations, or to this crate's own from `cuMemAlloc`.
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a
-//! program that maps one part of it is likely to map others. A larger one may not fit the BAR: only the pages of the
-//! range are mapped. Of virtual memory, a range must lie in one `cuMemMap`: NVIDIA's kernel module maps only the first
-//! of several (`nv_dma_buf_mmap`, open-gpu-kernel-modules pull request 1072).
+//! program that maps one part is likely to map others. A larger one may not fit the BAR: only the pages of the range
+//! are mapped. Of virtual memory, a range must lie in one `cuMemMap`: NVIDIA's kernel module maps only the first of
+//! several (`nv_dma_buf_mmap`, open-gpu-kernel-modules pull request 1072).
 #![forbid(unsafe_code)]
 
 use std::ffi::c_ulonglong;

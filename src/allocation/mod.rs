@@ -542,16 +542,16 @@ impl Vkgdr {
     /// primary context if it retains that, otherwise in the current context. Where none of the device is current, it
     /// retains the device's primary context for this call. Like any allocation, it may wait for a running kernel.
     ///
-    /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is that of
-    /// the list, and the next call tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone. In a forked child,
-    /// nothing can be allocated.
+    /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is the list's. The
+    /// next call then tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone. In a forked child, nothing can
+    /// be allocated.
     #[must_use]
     pub fn supports(&self, kind: MemoryKind) -> bool {
         fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
-    /// Whether an allocation of this kind failed with `error` because the kind is missing, exhausted or refused by a driver, so
-    /// that there may be memory of another kind.
+    /// Whether an allocation of this kind failed with `error` because the kind is missing, exhausted or refused by a driver.
+    /// Then there may be memory of another kind.
     #[doc(hidden)]
     pub fn lacks(&self, kind: MemoryKind, error: &Error) -> bool {
         // A kind that has no memory type fails with any of the errors of starting Vulkan.
@@ -564,7 +564,7 @@ impl Vkgdr {
     /// # Errors
     ///
     /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory, the driver's error when it refuses to share it, and
-    /// without Vulkan the error that says what is missing; [`Error::Forked`]. For device memory without Vulkan also the
+    /// [`Error::Forked`]. Without Vulkan, the error that says what is missing. For device memory without Vulkan also the
     /// errors of `cuMemGetInfo` and of retaining the primary context.
     pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
         fork::check()?;
@@ -608,8 +608,8 @@ impl Vkgdr {
         }
     }
 
-    /// Runs `work` in the handle's primary context if it retains that, otherwise in the current context if that belongs to
-    /// the device, otherwise in the device's primary context.
+    /// Runs `work` in the handle's primary context if retained, else in the current context if that is the device's, else
+    /// in the device's primary context.
     fn in_some_context<T>(&self, work: impl FnOnce(Context) -> Result<T>) -> Result<T> {
         let retained;
         let context = match self.primary_context().map_or_else(Context::current, |own| Ok((own, self.device()))) {

@@ -102,8 +102,8 @@ impl VulkanMemory {
         unsafe { self.gpu.device().invalidate(&self.range(range)) }
     }
 
-    /// A range of whole atoms; the last may be cut off by the end of memory that is dedicated to a buffer or image of a
-    /// program, which is allowed (VUID-VkMappedMemoryRange-size-01390).
+    /// A range of whole atoms. The last may be cut off by the end of memory dedicated to a program's buffer or image,
+    /// which is allowed (VUID-VkMappedMemoryRange-size-01390).
     fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
         vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size.min(self.size - offset))
     }

@@ -3,8 +3,8 @@
 //! Every access to shared memory is aligned to its width and stays within one line of [`LINE`] bytes. Whole lines are
 //! accessed by the widest instructions. The bytes of a line that is only copied in part are
 //!
-//! * written by the fewest stores that reach them and no others, each byte once: a device that polls a word must not see
-//!   it written twice;
+//! * written by the fewest stores that reach only them, each byte once: a device that polls a word must not see it
+//!   written twice;
 //! * read by the fewest loads of one width that cover them. These may read more of the line and discard it: a load from
 //!   write-combined memory is a transaction on the bus, whatever its width.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
@@ -174,8 +174,8 @@ pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
 ///
 /// # Safety
 ///
-/// All of the lines that hold the `target.len()` bytes at `source` must be mapped, no mutable Rust reference to those
-/// bytes exist, and the CPU have `A`'s instructions.
+/// All lines that hold the `target.len()` bytes at `source` must be mapped. No mutable Rust reference to those bytes
+/// may exist, and the CPU must have `A`'s instructions.
 #[inline(never)]
 pub(super) unsafe fn read<A: Accesses>(source: *const u8, target: &mut [u8]) {
     const { assert!(A::LOAD.is_power_of_two() && A::LOAD <= LINE) };

@@ -4,28 +4,28 @@
 //! for atomic accesses of one size, so the compiler must see accesses to single bytes only. Wider ones are hidden from
 //! it in assembly, ours or libc's. Elsewhere copies use relaxed byte atomics.
 //!
-//! [`CopyRoutine`] says how memory is copied, and is decided once per allocation: cached memory by libc's `memcpy`, write-combined
-//! memory by the widest accesses of the CPU. [`accesses`] makes a copy of those, which are in one file per architecture.
+//! [`CopyRoutine`] says how memory is copied, decided once per allocation: cached memory by libc's `memcpy`, write-combined
+//! memory by the CPU's widest accesses. [`accesses`] makes a copy of those, which are in one file per architecture.
 //!
 //! # Order
 //!
 //! The accesses of one copy have no order among themselves. A write ends with a store fence: its bytes come before
 //! this thread's later stores, as the device sees them. A read begins with a load fence: its bytes are loaded after this
-//! thread's earlier loads, such as that of a flag that says that they are there. Nothing is ordered after a read: a later
-//! load, other than by a read, may be carried out before it.
+//! thread's earlier loads, such as that of a flag announcing them. Nothing is ordered after a read: a later load, other
+//! than by a read, may be carried out before it.
 //!
-//! Cached memory needs no instruction for this on x86-64, which keeps plain stores in order, and plain loads (Intel's
-//! Software Developer's Manual, volume 3, "Memory Ordering in P6 and More Recent Processor Families"). Write-combined
-//! memory does: it is weakly ordered and read speculatively, and since a device's stores to its own memory are not snooped,
-//! the CPU cannot repeat a load that it carried out too early.
+//! Cached memory needs no instruction for this on x86-64, which keeps plain stores in order, and plain loads. See Intel's
+//! Software Developer's Manual, volume 3, "Memory Ordering in P6 and More Recent Processor Families". Write-combined memory
+//! does: it is weakly ordered and read speculatively. A device's stores to its own memory are not snooped, so the CPU
+//! cannot repeat a load that it carried out too early.
 //!
 //! * The load fence is LFENCE. Loads do not pass it ("Reads cannot pass earlier LFENCE and MFENCE instructions", ibid.), nor
 //!   does any other instruction begin before it. A locked instruction is cheaper but may let loads of write-combined
 //!   memory pass (ibid., "Strengthening or Weakening the Memory-Ordering Model").
 //! * MFENCE, 10 ns more, would also order earlier stores, which a read does not need: loads see this thread's own stores.
 //! * Streaming loads (MOVNTDQA) could find data that was fetched before the fence. The first of a line may fetch all of
-//!   it into a buffer that serves only streaming loads of its *unread* portions (volume 2, "MOVNTDQA"; volume 1,
-//!   "Streaming Load Hint Instruction"). So only whole lines are read by streaming loads, all of a line side by side.
+//!   it into a buffer that serves only streaming loads of its *unread* portions. See volume 2, "MOVNTDQA", and volume
+//!   1, "Streaming Load Hint Instruction". So only whole lines are read by streaming loads, all of a line side by side.
 //!   Parts of lines are read by plain loads, which drop such a buffer: no copy leaves an unread portion behind.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
@@ -200,8 +200,8 @@ macro_rules! by_accesses {
 
 /// Copies cached memory, and orders nothing.
 ///
-/// `memcpy` may access bytes that race, as assembly may: its address passes through assembly, so that the compiler cannot recognise
-/// the function and must assume that it accesses byte by byte.
+/// `memcpy` may access bytes that race, as assembly may. Its address passes through assembly: the compiler cannot recognise the
+/// function, and must assume that it accesses byte by byte.
 ///
 /// # Safety
 ///
@@ -249,8 +249,8 @@ pub(crate) fn order_reads(routine: CopyRoutine) {
 ///
 /// # Safety
 ///
-/// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, no mutable
-/// Rust reference to those bytes exist, and the CPU support `routine`.
+/// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped. No mutable
+/// Rust reference to those bytes may exist, and the CPU must support `routine`.
 #[inline(always)]
 pub(crate) unsafe fn read_unordered(routine: CopyRoutine, source: NonNull<u8>, target: &mut [u8]) {
     if routine.is_ordinary() {

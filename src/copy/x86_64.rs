@@ -1,6 +1,6 @@
 //! x86-64: the accesses of SSE4.1, AVX2 and AVX-512, and the fences.
 //!
-//! Whole lines are read by streaming loads (MOVNTDQA), all loads of a line side by side; the CPU runs ahead and has several
+//! Whole lines are read by streaming loads (MOVNTDQA), all loads of a line side by side. The CPU runs ahead and has several
 //! lines in flight.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
@@ -113,9 +113,9 @@ pub(super) fn store_fence(cached: bool) {
     }
 }
 
-/// Orders this thread's earlier loads before its later ones, streaming ones included: no later instruction begins before
-/// it, and it ends when the earlier ones have their data (Software Developer's Manual, volume 2, "LFENCE"). Loads of
-/// write-combined memory may otherwise be speculative and out of order (volume 3, "Methods of Caching Available"; AMD64
+/// Orders this thread's earlier loads before its later ones, streaming ones included. No later instruction begins before
+/// it, and it ends when the earlier loads have their data (Software Developer's Manual, volume 2, "LFENCE"). Loads of
+/// write-combined memory may otherwise be speculative and unordered (volume 3, "Methods of Caching Available"; AMD64
 /// Architecture Programmer's Manual, volume 2, "Read Ordering"). Plain loads of cached memory are ordered without.
 #[inline]
 pub(super) fn load_fence(cached: bool) {

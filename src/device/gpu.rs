@@ -101,8 +101,8 @@ impl VulkanGpu {
         types & !self.refused_types.fetch_or(types, Ordering::Relaxed)
     }
 
-    /// The kind of memory that a type of Vulkan's list is, and its properties for a handle with these flags; `None` for types
-    /// that CUDA and the CPU cannot share.
+    /// The kind of memory of a type in Vulkan's list, and its properties for a handle with these flags. `None` for types that
+    /// CUDA and the CPU cannot share.
     pub(crate) fn type_at(&self, index: u32, flags: OpenFlags) -> Option<(MemoryKind, MemoryType)> {
         memory_type::at(&self.memory, self.device.physical.atom, index, flags)
     }

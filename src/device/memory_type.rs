@@ -43,8 +43,8 @@ pub(crate) struct MemoryType {
     pub(crate) coherent: bool,
     /// The granularity of flushes in bytes: Vulkan's atom, and 1 where memory is coherent.
     pub(crate) atom: usize,
-    /// The granularity of sizes in bytes: whole atoms, also where memory is coherent, so that an importer knows the size of memory
-    /// without knowing the flags of the exporter's handle; and whole lines.
+    /// The granularity of sizes in bytes: whole atoms and whole lines. They are whole atoms also where memory is coherent: an
+    /// importer knows the size of memory without knowing the flags of the exporter's handle.
     pub(crate) unit: usize,
 }
 
@@ -66,8 +66,8 @@ impl MemoryType {
         self.info.flags.contains(Property::HOST_CACHED)
     }
 
-    /// Whether this is the system's memory, not a GPU's. If it is imported, CUDA treats it as GPU memory, which the GPU caches: the
-    /// device does not see what the CPU stores later (an H100 with driver 580). Registered pages are coherent.
+    /// Whether this is the system's memory, not a GPU's. If it is imported, CUDA treats it as GPU memory, which the GPU caches.
+    /// The device does not see what the CPU stores later (an H100 with driver 580). Registered pages are coherent.
     pub(crate) const fn is_system_memory(&self) -> bool {
         !self.info.flags.contains(Property::DEVICE_LOCAL)
     }
@@ -93,8 +93,8 @@ impl MemoryType {
     }
 }
 
-/// Excluded: memory that exists only while a tile is rendered, protected memory, which the CPU and CUDA cannot access, and AMD's
-/// types, which need a feature of the device (VUID-vkAllocateMemory-deviceCoherentMemory-02790).
+/// Excluded are memory that exists only while a tile is rendered, and protected memory, which the CPU and CUDA cannot access. So
+/// are AMD's types, which need a feature of the device (VUID-vkAllocateMemory-deviceCoherentMemory-02790).
 const UNUSABLE: Property = Property::from_raw(
     Property::LAZILY_ALLOCATED.as_raw()
         | Property::PROTECTED.as_raw()

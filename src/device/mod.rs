@@ -1,7 +1,7 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including what is [retired](crate::retire), and finds its Vulkan
-//! device; [`memory_type`] chooses the memory type of each kind. Queries of the driver tell devices, an address's device, and
+//! device. [`memory_type`] chooses the memory type of each kind. Queries of the driver tell devices, an address's device, and
 //! whether CUDA's own memory can be exported as a dma-buf and mapped by the CPU.
 #![forbid(unsafe_code)]
 
@@ -36,12 +36,12 @@ pub(crate) use memory_type::{LINE, MemoryType};
 ///
 /// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory. `Mapped` memory is CUDA's own
 /// then, where the CPU can map that ([`supports_existing`](Self::supports_existing)); otherwise the error says what is missing.
-/// That Vulkan does not know a GPU is found out once per process: the first `open` looks for it, and later ones return what
+/// That Vulkan does not know a GPU is found out once per process. The first `open` looks for it, and later ones return what
 /// that found ([`Error::NoVulkan`]). Where Vulkan knows the GPU and its device could not be created, opening again tries
-/// again; a handle that was opened without Vulkan never gains it.
+/// again; a handle opened without Vulkan never gains it.
 ///
 /// A handle may be used from any thread. Unless it retains the primary context ([`Vkgdr::open_primary_context`], and `open_on`
-/// without `CURRENT_CONTEXT`), allocating needs a CUDA context of its device to be current on the calling thread.
+/// without `CURRENT_CONTEXT`), allocating needs a current CUDA context of its device on the calling thread.
 ///
 /// Neither driver works in a child that was forked after this crate loaded the CUDA driver. The first `open` loads it,
 /// or a function such as [`device_count`](crate::device_count). In such a child, every operation that needs a driver
@@ -80,11 +80,10 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// When the CUDA driver is missing ([`Error::Library`], [`Error::Symbol`]) or returns an error
-    /// (`CUDA_ERROR_INVALID_DEVICE` for a number without a device), when Vulkan runs out of memory, when
-    /// [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory ([`Error::NoSuitableMemoryType`], or the error that says why
-    /// there is no Vulkan device: [`Error::NoVulkan`], [`Error::Extension`] or [`Error::Vulkan`]), for unknown flags, and in a
-    /// forked process ([`Error::Forked`]).
+    /// The CUDA driver is missing ([`Error::Library`], [`Error::Symbol`]) or returns an error (`CUDA_ERROR_INVALID_DEVICE` for
+    /// a number without a device). Vulkan runs out of memory. [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory:
+    /// [`Error::NoSuitableMemoryType`], or the error that says why there is no Vulkan device ([`Error::NoVulkan`],
+    /// [`Error::Extension`] or [`Error::Vulkan`]). Flags are unknown, or the process was forked ([`Error::Forked`]).
     ///
     /// # Examples
     ///
@@ -204,15 +203,15 @@ impl Vkgdr {
         self.handle.flags
     }
 
-    /// Releases the deferred frees that are ready: memory and semaphores, on any handle of this GPU, that were dropped
-    /// while the device still used them and are no longer in use. Returns their number.
+    /// Releases the deferred frees that are ready, and returns their number. They are memory and semaphores, on any
+    /// handle of this GPU, dropped while the device still used them, and no longer in use.
     ///
-    /// Every release of a `Memory` that is not of a pool does the same for a few of them, without waiting for their work, and
-    /// the end of a pool for all. So only programs that do neither for a long time need to call this. An allocation does it where
-    /// memory is short, and Vulkan's allocator before it makes a block. Memory whose drop could not wait for its context, as during
-    /// a stream capture, has no event to ask. This call waits for that context. So does an allocation that finds no memory left,
-    /// and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to streams has
-    /// been dropped and collected: this call needs one.
+    /// Every release of a `Memory` that is not of a pool does the same for a few of them, without waiting for their work. The end
+    /// of a pool does it for all. So only programs that do neither for a long time need to call this. An allocation does it where
+    /// memory is short, and Vulkan's allocator before it makes a block. Memory whose drop could not wait for its context, as
+    /// during a stream capture, has no event to ask. This call waits for that context. So does an allocation that finds no memory
+    /// left, and the drop of memory that waits for the same context anyway. Keep a handle until all memory that is bound to
+    /// streams has been dropped and collected: this call needs one.
     ///
     /// The driver frees memory only after running kernels have ended, whatever they use (an H100 with driver 580). So beside a
     /// kernel that waits for the calling thread do not call this.
@@ -399,8 +398,8 @@ impl Vkgdr {
         cuda()?.device_attribute(number, self.device())
     }
 
-    /// The number of deferred frees of this GPU, on all handles of the process: memory, Vulkan's buffers and images,
-    /// and semaphores that were dropped and wait until the device has finished with them. Free memory of a
+    /// The number of deferred frees of this GPU, on all handles of the process. They are memory, Vulkan's buffers and
+    /// images, and semaphores that were dropped and wait until the device has finished with them. Free memory of a
     /// [`Pool`](crate::Pool) does not count, unless the pool was dropped or another context's stream used the memory. See
     /// [`collect`](Self::collect).
     #[must_use]
@@ -495,9 +494,9 @@ pub fn device_count() -> Result<i32> {
     cuda.device_count()
 }
 
-/// The CUDA device that owns the memory at an address; for a device address of this crate's host memory, the device for which
-/// it is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
-/// memory a context must be current.
+/// The CUDA device that owns the memory at an address. For a device address of this crate's host memory, it is the device for
+/// which that is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of
+/// foreign memory a context must be current.
 ///
 /// # Errors
 ///

@@ -129,8 +129,8 @@ driver_functions! {
 macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),*)) => { call!($driver, $name($($arg),*) as stringify!($name)) };
     ($driver:expr, $name:ident($($arg:expr),*) as $call:expr) => {
-        // SAFETY: the table holds the driver's own function of that name; out-pointers are live locals, and
-        // handles come from the driver (the caller's obligation, where the function is unsafe).
+        // SAFETY: the table holds the driver's own function of that name. Out-pointers are live locals, and handles
+        // come from the driver (the caller's obligation, where the function is unsafe).
         $driver.check($call, unsafe { ($driver.$name)($($arg),*) })
     };
     ($driver:expr, ?$name:ident($($arg:expr),*)) => { call!($driver, ?$name($($arg),*) as stringify!($name)) };

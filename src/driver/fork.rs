@@ -1,8 +1,7 @@
 //! Detects children that were forked after the drivers were loaded.
 //!
-//! Neither driver works in such a child (CUDA C++ Programming Guide, "Initialization"), and everything that it
-//! inherited belongs to the parent and must be left alone. Only `fork` is detected, not the bare system calls beneath
-//! it.
+//! Neither driver works in such a child (CUDA C++ Programming Guide, "Initialization"). Everything that it inherited
+//! belongs to the parent and must be left alone. Only `fork` is detected, not the bare system calls beneath it.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

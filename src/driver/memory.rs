@@ -127,8 +127,8 @@ impl Drop for CudaMemory {
 /// Maps the first `len` bytes of a file, a multiple of the page size, and registers the pages in the current context. The
 /// registration must end before they are unmapped.
 ///
-/// They are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is destroyed while
-/// the CPU copies to them. The driver may still have a stale registration at the new address: of pages that were unmapped
+/// They are mapped here, not by the driver (`cuMemHostAlloc`): they stay mapped when the context is destroyed while the CPU
+/// copies to them. The driver may still have a stale registration at the new address. It is of pages that were unmapped
 /// without being unregistered, or of a context that another thread is destroying. Then this takes other pages.
 pub(crate) fn lock_pages(file: BorrowedFd<'_>, len: usize) -> Result<(CudaMemory, Mapping)> {
     const TRIES: usize = 4;

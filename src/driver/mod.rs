@@ -35,8 +35,8 @@ unsafe impl<T> Send for Handle<*mut T> {}
 // SAFETY: as for `Send`: sharing the number shares no data.
 unsafe impl<T> Sync for Handle<*mut T> {}
 
-/// Loads a driver's library by its file name, and never unloads it, since NVIDIA's libraries exhaust static TLS space when
-/// they are loaded and unloaded repeatedly. Returns the dynamic loader's message if that fails.
+/// Loads a driver's library by its file name, and never unloads it: NVIDIA's libraries exhaust static TLS space when
+/// loaded and unloaded repeatedly. Returns the dynamic loader's message if that fails.
 #[expect(unsafe_code, reason = "loading a library runs its initialisers")]
 pub(crate) fn load_library(name: &str) -> Result<ManuallyDrop<Library>, String> {
     // SAFETY: the initialisers of a driver's library may run in any process that uses the driver.

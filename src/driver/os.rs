@@ -1,5 +1,5 @@
-//! The operating system: file descriptors, memory files, mapped pages, the amount of memory, and Unix sockets: messages with
-//! descriptors beside their bytes, and the user at the other end (unix(7)).
+//! The operating system: file descriptors, memory files, mapped pages, the amount of memory, and Unix sockets. A socket
+//! carries messages with descriptors beside their bytes, and tells the user at the other end (unix(7)).
 //!
 //! A memory file is an anonymous file for `Host` memory that is not Vulkan's, recognised by its name and seals.
 #![expect(unsafe_code, reason = "maps pages, and asks about descriptors that may be closed and sockets' options")]
@@ -121,7 +121,8 @@ pub(crate) fn file_type(fd: impl AsFd) -> Result<FileType> {
     /// `DMA_BUF_MAGIC` (linux/magic.h), from Linux 5.3 on.
     const DMA_BUF: u64 = 0x444d_4142;
     /// The major number of `/dev/nvidia*` (`NV_MAJOR_DEVICE_NUMBER` in NVIDIA's nv.h), and those that Linux gives to drivers
-    /// as they load (Documentation/admin-guide/devices.txt), in case an NVIDIA driver exports memory by another device.
+    /// as they load (Documentation/admin-guide/devices.txt). The latter are for an NVIDIA driver that exports memory by
+    /// another device.
     const DRIVERS: [RangeInclusive<u32>; 3] = [195..=195, 234..=254, 384..=511];
     let stat = fstat(&fd).map_err(system("fstat"))?;
     Ok(match Kind::from_raw_mode(stat.st_mode) {

@@ -53,8 +53,8 @@ pub enum FillPattern {
 }
 
 impl FillPattern {
-    /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address, which must be a
-    /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
+    /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address. The address
+    /// must be a multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
     #[must_use]
     pub fn of(pattern: &[u8], address: u64) -> Option<Self> {
         let one = || repeated(pattern).map(|[byte]| Self::One(byte));

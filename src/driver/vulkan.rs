@@ -1,7 +1,7 @@
 //! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls, and the handles that
 //! programs are lent.
 //!
-//! The loader's instance is the first choice. Where the loader does not find NVIDIA's driver, the driver is called without it, by
+//! The loader's instance is the first choice. Where the loader does not find NVIDIA's driver, the driver is called directly, by
 //! the interface between the two (Vulkan Loader, "Loader and Driver Interface").
 //!
 //! # Safety
@@ -29,8 +29,8 @@ pub(crate) use device::{DedicatedTo, Device};
 /// The name of Vulkan's loader, as passed to `dlopen`.
 const LIBRARY: &str = "libvulkan.so.1";
 /// NVIDIA's Vulkan driver for machines without X11. The one that `nvidia_icd.json` names, `libGLX_nvidia.so.0`, needs
-/// libXext and libX11 and does not start on some headless machines where this one does
-/// (NVIDIA/nvidia-container-toolkit issues 16, 191 and 1952).
+/// libXext and libX11. It does not start on some headless machines where this one does (NVIDIA/nvidia-container-toolkit
+/// issues 16, 191 and 1952).
 pub(crate) const HEADLESS: &str = "libEGL_nvidia.so.0";
 /// The newest version of the loader's interface that is followed here: from 5 on, a driver accepts applications for Vulkan 1.1
 /// and later. A driver answers with the version that it knows.

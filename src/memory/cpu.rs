@@ -1,5 +1,5 @@
-//! [`Memory`]'s methods for the CPU: flush and invalidate, map guards and slices, writes, reads and fills; and copies by the CPU or
-//! the GPU's copy engine.
+//! [`Memory`]'s methods for the CPU: flush, invalidate, map guards, slices, writes, reads and fills; and copies by the CPU or the
+//! GPU's copy engine.
 #![expect(
     unsafe_code,
     reason = "copies bytes that the memory keeps alive, and offers slices that the device may change"
@@ -118,8 +118,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// While the slice lives, neither the device nor the CPU may access the bytes except through it, on any thread,
-    /// through this or any other reference.
+    /// While the slice lives, neither the device nor the CPU may access the bytes except through it. That holds on any
+    /// thread, and for this and any other reference.
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         let (pointer, count) = self.elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's
@@ -182,7 +182,7 @@ impl Memory {
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`, by the CPU. Calls no driver, and does not invalidate.
     ///
-    /// The CPU reads memory of kind `Host` at full speed, and mapped memory slowly through the PCIe BAR: by
+    /// The CPU reads memory of kind `Host` at full speed, and mapped memory slowly through the PCIe BAR. By
     /// [`read_with`](Self::read_with), the GPU's copy engine makes reads from some KiB on faster.
     ///
     /// The bytes are loaded after this thread's earlier loads, such as the load of a flag. A later load, other than by
@@ -223,7 +223,7 @@ impl Memory {
         self.fill_pattern(range, &[value])
     }
 
-    /// Fills a range of bytes with repetitions of a pattern of several values; the range's length must be a multiple of
+    /// Fills a range of bytes with repetitions of a pattern of several values. The range's length must be a multiple of
     /// the pattern's size in bytes. Does not flush. An empty pattern writes nothing.
     ///
     /// # Errors
@@ -245,8 +245,8 @@ impl Memory {
     /// [`write`](Self::write) with a choice between the CPU and the GPU's copy engine.
     ///
     /// The copy engine ([`CopyPolicy::Dma`]) also writes to memory without a host view, for which [`CopyPolicy::Auto`]
-    /// selects it. Its copies are not ordered with the device's other work: wait first for work that uses the memory;
-    /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
+    /// selects it. Its copies are not ordered with the device's other work: wait first for work that uses the memory.
+    /// Work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
     /// The handle's first such copy in a context makes a stream there, in relaxed capture mode, unless
     /// [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. [`CopyPolicy::Auto`] leaves mapped memory to the CPU until
@@ -265,7 +265,7 @@ impl Memory {
     ///
     /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView) for
     /// [`CopyPolicy::Cpu`], and for the copy engine [`Error::Forked`](crate::Error::Forked) and the driver's errors,
-    /// including those of earlier, asynchronous work; it is then unspecified which of the bytes were written. With
+    /// including those of earlier, asynchronous work. Which of the bytes were written is then unspecified. With
     /// [`CopyPolicy::Auto`] the CPU copies mapped memory where the copy engine is unavailable, as in a forked child.
     ///
     /// # Examples
@@ -347,9 +347,9 @@ impl Memory {
     }
 
     /// Whether [`CopyPolicy::Auto`] leaves long copies of memory with a host view to the engine. Not where the CPU caches the memory.
-    /// Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of the engine's write,
-    /// and whether that can happen must not depend on the length. Not before the engine is made on purpose: that may wait for a
-    /// kernel that waits for this copy.
+    /// Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of the engine's
+    /// write. Whether that can happen must not depend on the length. Not before the engine is made on purpose: that may wait for
+    /// a kernel that waits for this copy.
     fn may_use_engine(&self) -> bool {
         let memory_type = self.allocation().memory_type();
         let is_prepared = || self.owner().copy_engines().is_prepared(self.inner.context());

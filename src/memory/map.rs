@@ -135,7 +135,7 @@ impl Drop for MapGuard<'_> {
 /// Writes to memory that share one fence, made by [`Memory::writer`].
 ///
 /// [`Memory::write`] ends with a fence, which waits until the CPU's write-combining buffers are drained. A writer has one fence
-/// for all of its writes, when it is finished or dropped: this thread's later stores come after all of them, as the device
+/// for all of its writes, when it is finished or dropped. This thread's later stores come after all of them, as the device
 /// sees it. The writes have no order among themselves, and the device may see each of them before or after the end. Finish the
 /// writer before you write the flag that tells a running kernel that the bytes are there.
 ///

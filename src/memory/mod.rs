@@ -1,7 +1,7 @@
 //! [`Memory`]: bytes that the CPU and the device share, counted by reference and freed with the last reference.
 //!
-//! [`inner`] has what the references share and its release, [`uses`] what that waits for, [`cpu`] the CPU's methods, [`sharing`]
-//! those for others' memory and other processes.
+//! [`inner`] has what the references share and its release, [`uses`] what that waits for. [`cpu`] has the CPU's methods,
+//! [`sharing`] those for others' memory and other processes.
 #![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
 
 mod cpu;
@@ -56,9 +56,9 @@ pub(crate) use uses::{UsedStream, Uses};
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
 /// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a stream, or
-/// [freed unsynchronized](Self::free_unsynchronized), may be dropped meanwhile if its stream is not the captured one and the
-/// capture is either relaxed or both thread-local and another thread's. Memory that cannot be waited for because of a capture is
-/// released later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
+/// [freed unsynchronized](Self::free_unsynchronized), may be dropped meanwhile on two conditions. Its stream must not be the
+/// captured one, and the capture must be either relaxed or both thread-local and another thread's. Memory that cannot be waited
+/// for because of a capture is released later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
 ///
 /// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the memory is
 /// the parent's.
@@ -168,14 +168,14 @@ impl Memory {
     ///
     /// An allocation does not wait for running kernels on an H100 with driver 580; other drivers may (CUDA programming guide,
     /// "Implicit Synchronization"). When memory is short, it waits for freed memory that the device still uses, for a second at
-    /// most ([`Vkgdr::set_shortage_timeout`]), and frees it, which waits for running kernels.
+    /// most ([`Vkgdr::set_shortage_timeout`]). It then frees that memory, which waits for running kernels.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is
-    /// another device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`]
-    /// when the size exceeds the heap or memory is exhausted (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` where that does not
-    /// come from Vulkan), [`Error::Forked`], and other errors of the drivers.
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another device's.
+    /// [`Error::Allocation`] when the size exceeds the heap or memory is exhausted (`CUDA_ERROR_OUT_OF_MEMORY` or
+    /// `ENOMEM` where that does not come from Vulkan). [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`],
+    /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, |context| Allocation::new(owner, context, len, kind, owner.shortage_deadline()))
     }
@@ -480,7 +480,7 @@ impl Memory {
 
     /// Records that a stream, of any context, uses the memory. The release waits for the work that was submitted to the stream
     /// before the memory was freed. For kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than
-    /// the bound one; memory that is not bound waits for all streams of its own context anyway.
+    /// the bound one. Memory that is not bound waits for all streams of its own context anyway.
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
     /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect). The drop of unbound memory, also of a pool's,
@@ -529,8 +529,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The first error of the drivers. Nothing leaks: the memory is freed even then or, if waiting for the device
-    /// failed temporarily (during a stream capture, for example), later, as with [`DropPolicy::WaitForStream`].
+    /// The first error of the drivers. Nothing leaks: the memory is freed even then. If waiting for the device failed
+    /// temporarily (during a stream capture, for example), it is freed later, as with [`DropPolicy::WaitForStream`].
     ///
     /// # Examples
     ///

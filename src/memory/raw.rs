@@ -13,8 +13,8 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in the CUDA context that it was allocated in.
 ///
-/// This is vkgdr 0.1's memory: it does not wait for the device, and **is not freed when it is dropped** (that leaks it, and
-/// its handle). [`Memory`](crate::Memory) does both; use it unless you manage lifetimes yourself. It may be used from any
+/// This is vkgdr 0.1's memory: it does not wait for the device, and **is not freed when dropped** (that leaks it, and its
+/// handle). [`Memory`](crate::Memory) does both; use it unless you manage lifetimes yourself. It may be used from any
 /// thread.
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
@@ -32,9 +32,9 @@ impl RawMemory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when the size exceeds
-    /// the heap or memory is exhausted (`CUDA_ERROR_OUT_OF_MEMORY` or `ENOMEM` where that does not come from Vulkan),
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another device's.
+    /// [`Error::Allocation`] when the size exceeds the heap or memory is exhausted (`CUDA_ERROR_OUT_OF_MEMORY` or
+    /// `ENOMEM` where that does not come from Vulkan). [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`],
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let mut allocation =
@@ -69,7 +69,7 @@ impl RawMemory {
     /// The host address of the first byte; `None` for device memory, and once the memory was freed.
     ///
     /// The device may change the bytes at any time: read and write through the pointer with volatile or atomic
-    /// accesses, and make references to the bytes only while the device does not write them.
+    /// accesses. Make references to the bytes only while the device does not write them.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.live().and_then(|allocation| allocation.host_ptr())
@@ -101,8 +101,8 @@ impl RawMemory {
         self.live().is_none_or(|allocation| allocation.memory_type().coherent)
     }
 
-    /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed, otherwise Vulkan's
-    /// `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
+    /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed. Otherwise it is
+    /// Vulkan's `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.live().map_or(1, |allocation| allocation.memory_type().atom)

@@ -1,5 +1,5 @@
-//! Memory that others have, too: descriptors for other processes and for network cards, host views of CUDA memory that others
-//! allocated ([`Memory::map_existing`]), and the memory at an address ([`memory_of`]).
+//! Sharing memory: descriptors for other processes and for network cards, host views of others' CUDA memory
+//! ([`Memory::map_existing`]), and the memory at an address ([`memory_of`]).
 #![expect(
     unsafe_code,
     reason = "imports descriptors that the caller vouches for, and makes aliases of memory that others hold"
@@ -30,7 +30,7 @@ pub struct DmaBuf {
 }
 
 impl Memory {
-    /// Exports the memory as a new file descriptor, which [`import_fd`](Self::import_fd) imports in this process or in
+    /// Exports the memory as a new file descriptor. [`import_fd`](Self::import_fd) imports it in this process, or in
     /// another that received the descriptor (over a Unix socket, for example).
     ///
     /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
@@ -39,7 +39,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool and for a slice, which share an allocation with other memory,
+    /// [`Error::Pooled`] for memory of a pool and for a slice, which share an allocation with other memory.
     /// [`Error::NoExport`] for memory that CUDA allocated, [`Error::Forked`], [`Error::System`], and the errors of
     /// `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
@@ -56,9 +56,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
-    /// does not recognise as exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
-    /// from Vulkan, and [`Error::System`] when the process has no descriptors left.
+    /// The errors of [`allocate`](Self::allocate), and [`Error::System`] when the process has no descriptors left.
+    /// `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver does not recognise as exported memory.
+    /// [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come from Vulkan.
     ///
     /// # Safety
     ///
@@ -83,7 +83,7 @@ impl Memory {
     /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`](crate::AllocateOptions::with_dma_buf),
     /// video memory of a handle without Vulkan, and existing memory ([`map_existing`](Self::map_existing)). The
     /// descriptor or a registration keeps the pages alive, but once the memory is freed their bytes may be used for
-    /// other memory: end the registration first.
+    /// other memory. End the registration first.
     ///
     /// # Errors
     ///
@@ -104,9 +104,9 @@ impl Memory {
     /// The granularity in bytes of the pages that [`map_existing`](Self::map_existing) maps.
     pub const EXISTING_PAGE: usize = existing::PAGE;
 
-    /// Maps `len` bytes of CUDA memory for the CPU that others allocated, such as that of `cudaMalloc`, PyTorch or
-    /// numba, but not that of `cuMemAllocAsync`, as cudarc's slices are. The result is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what other memory does: copies,
-    /// fills, flush, guards, slices.
+    /// Maps `len` bytes of others' CUDA memory for the CPU, such as that of `cudaMalloc`, PyTorch or numba. It does not map that
+    /// of `cuMemAllocAsync`, as cudarc's slices are. The result is of kind [`Mapped`](crate::MemoryKind::Mapped) and does what
+    /// other memory does: copies, fills, flush, guards, slices.
     ///
     /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
     /// data-centre boards, and no known GeForce. Elsewhere, allocate with [`allocate`](Self::allocate).
@@ -122,16 +122,16 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::NoMapping`] with the reason and what works instead, [`Error::OutOfRange`] for bytes beyond the end of the
-    /// allocation, or of virtual memory beyond that of one `cuMemMap`, [`Error::NoHostView`] for memory of this crate that the
-    /// CPU does not see, `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and those of
+    /// [`Error::NoMapping`] with the reason and what works instead. [`Error::OutOfRange`] for bytes beyond the end of the
+    /// allocation, or of virtual memory beyond that of one `cuMemMap`. [`Error::NoHostView`] for memory of this crate that the
+    /// CPU does not see. `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and the errors of
     /// `cuMemGetHandleForAddressRange` and `mmap`.
     ///
     /// # Safety
     ///
     /// The result is an alias of the bytes. It neither keeps memory of others alive nor notices when that is freed: drop it and its
-    /// clones first. What its safe methods write must be allowed to be any bytes to every other holder, whose references to the
-    /// bytes must not be in use meanwhile.
+    /// clones first. Its safe methods may write any bytes: every other holder must allow that, and must not use references to
+    /// the bytes meanwhile.
     ///
     /// # Examples
     ///
@@ -255,7 +255,7 @@ impl Vkgdr {
 ///
 /// # Safety
 ///
-/// The result is an alias: a holder of the memory may have `&mut` to it, and a slice of its bytes that no one else may use.
+/// The result is an alias: a holder of the memory may have `&mut` to it, and an exclusive slice of its bytes.
 ///
 /// # Examples
 ///

@@ -1,9 +1,9 @@
 //! [`Arena`]: a pool's blocks, the spans in them, and their free chunks; behind the pool's lock.
 //!
 //! A span belongs to one class and is divided into chunks on demand. A span whose chunks are all free is given back when another
-//! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk is in the list of its span,
-//! or, while the device may still use it, behind a fence or among those that await the context. Nothing here calls a driver: the
-//! caller adds blocks, and drops what is evicted without the lock.
+//! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk that the device may still
+//! use is behind a fence, or among those that await the context. Any other is in the list of its span. Nothing here calls a
+//! driver: the caller adds blocks, and drops what is evicted without the lock.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -82,7 +82,7 @@ pub(super) struct Arena {
     pub(super) used_bytes: usize,
     /// The bytes of memory in use that has an allocation of its own.
     pub(super) dedicated_bytes: usize,
-    /// Whether unused blocks are kept, and free chunks that the device may still use: not after the end of the pool, which
+    /// Whether unused blocks are kept, and free chunks that the device may still use. Not after the end of the pool, which
     /// would never ask for those again. Read under the lock under which they are put here.
     pub(super) caching: bool,
 }

@@ -32,30 +32,30 @@ pub use options::PoolOptions;
 
 /// Allocates small memory as parts of blocks that it allocated before, without a driver or system call.
 ///
-/// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if it retains that, else the one
-/// that was current when the pool was created. A pool may be used from any thread, with any context current; clones are the
-/// same pool. Lengths are rounded up to size classes, see [`PoolOptions`].
+/// All memory of a pool is of one kind and in one CUDA context. That is the handle's primary context if it retains that, else
+/// the one that was current when the pool was created. A pool may be used from any thread, with any context current; clones
+/// are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`].
 ///
 /// # Reuse
 ///
 /// **Freed memory is not reused while the device may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
 /// apply; a pool waits later, when it reuses memory:
 ///
-/// * If its [`device_ptr`](Memory::device_ptr) was never asked for, nor the host address of `Host` memory, and no stream or view
-///   used it, the device cannot have used it, and it is reused at once.
-/// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after an
-///   event, for which [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
+/// * If the device cannot have used it, it is reused at once. That is so if its [`device_ptr`](Memory::device_ptr) was never
+///   asked for, nor the host address of `Host` memory, and no stream or view used it.
+/// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after
+///   an event. For that, [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
-///   `allocate` that would otherwise need a new block, once that memory adds up to a quarter of a block. To avoid that wait, bind
-///   memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture
-///   forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being captured,
-///   unless memory is short.
+///   `allocate` that would otherwise need a new block. By then, that memory must add up to a quarter of a block. To avoid that
+///   wait, bind memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A stream
+///   capture forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being
+///   captured, unless memory is short.
 ///
 /// # Teardown
 ///
-/// Dropping the last clone of a pool frees its unused blocks, after a wait for the context where the device may still use memory
-/// that was freed unbound. Memory in use keeps its block alive: the last of a block frees it as its [`DropPolicy`] says. Drop the
-/// pool and its memory before a context of `cuCtxCreate`, as [`Memory`](Memory#contexts) says.
+/// Dropping the last clone of a pool frees its unused blocks. It first waits for the context where the device may still use
+/// memory that was freed unbound. Memory in use keeps its block alive: the last of a block frees it as its [`DropPolicy`] says.
+/// Drop the pool and its memory before a context of `cuCtxCreate`, as [`Memory`](Memory#contexts) says.
 ///
 /// In a forked child, allocating returns [`Error::Forked`], and everything else does nothing.
 ///
@@ -95,10 +95,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::PoolOption`] for an impossible option, [`Error::NoSuitableMemoryType`] when the GPU has no memory of the kind, for
-    /// memory that needs Vulkan the error of starting Vulkan,
-    /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
-    /// device's, and [`Error::Forked`].
+    /// [`Error::PoolOption`] for an impossible option, [`Error::NoSuitableMemoryType`] when the GPU has no memory of the kind.
+    /// For memory that needs Vulkan, the error of starting Vulkan. `CUDA_ERROR_INVALID_CONTEXT` when a context must be current
+    /// and none is, [`Error::WrongDevice`] when it is another device's, and [`Error::Forked`].
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
         fork::check()?;
         let (owner, kind) = (owner.clone(), options.kind);
@@ -135,8 +134,8 @@ impl Pool {
 
     /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`].
     ///
-    /// Memory that was bound to the same stream is reused at once, although the stream's earlier work may still use it:
-    /// work submitted to the stream from now on comes after that. The CPU must wait before it reads or writes, as
+    /// Memory that was bound to the same stream is reused at once, although the stream's earlier work may still use it.
+    /// Work submitted to the stream from now on comes after that. The CPU must wait before it reads or writes, as
     /// [`map`](Memory::map) does. Work on another stream must be ordered after this one's first, also that of views.
     ///
     /// # Errors
@@ -180,8 +179,8 @@ impl Pool {
         }
     }
 
-    /// Frees unused blocks as [`release_unused`](Self::release_unused) does, and from now on every block once it is unused:
-    /// then a drop of the pool's memory waits for the device as that of other memory does.
+    /// Frees unused blocks as [`release_unused`](Self::release_unused) does, and from now on every block once it is unused.
+    /// Then a drop of the pool's memory waits for the device as that of other memory does.
     #[cfg(feature = "__internal")]
     #[doc(hidden)]
     pub fn disable_caching(&self) {

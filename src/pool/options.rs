@@ -48,8 +48,8 @@ impl PoolOptions {
         self
     }
 
-    /// The longest allocation that is served from a block: from 256 bytes to the size of a block, at most 1 GiB; 4 MiB
-    /// by default.
+    /// The longest allocation served from a block: from 256 bytes to the size of a block, at most 1 GiB; 4 MiB by
+    /// default.
     ///
     /// It is rounded up to a multiple of the alignment. Longer memory gets a dedicated allocation, which is freed when
     /// it is dropped.
@@ -71,10 +71,10 @@ impl PoolOptions {
     /// The alignment of chunks: a power of two from 64 to 4096; 64 by default. It is raised to Vulkan's
     /// `nonCoherentAtomSize`, so that no flush of one chunk touches another.
     ///
-    /// Device addresses are multiples of it, unless the driver aligns the block or longer memory to less: without Vulkan, CUDA
-    /// aligns them to 256 bytes at least. So are offsets from the block's host mapping, of which Vulkan guarantees
-    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the
-    /// alignment of `cudaMalloc`: chunks need not be aligned to more than this value, however long they are.
+    /// Device addresses are multiples of it, unless the driver aligns the block or longer memory to less. Without Vulkan, CUDA
+    /// aligns them to 256 bytes at least. Offsets from the block's host mapping are multiples, too; Vulkan guarantees that
+    /// mapping an alignment of 64 bytes only (`minMemoryMapAlignment`). Ask for 256 where a kernel or a library needs the
+    /// alignment of `cudaMalloc`. Chunks need not be aligned to more than this value, however long they are.
     pub const fn alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes;
         self

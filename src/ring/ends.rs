@@ -255,8 +255,8 @@ impl<L: Link> Consumer<L> {
 
     fn advance(&mut self, len: usize) -> Result<()> {
         self.position += len as u64;
-        // Returned a quarter of the ring at a time, since each return costs a store across PCIe; all of it when nothing
-        // is left to read.
+        // Returned a quarter of the ring at a time, since each return costs a store across PCIe. All of it is returned
+        // when nothing is left to read.
         if self.position == self.head || self.position - self.returned >= self.capacity as u64 / 4 {
             self.give_back()?;
         }

@@ -39,9 +39,10 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 
 /// Messages to a running kernel, and its answers.
 ///
-/// Messages are byte strings of any length up to the ring's, read in the order of the pushes, each in one piece of GPU memory
-/// at a multiple of 16. A push that finds no room says so; the kernel's answers wait for the CPU. One kernel uses a ring at a
-/// time, by one thread (others of its block may read and write the messages). The next kernel goes on where it stopped.
+/// Messages are byte strings of any length up to the ring's, read in the order of the pushes. Each is in one piece of GPU
+/// memory, at a multiple of 16. A push that finds no room says so; the kernel's answers wait for the CPU. One kernel uses a
+/// ring at a time, by one thread (others of its block may read and write the messages). The next kernel goes on where it
+/// stopped.
 ///
 /// All methods may be called on any thread, by several at a time: each push is whole. Waits poll, and keep the CPU busy: to
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
@@ -101,8 +102,8 @@ pub struct RingStats {
     pub publications: u64,
     /// Pushes that found too little room, counting every retry of a push that waits.
     pub full: u64,
-    /// Bytes of the ring that are in use, headers included: messages that the kernel has not read, and messages that it has read
-    /// but whose room it has not given back yet.
+    /// Bytes of the ring in use, headers included: messages that the kernel has not read, or whose room it has not given back
+    /// yet.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,
@@ -125,8 +126,8 @@ fn capacity(max: usize, kind: MemoryKind) -> Result<usize> {
 
 impl Ring {
     /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. Each direction has room
-    /// for one message of that length or for several shorter ones, each of which takes its length, rounded up to a multiple of
-    /// 16, and 16 bytes.
+    /// for one message of that length or for several shorter ones. Each takes its length, rounded up to a multiple of 16, and
+    /// 16 bytes.
     ///
     /// The context is chosen as by [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
     ///
@@ -177,8 +178,9 @@ impl Ring {
         })
     }
 
-    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: if it is the context's only ring, its drop
-    /// then waits for nothing, and the memory is freed after the kernel. Other rings' memory waits for all work of the context.
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]. If it is the context's only ring, its
+    /// drop then waits for nothing, and the memory is freed after the kernel. Other rings' memory waits for all work of the
+    /// context.
     ///
     /// # Errors
     ///
@@ -260,7 +262,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::RingClosed`] if the kernel has closed the ring and all answers were popped, or if the ring was aborted;
+    /// [`Error::RingClosed`] if the kernel has closed the ring and all answers were popped, or if the ring was aborted.
     /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Memory::invalidate`](crate::Memory::invalidate) and
     /// [`Memory::flush`](crate::Memory::flush), after which no answer is lost.
     pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
@@ -317,7 +319,7 @@ impl Ring {
         self.producer.lock().close(0)
     }
 
-    /// Ends the kernel's waits and its reading at once, and all pushes and pops of the CPU: messages and answers that are on
+    /// Ends the kernel's waits and its reading at once, and all pushes and pops of the CPU. Messages and answers that are on
     /// their way are lost. The kernel ends as soon as it calls a function of the ring.
     ///
     /// # Errors

@@ -15,12 +15,12 @@
  *     }
  *
  * One thread calls these functions. Other threads of its block may read messages and write answers between two
- * __syncthreads(): one after the call that returned the pointer, one before the next call. Messages and answers lie at
- * multiples of 16, in one piece.
+ * __syncthreads(). One is after the call that returned the pointer, one before the next call. Messages and answers lie
+ * at multiples of 16, in one piece.
  *
- * Answers are sent, and the room of messages is returned, when there is nothing to read, when there is no room for an
- * answer, when a quarter of the ring was read, and by vkgdr_device_ring_commit(): call that after an answer that the CPU
- * waits for.
+ * Answers are sent, and the room of messages is returned, by vkgdr_device_ring_commit(): call it after an answer that
+ * the CPU waits for. It also happens when there is nothing to read, no room for an answer, or a quarter of the ring was
+ * read.
  *
  * Needs no include; for nvcc, NVRTC and clang, compute capability 6.0 and newer. The same file may include vkgdr.h.
  * docs/ring.md explains which load and store orders what.

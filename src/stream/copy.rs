@@ -113,25 +113,25 @@ impl StreamRef {
     /// Copies bytes, rows or slices.
     ///
     /// A single row (height and depth are 1) may start at any address, and its pitches are ignored. For several rows,
-    /// the row pitches of both sides must be at least the width and at most `CU_DEVICE_ATTRIBUTE_MAX_PITCH`; for
+    /// the row pitches of both sides must be at least the width and at most `CU_DEVICE_ATTRIBUTE_MAX_PITCH`. For
     /// several slices, the slice pitches must be multiples of the row pitches. If the width, the height or the depth is
     /// 0, nothing is copied.
     ///
-    /// Of host memory that is not page-locked, the driver may read the source before the call returns, and the call may wait
-    /// until the target is written. The CPU's writes to memory of this crate must be flushed before the device copies them, see
-    /// [`Memory::flush`](crate::Memory::flush).
+    /// Of host memory that is not page-locked, the driver may read the source before the call returns. The call may also wait
+    /// until such a target is written. The CPU's writes to memory of this crate must be flushed before the device copies them,
+    /// see [`Memory::flush`](crate::Memory::flush).
     ///
     /// # Errors
     ///
     /// [`Error::HostToHost`] for host memory on both sides, [`Error::Misaligned`] for a slice pitch that is not a
-    /// multiple of the row pitch, `CUDA_ERROR_INVALID_VALUE` for invalid pitches and for addresses unknown to CUDA,
+    /// multiple of the row pitch. `CUDA_ERROR_INVALID_VALUE` for invalid pitches and for addresses unknown to CUDA,
     /// other errors of the driver, and [`Error::Forked`].
     ///
     /// # Safety
     ///
     /// The stream must be alive. Until the stream has finished the copy, all bytes that the extent and the pitches span
-    /// must be valid on both sides, device memory in the stream's context. Nothing else may use the target or write to
-    /// the source until then.
+    /// must be valid on both sides. Device memory must be valid in the stream's context. Nothing else may use the
+    /// target or write to the source until then.
     pub unsafe fn copy(&self, to: PitchedPtr, from: PitchedPtr, extent: Extent) -> Result<()> {
         let (stream, Extent { width, height, depth }) = (self.raw(), extent);
         if let (CopyPtr::Host(_), CopyPtr::Host(_)) = (to.ptr, from.ptr) {

@@ -49,9 +49,9 @@ impl AllocatorOptions {
 
 /// Allocates memory for Vulkan's buffers and images that CUDA and the CPU see as well.
 ///
-/// [gpu-allocator](https://docs.rs/gpu-allocator) places them: many share a block, for which one `VkDeviceMemory` is allocated,
-/// exported, and imported into CUDA in the context that the allocator was made in. Locations, sizes of blocks, dedicated
-/// allocations and reports are gpu-allocator's.
+/// [gpu-allocator](https://docs.rs/gpu-allocator) places them: many share a block. For a block, one `VkDeviceMemory` is
+/// allocated, exported, and imported into CUDA in the context that the allocator was made in. Locations, sizes of blocks,
+/// dedicated allocations and reports are gpu-allocator's.
 ///
 /// | location | memory |
 /// |---|---|
@@ -116,8 +116,8 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// The error of starting Vulkan on a handle without it, `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and
-    /// none is, [`Error::WrongDevice`] when it is another device's, and [`Error::Forked`].
+    /// The error of starting Vulkan on a handle without it, and [`Error::Forked`]. `CUDA_ERROR_INVALID_CONTEXT` when a
+    /// context must be current and none is, [`Error::WrongDevice`] when it is another device's.
     pub fn new(owner: &Vkgdr) -> Result<Self> {
         Self::with_options(owner, AllocatorOptions::default())
     }
@@ -160,9 +160,9 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted or the size exceeds
-    /// the heap, [`Error::Suballocation`], [`Error::Forked`], and the errors of `vkCreateBuffer`, `vkBindBufferMemory`, of
-    /// allocating, exporting and importing a block, and of entering the allocator's context.
+    /// [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Suballocation`], [`Error::Forked`], and
+    /// [`Error::Allocation`] when memory is exhausted or the size exceeds the heap. Also the errors of `vkCreateBuffer`,
+    /// `vkBindBufferMemory`, of allocating, exporting and importing a block, and of entering the allocator's context.
     ///
     /// # Safety
     ///
@@ -192,9 +192,10 @@ impl Allocator {
     /// # Safety
     ///
     /// `info` must be valid for `vkCreateImage` on the handle's device, without `VkExternalMemoryImageCreateInfo` in its chain,
-    /// without sparse binding, disjoint planes (VUID-VkImageMemoryRequirementsInfo2-image-01589) and DRM format modifiers
-    /// (VUID-VkPhysicalDeviceImageFormatInfo2-tiling-02249), and with `VK_IMAGE_LAYOUT_UNDEFINED`
-    /// (VUID-VkImageCreateInfo-pNext-01443). When the image is dropped, no submitted work of a Vulkan queue may use it.
+    /// and with `VK_IMAGE_LAYOUT_UNDEFINED` (VUID-VkImageCreateInfo-pNext-01443). It must be without sparse binding, disjoint
+    /// planes (VUID-VkImageMemoryRequirementsInfo2-image-01589) and DRM format modifiers
+    /// (VUID-VkPhysicalDeviceImageFormatInfo2-tiling-02249). When the image is dropped, no submitted work of a Vulkan
+    /// queue may use it.
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
         let image = unsafe { Resource::image(&self.inner().gpu, info) }?;

@@ -3,14 +3,14 @@
 //! CUDA and the CPU see the bytes of the buffers and images; programs use the Vulkan device of this crate, or bring
 //! one.
 //!
-//! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator) with blocks that CUDA imports: a [`Buffer`] or
+//! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator) with blocks that CUDA imports. A [`Buffer`] or
 //!   [`Image`] made by it has a host pointer, a CUDA pointer and a Vulkan handle of the same bytes.
 //! * [`Vkgdr::vulkan_handles`] lends the Vulkan device on which this crate allocates.
 //! * [`Vkgdr::open_on`] allocates on a Vulkan device that the program made.
 //! * [`Memory::vulkan_memory`] gives the `VkDeviceMemory` of any memory that Vulkan allocated.
 //! * [`Semaphore`] is a timeline semaphore that queues, streams and the CPU signal and wait for.
 //!
-//! Neither driver orders the work of the other: between work of a Vulkan queue and work of a CUDA stream, wait for the first
+//! Neither driver orders the work of the other. Between work of a Vulkan queue and work of a CUDA stream, wait for the first
 //! on the CPU, or by a semaphore. The CPU's own accesses need the flush and invalidate of [`Memory`], as with CUDA.
 //!
 //! This module needs the crate's feature `vulkan`, which is on by default.
@@ -56,8 +56,8 @@ impl Memory {
     /// program's own, on the device of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
     ///
     /// The memory object is valid while the memory lives. A buffer that is bound to it must be created for export as
-    /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the
-    /// program's to check.
+    /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`. The program must check whether its requirements suit the memory's
+    /// type and offset.
     #[must_use]
     pub fn vulkan_memory(&self) -> Option<VulkanMemory> {
         let memory = self.allocation().device_memory()?;
@@ -84,8 +84,8 @@ impl Vkgdr {
     }
 
     /// Runs `work` with the first queue of the family in [`vulkan_handles`](Self::vulkan_handles), while no other thread is in
-    /// a call of this method for the same device. A call within `work`, or by the logger of a line that `work` causes, would
-    /// never return.
+    /// this method for the same device. A call within `work`, or by the logger of a line that `work` causes, would never
+    /// return.
     ///
     /// # Errors
     ///
@@ -110,15 +110,16 @@ impl Vkgdr {
     /// # Errors
     ///
     /// [`Error::UnsuitableDevice`] when the instance or the device lacks one of these, [`Error::NoCudaDevice`] when CUDA does
-    /// not know the GPU, [`Error::WrongDevice`] when the current context is another device's, and those of
+    /// not know the GPU. [`Error::WrongDevice`] when the current context is another device's, and the errors of
     /// [`open`](Self::open).
     ///
     /// # Safety
     ///
-    /// The handles must be live and belong together, and the device must have been made with queue 0 of the family, without
-    /// flags of its queues. For a [`Semaphore`], the device's feature `timelineSemaphore` must be enabled. The instance and
-    /// the device must stay alive until everything that was allocated by this handle and its clones is freed, deferred frees
-    /// included, for which [`finish_deferred_frees`](Self::finish_deferred_frees) waits. Afterwards the handle may only be dropped.
+    /// The handles must be live and belong together. The device must have been made with queue 0 of the family, without flags of
+    /// its queues. For a [`Semaphore`], the device's feature `timelineSemaphore` must be enabled. The instance and the device
+    /// must stay alive until everything that was allocated by this handle and its clones is freed. That includes deferred
+    /// frees, for which [`finish_deferred_frees`](Self::finish_deferred_frees) waits. Afterwards the handle may only be
+    /// dropped.
     ///
     /// # Examples
     ///
@@ -158,10 +159,10 @@ impl Vkgdr {
     }
 
     /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before
-    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Three kinds of memory remain. Two
-    /// are counted by [`deferred_frees`](Self::deferred_frees): memory whose free a stream capture has deferred, until
-    /// [`collect`](Self::collect) finds that it has ended, and memory that another thread is waiting for. The third is that of
-    /// dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
+    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Three kinds of memory remain. The first
+    /// is memory whose free a stream capture has deferred, until [`collect`](Self::collect) finds that it has ended. The
+    /// second is memory that another thread is waiting for. [`deferred_frees`](Self::deferred_frees) counts these two. The
+    /// third is that of dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
     pub fn finish_deferred_frees(&self) {
         self.gpu().retired().drain(None);
     }

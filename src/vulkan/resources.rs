@@ -184,8 +184,8 @@ impl Image {
         Self { resource, extent, memory, allocator }
     }
 
-    /// Where the pixels of a mipmap level and an array layer lie in the memory; `None` for optimal tiling, for formats other than
-    /// those of colours in one plane, for levels and layers that the image does not have, and in a forked child.
+    /// Where the pixels of a mipmap level and an array layer lie in the memory. `None` for optimal tiling, formats other than
+    /// those of colours in one plane, levels and layers that the image lacks, and in a forked child.
     #[must_use]
     pub fn layout(&self, mip_level: u32, array_layer: u32) -> Option<vk::SubresourceLayout> {
         let (levels, layers) = self.extent;

@@ -17,13 +17,13 @@ use crate::retire::Fence;
 use crate::{Error, Result, StreamRef, Vkgdr};
 
 /// A timeline semaphore: a number that only grows. Vulkan's queues, CUDA's streams and the CPU can each raise it and wait for
-/// it, so that the work of a queue and of a stream is ordered without the CPU.
+/// it. So the work of a queue and of a stream is ordered without the CPU.
 ///
 /// It belongs to the handle's primary context if the handle retains that, otherwise to the context that was current when it was
 /// made.
 ///
 /// A drop waits for all work of that context, unless that is a primary one that was reset. Work of Vulkan's queues that uses the
-/// semaphore must have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever. Drop
+/// semaphore must have finished then. Every value that a stream waits for must be signalled, or the drop waits without end. Drop
 /// it before a context of `cuCtxCreate` is destroyed.
 ///
 /// # Examples
@@ -121,9 +121,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Extension`] when the device lacks the extension, on a handle without Vulkan the error that says what is missing,
-    /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR` and `cuImportExternalSemaphore`.
+    /// [`Error::Extension`] when the device lacks the extension; on a handle without Vulkan, the error that says what is
+    /// missing. `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is
+    /// another device's. [`Error::Forked`], and the errors of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR` and
+    /// `cuImportExternalSemaphore`.
     pub fn new(owner: &Vkgdr, value: u64) -> Result<Self> {
         fork::check()?;
         let gpu = owner.vulkan()?.clone();
@@ -171,8 +172,8 @@ impl Semaphore {
     ///
     /// # Safety
     ///
-    /// The value must be more than the current one, and less than those of signals that were submitted to a queue or
-    /// stream (VUID-VkSemaphoreSignalInfo-value-03258 to 03260).
+    /// The value must be more than the current one, and less than those of signals submitted to a queue or stream
+    /// (VUID-VkSemaphoreSignalInfo-value-03258 to 03260).
     pub unsafe fn signal(&self, value: u64) -> Result<()> {
         // SAFETY: live as long as this value, and by this method's contract.
         unsafe { self.vulkan.gpu.device().signal_semaphore(self.vulkan.handle, value) }

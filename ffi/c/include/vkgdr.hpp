@@ -215,7 +215,7 @@ public:
     /// Frees memory whose free was deferred until a stream had passed it, and returns the number of allocations.
     std::size_t collect() const { return result<std::size_t>(vkgdr_device_collect, get()); }
 
-    /// How long an allocation that runs short waits for freed memory that the device still uses: a second by default, and not
+    /// How long an allocation that runs short waits for freed memory that the device still uses. A second by default, and not
     /// at all for a negative time.
     void set_shortage_timeout(std::chrono::milliseconds longest) const {
         check(vkgdr_device_set_shortage_timeout(get(), static_cast<std::uint64_t>(std::max(longest, longest.zero()).count())));
@@ -237,9 +237,9 @@ public:
 /// Memory that the CPU and the device share, or a region of it. Move-only; empty after it was moved from, and
 /// then the methods that can throw do.
 ///
-/// **It does not wait for the device.** When it is destroyed, the device must have finished with it, unless it is
-/// bound to a stream: then it is freed once that stream has finished its work. Any context may be current. Memory
-/// is freed with its last region.
+/// **It does not wait for the device.** When it is destroyed, the device must have finished with it, unless it is bound
+/// to a stream. If it is, it is freed once that stream has finished its work. Any context may be current. Memory is
+/// freed with its last region.
 class vkgdr::memory : public vkgdr::owner<vkgdr_memory, vkgdr_memory_free> {
 public:
     using owner::owner;
@@ -285,10 +285,10 @@ public:
         return reinterpret_cast<Element *>(device_ptr());
     }
 
-    /// The host address; null for device memory. **Every access by it races with the device**, which may write the same bytes
-    /// at any time: the compiler does not know, and may keep a byte in a register or delay a store. Use it only while the device
-    /// does not access the bytes, with flush() and invalidate(). Reading mapped memory by it is slow. write() and read() are
-    /// safe at any time.
+    /// The host address; null for device memory. **Every access by it races with the device**, which may write the same bytes at
+    /// any time. The compiler does not know that, and may keep a byte in a register or delay a store. Use it only while the
+    /// device does not access the bytes, with flush() and invalidate(). Reading mapped memory by it is slow. write() and read()
+    /// are safe at any time.
     void *host_ptr() const noexcept { return vkgdr_memory_get_host_ptr(get()); }
     /// The host address of elements, such as `memory.host_ptr<float>()`.
     template <typename Element>
@@ -441,8 +441,8 @@ public:
         return create(gpu, options);
     }
 
-    /// Allocates memory, which returns to the pool when it is freed and is reused immediately: the device must have
-    /// finished with it, unless it is bound to a stream. The contents are undefined.
+    /// Allocates memory, which returns to the pool when it is freed and is reused immediately. The device must have
+    /// finished with it then, unless it is bound to a stream. The contents are undefined.
     memory allocate(std::size_t size) const { return memory(checked(vkgdr_pool_alloc(get(), size))); }
 
     /// Allocates memory that is bound to a stream, whose earlier work may still use it.

@@ -29,8 +29,8 @@ private:
 
 /// Allocates memory that the CPU sees too, and frees it by its device address.
 ///
-/// Its pointers are device addresses: its property is `cuda::mr::device_accessible`, and it is not `host_accessible`, since the
-/// CPU has an address of its own: that of host_ptr() or vkgdr_find(). Copies share the GPU's handle and the pool, which live as
+/// Its pointers are device addresses: its property is `cuda::mr::device_accessible`. It is not `host_accessible`, since the CPU
+/// has an address of its own: that of host_ptr() or vkgdr_find(). Copies share the GPU's handle and the pool, which live as
 /// long as the last copy; memory in use must be freed before. All functions may be called from any thread.
 class vkgdr_memory_resource {
 public:

@@ -16,19 +16,19 @@ use crate::memory_handle::{range, vkgdr_memory_t};
 #[repr(C)]
 pub enum vkgdr_copy_policy {
     /// The copy engine from the thresholds on, the CPU below them. Always the CPU until vkgdr_copy_prepare(), a copy with
-    /// VKGDR_COPY_DMA or one of device memory has made the copy engine in the memory's context: to make it may wait until
+    /// VKGDR_COPY_DMA or one of device memory has made the copy engine in the memory's context. To make it may wait until
     /// running kernels have ended. Always the copy engine for device memory.
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
     /// The GPU's copy engine, whatever the size, by cuMemcpyHtoDAsync() or cuMemcpyDtoHAsync() and a wait. On memory that is
-    /// not coherent it flushes before the copy and, after a write, invalidates, both in whole atoms, to which nothing else
-    /// may write meanwhile. Invalidate the device's earlier writes to them before: otherwise the flush may undo them.
+    /// not coherent it flushes before the copy and, after a write, invalidates. Both are in whole atoms, to which nothing
+    /// else may write meanwhile. Invalidate the device's earlier writes to them before: otherwise the flush may undo them.
     VKGDR_COPY_DMA = 2,
 }
 
 /// From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
-/// CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves every
+/// CPU does not cache, such as mapped memory behind PCIe. The CPU copies all other memory that it sees. 0 leaves every
 /// copy to the engine that it can make, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -57,9 +57,9 @@ fn policy(value: u32) -> Outcome<CopyPolicy> {
 /// @param source  The bytes to copy; may be NULL if `size` is 0.
 /// @param size    Bytes.
 /// @param policy  Of `enum vkgdr_copy_policy`.
-/// @return A `vkgdr_status`: VKGDR_ERROR_INVALID_ARGUMENT for an unknown policy, VKGDR_ERROR_OUT_OF_RANGE,
-///         VKGDR_ERROR_NOT_SUPPORTED for a copy by the CPU of device memory, or VKGDR_ERROR_CUDA from the copy
-///         engine, also for an error of earlier, asynchronous work; which of the bytes were written is unknown then.
+/// @return A `vkgdr_status`: VKGDR_ERROR_INVALID_ARGUMENT for an unknown policy, VKGDR_ERROR_OUT_OF_RANGE, or
+///         VKGDR_ERROR_NOT_SUPPORTED for a copy by the CPU of device memory. VKGDR_ERROR_CUDA from the copy engine,
+///         also for an error of earlier, asynchronous work. Which of the bytes were written is unknown then.
 ///
 /// # Safety
 ///

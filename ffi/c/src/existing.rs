@@ -61,10 +61,9 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 ///                    of an allocation up to 32 MiB all.
 /// @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
 /// @param out         Where the result is written; for vkgdr_memory_free().
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED where
-///         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
-///         host and managed memory, which need no view; VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
-///         VKGDR_ERROR_NO_DEVICE for another GPU's memory.
+/// @return A `vkgdr_status`: VKGDR_ERROR_NOT_SUPPORTED where vkgdr_device_supports_existing() says no, VKGDR_ERROR_OUT_OF_RANGE
+///         for bytes beyond the allocation, VKGDR_ERROR_NO_DEVICE for another GPU's memory. VKGDR_ERROR_INVALID_ARGUMENT for an
+///         address without device memory, and for host and managed memory, which need no view.
 ///
 /// # Safety
 ///

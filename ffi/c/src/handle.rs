@@ -74,10 +74,10 @@ pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
 ///
 /// Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
-/// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED) and where Vulkan is missing or does
-/// not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN), so that programs fall back on
-/// other memory there; but not where vkgdr_device_supports_existing() is true, where CUDA allocates mapped memory. With
-/// VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+/// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is
+/// missing or does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs
+/// can then fall back on other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates
+/// mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -185,9 +185,8 @@ pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32
 /// Whether memory of a kind can be allocated.
 ///
 /// The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that they
-/// list. It does that in the handle's primary context if it retains that, in the current context if that is one of the
-/// device, or else in the device's primary context, and may wait for a running kernel. Running out of memory does not count
-/// as a no.
+/// list. It does that in the handle's primary context if retained, in the current context if that is the device's, else in
+/// the device's primary context. It may wait for a running kernel. Running out of memory does not count as a no.
 ///
 /// @param g     The GPU.
 /// @param kind  Of `enum vkgdr_memory_flags`.

@@ -45,8 +45,8 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// Frees memory or a region. NULL is allowed. Memory is freed with its last region; memory of a pool returns to the
 /// pool.
 ///
-/// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
-/// call waits for none of its work, and a pool reuses the memory immediately. The driver itself may wait for running
+/// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it. The call
+/// waits for none of its work, and a pool reuses the memory immediately. The driver itself may wait for running
 /// kernels, whatever they use.
 ///
 /// Free memory before its context of cuCtxCreate() is destroyed. If it was bound to a stream or freed on one, also call
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
 ///
 /// # Safety
 ///
-/// `mem` must be NULL, or memory that the CPU does not use any more and the device only on `stream`; the stream must
+/// `mem` must be NULL, or memory that the CPU does not use any more and the device only on `stream`. The stream must
 /// stay alive until this returns, and until the last region of the memory is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound
-/// to another stream, and until calls for them that other threads began before have returned.
+/// `mem` must be NULL or live. The stream must stay alive until the memory and all its regions are gone, or bound to
+/// another stream. It must also stay alive until calls for the memory that other threads began before have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
     // SAFETY: by this function's contract.

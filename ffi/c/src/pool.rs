@@ -30,8 +30,8 @@ pub struct vkgdr_pool_options {
     /// The size of the blocks that the pool allocates, in bytes, from 64 KiB to 128 GiB; 32 MiB by default. Less than
     /// 4 MiB requires a smaller `largest_chunk`, too.
     pub block_len: usize,
-    /// The size of the largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by
-    /// default. Larger requests get an allocation of their own.
+    /// The largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by default. Larger
+    /// requests get an allocation of their own.
     pub largest_chunk: usize,
     /// The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
     /// it is at most the alignment of Vulkan's mapping, and on the device that of CUDA's allocations, where Vulkan is missing.
@@ -104,8 +104,8 @@ unsafe fn read_options(pointer: *const vkgdr_pool_options) -> Outcome<PoolOption
 ///
 /// # Safety
 ///
-/// `g` must be NULL or a live handle, `options` NULL or good for reading the bytes that its `size` says, `out` NULL or
-/// good for writing.
+/// `g` must be NULL or a live handle, `options` NULL or good for reading its `size` bytes, `out` NULL or good for
+/// writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_create(
     g: vkgdr_t,
@@ -123,8 +123,8 @@ pub unsafe extern "C" fn vkgdr_pool_create(
     unsafe { boundary::making(out, make) }
 }
 
-/// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it;
-/// memory in use stays valid until it is freed, and its block is released with the last chunk in use.
+/// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it.
+/// Memory in use stays valid until it is freed, and its block is released with the last chunk in use.
 ///
 /// @param pool  The pool, which must not be used afterwards.
 ///
@@ -139,9 +139,9 @@ pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
 
 /// Allocates memory from a pool, for every function that takes memory. The contents are undefined.
 ///
-/// vkgdr_memory_free() returns it to the pool, which reuses it immediately: **the device must have finished with
-/// it**, as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or
-/// free it with vkgdr_memory_free_on_stream().
+/// vkgdr_memory_free() returns it to the pool, which reuses it immediately. **The device must have finished with it**,
+/// as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free it
+/// with vkgdr_memory_free_on_stream().
 ///
 /// @param pool  The pool.
 /// @param size  Bytes, more than 0.
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
 }
 
 /// As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
-/// not be needed any more.
+/// not be needed.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.

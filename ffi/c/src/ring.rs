@@ -33,8 +33,8 @@ pub struct vkgdr_ring_stats {
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
-    /// Bytes that are in use, headers included: messages that the kernel has not read, and messages that it has read but
-    /// whose room it has not given back yet.
+    /// Bytes that are in use, headers included: messages that the kernel has not read, or whose room it has not given
+    /// back yet.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,
@@ -54,7 +54,7 @@ pub struct vkgdr_ring_stats {
 ///
 /// @param g         The GPU. It may be closed before the ring.
 /// @param messages  The size of the longest message in bytes, more than 0. There is room for one such message, or for several
-///                  shorter ones, each of which takes its size rounded up to a multiple of 16, and 16 bytes.
+///                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes.
 /// @param answers   The same for answers.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
 /// @return A `vkgdr_status`.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
     unsafe { boundary::close(ring) };
 }
 
-/// Binds a ring to the stream of its kernel: if it is the only ring of its context, vkgdr_ring_free() then returns at once, and
+/// Binds a ring to the stream of its kernel. If it is the only ring of its context, vkgdr_ring_free() then returns at once, and
 /// the memory is freed after that kernel.
 ///
 /// @param ring    The ring.
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
 ///
 /// # Safety
 ///
-/// `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream, and until
-/// calls for it that other threads began before have returned.
+/// `ring` must be NULL or live. The stream must stay alive until the ring is freed, or bound to another stream. It must
+/// also stay alive until calls for the ring that other threads began before have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUstream) -> i32 {
     boundary::status(|| {
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_v
 ///
 /// # Safety
 ///
-/// `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for reading its bytes,
+/// `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for its bytes,
 /// `pushed` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_push_all(
@@ -202,9 +202,9 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
 /// @param capacity  Bytes of the buffer.
 /// @param size      Where the answer's length in bytes is written, also if the buffer is too short.
 /// @param timeout   The longest wait in nanoseconds: 0 for none; UINT64_MAX is 584 years.
-/// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
-///         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the
-///         answer stays in the ring.
+/// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none: the kernel
+///         closed its end or the ring was aborted. VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the answer stays
+///         in the ring.
 ///
 /// # Safety
 ///

@@ -20,8 +20,9 @@ pub enum vkgdr_receive_flags {
     VKGDR_RECEIVE_ANY_USER_BIT = 1,
 }
 
-/// Sends memory to the process at the other end of a Unix socket, which receives it with vkgdr_memory_receive(), or in
-/// Rust or Python with the functions of `vkgdr::ipc` or `vkgdr.ipc`: both processes then use the same bytes.
+/// Sends memory to the process at the other end of a Unix socket: both processes then use the same bytes. The other
+/// process receives it with vkgdr_memory_receive(), or in Rust or Python with the functions of `vkgdr::ipc` or
+/// `vkgdr.ipc`.
 ///
 /// The memory may be freed afterwards; the bytes live until every process has freed its memory. The call orders nothing:
 /// flush, and wait for the device's work, before it.
@@ -49,10 +50,10 @@ pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -
 /// Receives memory that another process sent with vkgdr_memory_send(), or in Rust or Python with the functions of
 /// `vkgdr::ipc` or `vkgdr.ipc`.
 ///
-/// What does not fit is refused before a driver sees it: messages of another version or of no version, memory of another
-/// GPU, driver or memory type, impossible sizes, and, unless a flag allows it, everything from a process of another user
-/// (SO_PEERCRED). A CUDA context must be current as for vkgdr_memory_alloc(). Waits for a message unless the socket is
-/// non-blocking, or as long as its timeout (SO_RCVTIMEO) says.
+/// What does not fit is refused before a driver sees it. That is messages of another version or of no version, memory of
+/// another GPU, driver or memory type, and impossible sizes. Unless a flag allows it, everything from a process of
+/// another user is refused, too (SO_PEERCRED). A CUDA context must be current as for vkgdr_memory_alloc(). Waits for a
+/// message unless the socket is non-blocking, or as long as its timeout (SO_RCVTIMEO) says.
 ///
 /// @param socket  A connected socket of family AF_UNIX, of type SOCK_STREAM or SOCK_SEQPACKET.
 /// @param g       The same GPU as the sender's, opened with the same flags.
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn vkgdr_memory_send(socket: c_int, mem: vkgdr_memory_t) -
 ///
 /// # Safety
 ///
-/// `socket` must stay open during the call, `g` must be NULL or a live handle, `out` NULL or good for writing; with
+/// `socket` must stay open during the call, `g` must be NULL or a live handle, `out` NULL or good for writing. With
 /// VKGDR_RECEIVE_ANY_USER_BIT the process at the other end must be trusted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_receive(socket: c_int, g: vkgdr_t, flags: u32, out: *mut vkgdr_memory_t) -> i32 {

@@ -11,14 +11,14 @@ use vkgdr_rs::{Error, NoMapping};
 pub enum vkgdr_status {
     /// Success.
     VKGDR_SUCCESS = 0,
-    /// A null pointer, unknown flags, a size of 0, a length that is not a multiple of its pattern, a region where whole
-    /// memory is required, a stream that cannot be used, an unknown copy policy, an impossible option of a
-    /// pool, or an address at which CUDA has no memory that can be mapped.
+    /// A null pointer, unknown flags, a size of 0, an unknown copy policy, or an impossible option of a pool. A length
+    /// that is not a multiple of its pattern, or a region where whole memory is required. A stream that cannot be used,
+    /// or an address at which CUDA has no memory that can be mapped.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory, or a message that is longer than its ring or than the buffer for it.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
-    /// The GPU has no such memory, the memory does not support the operation, such as host access to device memory, or
-    /// this process is a child that was forked after the GPU was opened.
+    /// The GPU has no such memory, or the memory does not support the operation, such as host access to device memory.
+    /// Or this process is a child that was forked after the GPU was opened.
     VKGDR_ERROR_NOT_SUPPORTED = 3,
     /// There is not enough memory of that kind, it cannot be mapped, or there are too many allocations.
     VKGDR_ERROR_OUT_OF_MEMORY = 4,

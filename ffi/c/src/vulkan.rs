@@ -39,11 +39,11 @@ pub struct vkgdr_vulkan_memory {
     pub offset: u64,
 }
 
-/// Opens a GPU on a Vulkan device that the program made, so that the program can bind memory of this library to its own buffers
+/// Opens a GPU on a Vulkan device that the program made. The program can then bind memory of this library to its own buffers
 /// (vkgdr_memory_get_vulkan_memory()). The CUDA device is the one with the same UUID.
 ///
-/// Memory is allocated in the device's primary context, which the handle retains, or with VKGDR_OPEN_CURRENT_CONTEXT_BIT in the
-/// current context, which must be one of that device. No mapped memory is needed.
+/// Memory is allocated in the device's primary context, which the handle retains. With VKGDR_OPEN_CURRENT_CONTEXT_BIT it is
+/// allocated in the current context, which must be one of that device. No mapped memory is needed.
 ///
 /// The instance must be for Vulkan 1.1 or later, and VK_KHR_external_memory_fd be enabled on the device
 /// (VKGDR_ERROR_NOT_SUPPORTED).
@@ -127,10 +127,10 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
     unsafe { boundary::answer(g, out, handles) }
 }
 
-/// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
-/// Vulkan device is destroyed that the program made. Three kinds of memory remain: that whose free a stream
-/// capture has deferred, until vkgdr_device_collect() finds that it has ended; that which another thread is waiting for; and
-/// that of freed rings, until the last ring of their context is freed.
+/// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it. Call it
+/// before destroying a Vulkan device that the program made. Three kinds of memory remain. The first is memory whose free a
+/// stream capture has deferred, until vkgdr_device_collect() finds that it has ended. The second is memory that another
+/// thread is waiting for. The third is that of freed rings, until the last ring of their context is freed.
 ///
 /// @param g  The GPU.
 /// @return A `vkgdr_status`.

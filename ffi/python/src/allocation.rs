@@ -193,8 +193,8 @@ impl Allocation {
         Ok(())
     }
 
-    /// The same for a stream that may end before the memory is freed unless it has objects: then the release names no stream of the
-    /// memory's context, and waits for that.
+    /// The same for a stream that may end before the memory is freed unless it has objects. Without them the release names no
+    /// stream of the memory's context, and waits for that.
     pub(crate) fn note_use(&self, memory: Option<&Memory>, stream: StreamRef, argument: &Stream) -> Result<()> {
         let Some(memory) = memory else { return Ok(()) };
         let is_own = stream.context() == memory.context();
@@ -211,8 +211,8 @@ impl Allocation {
     /// Frees the memory, whether or not it has views. A second call does nothing. Detaches from the interpreter where it may wait.
     pub(crate) fn free(&self) -> vkgdr::Result<()> {
         let Some(memory) = lock(&self.memory).take() else { return Ok(()) };
-        // Never in a forked child, which may have inherited the locks. Memory bound to a stream is not kept: its free does not wait,
-        // and records the event that the release waits for, since the stream may be destroyed right after.
+        // Never in a forked child, which may have inherited the locks. Memory bound to a stream is not kept. Its free does not
+        // wait, and records the event that the release waits for, since the stream may be destroyed right after.
         if !vkgdr::is_forked() {
             // Before the release: other memory may get the id right after.
             lock(&LIVE).remove(&memory.id());
@@ -275,7 +275,7 @@ pub(crate) fn release_retired((most, most_bytes): (usize, usize)) {
     drop(retired);
 }
 
-/// The open scopes of `defer_cleanup`, as numba's, and the freed memory that is released at the end of the outermost one, before the
+/// The open scopes of `defer_cleanup`, as numba's, and the freed memory released at the end of the outermost one, before the
 /// objects that it needs.
 static DEFERRED: Mutex<(usize, Vec<(Memory, Objects)>)> = Mutex::new((0, Vec::new()));
 

@@ -135,8 +135,8 @@ impl Base {
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
     ///
     /// The range may start and end anywhere: it is rounded outwards to whole atoms. Bytes that the device wrote to the
-    /// rest of these atoms may be lost, unless they were invalidated before the CPU wrote, as `map` and
-    /// `copy_from_host` do. On coherent memory, flush only orders the CPU's stores, for a kernel that is running.
+    /// rest of these atoms may be lost, unless invalidated before the CPU wrote, as `map` and `copy_from_host` do. On
+    /// coherent memory, flush only orders the CPU's stores, for a kernel that is running.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
     fn flush(slf: &Bound<'_, Self>, offset: Size, size: Option<Size>) -> Result<()> {
         view_of(slf)?.get().synchronize(slf.py(), (offset.0, size.map(|size| size.0)), Memory::flush)
@@ -154,7 +154,7 @@ impl Base {
     /// Free the memory. A second call does nothing.
     ///
     /// What needs the bytes then raises `FreedError`. While arrays or other views exist (`pending_views`), the
-    /// pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
+    /// pages stay until the last view is dropped. Waits for the work of the memory's context. If the memory is bound to
     /// a stream, does not wait, and the pages are released after that stream's work.
     ///
     /// With `force` the pages are released although views exist, as vkgdr 0.1 does: using a view then crashes. Memory of another

@@ -124,8 +124,8 @@ attributes! { Vkgdr by gpu:
     pci_bus_id: String = |_py, gpu| gpu.pci_bus_id()?;
     /// The sizes in bytes from which the copy engine reads and writes coherent mapped memory.
     ///
-    /// Settable, for all handles of the GPU; 0 selects the engine for all that it can copy. The CPU copies memory that it caches or
-    /// that is not coherent, writes from memory that is not page-locked, and copies where the context has no copy
+    /// Settable, for all handles of the GPU; 0 selects the engine for all that it can copy. The CPU copies memory that it caches
+    /// or that is not coherent, and writes from memory that is not page-locked. It also copies where the context has no copy
     /// engine: see `prepare_copies`.
     copy_thresholds: (usize, usize) = |_py, gpu| (gpu.copy_thresholds().read, gpu.copy_thresholds().write);
 }
@@ -179,8 +179,8 @@ impl Vkgdr {
     /// Return whether memory of this kind can be allocated.
     ///
     /// The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that
-    /// they list: in the handle's primary context, in the current context, or else in the device's primary context. It
-    /// may wait for a running kernel. Running out of memory does not count as a no.
+    /// they list. It is in the handle's primary context, in the current context, or else in the device's primary
+    /// context. It may wait for a running kernel. Running out of memory does not count as a no.
     fn supports(&self, py: Python<'_>, kind: &str) -> Result<bool> {
         let kind = self::kind(kind)?;
         self.run(py, |gpu| gpu.supports(kind))
@@ -202,7 +202,7 @@ impl Vkgdr {
     ///
     /// For ``"mapped"`` the total is the GPU memory that the CPU can map through the PCIe BAR. ``source`` is
     /// ``"budget"`` if Vulkan reports memory in use, and ``"heap size"`` if it does not. For memory that does not come
-    /// from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"`` (device, and mapped, whose total is then all of the
+    /// from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"`` (device, and mapped, whose total is then all the
     /// GPU's memory). It is an error if the GPU has no memory of this kind.
     #[pyo3(signature = (kind = "mapped"))]
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<Py<PyAny>> {

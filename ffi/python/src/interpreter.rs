@@ -53,7 +53,7 @@ pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Optio
 }
 
 /// [`attached`], for calls of other libraries. These may let go of the interpreter within a call of ours, as PyTorch does when we
-/// drop a tensor, and PyO3 takes the thread for attached all the same.
+/// drop a tensor. PyO3 takes the thread for attached all the same.
 pub(crate) fn attached_anew<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
     // SAFETY: a thread of Python; not while another one ends the interpreter, for which this would wait without end.
     let before = (may_attach() && (!is_ending() || ENDS_HERE.get())).then(|| unsafe { PyGILState_Ensure() });

@@ -115,7 +115,7 @@ impl MemoryView {
     }
 
     /// The streams that a handle of an array may mean. Each context has default streams of its own, and the protocols do not say
-    /// whose is meant: that of the memory's context, or that of the current one, in which the other library calls.
+    /// whose is meant. It may be that of the memory's context, or of the current one, in which the other library calls.
     pub(crate) fn streams_named(&self, handle: u64) -> Result<Vec<StreamRef>> {
         let own = self.stream_of_any_context(handle)?;
         if handle > PER_THREAD_STREAM {
@@ -517,7 +517,7 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     Ok(found.map(MemoryView::whole).filter(|whole| whole.check_context().is_ok()))
 }
 
-/// A view of device memory that another library allocated and that `keep` keeps alive; None for an address that is unknown to
+/// A view of device memory that another library allocated and that `keep` keeps alive. None for an address that is unknown to
 /// CUDA, or of the host. CUDA is asked in the context of `within`, or in the current context.
 #[pyfunction]
 #[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]

@@ -44,7 +44,7 @@ pub(crate) struct Resource {
     /// By device number, with the pool of each kind. Dropping a pool or the handle of a primary context may wait.
     gpus: Mutex<BTreeMap<i32, (vkgdr::Vkgdr, Vec<Pool>)>>,
     /// Memory in use, by its device address and its id, oldest first. A driver gives an address out again after the reset of a
-    /// context: the owner of the old memory will free it still, and that free must not be taken for one of the new memory.
+    /// context. The owner of the old memory will free it still, and that free must not be taken for one of the new memory.
     held: Mutex<BTreeMap<(u64, u64), Arc<Allocation>>>,
 }
 
@@ -119,8 +119,8 @@ impl Resource {
         Ok(address)
     }
 
-    /// Frees the memory at an address with its last view, after the earlier work of a stream, which is not used after this call,
-    /// or without one of the context. Does nothing for address 0, and in a forked child.
+    /// Frees the memory at an address with its last view, after the earlier work of a stream, or without one of the context. The
+    /// stream is not used after this call. Does nothing for address 0, and in a forked child.
     fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
         let Some(allocation) = self.oldest(address, true)? else { return Ok(()) };
         let Ok(Some(memory)) = allocation.memory() else { return Ok(()) };
@@ -198,9 +198,9 @@ impl Resource {
         py.detach(|| self.free_at(address, stream))
     }
 
-    /// Frees the memory at an address without calling a driver, so also while a stream is captured, which no driver tells of
-    /// and a wait would end. It is released, after all work of the context, by a later allocation of this package: of a resource when
-    /// there is much of it, of any when there is no other memory. Does nothing for address 0, and in a forked child.
+    /// Frees the memory at an address without calling a driver, so also during a stream capture. No driver tells of one, and a
+    /// wait would end it. A later allocation of this package releases it after all work of the context. That is a resource's when
+    /// there is much of it, any when there is no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
         self.oldest(address, true).map(|found| found.into_iter().for_each(|one| lock(&RETIRED).push(one)))
     }

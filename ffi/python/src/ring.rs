@@ -58,7 +58,7 @@ impl Ring {
         })
     }
 
-    /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the end of the
+    /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive. Then the end of the
     /// context's only ring waits for no other kernel.
     fn bind_stream(&self, py: Python<'_>, stream: Stream) -> Result<()> {
         let _before = py.detach(|| {

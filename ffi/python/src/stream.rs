@@ -1,5 +1,5 @@
 //! Streams and events: the numbers that Python passes, the objects that keep streams alive, the native halves of `Stream` and
-//! `TimedEvent` in `vkgdr.stream`, and `Event` with the objects that pending work keeps alive.
+//! `TimedEvent` in `vkgdr.stream`. Also `Event`, with the objects that pending work keeps alive.
 #![expect(unsafe_code, reason = "destroys streams and events")]
 
 use std::mem::{ManuallyDrop, take};
@@ -28,7 +28,7 @@ pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
 /// A stream of the context that is current.
 pub(crate) fn current_stream(handle: u64) -> vkgdr::Result<StreamRef> {
-    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the number of a bound
+    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive. The number of a bound
     // stream does so itself. A default stream lives as long as its context.
     unsafe { StreamRef::in_current_context(raw_stream(handle)) }
 }
@@ -147,9 +147,9 @@ impl Objects {
     /// Reports the objects to the garbage collector, except those of other libraries' streams.
     ///
     /// A stream must outlive the memory that is bound to it, whose release names the stream. The collector runs the finalizers
-    /// of all garbage before it drops any of it, and a stream of another library may end in its finalizer, unlike this
-    /// package's own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The
-    /// price: a cycle through the object of such a stream itself is never collected.
+    /// of all garbage before it drops any of it. A stream of another library may end in its finalizer, unlike this package's
+    /// own. A reference that is not reported keeps the stream out of the garbage until the memory is released. The price: a
+    /// cycle through the object of such a stream itself is never collected.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         self.owners.iter().try_for_each(|object| visit.call(object))?;
         self.bound.iter().chain(&self.used).try_for_each(|stream| stream.traverse(visit))
@@ -158,8 +158,8 @@ impl Objects {
 
 /// A `CUstream` or a `CUevent`, the base of `Stream` and `TimedEvent`. One that is owned is destroyed with the last reference.
 ///
-/// Not by a finalizer: the garbage collector runs those of a cycle before it drops any of its objects, and the memory bound to
-/// a stream still records an event on it when it is dropped.
+/// Not by a finalizer: the garbage collector runs those of a cycle before it drops any of its objects. The memory bound to a
+/// stream still records an event on it when it is dropped.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct CudaHandle {
     #[pyo3(get, name = "_handle")]

@@ -65,8 +65,8 @@ fn overlaps(to: Place, from: Place, (width, height, _): Sizes) -> bool {
     distance < first.len && !(is_alike && is_apart())
 }
 
-/// What an operation is ordered by: its stream, by default the one that the first side is bound to, or the null stream; streams on
-/// which sides are ready, beside those that they are bound to; events to come after. And whether to wait for it.
+/// What an operation is ordered by, and whether to wait for it. Its stream is by default the first side's bound one, or the null
+/// stream. Others are streams on which sides are ready, beside their bound ones, and events to come after.
 type Order = (Option<Stream>, Vec<(Py<MemoryView>, Stream)>, Vec<Py<Event>>, bool);
 
 /// Copies the `len` bytes of one side to another, and waits.
@@ -124,8 +124,8 @@ pub(crate) fn copy(
     })
 }
 
-/// Submits an operation on one or two sides to a stream, after what the order says and after the streams that the sides are bound to,
-/// whose later work comes after the operation. Waits for it if the order says so; otherwise host bytes are kept until the event.
+/// Submits an operation on one or two sides to a stream, after what the order says and after the sides' bound streams. Their
+/// later work comes after the operation. Waits for it if the order says so; otherwise host bytes are kept until the event.
 ///
 /// One side at least is device memory. One call does all of that, so that neither a signal's handler nor another thread comes
 /// between. It keeps the memory, even from a forced free, until the operation is submitted; its release then waits for it.

@@ -1,5 +1,5 @@
-//! The boundary around gdrcopy's functions: failures become error numbers, which are all that its interface returns, and the log
-//! lines that explain them; a panic does, too.
+//! The boundary around gdrcopy's functions. Failures and panics become error numbers, which are all that its interface returns,
+//! and the log lines that explain them.
 #![forbid(unsafe_code)]
 
 use std::env;

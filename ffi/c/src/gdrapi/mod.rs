@@ -75,7 +75,7 @@ pub struct gdr_info_v2_t {
 
 /// Opens a connection. Initialises CUDA (`cuInit`), which rules CUDA out in children that are forked later.
 ///
-/// NULL, and an error number in `errno`, where there is no CUDA driver; as of gdrcopy, `ENOTSUP` where nothing can be pinned:
+/// NULL, and an error number in `errno`, where there is no CUDA driver. As of gdrcopy, `ENOTSUP` where nothing can be pinned:
 /// programs then do without.
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_open() -> gdr_t {
@@ -188,8 +188,8 @@ pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut 
     })
 }
 
-/// What is known of pinned memory, without the type of its mapping: the symbol that programs built with gdrcopy before 2.4
-/// import, and that NCCL requires. In `gdrapi.h` the name stands for [`gdr_get_info_v2`], as in gdrcopy's.
+/// What is known of pinned memory, without the type of its mapping. Programs built with gdrcopy before 2.4 import this
+/// symbol, and NCCL requires it. In `gdrapi.h` the name stands for [`gdr_get_info_v2`], as in gdrcopy's.
 ///
 /// # Safety
 ///
@@ -352,7 +352,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
 }
 
 /// An attribute: 1, mappings outlive the memory; 2, pinning by PCIe can be asked for; 3, existing memory is mapped by a
-/// dma-buf, as opposed to memory of vkgdr alone. The value is 0 where the call fails, as gdrcopy's.
+/// dma-buf. Without the last, only memory of vkgdr is mapped. The value is 0 where the call fails, as gdrcopy's.
 ///
 /// # Safety
 ///

@@ -57,7 +57,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va, mapping: AtomicU8::new(NONE) })
 }
 
-/// The memory in which a range begins that has its pages; else the first that begins behind it in its first page, since programs
+/// The memory in which a range begins that has its pages. Else the first that begins behind it in its first page, since programs
 /// align addresses down to pages. An address within memory and within a page means that memory alone.
 fn find(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     let end = (address + needed(address, size)).next_multiple_of(PAGE);
@@ -139,9 +139,9 @@ fn existing(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     }
 }
 
-/// Maps the pages around existing memory in its device's primary context. Only where no context is current, and the driver does
-/// not know the memory's device then, is each device tried: that retains its primary context, which takes memory there and may
-/// fail.
+/// Maps the pages around existing memory in its device's primary context. Each device is tried only where no context is
+/// current, and the driver does not know the memory's device then. That retains its primary context, which takes memory there
+/// and may fail.
 fn map(address: u64, size: u64, pcie: bool) -> Result<Memory> {
     // SAFETY: the program asks for an alias.
     let on =
@@ -176,8 +176,8 @@ fn gpu(device: i32) -> Result<Vkgdr> {
     Ok(gpu)
 }
 
-/// Whether there may be memory to pin: this library's, once the program has opened a GPU by it, and CUDA's where the CPU can map
-/// it. With `VKGDR_GDR_OPEN=always` also for a program that opens a GPU later.
+/// Whether there may be memory to pin: this library's, once the program opened a GPU by it, and CUDA's where the CPU can map it.
+/// With `VKGDR_GDR_OPEN=always` also for a program that opens a GPU later.
 pub(crate) fn is_possible() -> Result<bool> {
     let always = || env::var_os("VKGDR_GDR_OPEN").is_some_and(|value| value == "always");
     if was_opened() || always() { Ok(true) } else { supports_existing() }

@@ -130,7 +130,7 @@ def _explained(init: _Init) -> _Init:
 class Memory(_vkgdr.Base):
     """Bytes that the CPU and a GPU share; they are freed when their last user is dropped, but for `RawMemory`.
 
-    The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
+    The host view needs no copy in NumPy and other users of the buffer protocol. Nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
     freed, its methods raise `FreedError`, and the pages are released with the last view. Those of the interface do not:
     ``cupy.asarray``, ``torch.as_tensor(memory, device="cuda")`` and numba's ``as_cuda_array`` are valid until `free`.
@@ -139,12 +139,12 @@ class Memory(_vkgdr.Base):
     ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
     memory that it was cut from is freed, and its own `free` ends this use alone. ``with memory:`` frees at the end.
     Pickling and copying allocate memory of the same kind with the same bytes on the default GPU: that of the current
-    context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle; those of "host"
+    context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle. Those of "host"
     memory are not copied, so they must not change until they were sent.
 
     CPU and GPU may write at any time. On memory that is not coherent, `flush` after the CPU writes and `invalidate`
     before it reads, or use `map`. Copies and fills do both for the bytes that they touch. They start from the device's
-    bytes, in whole atoms of `non_coherent_atom_size`: flush the CPU's earlier writes before, and do not write to the
+    bytes, in whole atoms of `non_coherent_atom_size`. Flush the CPU's earlier writes before, and do not write to the
     same atoms concurrently.
 
     All methods may be called from any thread, and enter the context of the allocation themselves. Sizes and offsets are
@@ -305,7 +305,7 @@ class Memory(_vkgdr.Base):
         """Copy the bytes from `offset` to the end to the host, wait, and return `obj`.
 
         `obj` is a contiguous, writable object with the buffer protocol and enough room, by default a new array of
-        ``uint8``; any other buffer is an `InvalidArgumentError`, and an object without one a `TypeError`. `stream` is
+        ``uint8``. Any other buffer is an `InvalidArgumentError`, and an object without one a `TypeError`. `stream` is
         one to wait for, beside the bound stream. The GPU's copy engine makes all copies of device memory, and those
         that `Vkgdr.copy_thresholds` selects. Others are the CPU's.
         """
@@ -353,7 +353,7 @@ class Memory(_vkgdr.Base):
         `obj` is a memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device.
         The copy is ordered after the work of the interface's stream and of the bound stream. `stream` is the one that
         copies, by default the bound stream itself. `InvalidArgumentError` if `obj` has none of these protocols, is too
-        large, is not in C order, or overlaps the destination; `TypeError` if its array interface is malformed.
+        large, is not in C order, or overlaps the destination. `TypeError` if its array interface is malformed.
         """
         source, ready = device_view_of(obj, self._view, _access.stream_of(self._view, stream))
         if self._fitting(source, offset):
@@ -525,12 +525,12 @@ class Memory(_vkgdr.Base):
     def bind_to_stream(self, stream: StreamLike) -> None:
         """Bind the memory to a stream.
 
-        `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
-        earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
-        While it is bound, the memory keeps the stream object alive. A stream given as a number is kept by the caller,
-        until the memory was freed and its views were dropped, or it was bound to another stream, and until calls on
-        other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another context,
-        or is the per-thread default stream.
+        `map` and copies then wait for this stream, and the CUDA Array Interface and DLPack name it. `free` returns at
+        once, and the memory is released after the stream's earlier work. The new stream waits for the one bound before.
+        While it is bound, the memory keeps the stream object alive. The caller must keep a stream given as a number
+        until the memory was freed and its views were dropped, or another stream was bound. It must also be kept until
+        calls on other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another
+        context, or is the per-thread default stream.
         """
         if stream is None:
             raise TypeError("None is not a stream: unbind_stream ends a binding")
@@ -704,7 +704,7 @@ class Memory(_vkgdr.Base):
         """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
         Returns a `vkgdr.Memory` of `height` rows of `width` elements of `itemsize` bytes, and the distance between rows
-        in bytes: a multiple of 512, the largest pitch alignment of CUDA textures
+        in bytes. That is a multiple of 512, the largest pitch alignment of CUDA textures
         (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
         width, height, itemsize = whole(width), whole(height), whole(itemsize)
@@ -728,7 +728,7 @@ class Memory(_vkgdr.Base):
         """Take the tensor of a DLPack capsule as device memory, a `vkgdr.Memory`, without a copy.
 
         It has a host view if the bytes lie in memory of this package. `TypeError` if `capsule` is not a DLPack capsule,
-        or was consumed; `BufferError` if the tensor is not on a CUDA device, or not in C order.
+        or was consumed. `BufferError` if the tensor is not on a CUDA device, or not in C order.
         """
         return Memory._over(_vkgdr.dlpack_import(capsule))
 
@@ -823,8 +823,8 @@ def memory_of(obj: Any) -> Memory:
     ----------
     obj : object or int
         An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__`` or DLPack on the
-        host, contiguous or strided; an object with the buffer protocol, contiguous; one with DLPack on the device, in C
-        order. Or an address, of the device or of the host.
+        host, contiguous or strided. Or a contiguous object with the buffer protocol, or one with DLPack on the device,
+        in C order. Or an address, of the device or of the host.
 
     Returns
     -------
@@ -837,7 +837,7 @@ def memory_of(obj: Any) -> Memory:
     Raises
     ------
     InvalidArgumentError
-        The bytes do not lie in live memory of this package, or not in one allocation; or `obj` is strided, but has
+        The bytes do not lie in live memory of this package, or not in one allocation. Or `obj` is strided, but has
         neither of the array interfaces, or its interface is malformed.
     TypeError
         `obj` is neither an array nor an address.

@@ -1,10 +1,10 @@
 """Arrays in memory that the GPU can access, and the host's view of arrays of the device.
 
 `mapped_array` and `host_array` are NumPy's arrays. `device_array` and `to_device` make an `Array`, which has numba's
-interface and lies on the device first, with a host view where its kind of memory has one.
+interface and lies on the device first. It has a host view where its kind of memory has one.
 
 NumPy's arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of
-such an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
+such an array or of a contiguous part of it. On memory that is not coherent, call its `flush` and `invalidate`.
 """
 
 from __future__ import annotations
@@ -200,10 +200,10 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     -------
     numpy.ndarray
         The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
-        keeps `obj` or its memory alive. Does not wait for the device: synchronise the library's stream before reading,
-        and before writing to a new array of an allocator that reuses memory in stream order, such as PyTorch's. Memory
-        that another library frees nevertheless, as by ``cudaFree`` or a reset of the device, must not be used through
-        it.
+        keeps `obj` or its memory alive. Does not wait for the device: synchronise the library's stream before reading.
+        Synchronise it also before writing to a new array of an allocator that reuses memory in stream order, such as
+        PyTorch's. Memory that another library frees nevertheless, as by ``cudaFree`` or a reset of the device, must not
+        be used through it.
 
     Raises
     ------
@@ -280,7 +280,7 @@ class Array:
     result of `copy_to_host`. ``copy.copy`` makes a view, ``copy.deepcopy`` and pickle copy the bytes.
 
     Copies, elements and assignments come after the array's stream and wait, and flush and invalidate. ``stream=`` names
-    a stream to come after instead of the array's own, which is then not waited for; None and 0 stand for the array's
+    a stream to come after instead of the array's own, which is then not waited for. None and 0 stand for the array's
     own, and for the default stream if it has none. The stream that the memory is bound to is always waited for.
 
     Attributes

@@ -24,9 +24,8 @@ __dir__ = __all__.copy
 def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], Any]:
     """Return an allocator for ``cupy.cuda.set_allocator`` and ``cupy.cuda.using_allocator``.
 
-    `kind` is as for `vkgdr.Memory`. With `pool`, small memory is lent by a pool, in the order of the stream that is
-    current when an array is allocated, as CuPy's own pool does. Without it a free waits for the context, as
-    ``cudaFree`` does.
+    `kind` is as for `vkgdr.Memory`. With `pool`, small memory is lent by a pool, as by CuPy's own, in the order of the
+    stream current when an array is allocated. Without it a free waits for the context, as ``cudaFree`` does.
     """
     resource = Resource(kind, pool=pool)
     # CuPy names no stream when it frees. The objects keep the streams alive.

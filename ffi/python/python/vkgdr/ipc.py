@@ -3,8 +3,8 @@
 The receiving process sees the same bytes, on the host and on the device. Programs in Rust (``vkgdr::ipc``) and C
 (``vkgdr_memory_send``, ``vkgdr_memory_receive``) have the same protocol.
 
-Adaptors offer memory instead: `offer` gives 64 bytes, the size of a CUDA IPC handle, and threads of that process send
-the memory to whoever takes it. An offer can be taken any number of times, by any process of the same user and network
+Adaptors offer memory instead: `offer` gives 64 bytes, the size of a CUDA IPC handle. Threads of that process send the
+memory to each process that takes it. An offer can be taken repeatedly, by any process of the same user and network
 namespace, while the memory lives and its process runs.
 """
 
@@ -66,8 +66,8 @@ def send(connection: socket.socket, memory: Memory) -> None:
 def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> Memory:
     """Receive memory from another process.
 
-    What does not fit is refused before a driver sees it: messages of another version, memory of another GPU, driver or
-    memory type, impossible sizes, and memory from a process of another user.
+    What does not fit is refused before a driver sees it. That is messages of another version, memory of another GPU,
+    driver or memory type, impossible sizes, and memory from a process of another user.
 
     Parameters
     ----------

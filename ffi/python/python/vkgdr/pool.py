@@ -64,7 +64,7 @@ class PooledMemory(Memory):
 
     A `vkgdr.Memory` that cannot be exported to other processes. It is not reused while the device may still use it:
     for that the pool waits, later and for many chunks at once, see `Pool`. Memory longer than the pool's
-    ``largest_chunk`` is an allocation of its own, and is released as `vkgdr.Memory` is: unless it is bound to a stream,
+    ``largest_chunk`` is an allocation of its own, and is released as `vkgdr.Memory` is. Unless it is bound to a stream,
     its release waits for all work of the context.
     """
 
@@ -91,13 +91,13 @@ class PooledMemory(Memory):
 class Pool(_vkgdr.Pool):
     """Lends chunks of large blocks that it allocates from the drivers.
 
-    A pool's memory is of one kind and in one CUDA context: the owner's primary context if it retains one, else the
-    context that is current when the pool is created. A pool may be used from any thread, with any current context.
+    A pool's memory is of one kind and in one CUDA context. That is the owner's primary context if it retains one, else
+    the context that is current when the pool is created. A pool may be used from any thread, with any current context.
     Sizes are rounded up to size classes. Unused blocks are kept until `free_held` or `trim`, and freed with the pool;
     memory in use keeps its block alive.
 
     **Freed memory is not reused while the device may still use it.** Memory whose device address was never read,
-    through `device_ptr`, an array interface or a copy by CUDA, can be reused at once; host memory only if its host
+    through `device_ptr`, an array interface or a copy by CUDA, can be reused at once. Host memory can only if its host
     address was not read either, as by a buffer. Memory bound to a stream can be reused at once on that stream, and
     elsewhere after an event. For all other memory the pool waits for the context, once for many chunks, before it
     allocates a new block.
@@ -107,7 +107,7 @@ class Pool(_vkgdr.Pool):
     allocator : Allocator or Vkgdr
         The memory to allocate. A handle is short for an `Allocator` of its mapped memory.
     leading_bits_in_bin_id : int, optional
-        The resolution of size classes, 0 to 6: with 4 there are 16 for each doubling of the size, and from 1 KiB on
+        The resolution of size classes, 0 to 6. With 4 there are 16 for each doubling of the size, and from 1 KiB on
         less than 6 % is wasted.
     block_size : int, optional
         The size of a block in bytes, 64 KiB to 128 GiB. A size below 4 MiB needs a smaller `largest_chunk`, too.

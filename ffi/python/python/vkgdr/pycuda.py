@@ -150,7 +150,7 @@ def allocator(source: Vkgdr | Pool, kind: Kind = "mapped") -> Callable[[int], Me
     """Return an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
 
     It takes a number of bytes, and returns a `Memory` of `kind`, from a GPU of the context that is current at each
-    allocation, or from a pool of that context, which has a kind of its own.
+    allocation. Or the memory is from a pool of that context, which has a kind of its own.
     """
     if isinstance(source, Vkgdr):
         return functools.partial(Memory, source, kind=kind)

@@ -2,10 +2,10 @@
 
 `stream` creates a `Stream`, and `event` an event that the caller records, with numba's interface.
 
-Every ``stream`` parameter takes a stream of any library: an object with ``__cuda_stream__``, a stream of pycuda, numba,
-CuPy or PyTorch, or the ``CUstream`` as a number. 0 and 1 are the legacy default stream; 2 is the per-thread default
-stream, to which memory cannot be bound. The stream must belong to the memory's context. Memory keeps the streams alive
-to which it is bound, and those of copies that do not block. A caller that passes a number must keep that stream alive.
+Every ``stream`` parameter takes a stream of any library: an object with ``__cuda_stream__``, one of pycuda, numba, CuPy
+or PyTorch, or a number, the ``CUstream``. 0 and 1 are the legacy default stream; 2 is the per-thread default stream, to
+which memory cannot be bound. The stream must belong to the memory's context. Memory keeps the streams alive to which it
+is bound, and those of copies that do not block. A caller that passes a number must keep that stream alive.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def allocator(kind: Kind = "mapped") -> Any:
     """Return a ``torch.cuda.memory.CUDAPluggableAllocator`` of one kind of memory.
 
     For ``torch.cuda.MemPool`` (`mem_pool`), or for ``torch.cuda.memory.change_current_allocator`` before PyTorch uses
-    the GPU. With the latter every tensor is an allocation of its own, and PyTorch does not notice when memory is
-    exhausted: the tensor then has address 0.
+    the GPU. With the latter every tensor is an allocation of its own. PyTorch then does not notice when memory is
+    exhausted: the tensor has address 0.
     """
     if kind not in ("mapped", "host", "device"):
         raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")

@@ -1,8 +1,8 @@
 """Vulkan beside CUDA: the handles of the Vulkan device as numbers, and timeline semaphores that both share.
 
-`vkgdr.Vkgdr.vulkan_handles` lends the Vulkan device of a GPU to the package ``vulkan``, to wgpu and to code in C, and
-`vkgdr.Memory.vulkan_memory` tells where memory lies on it. Neither driver orders the work of the other: wait on
-the CPU between them, or share a `Semaphore`.
+`vkgdr.Vkgdr.vulkan_handles` lends the Vulkan device of a GPU to the package ``vulkan``, to wgpu and to code in C.
+`vkgdr.Memory.vulkan_memory` tells where memory lies on it. Neither driver orders the work of the other: wait on the CPU
+between them, or share a `Semaphore`.
 """
 
 from __future__ import annotations

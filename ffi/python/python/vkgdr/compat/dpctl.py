@@ -118,7 +118,7 @@ class MemoryShared(_Memory):
     ----------
     nbytes_or_obj : int or object
         The number of bytes to allocate, at least 1, with undefined contents. Or an object to share memory with, without
-        a copy: a memory object of this package, or an object in C order with ``__vkgdr_memory__``,
+        a copy. It is a memory object of this package, or an object in C order with ``__vkgdr_memory__``,
         ``__cuda_array_interface__`` or DLPack on a CUDA device. The object is kept alive. Waits for the work of the
         stream in its interface.
     alignment : int, optional
@@ -134,7 +134,7 @@ class MemoryShared(_Memory):
     Raises
     ------
     InvalidArgumentError
-        The number of bytes is below 1; the object has no device memory or a malformed interface; or its memory is of
+        The number of bytes is below 1, or the object has no device memory or a malformed interface. Or its memory is of
         another kind and `copy` is false. Memory of another library is of kind "device".
     VkgdrError
         As for `vkgdr.Memory`.

@@ -1,15 +1,15 @@
 """Copies, fills and mappings, with the arguments of pyopencl's ``enqueue_*``.
 
-``stream`` replaces pyopencl's queue and takes a stream of any library (see `vkgdr.stream`): by default the stream that
-the memory is bound to, or the legacy default stream. Operations on a stream are done in order, and after the streams
-that their memory is bound to, or that array interfaces name. ``wait_for`` is an iterable of events, of this package or
-of any library with ``synchronize``, to wait for first.
+``stream`` replaces pyopencl's queue and takes a stream of any library (see `vkgdr.stream`). The default is the stream
+that the memory is bound to, or the legacy default stream. Operations on a stream are done in order, and after the
+streams that their memory is bound to, or that array interfaces name. ``wait_for`` is an iterable of events, of this
+package or of any library with ``synchronize``, to wait for first.
 
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
 that memory, with the CPU's version of its bytes: it is flushed first. After a blocking operation the CPU sees what the
 device wrote to memory of this package. On memory that is not coherent, flush before what the CPU wrote to the same
-atoms of a memory object; after an operation that does not block, wait for the event and call ``invalidate``, for an
+atoms of a memory object. After an operation that does not block, wait for the event and call ``invalidate``, for an
 array ``vkgdr.device_view(array).invalidate()``.
 
 The functions differ from pyopencl's in these points:
@@ -77,9 +77,9 @@ def copy(
 ) -> Event:
     """Copy bytes between device memory, or between device memory and the host.
 
-    The CPU makes a blocking copy of a range between the host and memory with a host view, and flushes it, unless a
-    stream is passed. CUDA makes all other copies, on the stream. Memory of another CUDA context can be copied, but not
-    as a rectangle.
+    Unless a stream is passed, the CPU makes a blocking copy of a range between host and memory with a host view, and
+    flushes it. CUDA makes all other copies, on the stream. Memory of another CUDA context can be copied, but not as a
+    rectangle.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Buffer(Memory):
     Its methods are those of RMM's ``DeviceBuffer``; `vkgdr.compat.rmm` lists the differences.
 
     A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
-    may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
+    may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``. Arrays made through
     ``__cuda_array_interface__``, or by PyTorch's ``frombuffer`` and ``asarray`` of the buffer itself, are not counted,
     and must not be used afterwards. As with RMM, a buffer that one thread resizes is not for use on others meanwhile:
     they may get either size, or an error. Equality and hash depend on the address and the size. A move and `copy` copy
@@ -57,7 +57,7 @@ class Buffer(Memory):
         The address of `size` bytes to copy: a device or host address of this package's memory, a CUDA address, or an
         address of the process. 0 copies nothing. **The behaviour is undefined if fewer bytes are readable, or if they
         are written to during the copy.** Waits only for the stream that the memory at the address is bound to, and
-        invalidates memory of this package: flush the CPU's writes to it before.
+        invalidates memory of this package. Flush the CPU's writes to it before.
     size : int, optional
         The number of bytes. Without `ptr` and `hostbuf` their contents are undefined.
     hostbuf : object, optional
