@@ -64,9 +64,9 @@ impl Memory {
 
     /// Begins a scope in which the CPU uses a range.
     ///
-    /// Waits for the bound stream and invalidates; dropping the guard flushes, unless the mode is `Read`. If the memory is not bound, wait for the
-    /// device's work first. Non-coherent memory is
-    /// invalidated and flushed by whole atoms: guards whose ranges share an atom must not be alive at the same time.
+    /// Waits for the bound stream and invalidates; dropping the guard flushes, unless the mode is `Read`. If the memory is not
+    /// bound, wait for the device's work first. Non-coherent memory is invalidated and flushed by whole atoms: guards whose ranges
+    /// share an atom must not be alive at the same time.
     ///
     /// # Errors
     ///
@@ -182,8 +182,8 @@ impl Memory {
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`, by the CPU. Calls no driver, and does not invalidate.
     ///
-    /// The CPU reads memory of kind `Host` at full speed, and mapped memory slowly through the PCIe BAR. By
-    /// [`read_with`](Self::read_with), the GPU's copy engine makes reads from some KiB on faster.
+    /// The CPU reads memory of kind `Host` at full speed, and mapped memory slowly through the PCIe BAR. After
+    /// [`prepare_copies`](crate::Vkgdr::prepare_copies), [`read_with`](Self::read_with) is faster from some KiB on.
     ///
     /// The bytes are loaded after this thread's earlier loads, such as the load of a flag. A later load, other than by
     /// this method, may be executed before them.

@@ -287,7 +287,7 @@ impl Memory {
     ///
     /// Valid while a reference to the memory lives. The device may change the bytes at any time: read and write through the
     /// pointer with volatile or atomic accesses. Kernels need the [`device_ptr`](Self::device_ptr), also on GPUs that could use the
-    /// host address of mapped memory, since a pool does not notice that.
+    /// host address of mapped memory: a pool does not see such uses.
     #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
@@ -514,7 +514,7 @@ impl Memory {
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for what a stream was given before
     /// [`Pool::allocate_on`](crate::Pool::allocate_on) reused memory of it. [`DropPolicy::WaitForContext`] holds for bound memory,
-    /// too, and is not taken back but by `Immediate`. [`DropPolicy::WaitForStream`] takes `Immediate` back.
+    /// too, from then on. Only `Immediate` overrides it, until [`DropPolicy::WaitForStream`] takes that back.
     ///
     /// # Safety
     ///

@@ -628,7 +628,7 @@ VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
  *
  * A function sets it that returns an error status, or that opens, creates or allocates and returns NULL. It is NULL before,
  * and again once a function succeeds that opens, creates, allocates, maps, sends or receives, vkgdr_memory_get_dma_buf()
- * included. A thread that has run its destructors, as main's in handlers of atexit(), has the status's text.
+ * included. Once a thread's destructors have run, as in handlers of atexit(), it is the text of the status alone.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
