@@ -33,7 +33,7 @@ pub use map::{MapGuard, MapMode, Writer};
 pub use raw::RawMemory;
 pub use sharing::{DmaBuf, memory_of};
 pub use uses::DropPolicy;
-pub(crate) use uses::{UsedStream, Uses};
+pub(crate) use uses::{UsedStream, Uses, stream_number};
 
 /// Memory that the CPU and the device share.
 ///

@@ -80,13 +80,18 @@ impl Drop for UsedStream {
     }
 }
 
+/// A stream's handle as a number, which is the same for both handles of the legacy default stream.
+pub(crate) fn stream_number(stream: CUstream) -> usize {
+    match stream.addr() {
+        LEGACY_STREAM => 0,
+        handle => handle,
+    }
+}
+
 /// Whether both name the same stream: handles of default streams are the same in each context.
 impl PartialEq for UsedStream {
     fn eq(&self, other: &Self) -> bool {
-        let number = |used: &Self| match used.stream.raw().addr() {
-            LEGACY_STREAM => 0,
-            handle => handle,
-        };
+        let number = |used: &Self| stream_number(used.stream.raw());
         self.stream.context == other.stream.context && number(self) == number(other)
     }
 }

@@ -51,7 +51,7 @@ impl Span {
     }
 }
 
-/// The address of the stream that memory was bound to, which may have been destroyed, and a class.
+/// The number of the stream that memory was bound to, which may have been destroyed, and a class.
 pub(super) type Key = (usize, usize);
 
 /// A free chunk that the device may still use, until it has passed the events of the fence.

@@ -24,7 +24,7 @@ use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
 use crate::lock::{Lock, SingleFlight};
-use crate::memory::{Chunk, Home, Inner, UsedStream, Uses};
+use crate::memory::{Chunk, Home, Inner, UsedStream, Uses, stream_number};
 use crate::report::log_failure;
 use crate::retire::Fence;
 use crate::{DropPolicy, Error, Memory, MemoryKind, Result, StreamRef, Vkgdr};
@@ -370,6 +370,9 @@ impl PoolInner {
 
     /// Allocates memory that is bound to a stream of the pool's context.
     fn allocate_for_stream(self: &Arc<Self>, len: usize, stream: UsedStream) -> Result<Memory> {
+        if stream.is_per_thread() {
+            return Err(Error::PerThreadStream);
+        }
         let memory = match self.reuse(len, stream.stream)? {
             Some(memory) => memory,
             None => self.allocate(len, Some(stream.stream))?,
@@ -380,7 +383,8 @@ impl PoolInner {
 
     /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on.
     fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
-        let found = self.classes.of(len).and_then(|class| self.arena().take_fenced((stream.raw().addr(), class)));
+        let found =
+            self.classes.of(len).and_then(|class| self.arena().take_fenced((stream_number(stream.raw()), class)));
         let Some(fenced) = found else { return Ok(None) };
         let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
@@ -429,7 +433,7 @@ impl PoolInner {
     /// Keeps a free chunk until the streams that use it have done what they were given.
     fn keep_fenced(self: &Arc<Self>, chunk: Chunk, class: usize, uses: &Uses) -> Result<()> {
         let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
-        let key = (stream.addr(), class);
+        let key = (stream_number(stream), class);
         match uses.record_events() {
             Ok(None) => return self.put([chunk]),
             Ok(Some(fence)) => self.keep(Fenced { fence, chunk, key }),

@@ -409,6 +409,24 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
 }
 
 #[test]
+fn both_handles_of_the_legacy_default_stream_are_one_stream_and_those_of_threads_none() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    // SAFETY: default streams live as long as their context.
+    let allocate = |handle: usize| unsafe { pool.allocate_on_raw(LEN, std::ptr::without_provenance_mut(handle)) };
+    assert!(matches!(allocate(2), Err(Error::PerThreadStream)));
+    assert_eq!(pool.managed_bytes(), 0, "a block for nothing");
+    make_block(&pool)?;
+    let legacy = CudaContext::new(0)?.default_stream();
+    let gate = cuda::hold(&legacy);
+    let chunk = allocate(1)?;
+    let address = chunk.device_ptr();
+    drop(chunk);
+    assert_eq!(allocate(0)?.device_ptr(), address);
+    gate.open();
+    Ok(())
+}
+
+#[test]
 fn memory_used_by_a_recorded_stream_is_reused_after_that() -> Result {
     let (_context, _gpu, pool) = open()?;
     let (stream, stranger) = (Stream::create(), Stream::create());

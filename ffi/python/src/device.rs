@@ -251,8 +251,7 @@ impl Vkgdr {
     /// Make the stream of the GPU's copy engine, so that copies use it by default.
     ///
     /// That may wait until running kernels have ended: call this before starting a kernel that waits for
-    /// the CPU. Does nothing if it exists. Needs a context, as an allocation does, and applies to memory of that
-    /// context.
+    /// the CPU. Does nothing if it exists. Needs a context, as an allocation does, and is for memory of that context.
     fn prepare_copies(&self, py: Python<'_>) -> Result<()> {
         Ok(self.run(py, vkgdr::Vkgdr::prepare_copies)??)
     }

@@ -70,6 +70,7 @@ impl From<Failure> for PyErr {
             }
             Failure::Driver(Error::RingTimeout { .. }) => return PyTimeoutError::new_err(failure.to_string()),
             Failure::Driver(ref error) if error.is_out_of_memory() => "AllocationError",
+            Failure::Driver(ref error) if error.is_unexported() => "InvalidArgumentError",
             Failure::Driver(Error::Freed) | Failure::Gone(_) => "FreedError",
             Failure::Driver(Error::OutOfRange { .. } | Error::ReversedRange { .. }) => "OutOfRangeError",
             Failure::Driver(Error::NoHostView { .. }) => "NoHostViewError",

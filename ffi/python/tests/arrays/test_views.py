@@ -409,6 +409,21 @@ def test_where_it_cannot_be_mapped_the_error_names_the_reason(under, profile, re
     under(profile, REFUSED, REASON=reason)
 
 
+STREAM_ORDERED = """
+address = ctypes.c_uint64()
+cuda.call("cuMemAllocAsync", ctypes.byref(address), 4096, None)
+array = Borrowed(address.value, (9,), "|u1")
+for view in (lambda: vkgdr.host_view(array), lambda: vkgdr.Mapping(gpu, address.value, 9)):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="exports memory of cuMemAlloc"):
+        view()
+cuda.call("cuMemFreeAsync", address, None)
+"""
+
+
+def test_stream_ordered_memory_has_no_host_view(under):
+    under("dma-buf", "import ctypes\n" + STREAM_ORDERED)
+
+
 MAPPING = """
 pointer, small = cuda.allocate(1 << 20), foreign((4,), "|u1")
 mapping = vkgdr.Mapping(gpu, pointer + 10, 80)

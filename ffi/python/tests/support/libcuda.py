@@ -102,6 +102,8 @@ class Cuda:
             "cuGraphDestroy": (c_void_p,),
             "cuStreamWaitValue32_v2": (c_void_p, c_uint64, c_uint, c_uint),
             "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+            "cuMemAllocAsync": (POINTER(c_uint64), c_size_t, c_void_p),
+            "cuMemFreeAsync": (c_uint64, c_void_p),
             "cuMemFree_v2": (c_uint64,),
             "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
             "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
