@@ -137,9 +137,12 @@ fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> 
             ],
         );
         assert!(matches!(&too_long, Error::Allocation { free: Some(ROOM), others, .. } if others.len() == 2));
-        // More than the budget shows: that is all there is to say.
-        let beyond = refused(Memory::allocate(&gpu, 220 * MIB, MAPPED)).to_string();
-        assert!(beyond.contains("enable Resizable BAR") && !beyond.contains("fragmented"), "{beyond}");
+        let beyond = refused(Memory::allocate(&gpu, 220 * MIB, MAPPED));
+        assert_says(
+            &beyond,
+            &["; 186.5 MiB of 246 MiB free by the budget; host memory would work", "enable Resizable BAR"],
+        );
+        assert!(!beyond.to_string().contains("fragmented"), "{beyond}");
         let or_host = AllocateOptions::new(MAPPED).fallback([MemoryKind::Host]);
         assert_eq!(Memory::allocate_with(&gpu, 113 * MIB, or_host)?.kind(), MemoryKind::Host);
         assert_eq!(Memory::allocate_with(&gpu, 300 * MIB, or_host)?.kind(), MemoryKind::Host);

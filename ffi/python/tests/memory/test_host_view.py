@@ -142,6 +142,14 @@ def test_it_is_an_array_of_the_same_bytes(gpu, kind):
         assert offset is None or array.ctypes.data == memory.host_ptr + offset
 
 
+def test_records_have_their_fields_as_attributes(memory):
+    dtype = np.dtype((np.record, [("a", "i4"), ("b", "u1")]))
+    memory.get_host_array(2, dtype)[0].a = 7
+    mapping = memory.map(shape=2, dtype=dtype)
+    assert (mapping.array[0].a, mapping.array.dtype.type) == (7, np.record)
+    mapping.release()
+
+
 def test_it_counts_as_a_view_and_outlives_a_free(gpu):
     memory = vkgdr.Memory(gpu, 100)
     memory.memset(7)
