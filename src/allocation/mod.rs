@@ -502,9 +502,9 @@ impl<'a> Request<'a> {
         {
             *free = Some(available);
             // Device memory may be in the same heap.
-            let has_room = |other: &MemoryKind| *other == MemoryKind::Host || available >= *asked;
-            let others_than_it = MemoryKind::ALL.into_iter().filter(|other| *other != kind && has_room(other));
-            others.extend(others_than_it.filter(|other| owner.memory_type(*other).is_ok()));
+            let has_room = |other| other == MemoryKind::Host || available >= *asked;
+            let works = |other| other != kind && has_room(other) && owner.memory_type(other).is_ok();
+            others.extend(MemoryKind::ALL.into_iter().filter(|&other| works(other)));
         }
         shortage
     }

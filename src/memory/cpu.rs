@@ -281,10 +281,10 @@ impl Memory {
     pub fn write_with<T: NoUninit>(&self, policy: CopyPolicy, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
         let (from, len) = (source.as_ptr(), source.len());
-        let is_long = |least: CopyThresholds| len >= least.write && engine::is_pinned(source);
         // SAFETY: this memory and the caller keep the bytes alive until `by_engine` returns, and the caller's stay as they are.
         let write = |stream, to| unsafe { cuda()?.copy_host_to_device(to, from, len, stream) };
-        if self.by_engine(policy, is_long, (offset, len), write)? {
+        let is_suited = || engine::is_pinned(source);
+        if self.by_engine(policy, |least| least.write, is_suited, (offset, len), write)? {
             return self.invalidate(offset..offset + len);
         }
         self.write(offset, source)
@@ -304,7 +304,7 @@ impl Memory {
         let (to, len) = (target.as_mut_ptr(), target.len());
         // SAFETY: as in `write_with`; the caller's bytes are borrowed exclusively.
         let read = |stream, from| unsafe { cuda()?.copy_device_to_host(to, from, len, stream) };
-        if self.by_engine(policy, |least| len >= least.read, (offset, len), read)? {
+        if self.by_engine(policy, |least| least.read, || true, (offset, len), read)? {
             return Ok(());
         }
         self.read(offset, target)
@@ -315,17 +315,19 @@ impl Memory {
     fn by_engine(
         &self,
         policy: CopyPolicy,
-        is_long: impl FnOnce(CopyThresholds) -> bool,
+        least: impl FnOnce(CopyThresholds) -> usize,
+        is_suited: impl FnOnce() -> bool,
         (offset, len): (usize, usize),
         copy: impl FnOnce(CUstream, CUdeviceptr) -> Result<()>,
     ) -> Result<bool> {
         range::check(offset, len, self.len)?;
         let has_view = self.kind().has_host_view();
-        let least = || self.owner().copy_thresholds();
+        // The length first, since most copies are short; the private memory last, since that asks the driver.
+        let is_long = || len >= least(self.owner().copy_thresholds());
         let takes_engine = match policy {
             CopyPolicy::Cpu => false,
             CopyPolicy::Dma => true,
-            CopyPolicy::Auto => !has_view || (self.may_use_engine() && is_long(least())),
+            CopyPolicy::Auto => !has_view || (is_long() && self.may_use_engine() && is_suited()),
         };
         if !takes_engine {
             return Ok(false);

@@ -58,7 +58,6 @@ pub(super) type Key = (usize, usize);
 pub(super) struct Fenced {
     pub(super) fence: Fence,
     pub(super) chunk: Chunk,
-    pub(super) key: Key,
 }
 
 /// The blocks of a pool and its free chunks.

@@ -383,8 +383,9 @@ impl PoolInner {
 
     /// Memory that was bound to a stream at this address before, for whose events the stream waits from now on.
     fn reuse(self: &Arc<Self>, len: usize, stream: StreamRef) -> Result<Option<Memory>> {
-        let found =
-            self.classes.of(len).and_then(|class| self.arena().take_fenced((stream_number(stream.raw()), class)));
+        let Some(class) = self.classes.of(len) else { return Ok(None) };
+        let key = (stream_number(stream.raw()), class);
+        let found = self.arena().take_fenced(key);
         let Some(fenced) = found else { return Ok(None) };
         let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
@@ -394,7 +395,7 @@ impl PoolInner {
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
-            self.keep(fenced);
+            self.keep(key, fenced);
             return ordered.map(|_| None);
         }
         let memory = self.allocated(&mut self.arena(), fenced.chunk, len);
@@ -405,10 +406,10 @@ impl PoolInner {
     }
 
     /// Keeps a free chunk until the device has passed its events: in the list of its stream and class, or in the GPU's queue.
-    fn keep(self: &Arc<Self>, fenced: Fenced) {
+    fn keep(self: &Arc<Self>, key: Key, fenced: Fenced) {
         let mut arena = self.arena();
         if arena.caching {
-            return arena.fenced.entry(fenced.key).or_default().push_back(fenced);
+            return arena.fenced.entry(key).or_default().push_back(fenced);
         }
         drop(arena);
         self.retire(fenced.fence, vec![fenced.chunk]);
@@ -436,7 +437,7 @@ impl PoolInner {
         let key = (stream_number(stream), class);
         match uses.record_events() {
             Ok(None) => return self.put([chunk]),
-            Ok(Some(fence)) => self.keep(Fenced { fence, chunk, key }),
+            Ok(Some(fence)) => self.keep(key, Fenced { fence, chunk }),
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture.
@@ -476,7 +477,7 @@ impl PoolInner {
         let first = self.arena().take_fenced(key);
         match first {
             Some(fenced) if passed(&fenced.fence) => log_failure("memory", self.put([fenced.chunk])),
-            Some(fenced) => self.keep(fenced),
+            Some(fenced) => self.keep(key, fenced),
             None => {}
         }
     }
@@ -523,7 +524,7 @@ impl PoolInner {
         // One entry for each list, since the ends of later pools look at all.
         for list in fenced.into_values() {
             let (mut all, mut chunks) = (Vec::new(), Vec::new());
-            for Fenced { fence, chunk, .. } in list {
+            for Fenced { fence, chunk } in list {
                 let Fence::Events(events) = fence else { unreachable!("a stream's chunks are behind events") };
                 all.extend(events);
                 chunks.push(chunk);

@@ -125,6 +125,41 @@ fn cached_memory_is_copied_by_memcpy() -> Result {
 }
 
 #[test]
+fn a_fill_repeats_a_pattern_of_several_values_from_the_start_of_its_range() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, 1000, kind)?;
+        let mut expected = pattern(1000, 1);
+        memory.write(0, &expected)?;
+        let (eight, three) = ([1_u8, 2, 3, 4, 5, 6, 7, 8], [9_u8, 9, 8]);
+        let fills: [(usize, usize, &[u8]); 6] = [
+            (3, 997, &[7]),
+            (1, 600, &eight[..2]),
+            (2, 996, &eight[..4]),
+            (8, 800, &eight),
+            (5, 201, &three),
+            (0, 9, &[]),
+        ];
+        for (offset, len, value) in fills {
+            memory.fill_pattern(offset..offset + len, value)?;
+            expected[offset..offset + len]
+                .iter_mut()
+                .zip(value.iter().cycle())
+                .for_each(|(byte, value)| *byte = *value);
+            memory.flush(..)?;
+            let what = format!("{kind}, {len} bytes of {value:?} at {offset}");
+            assert!(device_read(memory.device_ptr(), 1000) == expected, "{what}: the device's");
+            assert!(read(&memory, 0, 1000)? == expected, "{what}: the CPU's");
+        }
+        memory.fill(1000.., 1_u8)?;
+        assert!(matches!(memory.fill(..301, 1_u32), Err(Error::Misaligned { value: 301, unit: 4, .. })));
+        assert!(matches!(memory.fill(..1001, 1_u8), Err(Error::OutOfRange { .. })));
+        assert!(read(&memory, 0, 1000)? == expected, "nothing, or a refused fill");
+    }
+    Ok(())
+}
+
+#[test]
 fn what_a_writer_writes_is_within_its_region_and_seen_when_it_ends() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
