@@ -61,8 +61,8 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Misaligned`] when the device address does
-    /// not fit `T`, and [`Error::Forked`]. Also the errors of entering the context and of cudarc's `new_event`, which returns the
-    /// error of an earlier call that it kept.
+    /// not fit `T`, and [`Error::Forked`]. Also the errors of entering the context and of cudarc's `new_event`, which also
+    /// returns an error that the `CudaContext` kept from an earlier call.
     ///
     /// # Panics
     ///

@@ -102,8 +102,7 @@ pub struct RingStats {
     pub publications: u64,
     /// Pushes that found too little room, counting every retry of a push that waits.
     pub full: u64,
-    /// Bytes of the ring in use, headers included: messages that the kernel has not read, or whose room it has not given back
-    /// yet.
+    /// Bytes of the ring in use, headers included. A message counts until the kernel has read it and given its room back.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,

@@ -400,8 +400,7 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t full;
   /**
-   * Bytes that are in use, headers included: messages that the kernel has not read, or whose room it has not given
-   * back yet.
+   * Bytes that are in use, headers included. A message counts until the kernel has read it and given its room back.
    */
   uint64_t unread_bytes;
   /**

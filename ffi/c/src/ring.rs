@@ -33,8 +33,7 @@ pub struct vkgdr_ring_stats {
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
-    /// Bytes that are in use, headers included: messages that the kernel has not read, or whose room it has not given
-    /// back yet.
+    /// Bytes that are in use, headers included. A message counts until the kernel has read it and given its room back.
     pub unread_bytes: u64,
     /// Answers that were popped.
     pub popped: u64,

@@ -28,8 +28,8 @@ pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
 /// A stream of the context that is current.
 pub(crate) fn current_stream(handle: u64) -> vkgdr::Result<StreamRef> {
-    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive. The number of a bound
-    // stream does so itself. A default stream lives as long as its context.
+    // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive. What memory
+    // is bound to, the memory keeps alive. A default stream lives as long as its context.
     unsafe { StreamRef::in_current_context(raw_stream(handle)) }
 }
 

@@ -75,8 +75,8 @@ pub struct gdr_info_v2_t {
 
 /// Opens a connection. Initialises CUDA (`cuInit`), which rules CUDA out in children that are forked later.
 ///
-/// NULL, and an error number in `errno`, where there is no CUDA driver. As of gdrcopy, `ENOTSUP` where nothing can be pinned:
-/// programs then do without.
+/// NULL, and an error number in `errno`, where there is no CUDA driver. As gdrcopy does, it sets `ENOTSUP` where nothing can
+/// be pinned: programs then do without.
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_open() -> gdr_t {
     let mut g = 0;
