@@ -109,7 +109,7 @@ impl MemoryView {
     /// A stream of the memory's context or, if it belongs to another one, of the current context.
     pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
         match self.stream(handle) {
-            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => Ok(current_stream(handle)?),
+            Err(Failure::Driver(foreign @ vkgdr::Error::ForeignStream)) => Ok(current_stream(handle).or(Err(foreign))?),
             other => other,
         }
     }

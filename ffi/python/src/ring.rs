@@ -17,8 +17,8 @@ use crate::stream::{Stream, raw_stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
-/// A timeout is in seconds, and None waits for ever; where it is over, `TimeoutError` is raised. Of a closed or aborted ring,
-/// pushes and pops raise `EOFError`. A message that is longer than `max_message` is an `InvalidArgumentError`.
+/// A timeout is in seconds, and None waits for ever; then `TimeoutError` is raised. `EOFError` means that the ring was aborted, in
+/// pushes also that it is closed, in pops that the kernel has closed it. Messages beyond `max_message` are an `InvalidArgumentError`.
 #[pyclass(frozen, module = "vkgdr.ring")]
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.

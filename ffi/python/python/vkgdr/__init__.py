@@ -72,9 +72,11 @@ __all__ = [
 ]
 
 # Loaded on first use: importing this package imports no other library.
-_SUBMODULES = frozenset({"arrays", "compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"})
-# With what they need of other libraries.
-_ADAPTORS = {
+_SUBMODULES = frozenset({"compat", "ipc", "pool", "ring", "stream", "typing", "vulkan"})
+# What needs other libraries.
+_NEEDS = {
+    "arrays": ("numpy",),
+    "host_view": ("numpy",),
     "cuda_core": ("cuda.core",),
     "cupy": ("cupy",),
     "numba": ("numba", "numba_cuda"),
@@ -93,23 +95,23 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name in _SUBMODULES or name in _ADAPTORS:
-            return import_module(f"vkgdr.{name}")
         if name in _LAZY:
             value = globals()[name] = getattr(import_module(_LAZY[name]), name)
             return value
+        if name in _SUBMODULES or name in _NEEDS:
+            return import_module(f"vkgdr.{name}")
         raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    # Without adaptors that cannot be imported: `help` and mock look at all names.
-    return sorted({*globals(), *__all__, *_SUBMODULES, *filter(_has_libraries, _ADAPTORS)})
+    # Without what cannot be imported: `help` and mock look at all names.
+    return sorted(filter(_has_libraries, {*globals(), *__all__, *_SUBMODULES, *_NEEDS}))
 
 
-def _has_libraries(adaptor: str) -> bool:
+def _has_libraries(name: str) -> bool:
     from importlib.util import find_spec
 
     try:
-        return all(find_spec(library) is not None for library in _ADAPTORS[adaptor])
+        return all(find_spec(library) is not None for library in _NEEDS.get(name, ()))
     except ImportError:
         return False

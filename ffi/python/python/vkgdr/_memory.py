@@ -137,7 +137,7 @@ class Memory(_vkgdr.Base):
     So are ``torch.frombuffer(memory)`` and ``torch.asarray(memory)``: give PyTorch `host`, or use DLPack.
 
     ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
-    memory that it was cut from is freed, and its own `free` ends this use alone. ``with memory:`` frees at the end.
+    memory that it was cut from is freed, and its own `free` without `force` ends this use alone. ``with memory:`` frees at the end.
     Pickling and copying allocate memory of the same kind with the same bytes on the default GPU: that of the current
     context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle. Those of "host"
     memory are not copied, so they must not change until they were sent.
@@ -353,7 +353,7 @@ class Memory(_vkgdr.Base):
         `obj` is a memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device.
         The copy is ordered after the work of the interface's stream and of the bound stream. `stream` is the one that
         copies, by default the bound stream itself. `InvalidArgumentError` if `obj` has none of these protocols, is too
-        large, is not in C order, or overlaps the destination. `TypeError` if its array interface is malformed.
+        large, is not in C order, or overlaps the destination. `TypeError` if its array interface is no dictionary.
         """
         source, ready = device_view_of(obj, self._view, _access.stream_of(self._view, stream))
         if self._fitting(source, offset):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import byte_bounds
 
 from vkgdr import _access, _vkgdr
-from vkgdr._errors import InvalidArgumentError
+from vkgdr._errors import InvalidArgumentError, VkgdrError
 from vkgdr._interfaces import (
     LEGACY_STREAM,
     Interface,
@@ -742,8 +742,14 @@ def pinned(*arylist: Any) -> Iterator[None]:
     with current_context(), contextlib.ExitStack() as stack:
         for buffer in buffers:
             address = ctypes.c_void_p(buffer.address)
-            call("cuMemHostRegister_v2", address, ctypes.c_size_t(buffer.nbytes), 0)
-            stack.callback(call, "cuMemHostUnregister", address)
+            try:
+                call("cuMemHostRegister_v2", address, ctypes.c_size_t(buffer.nbytes), 0)
+                stack.callback(call, "cuMemHostUnregister", address, allowed=713)
+            except BaseException as error:
+                # A signal handler's, once the pages are locked. 713: they are not, or no more.
+                if not isinstance(error, VkgdrError):
+                    call("cuMemHostUnregister", address, allowed=713)
+                raise
         yield
 
 
@@ -755,8 +761,9 @@ def defer_cleanup() -> Iterator[None]:
     last one releases. Memory that runs out within the block is not released earlier. Memory bound to a stream is freed
     as outside of a block, which does not wait either.
     """
-    _vkgdr.defer_cleanup(True)
     try:
+        # Here, since a signal handler may raise as soon as it has returned.
+        _vkgdr.defer_cleanup(True)
         yield
     finally:
         _vkgdr.defer_cleanup(False)

@@ -114,14 +114,13 @@ def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) ->
     timeout = connection.gettimeout()
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        if timeout != 0.0 and not _is_ready(connection, event, deadline):
-            raise TimeoutError("timed out")
         try:
             return call()
         except BlockingIOError:
-            # Another thread or process was faster.
             if timeout == 0.0:
                 raise
+        if not _is_ready(connection, event, deadline):
+            raise TimeoutError("timed out")
 
 
 def _is_ready(connection: socket.socket, event: int, deadline: float | None) -> bool:

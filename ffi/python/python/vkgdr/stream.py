@@ -191,8 +191,8 @@ class TimedEvent(_vkgdr.CudaHandle):
     def __new__(cls, *, timing: bool = True, stream: StreamLike = NULL_STREAM) -> Self:
         """Create the event, in the context of a stream."""
         handle = ctypes.c_void_p()
-        # CU_EVENT_DISABLE_TIMING
-        flags = 0 if timing else 2
+        # CU_EVENT_BLOCKING_SYNC, without which a wait keeps a CPU busy, and CU_EVENT_DISABLE_TIMING.
+        flags = 0 if timing else 3
         with current_context(stream=handle_of(stream)) as owner:
             call("cuEventCreate", ctypes.byref(handle), flags)
             return super().__new__(cls, handle.value or 0, True, owner, True)

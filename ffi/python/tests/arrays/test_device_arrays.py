@@ -329,6 +329,21 @@ def test_pinned(gpu, simulated):
         pass
 
 
+def test_an_interrupt_right_after_pages_were_locked_unlocks_them(gpu, simulated, monkeypatch):
+    def interrupted(function, *arguments, call=arrays.call, **options):
+        call(function, *arguments, **options)
+        if function == "cuMemHostRegister_v2":
+            raise KeyboardInterrupt
+
+    array = np.zeros(1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(arrays, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt), arrays.pinned(array):
+            pass
+    with arrays.pinned(array):
+        pass
+
+
 def test_defer_cleanup(cuda, gpu, live):
     with arrays.defer_cleanup():
         memory = vkgdr.Memory(gpu, 100)

@@ -428,3 +428,20 @@ def test_the_sizes_of_strided_arrays_and_of_rows_are_whole_numbers(gpu, number):
         device_array((number(3), -3), "u1", strides=(1, 100), owner=gpu)
     memory, pitch = vkgdr.Memory.pitched(gpu, number(200), number(100), number(4))
     assert (len(memory), pitch, type(pitch)) == (100 * 1024, 1024, int)
+
+
+def test_a_stream_of_another_context_is_named_as_the_error_also_without_a_current_one(run_python, simulated):
+    code = """
+        import vkgdr
+
+        one, two = (vkgdr.Vkgdr.open_primary_context(device) for device in (0, 1))
+        memory, other = vkgdr.Memory(two, 64), vkgdr.stream.stream()
+        for use in (memory.map, lambda stream: memory.copy_from_host(b"abc", stream=stream)):
+            try:
+                use(stream=other)
+            except vkgdr.VkgdrError as error:
+                assert "another CUDA context" in str(error), error
+            else:
+                raise AssertionError("it worked")
+    """
+    run_python(code, VKGDR_TEST_PROFILE="two-gpus")

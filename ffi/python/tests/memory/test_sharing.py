@@ -443,6 +443,15 @@ def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, g
     assert live() == 0
 
 
+def test_a_listening_socket_has_nothing_to_receive(gpu):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0vkgdr-test-listener-{os.getpid()}")
+        listener.listen()
+        # Before `accept`: it would never become readable.
+        with pytest.raises(OSError):
+            vkgdr.ipc.recv(listener, gpu, any_user=True)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user")
 def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine):
     memory, message, descriptor = genuine

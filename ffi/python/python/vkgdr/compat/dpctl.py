@@ -101,7 +101,7 @@ class _Memory(Memory):
         return _ENUM.get(self.get_mem_type(owner), 0)
 
     def free(self, *, force: bool = False) -> None:
-        """Free the memory, like `Memory.free`. For shared memory, releases only this object's use of it."""
+        """Free the memory, like `Memory.free`. Without `force`, shared memory loses this object's use only."""
         super().free(force=force)
         self._reference = None
 
