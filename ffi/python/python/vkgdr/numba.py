@@ -176,7 +176,7 @@ class IpcHandle(driver.IpcHandle):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Iterator[Any]:
-    """Open the bytes of a handle, its ``handle.reserved``, as a device array, like ``numba.cuda.open_ipc_array``.
+    """Open the bytes of an `IpcHandle`, its ``handle.reserved``, as a device array, like ``numba.cuda.open_ipc_array``.
 
     numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
     """
