@@ -27,21 +27,29 @@ pub(crate) const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The delay between polls of a fence.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Work of the device, after which something can be released.
-#[derive(Debug)]
-pub(crate) enum Fence {
-    Events(Vec<Event>),
-    /// All work of these contexts, of which no event was recorded: of memory that is not bound, or after a failed wait.
-    Contexts(Vec<Context>),
+/// Work of the device, after which something can be released: what is before the events, and all of the contexts.
+#[derive(Debug, Default)]
+pub(crate) struct Fence {
+    pub(crate) events: Vec<Event>,
+    /// Where no event was recorded: of memory that is not bound, or after a failed wait.
+    pub(crate) contexts: Vec<Context>,
 }
 
 impl Fence {
+    pub(crate) fn of_context(context: Context) -> Self {
+        Self { contexts: vec![context], ..Self::default() }
+    }
+
+    /// Whether there is nothing to wait for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.contexts.is_empty()
+    }
+
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
-        match self {
-            Self::Events(events) => events.iter().all(|event| has_ended(event) == Some(true)),
-            Self::Contexts(contexts) => contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts),
-        }
+        let Self { events, contexts } = self;
+        let have_ended = events.iter().all(|event| has_ended(event) == Some(true));
+        have_ended && contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts)
     }
 
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
@@ -56,11 +64,11 @@ impl Fence {
                 }
             },
         };
-        match (self, deadline) {
-            (Self::Events(events), _) => events.iter().all(is_passed),
-            (Self::Contexts(contexts), None) => finish(contexts),
-            (Self::Contexts(contexts), Some(deadline)) => finish_before(contexts, deadline),
-        }
+        self.events.iter().all(is_passed)
+            && match deadline {
+                Some(deadline) if !self.contexts.is_empty() => finish_before(&self.contexts, deadline),
+                _ => finish(&self.contexts),
+            }
     }
 }
 
@@ -251,17 +259,12 @@ mod tests {
 
     use super::*;
 
-    /// A fence that has passed: no event, and no context.
-    fn passed() -> Fence {
-        Fence::Events(Vec::new())
-    }
-
     #[test]
     fn a_scan_within_a_scan_does_nothing_however_often_it_is_tried() {
         let queue = Arc::new(RetireQueue::default());
         let again = queue.clone();
         // As a logger does that allocates: a poll, and after a shortage a drain.
-        queue.push(passed(), move || {
+        queue.push(Fence::default(), move || {
             for _ in 0..2 {
                 again.poll(RetireQueue::SCANNED_PER_POLL, None);
                 assert!(SCANNING.get(), "the outer scan goes on");
@@ -269,7 +272,7 @@ mod tests {
             }
             Ok(())
         });
-        queue.push(passed(), || Ok(()));
+        queue.push(Fence::default(), || Ok(()));
         assert_eq!(queue.collect(), 2);
         assert!(!SCANNING.get());
     }
@@ -281,7 +284,7 @@ mod tests {
         for wait in [&drain as &dyn Fn(&RetireQueue), &collect] {
             let (queue, begun) = (RetireQueue::default(), Arc::new(AtomicBool::new(false)));
             let start = begun.clone();
-            queue.push(passed(), move || {
+            queue.push(Fence::default(), move || {
                 start.store(true, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(20));
                 Ok(())
@@ -302,7 +305,7 @@ mod tests {
         let (queue, order) = (RetireQueue::default(), Arc::new(Lock::new(Vec::new())));
         for number in 0..3 * RetireQueue::SCANNED_PER_POLL {
             let order = order.clone();
-            queue.push(passed(), move || {
+            queue.push(Fence::default(), move || {
                 order.lock().push(number);
                 Ok(())
             });

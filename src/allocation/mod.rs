@@ -292,7 +292,7 @@ impl Allocation {
                 let stages = Some(Stages { cuda: Some(cuda), backing });
                 let mut later = Self { stages, addresses, owner: self.owner.clone(), ..*self };
                 let queue = self.owner.gpu().retired();
-                queue.push(Fence::Contexts(vec![self.context]), move || later.release());
+                queue.push(Fence::of_context(self.context), move || later.release());
                 Err(error)
             }
         }

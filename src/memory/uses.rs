@@ -203,21 +203,21 @@ impl Uses {
         self.of_other_contexts(own).next().is_some()
     }
 
-    /// A fence after the work that was submitted to the recorded streams; `None` if all of that has finished.
-    pub(crate) fn record_events(&self) -> Result<Option<Fence>> {
-        let mut events = Vec::new();
+    /// A fence after the work that was submitted to the recorded streams; empty if all of that has finished.
+    pub(crate) fn record_events(&self) -> Result<Fence> {
+        let mut fence = Fence::default();
         for used in self.recorded() {
             // An event of a stream that is being captured never passes: asking for it is an error.
             let recorded = used.stream.record().and_then(|event| Ok((event.is_complete()?, event)));
             match recorded {
                 Ok((true, _)) => {}
-                Ok((false, event)) => events.push(event),
+                Ok((false, event)) => fence.events.push(event),
                 // A context that is gone or broken has no work.
                 Err(error) if error.ends_all_work() => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok((!events.is_empty()).then_some(Fence::Events(events)))
+        Ok(fence)
     }
 
     /// The contexts that use the memory.
@@ -244,11 +244,11 @@ impl Uses {
     ) -> Result<()> {
         let policy = self.policy();
         let waited = match policy {
-            DropPolicy::Immediate => Ok(None),
+            DropPolicy::Immediate => Ok(Fence::default()),
             DropPolicy::WaitForStream => self.record_events(),
             DropPolicy::WaitForContext => {
                 let others = self.of_other_contexts(context).try_for_each(UsedStream::finish);
-                others.and_then(|()| context.finish()).map(|()| None)
+                others.and_then(|()| context.finish()).map(|()| Fence::default())
             }
         };
         let (fence, waited) = match waited {
@@ -258,22 +258,21 @@ impl Uses {
                 // queried, as after its end, is waited for with its context.
                 let contexts = self.contexts(context);
                 let finished = !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok());
-                ((!finished).then(|| Fence::Contexts(contexts)), Err(error))
+                (if finished { Fence::default() } else { Fence { contexts, ..Fence::default() } }, Err(error))
             }
         };
         // Entries that wait for the context, too, can be released.
         let has_waited = policy == DropPolicy::WaitForContext && waited.is_ok();
-        let released = match fence {
-            None => then(),
-            Some(fence) => {
-                // Its streams keep a context of cudarc's alive until then.
-                queue.push(fence, move || {
-                    let done = then();
-                    drop(self);
-                    done
-                });
-                Ok(())
-            }
+        let released = if fence.is_empty() {
+            then()
+        } else {
+            // Its streams keep a context of cudarc's alive until then.
+            queue.push(fence, move || {
+                let done = then();
+                drop(self);
+                done
+            });
+            Ok(())
         };
         queue.poll(RetireQueue::SCANNED_PER_POLL, has_waited.then_some(context));
         waited.and(released)

@@ -387,11 +387,10 @@ impl PoolInner {
         let key = (stream_number(stream.raw()), class);
         let found = self.arena().take_fenced(key);
         let Some(fenced) = found else { return Ok(None) };
-        let Fence::Events(events) = &fenced.fence else { unreachable!("a stream's chunks are behind events") };
         // During the stream's capture, a wait for what came before would end that.
         let order = || match is_captured(Some(stream))? {
             true => Ok(false),
-            false => events.iter().try_for_each(|event| stream.wait(event)).map(|()| true),
+            false => fenced.fence.events.iter().try_for_each(|event| stream.wait(event)).map(|()| true),
         };
         let ordered = order();
         if !matches!(ordered, Ok(true)) {
@@ -422,7 +421,7 @@ impl PoolInner {
             return arena.awaiting_context.extend(chunks);
         }
         drop(arena);
-        self.retire(Fence::Contexts(vec![self.context]), chunks);
+        self.retire(Fence::of_context(self.context), chunks);
     }
 
     /// Takes chunks back once the device has passed the fence: the GPU's queue does, which keeps the pool's state until then.
@@ -436,8 +435,8 @@ impl PoolInner {
         let stream = uses.bound_stream().expect("the memory is bound, or it would wait for its context");
         let key = (stream_number(stream), class);
         match uses.record_events() {
-            Ok(None) => return self.put([chunk]),
-            Ok(Some(fence)) => self.keep(key, Fenced { fence, chunk }),
+            Ok(fence) if fence.is_empty() => return self.put([chunk]),
+            Ok(fence) => self.keep(key, Fenced { fence, chunk }),
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture.
@@ -488,7 +487,7 @@ impl PoolInner {
         if taken.is_empty() {
             return;
         }
-        if Fence::Contexts(vec![self.context]).wait_until(deadline) {
+        if Fence::of_context(self.context).wait_until(deadline) {
             log_failure("memory", self.put(taken));
         } else {
             self.keep_for_context(taken);
@@ -523,13 +522,12 @@ impl PoolInner {
         };
         // One entry for each list, since the ends of later pools look at all.
         for list in fenced.into_values() {
-            let (mut all, mut chunks) = (Vec::new(), Vec::new());
+            let (mut all, mut chunks) = (Fence::default(), Vec::new());
             for Fenced { fence, chunk } in list {
-                let Fence::Events(events) = fence else { unreachable!("a stream's chunks are behind events") };
-                all.extend(events);
+                all.events.extend(fence.events);
                 chunks.push(chunk);
             }
-            self.retire(Fence::Events(all), chunks);
+            self.retire(all, chunks);
         }
         self.wait_for_context(None);
         self.trim(0);

@@ -96,7 +96,7 @@ impl Drop for External {
         }
         if let Err(error) = self.release() {
             let later = Self { owner: self.owner.clone(), ..*self };
-            self.owner.gpu().retired().push(Fence::Contexts(vec![self.context]), move || {
+            self.owner.gpu().retired().push(Fence::of_context(self.context), move || {
                 drop(later);
                 Ok(())
             });
