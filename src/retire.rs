@@ -186,59 +186,57 @@ impl RetireQueue {
     /// the caller may end the context of their events. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
         const TIMEOUT: Duration = Duration::from_millis(100);
-        if SCANNING.get() || fork::is_forked() {
-            return 0;
-        }
-        let (mut released, end) = (0, Instant::now() + TIMEOUT);
-        loop {
-            released += self.scan(usize::MAX, |fence| fence.is_passed(|_| true));
-            // What is not in the queue is in another thread's hands.
-            if self.len() == self.entries.lock().len() || Instant::now() >= end {
-                return released;
-            }
-            thread::sleep(PAUSE);
-        }
+        self.scan_all(Instant::now() + TIMEOUT, |fence| fence.is_passed(|_| true)).unwrap_or(0)
     }
 
     /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
     /// is one. Returns true if there was any.
     pub(crate) fn drain(&self, deadline: Option<Instant>) -> bool {
-        if self.len() == 0 || SCANNING.get() || fork::is_forked() {
-            return false;
-        }
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
         let busy = Cell::new(false);
+        let scanned = self.scan_all(end, |fence| {
+            let passed = if busy.get() { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
+            busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
+            passed
+        });
+        scanned.is_some()
+    }
+
+    /// Scans all entries, until `end` also those that other threads have taken out. Returns the number that it released itself;
+    /// `None` if it scanned nothing.
+    fn scan_all(&self, end: Instant, passed: impl Fn(&Fence) -> bool) -> Option<usize> {
+        if self.len() == 0 || SCANNING.get() || fork::is_forked() {
+            return None;
+        }
+        let mut released = 0;
         loop {
-            let left = Cell::new(0);
-            self.scan(usize::MAX, |fence| {
-                let passed = if busy.get() { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
-                busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
-                left.set(left.get() + usize::from(!passed));
-                passed
-            });
-            // A second wait for what could not be waited for would fail, too. Other entries were in another thread's hands.
-            if self.len() <= left.get() || Instant::now() >= end {
-                return true;
+            let (now_released, left) = self.scan(usize::MAX, &passed);
+            released += now_released;
+            // A second look at what was left would find the same. Other entries were in another thread's hands.
+            if self.len() <= left || Instant::now() >= end {
+                return Some(released);
             }
             thread::sleep(PAUSE);
         }
     }
 
-    /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the number that
-    /// was released. Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again
-    /// on the same thread.
+    /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the numbers of both.
+    /// Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again on the same
+    /// thread.
     #[cold]
-    fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> usize {
+    fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> (usize, usize) {
         if fork::is_forked() || SCANNING.replace(true) {
-            return 0;
+            return (0, 0);
         }
-        let mut released = 0;
-        for _ in 0..self.len().min(max) {
+        let (mut released, mut left) = (0, 0);
+        let count = self.entries.lock().len().min(max);
+        for _ in 0..count {
             let Some(entry) = self.entries.lock().pop_front() else { break };
             if !passed(&entry.fence) {
                 self.entries.lock().push_back(entry);
+                left += 1;
                 continue;
             }
             let Retired { fence, then } = entry;
@@ -248,7 +246,7 @@ impl RetireQueue {
             released += 1;
         }
         SCANNING.set(false);
-        released
+        (released, left)
     }
 }
 
