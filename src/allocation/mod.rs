@@ -1,4 +1,4 @@
-//! [`Allocation`]: one allocation with all its [`Stages`], which depend on the memory's source, and its release.
+//! [`Allocation`]: CUDA's side of one allocation and its [`Backing`], which depend on the memory's source, and its release.
 //!
 //! Vulkan's memory has its host mapping ([`vulkan`]), and an import and mapping by CUDA ([`CudaMemory`]). Without Vulkan there
 //! are registered pages, CUDA's own memory, and memory that exists already ([`existing`]).
@@ -10,7 +10,7 @@
 pub(crate) mod existing;
 mod vulkan;
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -44,8 +44,9 @@ use vulkan::VulkanMemory;
 pub(crate) struct Allocation {
     /// `None` until it is listed, and for memory that others allocated.
     addresses: Option<Arc<ListedAddresses>>,
-    /// `None` during the release only.
-    stages: Option<Stages>,
+    /// Ends first, in the context. `None` once it is released, and for memory that others allocated.
+    cuda: Option<CudaMemory>,
+    backing: Backing,
     /// Null without a host view.
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
@@ -56,14 +57,6 @@ pub(crate) struct Allocation {
     routine: CopyRoutine,
     context: Context,
     owner: Vkgdr,
-}
-
-/// The driver objects of an allocation. CUDA's end first, in the context.
-#[derive(Debug)]
-struct Stages {
-    /// `None` for memory that others allocated.
-    cuda: Option<CudaMemory>,
-    backing: Backing,
 }
 
 /// What CUDA's side is of, or what maps it for the CPU.
@@ -195,21 +188,17 @@ impl Allocation {
         Ok(request.with_stages(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
     }
 
-    fn stages(&self) -> &Stages {
-        self.stages.as_ref().expect("only the release takes the stages")
-    }
-
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
     pub(crate) fn existing(&self) -> Option<&ExistingRange> {
-        match self.stages() {
-            Stages { cuda: None, backing: Backing::Mapped(range) } => Some(range),
+        match (&self.cuda, &self.backing) {
+            (None, Backing::Mapped(range)) => Some(range),
             _ => None,
         }
     }
 
     /// Vulkan's memory object; `None` where Vulkan did not allocate the memory.
     pub(crate) fn device_memory(&self) -> Option<vk::DeviceMemory> {
-        match &self.stages().backing {
+        match &self.backing {
             Backing::Vulkan(memory) => Some(memory.handle()),
             _ => None,
         }
@@ -218,7 +207,7 @@ impl Allocation {
     /// A new descriptor of the memory, for other processes.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         fork::check()?;
-        match &self.stages().backing {
+        match &self.backing {
             Backing::Vulkan(memory) => memory.export(),
             Backing::Pages { file, .. } => os::duplicate(file),
             Backing::Mapped(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind }),
@@ -227,7 +216,7 @@ impl Allocation {
 
     /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
-        match &self.stages().backing {
+        match &self.backing {
             Backing::Mapped(range) => range.dma_buf(),
             Backing::Unmapped => {
                 device::check_export(self.owner.device())?;
@@ -255,15 +244,9 @@ impl Allocation {
     /// Releases it in its context. A failing stage does not stop the next; the first error is returned. A second call does
     /// nothing. Where the driver does not make the context current for now, it is released later.
     pub(crate) fn release(&mut self) -> Result<()> {
-        let Some(Stages { cuda, backing }) = self.stages.take() else { return Ok(()) };
-        let addresses = self.addresses.take();
-        if fork::is_forked() {
-            // The memory is the parent's.
-            let _ = ManuallyDrop::new((cuda, backing, addresses, self.owner.clone()));
-            return Ok(());
-        }
-        // The device keeps memory of others: only the host's view ends.
-        let Some(cuda) = cuda else { return Ok(()) };
+        // The device keeps memory of others: only the host's view ends, with this value.
+        let Some(cuda) = self.cuda.take() else { return Ok(()) };
+        let (addresses, backing) = (self.addresses.take(), mem::replace(&mut self.backing, Backing::Unmapped));
         match self.context.enter() {
             Ok(guard) => {
                 // Before the system gives an address to other memory.
@@ -273,8 +256,9 @@ impl Allocation {
                 let left = guard.leave();
                 released.and(left)
             }
-            Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) => {
-                // Left to the end of the process: the Vulkan driver may have shut down, too.
+            // In a forked child it is the parent's. After CUDA's shutdown it is left to the end of the process: the Vulkan driver
+            // may have shut down, too.
+            Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) || matches!(error, Error::Forked) => {
                 let _ = ManuallyDrop::new((cuda, backing, addresses, self.owner.clone()));
                 Ok(())
             }
@@ -289,8 +273,7 @@ impl Allocation {
                 Ok(())
             }
             Err(error) => {
-                let stages = Some(Stages { cuda: Some(cuda), backing });
-                let mut later = Self { stages, addresses, owner: self.owner.clone(), ..*self };
+                let mut later = Self { cuda: Some(cuda), backing, addresses, owner: self.owner.clone(), ..*self };
                 let queue = self.owner.gpu().retired();
                 queue.push(Fence::of_context(self.context), move || later.release());
                 Err(error)
@@ -354,7 +337,7 @@ impl Allocation {
         if self.memory_type.coherent || len == 0 {
             return Ok(());
         }
-        match &self.stages().backing {
+        match &self.backing {
             Backing::Vulkan(memory) => memory.flush(self.atoms(offset, len)),
             // Memory that is not Vulkan's is coherent: the handle's flags alone ask for this.
             _ => fork::check(),
@@ -365,7 +348,7 @@ impl Allocation {
     #[inline]
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         if !self.memory_type.coherent && len > 0 {
-            match &self.stages().backing {
+            match &self.backing {
                 Backing::Vulkan(memory) => memory.invalidate(self.atoms(offset, len)),
                 _ => fork::check(),
             }?;
@@ -452,7 +435,8 @@ impl<'a> Request<'a> {
         let Self { owner, context, len, kind, memory_type, .. } = *self;
         Allocation {
             addresses: None,
-            stages: Some(Stages { cuda, backing }),
+            cuda,
+            backing,
             host_ptr: Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr)),
             device_ptr,
             memory_type,
