@@ -78,7 +78,7 @@ fn send_by(socket: BorrowedFd<'_>, memory: &Memory, flags: SendFlags) -> Result<
         gpu: owner.uuid(),
         driver,
         len: memory.len() as u64,
-        size: allocation::padded_size(memory.len(), memory.kind(), memory_type)?,
+        size: allocation::padded_size(memory.len(), memory_type)?,
         kind: memory.kind(),
         registered,
         memory_type: info,
@@ -163,7 +163,7 @@ unsafe fn recv_by(socket: BorrowedFd<'_>, owner: &Vkgdr, flags: RecvFlags) -> Re
         false => owner.vulkan_memory_type(message.kind)?,
     };
     let len = usize::try_from(message.len).expect("usize has 64 bits");
-    let size = allocation::padded_size(len, message.kind, memory_type).ok();
+    let size = allocation::padded_size(len, memory_type).ok();
     let (_, driver, info) = fields(owner, &memory_type)?;
     message.check(owner.uuid(), driver, info, size)?;
     let is_named = is_memory_file(fd.as_fd()) == message.registered;

@@ -51,7 +51,6 @@ pub(crate) struct Allocation {
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
     memory_type: MemoryType,
-    kind: MemoryKind,
     len: usize,
     /// How the CPU copies this memory.
     routine: CopyRoutine,
@@ -95,7 +94,6 @@ struct Request<'a> {
     len: usize,
     /// The bytes that are requested from the drivers, at most the heap's.
     size: u64,
-    kind: MemoryKind,
     memory_type: MemoryType,
     /// What to import; `None` to allocate.
     import: Option<&'a Exported>,
@@ -116,7 +114,7 @@ impl Allocation {
         deadline: Instant,
     ) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
-        match Request::new(owner, context, len, kind, memory_type).and_then(|request| request.make(deadline)) {
+        match Request::new(owner, context, len, memory_type).and_then(|request| request.make(deadline)) {
             Err(error @ Error::Allocation { .. }) if kind == MemoryKind::Mapped && memory_type.is_vulkan() => {
                 Self::allocate_exportable(owner, context, len, kind, deadline).map_err(|_| error)
             }
@@ -144,7 +142,7 @@ impl Allocation {
             }
             MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
         };
-        Request::new(owner, context, len, kind, memory_type)?.make(deadline)
+        Request::new(owner, context, len, memory_type)?.make(deadline)
     }
 
     /// [`new`](Self::new) for memory that was exported as a descriptor.
@@ -159,7 +157,7 @@ impl Allocation {
             MemoryKind::Host if exported.is_registered_pages() => owner.memory_type(kind)?,
             _ => owner.vulkan_memory_type(kind)?,
         };
-        Request { import: Some(exported), ..Request::new(owner, context, len, kind, memory_type)? }
+        Request { import: Some(exported), ..Request::new(owner, context, len, memory_type)? }
             .make(owner.shortage_deadline())
     }
 
@@ -172,19 +170,17 @@ impl Allocation {
     ) -> Result<Self> {
         let ResourceBlock { type_index, size, .. } = *block;
         let found = owner.vulkan()?.type_at(type_index, owner.flags());
-        let (kind, memory_type) = found.expect("gpu-allocator takes the device's own types");
+        let memory_type = found.expect("gpu-allocator takes the device's own types");
         let len = usize::try_from(size).expect("usize has 64 bits");
-        let size = within_heap(Some(size), len, kind, memory_type)?;
-        Request { owner, context, len, size, kind, memory_type, import: None, resources: Some(block) }.make(deadline)
+        let size = within_heap(Some(size), len, memory_type)?;
+        Request { owner, context, len, size, memory_type, import: None, resources: Some(block) }.make(deadline)
     }
 
     /// A host view of memory that others allocated on the owner's device.
     pub(crate) fn of_existing(owner: &Vkgdr, context: Context, range: ExistingRange) -> Result<Self> {
         let (address, len, pcie) = range.extent();
-        let (kind, memory_type) =
-            (MemoryKind::Mapped, device::mapped_memory_type(owner.device(), pcie, owner.flags())?);
-        let request =
-            Request { owner, context, len, size: len as u64, kind, memory_type, import: None, resources: None };
+        let memory_type = device::mapped_memory_type(owner.device(), pcie, owner.flags())?;
+        let request = Request { owner, context, len, size: len as u64, memory_type, import: None, resources: None };
         Ok(request.with_stages(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
     }
 
@@ -210,7 +206,7 @@ impl Allocation {
         match &self.backing {
             Backing::Vulkan(memory) => memory.export(),
             Backing::Pages { file, .. } => os::duplicate(file),
-            Backing::Mapped(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind }),
+            Backing::Mapped(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind() }),
         }
     }
 
@@ -222,7 +218,7 @@ impl Allocation {
                 device::check_export(self.owner.device())?;
                 existing::export(self.device_ptr, self.len)
             }
-            Backing::Vulkan(_) | Backing::Pages { .. } => Err(Error::NoDmaBuf { kind: self.kind }),
+            Backing::Vulkan(_) | Backing::Pages { .. } => Err(Error::NoDmaBuf { kind: self.kind() }),
         }
     }
 
@@ -266,7 +262,7 @@ impl Allocation {
                 // CUDA's side went with the context, a primary one that was reset.
                 let _ = ManuallyDrop::new(cuda);
                 drop((addresses, backing));
-                let (len, kind) = (self.len, self.kind);
+                let (len, kind) = (self.len, self.kind());
                 log::warn!(
                     "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
                 );
@@ -296,7 +292,7 @@ impl Allocation {
 
     #[inline]
     pub(crate) const fn kind(&self) -> MemoryKind {
-        self.kind
+        self.memory_type.kind
     }
 
     /// The requested bytes.
@@ -376,9 +372,9 @@ impl Drop for Allocation {
 
 impl<'a> Request<'a> {
     /// Plain memory.
-    fn new(owner: &'a Vkgdr, context: Context, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
-        let size = padded_size(len, kind, memory_type)?;
-        Ok(Self { owner, context, len, size, kind, memory_type, import: None, resources: None })
+    fn new(owner: &'a Vkgdr, context: Context, len: usize, memory_type: MemoryType) -> Result<Self> {
+        let size = padded_size(len, memory_type)?;
+        Ok(Self { owner, context, len, size, memory_type, import: None, resources: None })
     }
 
     /// Makes the memory. When a driver has run out of memory or descriptors, this waits for retired memory until `deadline`, and
@@ -402,8 +398,8 @@ impl<'a> Request<'a> {
     #[inline(never)]
     fn acquire(&self) -> Result<Allocation> {
         fork::check()?;
-        let Self { owner, kind, memory_type, .. } = *self;
-        let (host_ptr, cuda, backing) = match kind {
+        let Self { owner, memory_type, .. } = *self;
+        let (host_ptr, cuda, backing) = match memory_type.kind {
             _ if memory_type.is_vulkan() => {
                 let shared = VulkanMemory::share(owner.vulkan()?, self).map_err(|error| self.explained(error));
                 let (memory, cuda, host_ptr) = shared?;
@@ -432,7 +428,7 @@ impl<'a> Request<'a> {
         cuda: Option<CudaMemory>,
         backing: Backing,
     ) -> Allocation {
-        let Self { owner, context, len, kind, memory_type, .. } = *self;
+        let Self { owner, context, len, memory_type, .. } = *self;
         Allocation {
             addresses: None,
             cuda,
@@ -440,7 +436,6 @@ impl<'a> Request<'a> {
             host_ptr: Handle(host_ptr.map_or(ptr::null_mut(), NonNull::as_ptr)),
             device_ptr,
             memory_type,
-            kind,
             len,
             // The first call of the process may log.
             routine: CopyRoutine::of(memory_type.is_cached()),
@@ -466,7 +461,8 @@ impl<'a> Request<'a> {
     /// also gets the budget and the other kinds of memory.
     #[cold]
     fn explained(&self, error: Error) -> Error {
-        let Self { owner, len, kind, memory_type, .. } = *self;
+        let Self { owner, len, memory_type, .. } = *self;
+        let kind = memory_type.kind;
         let Error::Vulkan { operation, code, call } = error else { return error };
         if call == Call::ExportMemory || !error.is_exhaustion() {
             return error;
@@ -495,25 +491,20 @@ impl<'a> Request<'a> {
 }
 
 /// The bytes that are requested for `len`: whole units, so that a flush that is rounded outwards stays within the memory.
-pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+pub(crate) fn padded_size(len: usize, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
-        return Err(Error::ZeroSize { kind });
+        return Err(Error::ZeroSize { kind: memory_type.kind });
     }
-    within_heap((len as u64).checked_next_multiple_of(memory_type.unit as u64), len, kind, memory_type)
+    within_heap((len as u64).checked_next_multiple_of(memory_type.size_unit() as u64), len, memory_type)
 }
 
 /// Fails for a size beyond the heap, which Vulkan does not define (VUID-vkAllocateMemory-pAllocateInfo-01713), and beyond
 /// `isize::MAX`, the longest slice.
-fn within_heap(size: Option<u64>, len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+fn within_heap(size: Option<u64>, len: usize, memory_type: MemoryType) -> Result<u64> {
+    let (kind, heap) = (memory_type.kind, memory_type.info.heap_size);
     match size {
-        Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
-        _ => Err(Error::shortage(
-            None,
-            vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-            kind,
-            len as u64,
-            memory_type.info.heap_size,
-        )),
+        Some(size) if size <= heap && isize::try_from(size).is_ok() => Ok(size),
+        _ => Err(Error::shortage(None, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, kind, len as u64, heap)),
     }
 }
 
@@ -570,7 +561,7 @@ impl Vkgdr {
     /// The memory type of a kind, after its trial; an error if the drivers refuse the kind.
     fn tried_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let listed = self.memory_type(kind)?;
-        if self.gpu().is_tried(kind, &listed) {
+        if self.gpu().is_tried(&listed) {
             return Ok(listed);
         }
         let trial = |context| {
@@ -581,7 +572,7 @@ impl Vkgdr {
         };
         match self.in_some_context(|context| cuda()?.outside_captures(|| trial(context))) {
             Ok(tried) => {
-                self.gpu().record_trial(kind, &listed);
+                self.gpu().record_trial(&listed);
                 Ok(tried)
             }
             Err(error) if error.is_refusal() => Err(error),
@@ -611,12 +602,13 @@ impl Vkgdr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::OpenFlags;
 
     #[test]
     fn sizes_are_padded_to_whole_atoms_and_lines() {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        let of = |len, atom| padded_size(len, MemoryKind::Mapped, MemoryType::new(info, atom, true));
+        let of = |len, atom| padded_size(len, MemoryType::new(MemoryKind::Mapped, info, atom, OpenFlags::empty()));
         for (len, atom, size) in [
             (1, 1, 64),
             (1, 64, 64),

@@ -51,7 +51,7 @@ impl VulkanMemory {
         gpu: &Arc<VulkanGpu>,
         request: &Request<'_>,
     ) -> Result<(Self, CudaMemory, Option<NonNull<u8>>)> {
-        let Request { kind, memory_type, size, .. } = *request;
+        let Request { memory_type, size, .. } = *request;
         let (device, index) = (gpu.device(), memory_type.info.index);
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let (to, flags) = request.resources.map(|block| (block.dedicated_to, block.flags)).unwrap_or_default();
@@ -63,7 +63,7 @@ impl VulkanMemory {
         let memory = Self { handle, size, imported, gpu: gpu.clone(), _counted: gpu.count_allocation() };
         // SAFETY: the memory is live, of a host-visible type, and mapped only here, until it is freed.
         let map = || unsafe { device.map_memory(handle) };
-        let host_ptr = kind.has_host_view().then(map).transpose()?;
+        let host_ptr = memory_type.kind.has_host_view().then(map).transpose()?;
         let cuda = match host_ptr {
             // SAFETY: the pages are mapped until the memory is freed, before which the registration ends.
             Some(host_ptr) if memory_type.is_system_memory() => unsafe {

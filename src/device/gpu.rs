@@ -101,9 +101,8 @@ impl VulkanGpu {
         types & !self.refused_types.fetch_or(types, Ordering::Relaxed)
     }
 
-    /// The kind of memory of a type in Vulkan's list, and its properties for a handle with these flags. `None` for types that
-    /// CUDA and the CPU cannot share.
-    pub(crate) fn type_at(&self, index: u32, flags: OpenFlags) -> Option<(MemoryKind, MemoryType)> {
+    /// A type of Vulkan's list for a handle with these flags. `None` for types that CUDA and the CPU cannot share.
+    pub(crate) fn type_at(&self, index: u32, flags: OpenFlags) -> Option<MemoryType> {
         memory_type::at(&self.memory, self.device.physical.atom, index, flags)
     }
 
@@ -209,14 +208,14 @@ impl Gpu {
         }))
     }
 
-    /// Whether an earlier trial of a memory type for a kind has succeeded.
-    pub(crate) fn is_tried(&self, kind: MemoryKind, memory_type: &MemoryType) -> bool {
-        self.trials.lock().contains(&(kind, memory_type.info.index))
+    /// Whether an earlier trial of a memory type for its kind has succeeded.
+    pub(crate) fn is_tried(&self, memory_type: &MemoryType) -> bool {
+        self.trials.lock().contains(&(memory_type.kind, memory_type.info.index))
     }
 
     /// Remembers that a trial has succeeded.
-    pub(crate) fn record_trial(&self, kind: MemoryKind, memory_type: &MemoryType) {
-        self.trials.lock().insert((kind, memory_type.info.index));
+    pub(crate) fn record_trial(&self, memory_type: &MemoryType) {
+        self.trials.lock().insert((memory_type.kind, memory_type.info.index));
     }
 
     pub(crate) const fn retired(&self) -> &RetireQueue {

@@ -35,17 +35,15 @@ impl MemoryTypeInfo {
     }
 }
 
-/// A memory type as a handle uses it.
+/// A memory type as a handle uses it for a kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryType {
+    pub(crate) kind: MemoryKind,
     pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
-    /// The granularity of flushes in bytes: Vulkan's atom, and 1 where memory is coherent.
+    /// The granularity of flushes that reach the driver, in bytes: a power of two.
     pub(crate) atom: usize,
-    /// The granularity of sizes in bytes: whole atoms and whole lines. They are whole atoms also where memory is coherent: an
-    /// importer knows the size of memory without knowing the flags of the exporter's handle.
-    pub(crate) unit: usize,
 }
 
 /// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
@@ -72,24 +70,38 @@ impl MemoryType {
         !self.info.flags.contains(Property::DEVICE_LOCAL)
     }
 
+    /// The granularity of flushes in bytes: 1 where memory is coherent.
+    pub(crate) const fn flush_unit(&self) -> usize {
+        if self.coherent { 1 } else { self.atom }
+    }
+
+    /// The granularity of sizes in bytes: whole atoms and whole lines. They are whole atoms also where memory is coherent: an
+    /// importer knows the size of memory without knowing the flags of the exporter's handle.
+    pub(crate) const fn size_unit(&self) -> usize {
+        if self.atom > LINE { self.atom } else { LINE }
+    }
+
     /// The type of host memory: pages of the system's `size` bytes of memory. The CPU caches them, and the
     /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
     pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
         let properties = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
-        Self::outside_vulkan(size, properties, flags)
+        Self::outside_vulkan(MemoryKind::Host, size, properties, flags)
     }
 
-    /// A type of the system's or the device's `heap_size` bytes of memory, which both sides see coherently.
-    pub(super) fn outside_vulkan(heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
+    /// A type of the system's or the device's `heap_size` bytes of memory.
+    pub(super) fn outside_vulkan(kind: MemoryKind, heap_size: u64, properties: Property, flags: OpenFlags) -> Self {
         let (index, heap) = (MemoryTypeInfo::OUTSIDE_VULKAN, MemoryTypeInfo::OUTSIDE_VULKAN);
-        let info = MemoryTypeInfo { index, heap, heap_size, flags: properties };
-        Self::new(info, LINE, !flags.contains(OpenFlags::FORCE_NON_COHERENT))
+        Self::new(kind, MemoryTypeInfo { index, heap, heap_size, flags: properties }, LINE as u64, flags)
     }
 
-    /// Memory with atoms of `atom` bytes, a power of two as [`LINE`] is.
-    pub(crate) const fn new(info: MemoryTypeInfo, atom: usize, coherent: bool) -> Self {
-        let unit = if atom > LINE { atom } else { LINE };
-        Self { info, coherent, atom: if coherent { 1 } else { atom }, unit }
+    /// A type as a handle with these flags uses it.
+    pub(crate) fn new(kind: MemoryKind, info: MemoryTypeInfo, atom: u64, flags: OpenFlags) -> Self {
+        let coherent = match kind {
+            // Without a host view there is no second view to be incoherent with.
+            MemoryKind::Device => true,
+            _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
+        };
+        Self { kind, info, coherent, atom: usize::try_from(atom).expect("usize has 64 bits") }
     }
 }
 
@@ -135,14 +147,14 @@ pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator
     })
 }
 
-/// The kind of memory that a type is, and the type as a handle uses it. `None` for types that CUDA and the CPU cannot
-/// share, and for types that a handle with `REQUIRE_COHERENT` does not use.
+/// A type as a handle uses it for the kind that its properties say. `None` for types that CUDA and the CPU cannot share, and for
+/// types that a handle with `REQUIRE_COHERENT` does not use.
 pub(super) fn at(
     memory: &vk::PhysicalDeviceMemoryProperties,
     atom: u64,
     index: u32,
     flags: OpenFlags,
-) -> Option<(MemoryKind, MemoryType)> {
+) -> Option<MemoryType> {
     let info = list(memory).find(|info| info.index == index && !info.flags.intersects(UNUSABLE))?;
     let kind = match (info.flags.contains(Property::HOST_VISIBLE), info.flags.contains(Property::DEVICE_LOCAL)) {
         (true, true) => MemoryKind::Mapped,
@@ -151,7 +163,7 @@ pub(super) fn at(
         (false, false) => return None,
     };
     let is_missing = flags.contains(OpenFlags::REQUIRE_COHERENT) && !info.flags.contains(Property::HOST_COHERENT);
-    if kind.has_host_view() && is_missing { None } else { Some((kind, describe(info, atom, kind, flags))) }
+    if kind.has_host_view() && is_missing { None } else { Some(MemoryType::new(kind, info, atom, flags)) }
 }
 
 /// The best memory type for a kind, the first among equals: Vulkan orders types by preference
@@ -165,17 +177,7 @@ pub(super) fn choose(
     let required = required(kind, flags);
     let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
     let info = list(memory).filter(|t| fits(t.flags)).min_by_key(|t| shortcomings(kind, t.flags))?;
-    Some(describe(info, atom, kind, flags))
-}
-
-/// A type of Vulkan's list as a handle uses it for a kind.
-fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags) -> MemoryType {
-    let coherent = match kind {
-        // Without a host view there is no second view to be incoherent with.
-        MemoryKind::Device => true,
-        _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
-    };
-    MemoryType::new(info, usize::try_from(atom).expect("usize has 64 bits"), coherent)
+    Some(MemoryType::new(kind, info, atom, flags))
 }
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ mod tests {
         let types = [LOCAL | VISIBLE, VISIBLE | COHERENT, LOCAL, LOCAL | Property::PROTECTED, Property::empty()];
         let (host, device) = (Some(MemoryKind::Host), Some(MemoryKind::Device));
         for (flags, mapped) in [(OpenFlags::empty(), Some(MemoryKind::Mapped)), (OpenFlags::REQUIRE_COHERENT, None)] {
-            let kinds = [0, 1, 2, 3, 4, 5].map(|index| at(&memory(&types), 64, index, flags).map(|(kind, _)| kind));
+            let kinds = [0, 1, 2, 3, 4, 5].map(|index| at(&memory(&types), 64, index, flags).map(|found| found.kind));
             assert_eq!(kinds, [mapped, host, device, None, None, None], "{flags:?}");
         }
     }

@@ -570,13 +570,13 @@ pub(crate) fn mapped_memory_type(device: CUdevice, pcie: bool, flags: OpenFlags)
     let cached = !pcie && has_attribute(page_tables as i32, device)?;
     let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
     let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
-    Ok(MemoryType::outside_vulkan(size, properties | cache, flags))
+    Ok(MemoryType::outside_vulkan(MemoryKind::Mapped, size, properties | cache, flags))
 }
 
 /// The type of memory without a host view that CUDA allocates on the device.
 pub(crate) fn device_memory_type(device: CUdevice) -> Result<MemoryType> {
     let size = cuda()?.device_total_memory(device)?;
-    Ok(MemoryType::outside_vulkan(size, Property::DEVICE_LOCAL, OpenFlags::empty()))
+    Ok(MemoryType::outside_vulkan(MemoryKind::Device, size, Property::DEVICE_LOCAL, OpenFlags::empty()))
 }
 
 fn refuse<T>(reason: NoMapping) -> Result<T> {

@@ -347,7 +347,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.allocation().memory_type().atom
+        self.allocation().memory_type().flush_unit()
     }
 
     /// The memory's type. Its index is [`MemoryTypeInfo::OUTSIDE_VULKAN`] for memory that does not come from Vulkan.

@@ -105,7 +105,7 @@ impl RawMemory {
     /// Vulkan's `nonCoherentAtomSize`, or 64 for memory that does not come from Vulkan.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.live().map_or(1, |allocation| allocation.memory_type().atom)
+        self.live().map_or(1, |allocation| allocation.memory_type().flush_unit())
     }
 
     /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.

@@ -101,7 +101,7 @@ impl Pool {
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
         fork::check()?;
         let (owner, kind) = (owner.clone(), options.kind);
-        let (classes, block_len) = options.plan(owner.memory_type(kind)?.unit)?;
+        let (classes, block_len) = options.plan(owner.memory_type(kind)?.size_unit())?;
         let context = owner.allocation_context()?;
         let (growth, arena) = (SingleFlight::default(), Lock::new(Arena::new(classes)));
         let inner = PoolInner { owner, kind, context, classes, block_len, growth, arena };

@@ -390,9 +390,9 @@ impl AllocatorInner {
                     MemoryLocation::GpuOnly => vk::MemoryPropertyFlags::DEVICE_LOCAL,
                     MemoryLocation::CpuToGpu | MemoryLocation::GpuToCpu => vk::MemoryPropertyFlags::HOST_VISIBLE,
                 };
-                let fitting = found.filter(|(_, found)| found.info.flags.contains(wanted));
+                let fitting = found.filter(|found| found.info.flags.contains(wanted));
                 let (asked, code) = (desc.requirements.size, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
-                let heap = fitting.map(|(_, found)| found.info.heap_size).max().unwrap_or(0);
+                let heap = fitting.map(|found| found.info.heap_size).max().unwrap_or(0);
                 Error::shortage(None, code, kind, asked, heap)
             }
             error => suballocation(error),
