@@ -55,14 +55,12 @@ impl Fence {
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
     /// the wait fails by a transient error.
     pub(crate) fn wait_until(&self, deadline: Option<Instant>) -> bool {
-        let is_passed = |event: &Event| match deadline {
-            None => retry_once(|| event.synchronize()).is_ok() || has_ended(event) == Some(true),
-            Some(deadline) => loop {
-                match has_ended(event) {
-                    Some(false) if Instant::now() < deadline => thread::sleep(PAUSE),
-                    ended => break ended == Some(true),
-                }
-            },
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_passed = |event: &Event| loop {
+            match has_ended(event) {
+                Some(false) if !is_over() => thread::sleep(PAUSE),
+                ended => break ended == Some(true),
+            }
         };
         self.events.iter().all(is_passed)
             && match deadline {
@@ -75,10 +73,9 @@ impl Fence {
 /// Whether an event is complete or never will be: its context was destroyed or is broken, or this process is a forked child. None
 /// for temporary errors, such as those during a stream capture.
 fn has_ended(event: &Event) -> Option<bool> {
-    event.is_complete().map(Some).unwrap_or_else(|error| {
-        log::debug!("a deferred free: {error}");
-        (error.ends_all_work() || matches!(error, Error::Forked)).then_some(true)
-    })
+    let asked = retry_once(|| event.is_complete().inspect_err(|error| log::debug!("a deferred free: {error}")));
+    let ends = |error: Error| (error.ends_all_work() || matches!(error, Error::Forked)).then_some(true);
+    asked.map_or_else(ends, Some)
 }
 
 /// Waits for contexts. Returns false where that fails by a transient error.
