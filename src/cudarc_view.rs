@@ -109,7 +109,7 @@ impl Memory {
 
     #[cold]
     fn lend_slice(&self, stream: &Arc<CudaStream>) -> Result<Box<LentSlice>> {
-        let (mut lent, context) = (None, self.inner().context());
+        let context = self.inner().context();
         context.run(|| {
             // `upgrade_device_ptr` panics where the driver makes no event.
             if let Err(DriverError(code)) = stream.context().new_event(None) {
@@ -117,9 +117,7 @@ impl Memory {
             }
             // SAFETY: the bytes are the memory's, which outlives the slice; a `LentSlice` does not free them.
             let slice = unsafe { stream.upgrade_device_ptr(self.device_ptr(), self.len()) };
-            lent = Some(LentSlice { slice: ManuallyDrop::new(slice), context });
-            Ok(())
-        })?;
-        Ok(Box::new(lent.expect("made before the context is left")))
+            Ok(Box::new(LentSlice { slice: ManuallyDrop::new(slice), context }))
+        })
     }
 }

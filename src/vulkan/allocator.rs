@@ -271,7 +271,7 @@ impl AllocatorInner {
         let mut types = desc.requirements.memory_type_bits;
         // The memory types of which no block can be made, those of them that CUDA refused, and the first such error.
         let (mut failed, mut refused, mut first) = (0, 0, None);
-        let (mut turn, mut offer, mut deadline) = (None, None, None);
+        let (mut turn, mut offer, deadline) = (None, None, self.owner.shortage_deadline());
         loop {
             desc.requirements.memory_type_bits = types & !failed;
             let (allocated, freed) = self.state.lock().allocate(&desc, offer.take());
@@ -287,15 +287,14 @@ impl AllocatorInner {
                 }
                 return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
-            let end = *deadline.get_or_insert_with(|| self.owner.shortage_deadline());
             if turn.is_none() {
-                turn = Some(self.growth.begin(end));
+                turn = Some(self.growth.begin(deadline));
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
                 self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
             }
             // Where another memory type has room, nothing is waited for.
-            let until = if has_room { Instant::now() } else { end };
+            let until = if has_room { Instant::now() } else { deadline };
             match self.make_block(&request, until) {
                 Ok(block) => offer = Some((request, block)),
                 Err(error) if error.concerns_the_kind() || error.is_exhaustion() => {
