@@ -8,7 +8,7 @@ use std::hint;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A mutex. A panic of a holder leaves it usable.
 #[derive(Debug, Default)]
@@ -86,15 +86,12 @@ pub(crate) struct Flight<'a> {
 impl SingleFlight {
     /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
     const TIMEOUT: Duration = Duration::from_secs(1);
-    /// Each waits so long after its deadline, too: otherwise each would make a block of its own.
-    const LEAST: Duration = Duration::from_millis(100);
 
-    /// Waits for the thread at work until `deadline`, unless that is this thread, whose logger has called back.
-    pub(crate) fn begin(&self, deadline: Instant) -> Flight<'_> {
+    /// Waits for the thread at work, unless that is this thread, whose logger has called back.
+    pub(crate) fn begin(&self) -> Flight<'_> {
         let me = thread::current().id();
         let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
-        let timeout = deadline.saturating_duration_since(Instant::now()).clamp(Self::LEAST, Self::TIMEOUT);
-        let waited = self.done.wait_timeout_while(self.thread.lock(), timeout, other);
+        let waited = self.done.wait_timeout_while(self.thread.lock(), Self::TIMEOUT, other);
         let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let taken = thread.is_none();
         if taken {
@@ -135,13 +132,12 @@ mod tests {
     #[test]
     fn one_thread_at_a_time_has_the_turn_and_its_own_calls_do_not_wait() {
         let (flight, at_work) = (SingleFlight::default(), AtomicUsize::new(0));
-        let deadline = Instant::now() + SingleFlight::TIMEOUT;
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let turn = flight.begin(deadline);
+                    let turn = flight.begin();
                     assert!(turn.taken && at_work.fetch_add(1, Ordering::SeqCst) == 0);
-                    assert!(!flight.begin(deadline).taken, "the thread that is at work");
+                    assert!(!flight.begin().taken, "the thread that is at work");
                     at_work.fetch_sub(1, Ordering::SeqCst);
                 });
             }

@@ -321,7 +321,7 @@ impl PoolInner {
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
         let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
-        let _turn = self.growth.begin(deadline);
+        let _turn = self.growth.begin();
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll();
