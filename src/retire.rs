@@ -49,7 +49,7 @@ impl Fence {
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         let Self { events, contexts } = self;
         let have_ended = events.iter().all(|event| has_ended(event) == Some(true));
-        have_ended && contexts.iter().all(|&context| may_wait_for(context)) && finish(contexts)
+        have_ended && contexts.iter().all(|&context| may_wait_for(context) && finish(context))
     }
 
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where
@@ -62,11 +62,9 @@ impl Fence {
                 ended => break ended == Some(true),
             }
         };
-        self.events.iter().all(is_passed)
-            && match deadline {
-                Some(deadline) if !self.contexts.is_empty() => finish_before(&self.contexts, deadline),
-                _ => finish(&self.contexts),
-            }
+        let wait =
+            |&context: &Context| deadline.map_or_else(|| finish(context), |deadline| finish_before(context, deadline));
+        self.events.iter().all(is_passed) && self.contexts.iter().all(wait)
     }
 }
 
@@ -78,60 +76,59 @@ fn has_ended(event: &Event) -> Option<bool> {
     asked.map_or_else(ends, Some)
 }
 
-/// Waits for contexts. Returns false where that fails by a transient error.
-fn finish(contexts: &[Context]) -> bool {
-    contexts.iter().all(|context| {
-        let finished = context.finish();
-        if let Err(error) = &finished {
-            log::debug!("a deferred free: {error}");
-        }
-        finished.is_ok()
-    })
+/// Waits for a context. Returns false where that fails by a transient error.
+fn finish(context: Context) -> bool {
+    let finished = context.finish();
+    if let Err(error) = &finished {
+        log::debug!("a deferred free: {error}");
+    }
+    finished.is_ok()
 }
 
 /// [`finish`], at most until `deadline`. `cuCtxSynchronize` takes no bound, so another thread calls it, which ends with the
 /// device's work: one for each context, however often programs try again. It may outlive all handles, so it retains the primary
-/// contexts. One of `cuCtxCreate` cannot be retained: this thread waits for it, without a bound.
-fn finish_before(contexts: &[Context], deadline: Instant) -> bool {
+/// context. One of `cuCtxCreate` cannot be retained: this thread waits for it, without a bound.
+fn finish_before(context: Context, deadline: Instant) -> bool {
     static WAITED_FOR: Lock<Vec<Context>> = Lock::new(Vec::new());
     /// An idle device answers in this time on a busy machine, too, whose scheduler may keep the thread waiting. So a timeout of
     /// 0 finds what is free.
     const LEAST_WAIT: Duration = Duration::from_millis(20);
-    let end = |waited_for: &[Context]| WAITED_FOR.lock().retain(|context| !waited_for.contains(context));
-    // One that was reset has no work, and must not be made anew.
-    let live = || contexts.iter().filter(|context| !context.is_destroyed());
-    let Some(devices) = live().map(|context| context.primary_device()).collect::<Option<Vec<_>>>() else {
-        return Instant::now() < deadline && finish(contexts);
-    };
-    let Ok(kept) = devices.into_iter().map(PrimaryContext::retain).collect::<Result<Vec<_>>>() else { return false };
+    if context.is_destroyed() {
+        // It has no work, and must not be made anew.
+        return true;
+    }
+    let Some(device) = context.primary_device() else { return Instant::now() < deadline && finish(context) };
+    let Ok(kept) = PrimaryContext::retain(device) else { return false };
     let deadline = deadline.max(Instant::now() + LEAST_WAIT);
-    while Instant::now() < deadline {
-        {
-            let mut waited_for = WAITED_FOR.lock();
-            if contexts.iter().any(|context| waited_for.contains(context)) {
-                // It began earlier, perhaps before the work that this caller waits for.
-                drop(waited_for);
-                thread::sleep(PAUSE);
-                continue;
-            }
-            waited_for.extend(contexts);
+    let begin = || {
+        let mut waited_for = WAITED_FOR.lock();
+        let is_first = !waited_for.contains(&context);
+        if is_first {
+            waited_for.push(context);
         }
-        let (sender, receiver) = mpsc::channel();
-        let in_thread = contexts.to_vec();
-        let wait = move || {
-            let finished = finish(&in_thread);
-            drop(kept);
-            end(&in_thread);
-            // The caller may have gone.
-            let _ = sender.send(finished);
-        };
-        if thread::Builder::new().spawn(wait).is_err() {
-            end(contexts);
+        is_first
+    };
+    let end = move || WAITED_FOR.lock().retain(|waited_for| *waited_for != context);
+    while !begin() {
+        // The other wait began earlier, perhaps before the work that this caller waits for.
+        if Instant::now() >= deadline {
             return false;
         }
-        return receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true);
+        thread::sleep(PAUSE);
     }
-    false
+    let (sender, receiver) = mpsc::channel();
+    let wait = move || {
+        let finished = finish(context);
+        drop(kept);
+        end();
+        // The caller may have gone.
+        let _ = sender.send(finished);
+    };
+    if thread::Builder::new().spawn(wait).is_err() {
+        end();
+        return false;
+    }
+    receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) == Ok(true)
 }
 
 /// Something to do once the device has passed a fence.
@@ -192,10 +189,10 @@ impl RetireQueue {
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
-        let busy = Cell::new(false);
+        let mut busy = false;
         let scanned = self.scan_all(end, |fence| {
-            let passed = if busy.get() { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
-            busy.set(busy.get() || (!passed && deadline.is_some_and(|deadline| Instant::now() >= deadline)));
+            let passed = if busy { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
+            busy |= !passed && deadline.is_some_and(|deadline| Instant::now() >= deadline);
             passed
         });
         scanned.is_some()
@@ -203,13 +200,13 @@ impl RetireQueue {
 
     /// Scans all entries, until `end` also those that other threads have taken out. Returns the number that it released itself;
     /// `None` if it scanned nothing.
-    fn scan_all(&self, end: Instant, passed: impl Fn(&Fence) -> bool) -> Option<usize> {
+    fn scan_all(&self, end: Instant, mut passed: impl FnMut(&Fence) -> bool) -> Option<usize> {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return None;
         }
         let mut released = 0;
         loop {
-            let (now_released, left) = self.scan(usize::MAX, &passed);
+            let (now_released, left) = self.scan(usize::MAX, &mut passed);
             released += now_released;
             // A second look at what was left would find the same. Other entries were in another thread's hands.
             if self.len() <= left || Instant::now() >= end {
@@ -223,7 +220,7 @@ impl RetireQueue {
     /// Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again on the same
     /// thread.
     #[cold]
-    fn scan(&self, max: usize, passed: impl Fn(&Fence) -> bool) -> (usize, usize) {
+    fn scan(&self, max: usize, mut passed: impl FnMut(&Fence) -> bool) -> (usize, usize) {
         if fork::is_forked() || SCANNING.replace(true) {
             return (0, 0);
         }
