@@ -181,7 +181,7 @@ impl Allocation {
         let (address, len, pcie) = range.extent();
         let memory_type = device::mapped_memory_type(owner.device(), pcie, owner.flags())?;
         let request = Request { owner, context, len, size: len as u64, memory_type, import: None, resources: None };
-        Ok(request.with_stages(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
+        Ok(request.with_backing(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
     }
 
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
@@ -418,10 +418,10 @@ impl<'a> Request<'a> {
             }
         };
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
-        Ok(self.with_stages(host_ptr, cuda.pointer(), Some(cuda), backing))
+        Ok(self.with_backing(host_ptr, cuda.pointer(), Some(cuda), backing))
     }
 
-    fn with_stages(
+    fn with_backing(
         &self,
         host_ptr: Option<NonNull<u8>>,
         device_ptr: CUdeviceptr,
