@@ -198,8 +198,8 @@ impl RetireQueue {
         scanned.is_some()
     }
 
-    /// Scans all entries, until `end` also those that other threads have taken out. Returns the number that it released itself;
-    /// `None` if it scanned nothing.
+    /// Scans all entries, until `end` also those that other threads have taken out. Returns the number that it released
+    /// itself; `None` if it scanned nothing.
     fn scan_all(&self, end: Instant, mut passed: impl FnMut(&Fence) -> bool) -> Option<usize> {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return None;
@@ -216,9 +216,9 @@ impl RetireQueue {
         }
     }
 
-    /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the numbers of both.
-    /// Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again on the same
-    /// thread.
+    /// Of the first `max` entries, releases those that are `passed`, and moves the others to the end. Returns the numbers of
+    /// both. Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again on the
+    /// same thread.
     #[cold]
     fn scan(&self, max: usize, mut passed: impl FnMut(&Fence) -> bool) -> (usize, usize) {
         if fork::is_forked() || SCANNING.replace(true) {

@@ -1,4 +1,4 @@
-//! [`Allocation`]: CUDA's side of one allocation and its [`Backing`], which depend on the memory's source, and its release.
+//! [`Allocation`]: CUDA's side of one allocation, its [`Backing`], and its release.
 //!
 //! Vulkan's memory has its host mapping ([`vulkan`]), and an import and mapping by CUDA ([`CudaMemory`]). Without Vulkan there
 //! are registered pages, CUDA's own memory, and memory that exists already ([`existing`]).
@@ -252,8 +252,8 @@ impl Allocation {
                 let left = guard.leave();
                 released.and(left)
             }
-            // In a forked child it is the parent's. After CUDA's shutdown it is left to the end of the process: the Vulkan driver
-            // may have shut down, too.
+            // In a forked child it is the parent's. After CUDA's shutdown it is left to the end of the process: the Vulkan
+            // driver may have shut down, too.
             Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) || matches!(error, Error::Forked) => {
                 let _ = ManuallyDrop::new((cuda, backing, addresses, self.owner.clone()));
                 Ok(())

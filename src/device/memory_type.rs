@@ -75,8 +75,8 @@ impl MemoryType {
         if self.coherent { 1 } else { self.atom }
     }
 
-    /// The granularity of sizes in bytes: whole atoms and whole lines. They are whole atoms also where memory is coherent: an
-    /// importer knows the size of memory without knowing the flags of the exporter's handle.
+    /// The granularity of sizes in bytes: whole atoms and whole lines. They are whole atoms also where memory is coherent:
+    /// an importer knows the size of memory without knowing the flags of the exporter's handle.
     pub(crate) const fn size_unit(&self) -> usize {
         if self.atom > LINE { self.atom } else { LINE }
     }
@@ -147,8 +147,8 @@ pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator
     })
 }
 
-/// A type as a handle uses it for the kind that its properties say. `None` for types that CUDA and the CPU cannot share, and for
-/// types that a handle with `REQUIRE_COHERENT` does not use.
+/// A type as a handle uses it for the kind that its properties say. `None` for types that CUDA and the CPU cannot share,
+/// and for types that a handle with `REQUIRE_COHERENT` does not use.
 pub(super) fn at(
     memory: &vk::PhysicalDeviceMemoryProperties,
     atom: u64,
