@@ -35,8 +35,8 @@ pub(crate) struct Inner {
 /// A place in a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    pub(crate) span: u32,
-    pub(crate) index: u32,
+    pub(crate) span: usize,
+    pub(crate) index: usize,
 }
 
 /// A pool or an allocator: what divides its blocks, which are allocations, and takes the parts back.

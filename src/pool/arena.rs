@@ -23,7 +23,7 @@ const SPAN_LEN: usize = 64 << 10;
 struct ArenaBlock {
     block: Arc<Allocation>,
     /// The spans by their offsets.
-    spans: BTreeMap<usize, u32>,
+    spans: BTreeMap<usize, usize>,
 }
 
 struct Span {
@@ -33,7 +33,7 @@ struct Span {
     /// The chunks made so far, at most `capacity`: the memory in each, for lookups.
     chunks: Vec<Weak<Inner>>,
     /// Those of them that are free.
-    free: Vec<u32>,
+    free: Vec<usize>,
     capacity: usize,
     /// Its place in its class's list, if it has room.
     place: usize,
@@ -67,9 +67,9 @@ pub(super) struct Arena {
     blocks: Slab<ArenaBlock>,
     spans: Slab<Span>,
     /// The spans of each class that have a free chunk, or room for a new one.
-    with_room: Vec<Vec<u32>>,
+    with_room: Vec<Vec<usize>>,
     /// Spans whose chunks were all free once. Some may be in use again.
-    free_spans: Vec<u32>,
+    free_spans: Vec<usize>,
     /// The ranges of the blocks that belong to no span.
     ranges: FreeRanges,
     /// Free chunks behind events, by stream and class. One that the device has not passed moves to the end when it is asked for.
@@ -114,10 +114,10 @@ impl Arena {
             self.open_span(class);
         }
         let &index = self.with_room[class].last()?;
-        let span = &mut self.spans[index as usize];
+        let span = &mut self.spans[index];
         let chunk = span.free.pop().unwrap_or_else(|| {
             span.chunks.push(Weak::new());
-            u32::try_from(span.chunks.len() - 1).expect("at most 1024 chunks")
+            span.chunks.len() - 1
         });
         if !span.has_room() {
             self.with_room[class].pop();
@@ -126,19 +126,19 @@ impl Arena {
     }
 
     pub(super) fn class_of(&self, chunk: Chunk) -> usize {
-        self.spans[chunk.span as usize].class
+        self.spans[chunk.span].class
     }
 
     /// The block that a chunk is in, and its offset there.
     pub(super) fn place(&self, chunk: Chunk) -> (Arc<Allocation>, usize) {
-        let span = &self.spans[chunk.span as usize];
+        let span = &self.spans[chunk.span];
         let block = &self.blocks[span.block];
-        (block.block.clone(), span.offset + chunk.index as usize * self.classes.size(span.class))
+        (block.block.clone(), span.offset + chunk.index * self.classes.size(span.class))
     }
 
     /// Lets lookups find the memory in a chunk.
     pub(super) fn set_memory(&mut self, chunk: Chunk, memory: Weak<Inner>) {
-        self.spans[chunk.span as usize].chunks[chunk.index as usize] = memory;
+        self.spans[chunk.span].chunks[chunk.index] = memory;
     }
 
     /// The memory in use that contains a device address.
@@ -146,7 +146,7 @@ impl Arena {
         self.blocks.iter().find_map(|(_, block)| {
             let offset = usize::try_from(address.checked_sub(block.block.device_ptr())?).ok()?;
             let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.block.len())?;
-            let span = &self.spans[span as usize];
+            let span = &self.spans[span];
             let index = (offset - span.offset) / self.classes.size(span.class);
             span.chunks.get(index)?.upgrade()
         })
@@ -166,7 +166,6 @@ impl Arena {
         let Some(((block, offset), len)) = room.or_else(|| Some((self.ranges.take(size)?, size))) else { return false };
         let (chunks, free, capacity, place) = (Vec::new(), Vec::new(), len / size, self.with_room[class].len());
         let index = self.spans.insert(Span { block, offset, class, chunks, free, capacity, place, is_listed: false });
-        let index = u32::try_from(index).expect("2^32 spans of at least 64 bytes exceed any block");
         self.blocks[block].spans.insert(offset, index);
         self.with_room[class].push(index);
         true
@@ -183,7 +182,7 @@ impl Arena {
     /// lock.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Arc<Allocation>> {
         for Chunk { span: index, index: chunk } in chunks {
-            let span = &mut self.spans[index as usize];
+            let span = &mut self.spans[index];
             if !span.has_room() {
                 span.place = self.with_room[span.class].len();
                 self.with_room[span.class].push(index);
@@ -221,16 +220,16 @@ impl Arena {
     /// Gives the room of every span back whose chunks are all free.
     fn give_free_spans_back(&mut self) {
         for index in std::mem::take(&mut self.free_spans) {
-            let span = &mut self.spans[index as usize];
+            let span = &mut self.spans[index];
             if !span.is_free() {
                 span.is_listed = false;
                 continue;
             }
-            let span = self.spans.remove(index as usize);
+            let span = self.spans.remove(index);
             let list = &mut self.with_room[span.class];
             list.swap_remove(span.place);
             if let Some(&moved) = list.get(span.place) {
-                self.spans[moved as usize].place = span.place;
+                self.spans[moved].place = span.place;
             }
             self.blocks[span.block].spans.remove(&span.offset);
             self.ranges.give((span.block, span.offset), span.capacity * self.classes.size(span.class));
