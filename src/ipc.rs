@@ -38,7 +38,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ash::vk;
 
-use crate::allocation::{self, Exported};
+use crate::allocation;
 use crate::device::MemoryType;
 use crate::driver::fork;
 use crate::driver::os::{self, FileType, Received, RecvFlags, SendFlags, file_type, is_memory_file};
@@ -178,8 +178,7 @@ unsafe fn recv_by(socket: BorrowedFd<'_>, owner: &Vkgdr, flags: RecvFlags) -> Re
     }
     // SAFETY: the message says that the sender exported it from memory of this length, size and kind, and it fits the handle.
     // The sender is trusted by this function's contract.
-    let exported = unsafe { Exported::new(fd) };
-    Memory::import(owner, &exported, len, message.kind)
+    unsafe { Memory::import_fd(owner, fd, len, message.kind) }
 }
 
 fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {

@@ -70,12 +70,7 @@ impl Memory {
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
-        Self::import(owner, &exported, len, kind)
-    }
-
-    /// [`import_fd`](Self::import_fd), with what is known of the memory.
-    pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, |context| Allocation::import(owner, context, exported, len, kind))
+        Self::make(owner, |context| Allocation::import(owner, context, &exported, len, kind))
     }
 
     /// A new descriptor of the memory that a network card can register, with the place of this memory or slice in it.
