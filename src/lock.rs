@@ -6,8 +6,8 @@
 
 use std::hint;
 use std::ops::Range;
+use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 /// A mutex. A panic of a holder leaves it usable.
@@ -71,7 +71,8 @@ impl<K: PartialEq, V: Default> Lock<Vec<(K, Weak<V>)>> {
 /// Lets one thread do what several need, while the others wait for it. Not a lock: the thread at work may log and call back.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
-    thread: Lock<Option<ThreadId>>,
+    /// Of [`this_thread`].
+    thread: Lock<Option<usize>>,
     done: Condvar,
 }
 
@@ -83,14 +84,20 @@ pub(crate) struct Flight<'a> {
     taken: bool,
 }
 
+/// A number that no other live thread has. The standard library's panics in a thread's last destructors.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| ptr::from_ref(place).addr())
+}
+
 impl SingleFlight {
     /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
     const TIMEOUT: Duration = Duration::from_secs(1);
 
     /// Waits for the thread at work, unless that is this thread, whose logger has called back.
     pub(crate) fn begin(&self) -> Flight<'_> {
-        let me = thread::current().id();
-        let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
+        let me = this_thread();
+        let other = |thread: &mut Option<usize>| thread.is_some_and(|thread| thread != me);
         let waited = self.done.wait_timeout_while(self.thread.lock(), Self::TIMEOUT, other);
         let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let taken = thread.is_none();
@@ -114,6 +121,7 @@ impl Drop for Flight<'_> {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
 
     use super::*;
 
