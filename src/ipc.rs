@@ -113,7 +113,9 @@ fn send_by(socket: BorrowedFd<'_>, memory: &Memory, flags: SendFlags) -> Result<
 /// Errors of the context, [`Error::Forked`], [`Error::OtherUser`] and `EAGAIN` leave the message in the socket. After
 /// other refusals a stream may be in the midst of a message: close it.
 pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
-    check_user(&socket)?;
+    // Once: another call may return another socket.
+    let socket = socket.as_fd();
+    check_user(socket)?;
     // SAFETY: the sender has the rights of this process, see above.
     unsafe { recv_from_any_user(socket, owner) }
 }
@@ -121,8 +123,9 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 /// Whether the process at the other end is of the same user: what [`recv`] checks.
 #[doc(hidden)]
 pub fn check_user(socket: impl AsFd) -> Result<()> {
-    check_socket(socket.as_fd())?;
-    let (theirs, ours) = (os::peer_user(socket.as_fd())?, os::own_user());
+    let socket = socket.as_fd();
+    check_socket(socket)?;
+    let (theirs, ours) = (os::peer_user(socket)?, os::own_user());
     if theirs == ours && !os::may_be_unmapped(theirs) { Ok(()) } else { Err(Error::OtherUser { theirs, ours }) }
 }
 

@@ -1,6 +1,7 @@
 //! Messages that `vkgdr::ipc` must refuse: before a driver sees the descriptor, with an error that says why, and without
 //! leaving a descriptor open.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -244,6 +245,26 @@ fn set(socket: &UnixStream, option: i32) -> bool {
     let (on, len) = (1_i32, 4);
     // SAFETY: `on` has `len` bytes.
     unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const on).cast(), len) == 0 }
+}
+
+#[test]
+fn the_socket_that_is_received_from_is_the_one_that_was_checked() -> Result {
+    /// Names the first socket once, then the second.
+    struct Alternating([UnixStream; 2], Cell<usize>);
+
+    impl AsFd for Alternating {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0[self.1.replace(1)].as_fd()
+        }
+    }
+
+    let victim = Victim::new()?;
+    let ((_silent, checked), (sender, other)) = (UnixStream::pair()?, UnixStream::pair()?);
+    socket::send(sender.as_fd(), &victim.bytes, &[victim.fd.as_fd()])?;
+    checked.set_nonblocking(true)?;
+    let error = refused(ipc::recv(Alternating([checked, other], Cell::new(0)), &victim.gpu));
+    assert!(matches!(error, Error::System { .. }), "{error}");
+    Ok(())
 }
 
 #[test]
