@@ -253,12 +253,12 @@ impl Cuda {
         static FAILED: OnceLock<CudaCode> = OnceLock::new();
         /// The watch that loading began has ended.
         static ENDED: AtomicBool = AtomicBool::new(false);
-        if let Some(&code) = FAILED.get() {
-            return Err(Error::cuda(Call::StartCuda, code));
-        }
         let start = || call!(self, cuInit(0) as Call::StartCuda);
         if STARTED.load(Ordering::Relaxed) {
             return start();
+        }
+        if let Some(&code) = FAILED.get() {
+            return Err(Error::cuda(Call::StartCuda, code));
         }
         // Each attempt has a watch of its own. The first that succeeds keeps it.
         fork::watch_forks()?;

@@ -66,7 +66,8 @@ fn explained(refusal: Refusal) -> c_int {
         Refusal::Told(number, reason) => (number, reason.to_owned()),
         Refusal::Failed(failure) => (number(&failure), failure.to_string()),
     };
-    if is_logging() {
+    // In a forked child, a thread of the parent may hold the lock of standard error for ever.
+    if is_logging() && !vkgdr_rs::is_forked() {
         // Not `eprintln`, which panics where standard error is a closed pipe.
         let _ = writeln!(io::stderr(), "ERR:  libgdrapi of vkgdr: {reason}");
     }
