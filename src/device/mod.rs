@@ -46,7 +46,7 @@ pub(crate) use memory_type::{LINE, MemoryType};
 /// Neither driver works in a child that was forked after this crate loaded the CUDA driver. The first `open` loads it,
 /// or a function such as [`device_count`](crate::device_count). In such a child, every operation that needs a driver
 /// returns [`Error::Forked`], and drops leave inherited memory to the parent. A child that needs the GPU must `exec`
-/// first.
+/// first. Handlers of `pthread_atfork` that were registered before that load run too early: they must not use this crate.
 #[derive(Clone)]
 pub struct Vkgdr {
     handle: Arc<HandleState>,
@@ -184,7 +184,7 @@ impl Vkgdr {
     /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. With 0,
     /// an allocation still waits up to 20 ms for a whole context, to find out whether it is idle. It also frees dropped memory that
     /// nothing uses, for which the driver waits: beside such a kernel drop none. A pool's allocation may wait twice as long: for
-    /// freed memory of the GPU, and for that of the pool.
+    /// freed memory of the GPU, and for that of the pool. Before that, it waits up to a second for another thread that makes a block.
     ///
     /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
     /// streams there.

@@ -46,10 +46,10 @@ pub use options::PoolOptions;
 /// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after
 ///   an event. For that, [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
-///   `allocate` that would otherwise need a new block. By then, that memory must add up to a quarter of a block. To avoid that
-///   wait, bind memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A stream
-///   capture forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is being
-///   captured, unless memory is short.
+///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout). By then, that
+///   memory must add up to a quarter of a block. To avoid that wait, bind memory to streams, or synchronise and free it with
+///   [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture forbids such a wait, and would end by it:
+///   [`allocate_on`](Self::allocate_on) makes none if its stream is being captured, unless memory is short.
 ///
 /// # Teardown
 ///
@@ -110,7 +110,7 @@ impl Pool {
 
     /// Allocates `len` bytes, with undefined contents.
     ///
-    /// If memory is exhausted, the pool waits for the device, for a second at most ([`Vkgdr::set_shortage_timeout`]), and frees
+    /// If memory is exhausted, the pool waits for the device, for two seconds at most ([`Vkgdr::set_shortage_timeout`]), and frees
     /// its unused blocks. Then it reuses freed memory, or tries once more, with a smaller block where it needs one. It does not
     /// wait where that cannot help.
     ///

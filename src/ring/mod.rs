@@ -47,7 +47,7 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// All methods may be called on any thread, by several at a time: each push is whole. Waits poll, and keep the CPU busy: to
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
-/// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in
+/// The messages are in mapped memory, or in host memory where the GPU has none, or none left ([`kind`](Self::kind)), the answers in
 /// host memory. A drop [aborts](Self::abort) the kernel. The memory is freed when the context's last ring is dropped, since
 /// drivers wait for all running kernels to free memory. So where rings come and go beside one that stays, keep them for the next
 /// kernel instead. The drop of the last ring waits for ever if another thread makes a ring and starts its kernel meanwhile. In a
@@ -126,7 +126,8 @@ fn capacity(max: usize, kind: MemoryKind) -> Result<usize> {
 impl Ring {
     /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. Each direction has room
     /// for one message of that length or for several shorter ones. Each takes its length, rounded up to a multiple of 16, and
-    /// 16 bytes.
+    /// 16 bytes. A message lies in one piece. So even an empty ring may have no room for a long one, until a running kernel has
+    /// passed the rest before the ring's end. A program that pushes while no kernel runs asks for twice the length.
     ///
     /// The context is chosen as by [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
     ///
@@ -213,7 +214,7 @@ impl Ring {
         self.device.device_ptr()
     }
 
-    /// The kind of memory that the messages are in: mapped, or host memory where the GPU has no mapped memory.
+    /// The kind of memory that the messages are in: mapped, or host memory where the GPU has no mapped memory, or none left.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.device.kind()
