@@ -17,7 +17,7 @@ The kernels of sim/ptx/tests/fixtures are compiled in these ways, one folder eac
     nvrtc12-sm_70         uv run $old … --arch compute_70, of *.cu
     nvrtc13-sm_90-fast    uv run $new … --arch compute_90 --option=--use_fast_math, of atomics.cu and math.cu
     nvcc13-sm_90-debug    uv run $new … --arch compute_90 --nvcc --option=-G, of atomics.cu, control.cu and data.cu
-    nvcc13-sm_90          uv run $new … --arch compute_90 --nvcc, of nvcc/*.cu
+    nvcc13-sm_80          uv run $new … --arch compute_80 --nvcc, of nvcc/*.cu
 
 where … is "--no-project scripts/compile-ptx.py --declare= --into FOLDER" and the sources.
 """

@@ -65,7 +65,7 @@
 //! * Memory that the driver allocated itself stays alive for copies and fills that were queued before it was
 //!   freed, since CUDA's functions may wait for them and programs rely on that.
 //! * Driver calls from a host function are `NOT_PERMITTED`. A fault also ends the other running kernels of its context.
-//! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
+//! * `cp.async` copies at once, so that a missing wait does not show.
 //! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.
 //! * Copies reach memory that a kernel allocated with `malloc`; CUDA's runtime refuses them. Kernels may use more local
 //!   memory than `CU_LIMIT_STACK_SIZE`, 512 KiB a thread.

@@ -138,7 +138,7 @@ fn slots(op: &Op, function: &Function, mut visit: impl FnMut(Slot, bool)) {
         }
         Op::Mbarrier { mbarrier } => {
             let mbarrier = &function.mbarriers[*mbarrier as usize];
-            io(&[mbarrier.base, mbarrier.a, mbarrier.b], mbarrier.d.as_slice());
+            io(&[mbarrier.base, mbarrier.a], mbarrier.d.as_slice());
         }
         Op::LoadTile { tile } => {
             let tile = &function.tiles[*tile as usize];

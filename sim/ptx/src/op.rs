@@ -26,8 +26,6 @@ pub(crate) type Slot = u32;
 pub(crate) const CARRY: Slot = 0;
 /// The offset of the frame's local memory in the thread's.
 pub(crate) const LOCAL_BASE: Slot = 1;
-/// The number of the cluster's barrier, after those of the block. A cluster has one block.
-pub(crate) const CLUSTER_BARRIER: u32 = 16;
 /// The slots before the first register.
 pub(crate) const FIRST_SLOT: Slot = 2;
 
@@ -264,10 +262,7 @@ pub(crate) struct Mbarrier {
     pub(crate) base: Slot,
     pub(crate) offset: u64,
     pub(crate) a: Slot,
-    pub(crate) b: Slot,
     pub(crate) access: Access,
-    /// Whether the other threads come first if the result is false.
-    pub(crate) waits: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -292,10 +287,6 @@ pub(crate) fn wrong_count(count: u64, arrives: bool) -> Option<&'static str> {
 pub(crate) enum BarrierKind {
     Sync,
     Arrive,
-    /// At the cluster's barrier, which has no number.
-    ClusterArrive,
-    /// For the completion of the cluster's barrier since the thread's arrival.
-    ClusterWait,
     /// Every thread gets the reduction of all predicates.
     Reduce {
         how: Reduction,
@@ -346,7 +337,6 @@ pub(crate) enum WarpKind {
     Shuffle(Shuffle),
     Reduce(Ternary),
     Active,
-    Elect,
     /// `matrices[matrix]`, by all lanes.
     Matrix {
         matrix: u32,

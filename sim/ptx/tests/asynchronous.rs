@@ -1,4 +1,4 @@
-//! Copies that a thread waits for, mbarriers, and clusters of one block.
+//! Copies that a thread waits for, and mbarriers.
 
 #![expect(clippy::expect_used, reason = "a test that panics fails")]
 
@@ -131,8 +131,7 @@ fn mbarriers_hold_back_every_thread_in_each_phase() {
     let parity = "and.b32 %y, %i, 1; mbarrier.test_wait.parity.shared.b64 %p, [bar], %y;";
     for (arrive, wait) in [
         (state, "mbarrier.test_wait.shared.b64 %p, [bar], %state;"),
-        (state, "mbarrier.try_wait.shared::cta.b64 %p, [bar], %state, 1000;"),
-        ("mbarrier.arrive.release.cta.b64 %state, [%b], 1;", "mbarrier.try_wait.acquire.cta.b64 %p, [%b], %state;"),
+        ("mbarrier.arrive.release.cta.b64 %state, [%b], 1;", "mbarrier.test_wait.acquire.cta.b64 %p, [%b], %state;"),
         ("mbarrier.arrive.shared.b64 _, [bar];", parity),
         ("cp.async.ca.shared.global [s+2048], [%in], 4; cp.async.mbarrier.arrive.noinc.shared.b64 [bar];", parity),
         ("cp.async.mbarrier.arrive.b64 [%b]; mbarrier.arrive.b64 %state, [%b];", parity),
@@ -143,23 +142,20 @@ fn mbarriers_hold_back_every_thread_in_each_phase() {
 }
 
 #[test]
-fn mbarriers_wait_for_bytes_and_count_down() {
+fn mbarriers_count_down() {
     let body = "
         mbarrier.init.shared.b64 [bar], 3;
         mbarrier.arrive.noComplete.shared.b64 %state, [bar], 2; mbarrier.pending_count.b64 %x, %state;
-        mbarrier.arrive.expect_tx.shared.b64 %state, [bar], 64; mbarrier.pending_count.b64 %y, %state;
-        mad.lo.u32 %x, %x, 10, %y; mbarrier.test_wait.shared.b64 %p, [bar], %state; selp.u32 %y, 1, 0, %p;
-        mad.lo.u32 %x, %x, 10, %y; mbarrier.complete_tx.shared.b64 [bar], 40; mbarrier.expect_tx.shared.b64 [bar], 8;
         mbarrier.test_wait.parity.shared.b64 %p, [bar], 0; selp.u32 %y, 1, 0, %p; mad.lo.u32 %x, %x, 10, %y;
-        mbarrier.complete_tx.shared.b64 [bar], 32;
+        mbarrier.arrive.shared.b64 %state, [bar]; mbarrier.pending_count.b64 %y, %state; mad.lo.u32 %x, %x, 10, %y;
         mbarrier.test_wait.shared.b64 %p, [bar], %state; selp.u32 %y, 1, 0, %p; mad.lo.u32 %x, %x, 10, %y;
         mbarrier.test_wait.parity.shared.b64 %p, [bar], 1; selp.u32 %y, 1, 0, %p; mad.lo.u32 %x, %x, 10, %y;
         mbarrier.arrive_drop.shared.b64 _, [bar], 2; mbarrier.arrive.shared.b64 _, [bar];
         mbarrier.arrive.shared.b64 %state, [bar]; mbarrier.test_wait.shared.b64 %p, [bar], %state;
         selp.u32 %y, 1, 0, %p; mad.lo.u32 %x, %x, 10, %y; mbarrier.inval.shared.b64 [bar];
         mbarrier.init.shared.b64 [bar], 1; st.global.u32 [%out], %x;";
-    // Pending 3 and 1; not complete while bytes are missing; complete after; not its next phase; then one arrival is enough.
-    assert_eq!(run(body, 1), [310_010 * 10 + 1]);
+    // Pending 3 and 1; not complete before, complete after; not its next phase; then one arrival is enough.
+    assert_eq!(run(body, 1), [301_101]);
 }
 
 #[test]
@@ -172,13 +168,11 @@ fn wrong_uses_of_mbarriers_are_faults() {
         (format!("{init} mbarrier.arrive.shared.b64 _, [bar], 2;"), "more arrivals"),
         (format!("{init} mov.u32 %x, 0; mbarrier.arrive.shared.b64 _, [bar], %x;"), "more arrivals"),
         (format!("{init} mbarrier.arrive.noComplete.shared.b64 _, [bar], 1;"), "noComplete"),
-        (format!("{init} mbarrier.expect_tx.shared.b64 [bar], 1048576;"), "bytes"),
         (
             format!("{init} mbarrier.inval.shared.b64 [bar]; mbarrier.test_wait.parity.shared.b64 %p, [bar], 0;"),
             "no mbarrier",
         ),
         ("mbarrier.init.b64 [%in], 1;".to_owned(), "shared memory"),
-        ("barrier.cluster.wait;".to_owned(), "not arrived"),
     ] {
         let fault = fault(&body);
         assert!(fault.kind == FaultKind::InvalidBarrier && fault.detail.contains(says), "{body}: {fault}");
@@ -193,36 +187,4 @@ fn wrong_uses_of_mbarriers_are_faults() {
     ] {
         assert!(Module::load(&source(text)).is_err(), "{text}");
     }
-}
-
-#[test]
-fn a_cluster_is_one_block() {
-    let body = "
-        mov.u32 %z, 0; mov.u32 %i, 0;
-        next: shl.b32 %x, %t, 2; mov.u32 %y, s; add.u32 %y, %y, %x; add.u32 %x, %t, %i; st.shared.u32 [%y], %x;
-        setp.eq.u32 %p, %t, 77; @%p nanosleep.u32 1000;
-        barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
-        mov.u32 %x, 99; sub.u32 %x, %x, %t; shl.b32 %x, %x, 2; mov.u32 %y, s; add.u32 %y, %y, %x;
-        mapa.shared::cluster.u32 %y, %y, 0; ld.shared::cluster.u32 %x, [%y]; add.u32 %z, %z, %x;
-        barrier.cluster.arrive; barrier.cluster.wait; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 3; @%p bra next;
-        mov.u32 %x, %cluster_nctarank; add.u32 %z, %z, %x; mov.u32 %x, %cluster_ctarank; add.u32 %z, %z, %x;
-        mov.u64 %a, s; cvta.shared.u64 %a, %a; getctarank.u64 %x, %a; add.u32 %z, %z, %x;
-        mov.u32 %x, %cluster_ctaid.y; add.u32 %z, %z, %x; mov.u32 %x, %nclusterid.x; add.u32 %z, %z, %x;
-        mov.pred %p, %is_explicit_cluster; selp.u32 %x, 1, 0, %p; add.u32 %z, %z, %x;
-        st.global.u32 [%out], %z;";
-    assert_eq!(run(body, 100), (0..100).map(|t| 3 * (99 - t) + 3 + 2).collect::<Vec<u32>>());
-}
-
-#[test]
-fn directives_of_clusters_are_read() {
-    let with = |directive: &str| source("").replace("{\n.reg", &format!("{directive} {{\n.reg"));
-    for directive in
-        [".explicitcluster", ".maxclusterrank 8", ".reqnctapercluster 1", ".explicitcluster .reqnctapercluster 1, 1, 1"]
-    {
-        let text = with(directive);
-        assert!(text.contains(directive), "{text}");
-        assert!(Module::load(&text).is_ok(), "{directive}: {:?}", Module::load(&text).err());
-    }
-    let error = Module::load(&with(".reqnctapercluster 2, 1, 1")).expect_err("there are no clusters");
-    assert!(error.reason.contains("more than one block"), "{error}");
 }

@@ -257,7 +257,7 @@ fn depth_without_bound_is_refused() {
 }
 
 const SOURCES: [&str; 7] = [
-    include_str!("fixtures/nvcc13-sm_90/tensor.ptx"),
+    include_str!("fixtures/nvcc13-sm_80/tensor.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/control.ptx"),
     include_str!("fixtures/nvcc13-sm_90-debug/data.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/warps.ptx"),

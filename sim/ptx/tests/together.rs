@@ -193,12 +193,11 @@ fn shuffles_stay_within_their_segments() {
 }
 
 #[test]
-fn lanes_reduce_elect_and_match() {
+fn lanes_reduce_and_match() {
     let masked = |body: &str| run(&format!("and.b32 %y, %t, 3; {body} st.global.u32 [%out], %x;"), 32);
     assert_eq!(masked("redux.sync.add.u32 %x, %t, -1;"), [496; 32]);
     assert_eq!(masked("sub.s32 %x, 3, %t; redux.sync.min.s32 %x, %x, -1;"), [(-28i32).cast_unsigned(); 32]);
     assert_eq!(masked("redux.sync.xor.b32 %x, %t, -1;"), [0; 32]);
-    assert_eq!(masked("elect.sync %x|%p, -1; @%p add.u32 %x, %x, 50;")[..3], [50, 0, 0]);
     assert_eq!(masked("match.any.sync.b32 %x, %y, -1;")[..2], [0x1111_1111, 0x2222_2222]);
     assert_eq!(masked("match.all.sync.b32 %x|%p, %y, -1; @%p mov.u32 %x, 9;"), [0; 32]);
     assert_eq!(masked("activemask.b32 %x;"), [u32::MAX; 32]);

@@ -44,8 +44,6 @@ fn a_statement_that_is_not_supported_refuses_its_kernel_alone() {
         let found = refused(&format!(".entry k() {{ {registers}\n{statement}; foo.bar %nothing;\nret; }}"));
         assert_eq!(found, format!("line 5: '{statement}': {reason}"));
     }
-    let found = refused(".entry k() .reqnctapercluster 2 { ret; }");
-    assert!(found.ends_with("clusters of more than one block are not supported"), "{found}");
 }
 
 /// Their operands seem wrong to who does not know the modifier.

@@ -1,18 +1,16 @@
 //! The state of an mbarrier in its 64 bits, which PTX leaves open, and the operations on it.
 //!
-//! Bits 0 to 19 have the pending count of arrivals, bits 20 to 39 the expected count of the next phase, bits 40 to 60 the
-//! count of expected bytes as a signed number, bit 61 the parity of the phase. Bit 63 is 1 in an initialised mbarrier. PTX
-//! ISA, "Contents of the mbarrier object" and "Phase Completion of the mbarrier object".
+//! Bits 0 to 19 have the pending count of arrivals, bits 20 to 39 the expected count of the next phase, bit 61 the parity of
+//! the phase. Bit 63 is 1 in an initialised mbarrier. PTX ISA, "Contents of the mbarrier object" and "Phase Completion of the
+//! mbarrier object".
 
-use super::{mask, sign_extend};
+use super::mask;
 
 const COUNT_BITS: u32 = 20;
-const BYTES_BITS: u32 = 21;
 const EXPECTED: u32 = COUNT_BITS;
-const BYTES: u32 = 2 * COUNT_BITS;
-const PHASE: u32 = BYTES + BYTES_BITS;
+const PHASE: u32 = 61;
 const VALID: u64 = 1 << 63;
-/// The largest count of arrivals and of bytes.
+/// The largest count of arrivals.
 const MOST: i64 = (1 << COUNT_BITS) - 1;
 
 /// An operation on an mbarrier.
@@ -21,17 +19,13 @@ pub(crate) enum Operation {
     /// Operand: the expected count.
     Initialise,
     Invalidate,
-    /// Operands: the arrivals, and the bytes to expect before.
+    /// Operand: the arrivals.
     Arrive {
         /// Whether later phases expect so many arrivals less.
         drop: bool,
         /// Whether the phase must not complete.
         incomplete: bool,
     },
-    /// Operand: the bytes that the phase waits for in addition.
-    Expect,
-    /// Operand: the bytes that are there.
-    Complete,
     /// Operand: the state that an arrival returned. The result tells whether its phase is complete.
     Test,
     /// Operand: the parity of the phase.
@@ -45,34 +39,26 @@ pub(crate) enum Operation {
 struct State {
     pending: i64,
     expected: i64,
-    bytes: i64,
     phase: u64,
 }
 
 impl State {
     fn of(word: u64) -> State {
         let count = |shift: u32| (word >> shift & mask(COUNT_BITS)).cast_signed();
-        let bytes = sign_extend(word >> BYTES & mask(BYTES_BITS), BYTES_BITS).cast_signed();
-        State { pending: count(0), expected: count(EXPECTED), bytes, phase: word >> PHASE & 1 }
+        State { pending: count(0), expected: count(EXPECTED), phase: word >> PHASE & 1 }
     }
 
     fn word(self) -> u64 {
-        let State { pending, expected, bytes, phase } = self;
-        let bytes = bytes.cast_unsigned() & mask(BYTES_BITS);
-        VALID | phase << PHASE | bytes << BYTES | expected.cast_unsigned() << EXPECTED | pending.cast_unsigned()
+        let State { pending, expected, phase } = self;
+        VALID | phase << PHASE | expected.cast_unsigned() << EXPECTED | pending.cast_unsigned()
     }
 
     /// Begins the next phase if nothing is missing.
     fn advance(&mut self) {
-        if self.pending == 0 && self.bytes == 0 {
+        if self.pending == 0 {
             self.phase ^= 1;
             self.pending = self.expected;
         }
-    }
-
-    fn add_bytes(&mut self, bytes: i64) -> Result<(), &'static str> {
-        self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes.abs() > MOST { Err("the count of bytes is out of range") } else { Ok(()) }
     }
 }
 
@@ -82,13 +68,13 @@ pub(crate) fn pending_count(word: u64) -> u64 {
 }
 
 /// Performs an operation; returns the new word and the result.
-pub(crate) fn perform(what: Operation, word: u64, a: u64, b: u64) -> Result<(u64, u64), &'static str> {
-    let (count, more) = (i64::try_from(a).unwrap_or(i64::MAX), i64::try_from(b).unwrap_or(i64::MAX));
+pub(crate) fn perform(what: Operation, word: u64, a: u64) -> Result<(u64, u64), &'static str> {
+    let count = i64::try_from(a).unwrap_or(i64::MAX);
     if what == Operation::Initialise {
         if !(1..=MOST).contains(&count) {
             return Err("the count of an mbarrier is 1 to 2^20 - 1");
         }
-        return Ok((State { pending: count, expected: count, bytes: 0, phase: 0 }.word(), 0));
+        return Ok((State { pending: count, expected: count, phase: 0 }.word(), 0));
     }
     if word & VALID == 0 {
         return Err("no mbarrier is initialised there");
@@ -98,7 +84,6 @@ pub(crate) fn perform(what: Operation, word: u64, a: u64, b: u64) -> Result<(u64
         Operation::Initialise | Operation::Check => Ok((word, 0)),
         Operation::Invalidate => Ok((0, 0)),
         Operation::Arrive { drop, incomplete } => {
-            state.add_bytes(more)?;
             if !(1..=MOST).contains(&count) || count > state.pending {
                 return Err("more arrivals than the phase expects");
             }
@@ -110,15 +95,6 @@ pub(crate) fn perform(what: Operation, word: u64, a: u64, b: u64) -> Result<(u64
             state.expected = if drop { (state.expected - count).max(0) } else { state.expected };
             state.advance();
             Ok((state.word(), word))
-        }
-        Operation::Expect => {
-            state.add_bytes(count)?;
-            Ok((state.word(), 0))
-        }
-        Operation::Complete => {
-            state.add_bytes(-count)?;
-            state.advance();
-            Ok((state.word(), 0))
         }
         Operation::Test => Ok((word, u64::from(State::of(a).phase != state.phase))),
         Operation::TestParity => Ok((word, u64::from(a & 1 != state.phase))),

@@ -5,7 +5,7 @@ use crate::arithmetic::lanewise::LANES;
 use crate::fault::FaultKind;
 use crate::lanes::members;
 use crate::link::Linked;
-use crate::op::{BarrierKind, CLUSTER_BARRIER, wrong_count};
+use crate::op::{BarrierKind, wrong_count};
 
 /// The low 32 bits of a register.
 pub(super) fn low(value: u64) -> u32 {
@@ -33,39 +33,17 @@ pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) 
     for lane in members(set) {
         let barrier = warp.function_of(program, lane).function.barriers[index];
         let id = low(warp.slot(lane, barrier.id));
-        let bit = 1u32 << lane;
-        let has_arrived = warp.arrived[lane] >> CLUSTER_BARRIER & 1 == 1;
-        let passed = warp.passed & bit != 0;
-        let problem = match barrier.kind {
-            BarrierKind::ClusterArrive => {
-                warp.arrived[lane] |= 1 << CLUSTER_BARRIER;
-                continue;
-            }
-            BarrierKind::ClusterWait if passed => {
-                warp.passed &= !bit;
-                continue;
-            }
-            BarrierKind::ClusterWait if has_arrived => {
-                wait(warp, lane, CLUSTER_BARRIER);
-                continue;
-            }
-            BarrierKind::ClusterWait => "the thread has not arrived at the cluster's barrier".to_owned(),
-            _ if id > 15 => format!("there is no barrier {id}"),
-            BarrierKind::Arrive => {
-                warp.arrived[lane] |= 1 << id;
-                continue;
-            }
-            BarrierKind::Sync => {
-                wait(warp, lane, id);
-                continue;
-            }
+        if id > 15 {
+            return Err(invalid(warp, lane, format!("there is no barrier {id}")));
+        }
+        match barrier.kind {
+            BarrierKind::Arrive => warp.arrived[lane] |= 1 << id,
+            BarrierKind::Sync => wait_together(warp, 1 << lane, id),
             BarrierKind::Reduce { .. } => {
-                wait(warp, lane, id);
-                warp.reducing |= bit;
-                continue;
+                wait_together(warp, 1 << lane, id);
+                warp.reducing |= 1 << lane;
             }
-        };
-        return Err(invalid(warp, lane, problem));
+        }
     }
     Ok(())
 }
@@ -77,12 +55,8 @@ fn invalid(warp: &mut Warp, lane: usize, detail: String) -> LaneTrouble {
 }
 
 /// Waits at a barrier's instruction.
-fn wait(warp: &mut Warp, lane: usize, id: u32) {
-    wait_together(warp, 1 << lane, id);
-}
-
 fn wait_together(warp: &mut Warp, set: u32, id: u32) {
-    // There are 17 barriers.
+    // There are 16 barriers.
     let number = u8::try_from(id).unwrap_or(u8::MAX);
     for ((barrier, pc), lane) in warp.barrier.iter_mut().zip(&mut warp.pc).zip(0..) {
         if set >> lane & 1 == 1 {

@@ -4,13 +4,13 @@ use super::warp::Warp;
 use crate::arithmetic::lanewise::LANES;
 use crate::lanes::members;
 use crate::link::Linked;
-use crate::op::{Barrier, BarrierKind, CLUSTER_BARRIER, Op, Reduction};
+use crate::op::{Barrier, BarrierKind, Op, Reduction};
 
 /// Releases the threads of complete barriers; returns whether there were any.
 pub(super) fn resolve(warps: &mut [Warp], program: &Linked) -> bool {
     let waiting = warps.iter().fold(0, |waiting, warp| waiting | warp.barriers);
     let mut resolved = false;
-    for id in (0..=CLUSTER_BARRIER).filter(|id| waiting >> id & 1 == 1) {
+    for id in (0..16).filter(|id| waiting >> id & 1 == 1) {
         if is_complete(warps, program, id) {
             release(warps, program, id);
             resolved = true;
@@ -79,10 +79,6 @@ fn release(warps: &mut [Warp], program: &Linked, id: u32) {
     }
     for warp in warps.iter_mut() {
         let here = at(warp, id);
-        if id == CLUSTER_BARRIER {
-            // They wait later, for what is complete now.
-            warp.passed |= arrived(warp, id) & !here;
-        }
         warp.arrived.iter_mut().for_each(|arrived| *arrived &= !(1 << id));
         for lane in members(here & warp.reducing) {
             if let Some((how, d, ..)) = reduction(warp, lane) {

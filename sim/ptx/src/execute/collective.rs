@@ -181,7 +181,6 @@ impl Common {
                 number(members(group).map(|lane| a[lane]).reduce(|sum, value| f(sum, value, 0)).unwrap_or(0))
             }
             WarpKind::Active => number(u64::from(group)),
-            WarpKind::Elect => number(u64::from(group.trailing_zeros())),
         }
     }
 
@@ -193,7 +192,6 @@ impl Common {
                 (same.fold(0, |mask, lane| mask | 1 << lane), false)
             }
             WarpKind::Shuffle(how) => shuffle(how, b, c, lane, group, a),
-            WarpKind::Elect => (self.value, self.value == lane as u64),
             _ => (self.value, self.flag),
         }
     }

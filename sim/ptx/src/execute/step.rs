@@ -360,26 +360,14 @@ fn run<A: Active>(
             }
             Op::Mbarrier { mbarrier } => {
                 let mbarrier = &function.mbarriers[*mbarrier as usize];
-                let mut waiting = 0;
                 for lane in members(active.set()) {
                     let address = get!(&mbarrier.base)[lane].wrapping_add(mbarrier.offset);
                     match update::mbarrier(&mut view, registers, lane, mbarrier, address) {
-                        Ok(done) => waiting |= u32::from(!done && mbarrier.waits) << lane,
+                        Ok(()) => {}
                         Err((kind, "")) => fault!(lane, kind, address, mbarrier.access),
                         Err((kind, detail)) => {
                             fault!(lane, Trouble { kind, address, bytes: 8, detail: detail.to_owned() })
                         }
-                    }
-                }
-                if waiting != 0 {
-                    warp.yielded = true;
-                    *pending &= !waiting;
-                    suspend!(Group { pc, set: waiting, fuel });
-                    let others = active.set() & !waiting;
-                    if others == 0 {
-                        next!();
-                    } else {
-                        active.change(others);
                     }
                 }
             }

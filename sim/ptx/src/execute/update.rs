@@ -41,20 +41,20 @@ pub(super) fn atomic(
     Ok(())
 }
 
-/// Performs an operation on an mbarrier; returns whether its result is not 0.
+/// Performs an operation on an mbarrier.
 pub(super) fn mbarrier(
     view: &mut View<'_>,
     registers: &mut [Lanes],
     lane: usize,
     mbarrier: &Mbarrier,
     address: u64,
-) -> Result<bool, (FaultKind, &'static str)> {
-    let (a, b) = (registers[mbarrier.a as usize][lane], registers[mbarrier.b as usize][lane]);
+) -> Result<(), (FaultKind, &'static str)> {
+    let a = registers[mbarrier.a as usize][lane];
     if mbarrier.access.window == Window::Generic && Window::of(address).0 != Window::Shared {
         return Err((FaultKind::InvalidBarrier, "an mbarrier is in shared memory"));
     }
     let mut outcome = Ok(0);
-    let change = |word| match perform(mbarrier.what, word, a, b) {
+    let change = |word| match perform(mbarrier.what, word, a) {
         Ok((word, result)) => {
             outcome = Ok(result);
             word
@@ -69,5 +69,5 @@ pub(super) fn mbarrier(
     if let Some(d) = mbarrier.d {
         registers[d as usize][lane] = result;
     }
-    Ok(result != 0)
+    Ok(())
 }

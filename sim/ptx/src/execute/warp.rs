@@ -89,8 +89,6 @@ pub(super) struct Warp {
     pub(super) reducing: u32,
     /// A bit for each barrier at which a lane arrived without waiting.
     pub(super) arrived: PerLane<u32>,
-    /// The lanes for which the cluster's barrier was complete after they arrived there, before they wait.
-    pub(super) passed: u32,
     /// The mask of the collective instruction at which a lane waits; `None` for the lanes that happen to meet.
     pub(super) meets: PerLane<Option<u32>>,
     /// The number of turns spent waiting for the warp in vain.
@@ -136,7 +134,6 @@ impl Warp {
             barriers: 0,
             reducing: 0,
             arrived: [0; LANES],
-            passed: 0,
             meets: [None; LANES],
             patience: [0; LANES],
             yielded: false,
@@ -154,7 +151,7 @@ impl Warp {
             (self.pc[lane], self.base[lane]) = (0, 0);
             (self.arrived[lane], self.patience[lane]) = (0, 0);
         }
-        (self.barriers, self.reducing, self.passed) = (0, 0, 0);
+        (self.barriers, self.reducing) = (0, 0);
         self.yielded = false;
     }
 

@@ -3,7 +3,7 @@
 use super::arithmetic::{style, type_of};
 use super::{Instruction, Lower, Lowered, Modifiers, Reason, UNSUPPORTED, operands};
 use crate::arithmetic::convert::{Convert, extend};
-use crate::arithmetic::lanewise::lanewise;
+use crate::arithmetic::lanewise::{WideUnary, lanewise};
 use crate::arithmetic::pack::pack;
 use crate::arithmetic::{Ternary, Unary, rounding, tf32};
 use crate::op::Op;
@@ -112,29 +112,15 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// `cvt.rna.tf32.f32`, and the other roundings of PTX 7.8.
+    /// `cvt.rna.tf32.f32`, the only rounding of this GPU.
     fn cvt_tf32(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        let (saturate, relu) = (m.take("satfinite"), m.take("relu"));
-        let f: Unary = match (m.take_any(&["rna", "rn", "rz"]), saturate, relu) {
-            (Some("rna"), false, false) => |a| tf32::round::<{ tf32::AWAY }, false, false>(a),
-            (Some("rna"), true, false) => |a| tf32::round::<{ tf32::AWAY }, true, false>(a),
-            (Some("rn"), false, false) => |a| tf32::round::<{ tf32::EVEN }, false, false>(a),
-            (Some("rn"), false, true) => |a| tf32::round::<{ tf32::EVEN }, false, true>(a),
-            (Some("rn"), true, false) => |a| tf32::round::<{ tf32::EVEN }, true, false>(a),
-            (Some("rn"), true, true) => |a| tf32::round::<{ tf32::EVEN }, true, true>(a),
-            (Some("rz"), false, false) => |a| tf32::round::<{ tf32::ZERO }, false, false>(a),
-            (Some("rz"), false, true) => |a| tf32::round::<{ tf32::ZERO }, false, true>(a),
-            (Some("rz"), true, false) => |a| tf32::round::<{ tf32::ZERO }, true, false>(a),
-            (Some("rz"), true, true) => |a| tf32::round::<{ tf32::ZERO }, true, true>(a),
-            _ => return Err(UNSUPPORTED),
-        };
-        if !m.take("tf32") || type_of(m)? != Type::F32 {
+        if !(m.take("rna") && m.take("tf32")) || type_of(m)? != Type::F32 {
             return Err(UNSUPPORTED);
         }
         let [d, a] = operands(i)?;
         let a = self.source(a, Type::F32)?;
         let d = self.destination(d, Type::B32)?;
-        self.emit(Op::Unary { f: f.into(), d, a });
+        self.emit(Op::Unary { f: WideUnary::from(tf32::round as Unary), d, a });
         Ok(())
     }
 }

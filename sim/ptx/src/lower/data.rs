@@ -258,21 +258,11 @@ impl<'a> Lower<'_, 'a> {
 /// The window of the state space that the modifiers name. `.param` without a qualifier is the kernel's parameters, in
 /// functions too (PTX ISA, `cvta` and `isspacep`).
 fn take_space(m: &mut Modifiers<'_>) -> Option<Window> {
-    const SPACES: [&str; 9] = [
-        "global",
-        "const",
-        "shared",
-        "shared::cta",
-        "shared::cluster",
-        "local",
-        "param",
-        "param::entry",
-        "param::func",
-    ];
+    const SPACES: [&str; 8] =
+        ["global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func"];
     Some(match m.take_any(&SPACES)? {
         "global" | "const" => Window::Global,
-        // A cluster has one block.
-        "shared" | "shared::cta" | "shared::cluster" => Window::Shared,
+        "shared" | "shared::cta" => Window::Shared,
         "local" | "param::func" => Window::Local,
         _ => Window::Param,
     })

@@ -11,8 +11,7 @@ use crate::op::{Access, Mbarrier, Op, Slot};
 use crate::types::Type;
 use crate::window::Window;
 
-const WHAT: [&str; 9] =
-    ["init", "inval", "expect_tx", "complete_tx", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"];
+const WHAT: [&str; 6] = ["init", "inval", "arrive", "arrive_drop", "test_wait", "pending_count"];
 
 impl<'a> Lower<'_, 'a> {
     pub(super) fn mbarrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
@@ -24,9 +23,8 @@ impl<'a> Lower<'_, 'a> {
             self.emit(Op::Unary { f: WideUnary::from(pending_count as Unary), d, a });
             return expect_b64(m);
         }
-        let arrives = matches!(what, "arrive" | "arrive_drop");
-        let (expects, incomplete) = (arrives && m.take("expect_tx"), arrives && m.take("noComplete"));
-        let parity = matches!(what, "test_wait" | "try_wait") && m.take("parity");
+        let incomplete = matches!(what, "arrive" | "arrive_drop") && m.take("noComplete");
+        let parity = what == "test_wait" && m.take("parity");
         m.take_any(&["acquire", "release", "relaxed"]);
         scope(m);
         let window = self.mbarrier_window(m)?;
@@ -40,34 +38,21 @@ impl<'a> Lower<'_, 'a> {
                 let none = self.value(0);
                 self.operate(Operation::Invalidate, at, window, none)
             }
-            ("expect_tx" | "complete_tx", [at, bytes]) => {
-                let a = self.source(bytes, Type::U32)?;
-                let what = if what == "expect_tx" { Operation::Expect } else { Operation::Complete };
-                self.operate(what, at, window, a)
-            }
             ("arrive" | "arrive_drop", [state, at, rest @ ..]) if rest.len() <= 1 => {
-                let count = match rest.first() {
-                    Some(count) if expects => self.source(count, Type::U32)?,
+                let a = match rest.first() {
                     Some(count) => self.count(count)?,
-                    None if expects || incomplete => return Err("the number of operands is wrong".into()),
+                    None if incomplete => return Err("the number of operands is wrong".into()),
                     None => self.value(1),
                 };
-                let (one, none) = (self.value(1), self.value(0));
-                let (a, b) = if expects { (one, count) } else { (count, none) };
                 let d = Some(self.destination(state, Type::B64)?);
                 let what = Operation::Arrive { drop: what == "arrive_drop", incomplete };
-                self.emit_mbarrier(what, d, at, window, [a, b], false)
+                self.emit_mbarrier(what, d, at, window, a)
             }
-            // The time is a limit; a wait may end before.
-            ("test_wait", [p, at, state]) | ("try_wait", [p, at, state] | [p, at, state, _]) => {
+            ("test_wait", [p, at, state]) => {
                 let a = self.source(state, if parity { Type::B32 } else { Type::B64 })?;
-                if let [_, _, _, time] = i.operands.as_slice() {
-                    self.source(time, Type::U32)?;
-                }
                 let d = Some(self.destination(p, Type::Pred)?);
                 let test = if parity { Operation::TestParity } else { Operation::Test };
-                let none = self.value(0);
-                self.emit_mbarrier(test, d, at, window, [a, none], what == "try_wait")
+                self.emit_mbarrier(test, d, at, window, a)
             }
             _ => Err("the number of operands is wrong".into()),
         }
@@ -105,8 +90,7 @@ impl<'a> Lower<'_, 'a> {
     }
 
     fn operate(&mut self, what: Operation, at: &Operand<'a>, window: Window, a: Slot) -> Lowered<()> {
-        let none = self.value(0);
-        self.emit_mbarrier(what, None, at, window, [a, none], false)
+        self.emit_mbarrier(what, None, at, window, a)
     }
 
     fn emit_mbarrier(
@@ -115,14 +99,13 @@ impl<'a> Lower<'_, 'a> {
         d: Option<Slot>,
         at: &Operand<'a>,
         window: Window,
-        [a, b]: [Slot; 2],
-        waits: bool,
+        a: Slot,
     ) -> Lowered<()> {
         let address = self.address(at, window)?;
         let access =
             Access { window: address.window, bytes: 8, align: 8, extend: 0, weak: false, wraps: address.wraps };
         let (base, offset) = (address.base, address.offset);
-        let mbarrier = Mbarrier { what, d, base, offset, a, b, access, waits };
+        let mbarrier = Mbarrier { what, d, base, offset, a, access };
         let mbarrier = append(&mut self.function.mbarriers, mbarrier);
         self.emit(Op::Mbarrier { mbarrier });
         Ok(())

@@ -16,7 +16,7 @@ const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unif
 
 /// The scope that an instruction names, if it names one.
 pub(super) fn scope(m: &mut Modifiers<'_>) -> Option<Scope> {
-    let scope = m.take_any(&["cta", "cluster", "gpu", "sys"])?;
+    let scope = m.take_any(&["cta", "gpu", "sys"])?;
     Some(if scope == "sys" { Scope::System } else { Scope::Device })
 }
 

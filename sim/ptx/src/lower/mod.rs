@@ -256,7 +256,6 @@ impl<'a> Lower<'_, 'a> {
             Group::Call => self.call(i, m),
             Group::Matrix => self.matrix(i, m),
             Group::Mbarrier => self.mbarrier(i, m),
-            Group::Cluster => self.cluster(i, m),
             Group::Stack => self.stack(i, m),
         };
         // A modifier that is left may be why the operands seem wrong.
@@ -314,7 +313,6 @@ enum Group {
     Call,
     Stack,
     Mbarrier,
-    Cluster,
     Matrix,
 }
 
@@ -333,9 +331,8 @@ impl Group {
             "atom" | "red" => Group::Atomic,
             "mma" | "wmma" | "ldmatrix" | "movmatrix" => Group::Matrix,
             "mbarrier" => Group::Mbarrier,
-            "mapa" | "getctarank" => Group::Cluster,
-            "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" => Group::Synchronise,
-            "vote" | "match" | "shfl" | "redux" | "activemask" | "elect" => Group::Warp,
+            "bar" | "barrier" | "membar" | "fence" | "nanosleep" => Group::Synchronise,
+            "vote" | "match" | "shfl" | "redux" | "activemask" => Group::Warp,
             "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => Group::Control,
             "call" => Group::Call,
             "alloca" | "stacksave" | "stackrestore" => Group::Stack,

@@ -334,11 +334,8 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         return Some(match name {
             "%tid" => Special::Thread(axis),
             "%ntid" => Special::BlockSize(axis),
-            "%ctaid" | "%clusterid" => Special::Block(axis),
-            "%nctaid" | "%nclusterid" => Special::GridSize(axis),
-            "%cluster_ctaid" => Special::Zero,
-            "%cluster_nctaid" if axis == 3 => Special::Zero,
-            "%cluster_nctaid" => Special::One,
+            "%ctaid" => Special::Block(axis),
+            "%nctaid" => Special::GridSize(axis),
             _ => return None,
         });
     }
@@ -346,9 +343,9 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         "%laneid" => Special::Lane,
         "%warpid" => Special::Warp,
         "%nwarpid" => Special::WarpCount,
-        // One multiprocessor, one grid, no clusters.
-        "%smid" | "%gridid" | "%cluster_ctarank" | "%is_explicit_cluster" => Special::Zero,
-        "%nsmid" | "%cluster_nctarank" => Special::One,
+        // One multiprocessor, one grid.
+        "%smid" | "%gridid" => Special::Zero,
+        "%nsmid" => Special::One,
         "%clock" | "%clock64" => Special::Clock,
         "%clock_hi" => Special::ClockHigh,
         "%globaltimer" | "%globaltimer_lo" => Special::GlobalTimer,

@@ -25,11 +25,6 @@ impl<'a> Lower<'_, 'a> {
                 self.emit(Op::Sleep { a });
                 Ok(())
             }
-            // There is no other grid to depend on.
-            "griddepcontrol" => {
-                m.take_any(&["launch_dependents", "wait"]).ok_or(UNSUPPORTED)?;
-                operands::<0>(i).map(|_| ())
-            }
             _ => self.barrier(i, m),
         }
     }
@@ -37,9 +32,6 @@ impl<'a> Lower<'_, 'a> {
     fn barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if m.take("warp") {
             return self.warp_barrier(i, m);
-        }
-        if m.take("cluster") {
-            return self.cluster_barrier(i, m);
         }
         m.take("cta");
         let what = m.take_any(&["sync", "arrive", "red"]).ok_or(UNSUPPORTED)?;
@@ -69,46 +61,6 @@ impl<'a> Lower<'_, 'a> {
         };
         let barrier = append(&mut self.function.barriers, Barrier { kind, id, count });
         self.emit(Op::Barrier { barrier });
-        Ok(())
-    }
-
-    /// The barrier of a cluster of one block, whose arrivals and waits are apart.
-    fn cluster_barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        let kind = match m.take_any(&["arrive", "wait"]).ok_or(UNSUPPORTED)? {
-            "arrive" => {
-                m.take_any(&["release", "relaxed"]);
-                BarrierKind::ClusterArrive
-            }
-            _ => {
-                m.take("acquire");
-                BarrierKind::ClusterWait
-            }
-        };
-        m.take("aligned");
-        operands::<0>(i)?;
-        let id = self.value(0);
-        let barrier = append(&mut self.function.barriers, Barrier { kind, id, count: None });
-        self.emit(Op::Barrier { barrier });
-        Ok(())
-    }
-
-    /// In a cluster of one block, each address is already that block's, and its rank is 0.
-    pub(super) fn cluster(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        m.take("shared::cluster");
-        let type_ = type_of(m)?;
-        if !matches!(type_, Type::U32 | Type::U64) {
-            return Err(UNSUPPORTED);
-        }
-        let (d, a) = if i.opcode == "mapa" {
-            let [d, a, rank] = operands(i)?;
-            self.source(rank, Type::U32)?;
-            (self.destination(d, type_)?, self.source(a, type_)?)
-        } else {
-            let [d, a] = operands(i)?;
-            self.source(a, type_)?;
-            (self.destination(d, Type::U32)?, self.value(0))
-        };
-        self.emit(Op::Move { d, a });
         Ok(())
     }
 

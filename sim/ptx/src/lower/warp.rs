@@ -20,12 +20,6 @@ impl<'a> Lower<'_, 'a> {
                 let d = self.destination(d, Type::B32)?;
                 self.lanes(WarpKind::Active, d, None, [None; 3], None)
             }
-            "elect" if sync => {
-                let [d, mask] = operands(i)?;
-                let (d, p) = self.pair(d, Type::B32)?;
-                let p = Some(p.ok_or("elect needs a predicate")?);
-                self.lanes(WarpKind::Elect, d, p, [None; 3], Some(mask))
-            }
             _ => Err(UNSUPPORTED),
         }
     }

@@ -18,7 +18,7 @@ impl<'a> Parser<'a> {
         let is_weak = false;
         let mut function = Function { is_entry, is_weak, name, signature, max_threads, required_block, body, span };
         let mut statements = Vec::new();
-        self.performance(&mut function, &mut statements, start)?;
+        self.performance(&mut function, start)?;
         if !self.eat(b';') {
             self.body(&mut statements, start)?;
             function.body = Some(statements);
@@ -44,12 +44,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The directives between signature and body.
-    fn performance(
-        &mut self,
-        function: &mut Function<'a>,
-        statements: &mut Vec<Statement<'a>>,
-        start: Span,
-    ) -> Result<(), LoadError> {
+    fn performance(&mut self, function: &mut Function<'a>, start: Span) -> Result<(), LoadError> {
         while let Kind::Dot(name) = self.kind() {
             match name {
                 "maxntid" | "reqntid" => {
@@ -65,18 +60,7 @@ impl<'a> Parser<'a> {
                     self.next();
                     self.integer(start)?;
                 }
-                "maxclusterrank" => {
-                    self.next();
-                    self.integer(start)?;
-                }
-                "reqnctapercluster" => {
-                    self.next();
-                    if self.shape(start)? != [1; 3] {
-                        let reason = "clusters of more than one block are not supported".to_owned();
-                        statements.push(Statement::Unsupported(reason, start.to(self.last_span())));
-                    }
-                }
-                "explicitcluster" | "noreturn" => {
+                "noreturn" => {
                     self.next();
                 }
                 "pragma" => self.skip_statement()?,

@@ -3,7 +3,7 @@
 use crate::common::{Argument, Bench};
 use crate::numbers;
 
-const SOURCE: &str = include_str!("../fixtures/nvcc13-sm_90/library.ptx");
+const SOURCE: &str = include_str!("../fixtures/nvcc13-sm_80/library.ptx");
 
 fn small(count: usize) -> Vec<i32> {
     numbers(count).iter().map(|bits| i32::from(bits.to_le_bytes()[3]) - 100).collect()

@@ -4,7 +4,7 @@ use crate::common::{Argument, Bench};
 use crate::numbers;
 use half::f16;
 
-const SOURCE: &str = include_str!("../fixtures/nvcc13-sm_90/tensor.ptx");
+const SOURCE: &str = include_str!("../fixtures/nvcc13-sm_80/tensor.ptx");
 
 #[test]
 fn a_product_by_tiles_is_the_product() {
