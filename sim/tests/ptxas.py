@@ -32,8 +32,8 @@ ACCEPTED = {
 REFUSED = {
     "supported": "the simulator lacks it (README, What is refused)",
     "not defined in this module": "each module stands alone: an external variable needs the linker",
-    "not declared as a register": "a register has one name: %r01 is not %r1, and no variable is an index",
-    "was expected before '<'": "expressions compare in initial values only",
+    "not declared as a register": "a register has one name: %r01 is not %r1",
+    r"expected before '[-+*/%&|^<>~(\[]": "there are neither constant expressions nor elements of arrays",
     "at most 524288 bytes of local": "a driver refuses it when it is loaded",
     "larger than 1 GiB|array is too large": "variables have 1 GiB at most",
     "table of lop3 has eight bits": "ptxas cuts larger tables off",

@@ -45,12 +45,6 @@ impl Declaration<'_> {
         u64::from(self.type_.bytes()) * u64::from(self.vector)
     }
 
-    /// The bytes by which an index moves in an array, whose vectors count element by element; 0 for anything that is not an
-    /// array.
-    pub(crate) fn index_step(&self) -> u64 {
-        if self.is_array { u64::from(self.type_.bytes()) } else { 0 }
-    }
-
     pub(crate) fn alignment(&self) -> u64 {
         self.align.unwrap_or_else(|| self.element_size()).max(1)
     }
@@ -141,12 +135,6 @@ pub(crate) enum Operand<'a> {
     Number(Number),
     /// `symbol+4`
     Sum(&'a str, u64),
-    /// `array[4]` or `array[%r1+4]`: the address of an element.
-    Element {
-        name: &'a str,
-        register: Option<&'a str>,
-        index: u64,
-    },
     /// `[base+offset]`; without a base, an absolute address.
     Address(Option<&'a str>, u64),
     /// `{a, b}`

@@ -151,7 +151,6 @@ impl<'a> Loader<'_, 'a> {
                 return Err(self.error(declaration.span, "a variable of this type is not supported"));
             }
             self.name(declaration.name, symbol, declaration.span)?;
-            self.symbols.steps.insert(declaration.name, declaration.index_step());
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ impl<'a> Lower<'_, 'a> {
     fn load(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let Modified { window, count, type_, fence, weak } = self.access(m, "acquire")?;
         let [d, address] = operands(i)?;
-        let address = self.address_or_element(address, window)?;
+        let address = self.address(address, window)?;
         let targets = parts(d, count)?;
         // The first element may overwrite the base register.
         let base = if count > 1 { self.copied(address.base) } else { address.base };
@@ -94,7 +94,7 @@ impl<'a> Lower<'_, 'a> {
             return Err("constant memory is not written".into());
         }
         let [address, a] = operands(i)?;
-        let address = self.address_or_element(address, window)?;
+        let address = self.address(address, window)?;
         if address.window == Window::Param {
             return Err("a kernel's parameters are not written".into());
         }

@@ -9,7 +9,6 @@ mod call;
 mod control;
 mod convert;
 mod data;
-mod element;
 mod float;
 mod logic;
 mod matrix;
@@ -85,7 +84,6 @@ impl<'a> Lower<'_, 'a> {
     fn head(&mut self, function: &ast::Function<'a>) -> Lowered<()> {
         if self.is_entry {
             for (parameter, offset) in symbols::kernel_parameters(&function.signature.parameters).0 {
-                self.scopes.note_step(parameter.name, parameter.index_step());
                 self.scopes.declare(parameter.name, Entity::KernelParameter { offset })?;
             }
             return Ok(());
@@ -97,7 +95,6 @@ impl<'a> Lower<'_, 'a> {
         let aligns = declared.clone().map(Declaration::alignment);
         self.function.local_align = aligns.max().unwrap_or(1);
         for (declaration, formal) in declared.zip(shape.results.iter().chain(&shape.parameters)) {
-            self.scopes.note_step(declaration.name, declaration.index_step());
             self.scopes.declare(declaration.name, Entity::of_formal(declaration, *formal))?;
         }
         self.function.shape = shape;
@@ -185,12 +182,10 @@ impl<'a> Lower<'_, 'a> {
                 }
             },
             Space::Param | Space::Local => {
-                self.scopes.note_step(name, declaration.index_step());
                 let offset = self.allocate_local(declaration.size(), declaration.alignment())?;
                 self.scopes.declare(name, Entity::Local { offset, size: declaration.size() })
             }
             Space::Shared => {
-                self.scopes.note_step(name, declaration.index_step());
                 let symbol = self.symbols.add_shared(declaration)?;
                 self.scopes.declare(name, Entity::Module(symbol))
             }

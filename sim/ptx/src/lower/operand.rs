@@ -132,16 +132,6 @@ impl<'a> Lower<'_, 'a> {
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
-            Operand::Element { name, register: None, index } => {
-                let offset = self.step(name)?.wrapping_mul(index);
-                self.symbol_address(name, offset, type_)
-            }
-            Operand::Element { name, register: Some(register), index } => {
-                let base = self.symbol_address(name, 0, type_)?;
-                let offset = self.indexed(name, register, index)?.0;
-                let sum = self.applied(lanewise!(2, u64::wrapping_add), base, offset);
-                Ok(if type_.bits() < 64 { self.cut(sum, type_) } else { sum })
-            }
             _ => Err(misfit(type_)),
         }
     }

@@ -45,8 +45,6 @@ pub(super) struct Scopes<'a> {
     open: Vec<u32>,
     opened: u32,
     entities: HashMap<(u32, &'a str), Entity<'a>>,
-    /// The bytes by which an index moves in each variable; 0 for anything that is not an array.
-    steps: HashMap<(u32, &'a str), u64>,
     /// `%r<10>`, by its prefix.
     ranges: HashMap<(u32, &'a str), (u32, Type)>,
 }
@@ -81,16 +79,6 @@ impl<'a> Scopes<'a> {
             Some(_) if name != "_" => Err(format!("{name} is declared twice").into()),
             _ => Ok(()),
         }
-    }
-
-    /// Notes the bytes by which an index moves in a variable; 0 for anything that is not an array.
-    pub(super) fn note_step(&mut self, name: &'a str, bytes: u64) {
-        self.steps.insert((self.current(), name), bytes);
-    }
-
-    /// The bytes by which an index moves in a variable.
-    pub(super) fn step(&self, name: &'a str) -> Option<u64> {
-        self.chain().find_map(|scope| self.steps.get(&(scope, name)).copied())
     }
 
     pub(super) fn declare_range(&mut self, prefix: &'a str, count: u32, type_: Type) -> Lowered<()> {

@@ -39,8 +39,6 @@ pub(crate) struct Symbols<'a> {
     pub(crate) target: u32,
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
-    /// The bytes by which an index moves in each variable; 0 for anything that is not an array.
-    pub(crate) steps: HashMap<&'a str, u64>,
     /// The alignment of dynamic shared memory.
     pub(crate) dynamic_align: u64,
     /// Indexed by function; empty for kernels.

@@ -89,7 +89,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `name`, `name.x`, `name|name`, `name+4*2`, `name[4]` or `name[%r1+4]`.
+    /// `name`, `name.x`, `name|name` or `name+4`.
     fn named(&mut self, start: Span) -> Result<Operand<'a>, LoadError> {
         let name = self.word(start)?;
         if let Kind::Dot(member) = self.kind() {
@@ -102,24 +102,7 @@ impl<'a> Parser<'a> {
         if matches!(self.kind(), Kind::Mark(b'+' | b'-')) {
             return Ok(Operand::Sum(name, self.addend(start)?));
         }
-        if self.eat(b'[') {
-            return self.element(name, start);
-        }
         Ok(Operand::Name(name))
-    }
-
-    /// After the bracket: a constant, or a register to which `+` may add one.
-    fn element(&mut self, name: &'a str, start: Span) -> Result<Operand<'a>, LoadError> {
-        let register = match self.kind() {
-            Kind::Word(register) => {
-                self.next();
-                Some(register)
-            }
-            _ => None,
-        };
-        let index = if register.is_none() || self.eat(b'+') { self.constant(start)? } else { 0 };
-        self.expect(b']', start)?;
-        Ok(Operand::Element { name, register, index })
     }
 
     /// After the bracket.

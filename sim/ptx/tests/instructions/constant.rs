@@ -1,4 +1,4 @@
-//! Constants: integers and their expressions, floating-point bits, and addresses cut to 32 bits.
+//! Constants: integers, floating-point bits, and addresses cut to 32 bits.
 
 use crate::common::{Argument, Bench};
 use ptx::Module;
@@ -6,8 +6,8 @@ use ptx::Module;
 fn with_body(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_90\n.address_size 64
-        .global .align 8 .u32 g[8] = {{1+1, 3*4, -(5), 0xff&~15, (7<<2)>>1, 10 % 4, 9/-2, 1|6^2}};
-        .global .align 8 .u64 p[1] = {{g+2*4}}; .shared .align 4 .u32 s[4];
+        .global .align 8 .u32 g[4] = {{2, 12, -5, 0xf0}};
+        .global .align 8 .u64 p[1] = {{g+8}}; .shared .align 4 .u32 s[4];
         .visible .entry k(.param .u64 out) {{
         .reg .b64 %out, %a; .reg .b32 %x, %y; .reg .f32 %f; .reg .f64 %d; .reg .pred %p; ld.param.u64 %out, [out];\n{body}\nret;\n}}\n"
     )
@@ -21,35 +21,25 @@ fn run(body: &str, words: usize) -> Vec<u32> {
 }
 
 #[test]
-fn constants_are_expressions() {
-    let loads: String = (0..8)
-        .map(|at| format!("ld.global.u32 %x, [g+{at}*4]; st.global.u32 [%out+4*{at}], %x;"))
-        .chain(["ld.global.u64 %a, [p]; ld.global.u32 %x, [%a+4*2-8]; st.global.u32 [%out+8*4], %x;".to_owned()])
-        .chain(["mov.u32 %x, (2+2)*4; st.global.u32 [%out+(1+8)*4], %x;".to_owned()])
-        .chain(["ld.global.u32 %x, g[4/2+1]; st.global.u32 [%out+40], %x; mov.u32 %x, 1;".to_owned()])
-        .chain(["ld.global.u32 %x, g[%x+2*2]; st.global.u32 [%out+44], %x;".to_owned()])
-        .chain(["add.u32 %x, -1 - -(2), +3; st.global.u32 [%out+48], %x; mov.u64 %a, -1U/0x10;".to_owned()])
-        .chain(["shr.u64 %a, %a, 32; cvt.u32.u64 %x, %a; st.global.u32 [%out+52], %x;".to_owned()])
+fn constants_have_signs() {
+    let loads: String = (0..4)
+        .map(|at| format!("ld.global.u32 %x, [g+{}]; st.global.u32 [%out+{}], %x;", 4 * at, 4 * at))
+        .chain(["ld.global.u64 %a, [p]; ld.global.u32 %x, [%a+8+-8]; st.global.u32 [%out+16], %x;".to_owned()])
+        .chain(["add.u32 %x, -1, -2; st.global.u32 [%out+20], %x;".to_owned()])
         .collect();
-    let first = [2, 12, 5u32.wrapping_neg(), 240, 14, 2, 4u32.wrapping_neg(), 5];
-    let expected: Vec<u32> = first.into_iter().chain([first[2], 16, 240, 2, 4, 0x0fff_ffff]).collect();
-    assert_eq!(run(&loads, 14), expected);
+    assert_eq!(run(&loads, 6), [2, 12, 5u32.wrapping_neg(), 240, 5u32.wrapping_neg(), 3u32.wrapping_neg()]);
 }
 
 #[test]
 fn what_is_no_constant_is_refused() {
-    let parentheses = format!("mov.u32 %x, {}1{};", "(".repeat(100_000), ")".repeat(100_000));
-    let signs = format!("mov.u32 %x, {}1;", "-".repeat(100_000));
     for (text, reason) in [
-        ("mov.u32 %x, 1/0;", "divided by zero"),
-        ("mov.u32 %x, 1%(2-2);", "divided by zero"),
-        ("mov.u32 %x, (1+2;", "')' was expected before ';'"),
-        ("mov.u32 %x, 1+;", "an integer was expected before ';'"),
-        ("mov.u32 %x, 1+%y;", "an integer was expected before '%y'"),
-        ("mov.u32 %x, 1+0f3F800000;", "an integer was expected"),
-        ("mov.u32 %x, 1 < 2;", "before '<'"),
-        (&parentheses, "nests too deeply"),
-        (&signs, "nests too deeply"),
+        ("mov.u32 %x, 1+2;", "before '+'"),
+        ("mov.u32 %x, (1);", "before '('"),
+        ("mov.u32 %x, g+;", "an integer was expected before ';'"),
+        ("mov.u32 %x, g+%y;", "an integer was expected before '%y'"),
+        ("mov.u32 %x, g+0f3F800000;", "an integer was expected"),
+        ("mov.u32 %x, --1;", "a number was expected before '-'"),
+        ("ld.global.u32 %x, g[1];", "before '['"),
     ] {
         let error = Module::load(&with_body(text)).expect_err(text);
         assert!(error.reason.contains(reason), "{error}");

@@ -10,7 +10,6 @@ mod cache;
 mod compare;
 mod constant;
 mod convert;
-mod element;
 mod float;
 mod integer;
 mod narrow;

@@ -253,20 +253,6 @@ fn an_access_outside_shared_memory_is_reported_with_its_size() {
 }
 
 #[test]
-fn an_element_of_an_array_is_an_address() {
-    let declarations = ".global .align 4 .u32 g[4] = {10, 11, 12, 13}; .shared .align 2 .b16 s[4];";
-    let body = "
-        .local .align 4 .b8 loc[8];
-        mov.u32 %x, 5; st.local.u32 [loc+4], %x;
-        mov.u64 %a, loc[0]; mov.u64 %b, loc[4]; sub.u64 %a, %b, %a; cvt.u32.u64 %x, %a; st.global.u32 [%out], %x;
-        mov.u64 %b, loc[4]; ld.local.u32 %x, [%b]; st.global.u32 [%out+4], %x;
-        mov.u64 %b, g[2]; ld.global.u32 %x, [%b]; st.global.u32 [%out+8], %x;
-        ld.global.u32 %x, g[3]; st.global.u32 [%out+12], %x;
-        mov.u32 %x, s[3]; mov.u32 %y, s; sub.u32 %x, %x, %y; st.global.u32 [%out+16], %x;";
-    assert_eq!(run(&with_body(declarations, body), 5), [4, 5, 12, 13, 6]);
-}
-
-#[test]
 fn an_address_of_32_bits_in_shared_memory_wraps_around() {
     let declarations = ".shared .align 4 .b32 s[4];";
     let body = "
