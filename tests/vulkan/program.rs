@@ -7,7 +7,8 @@ use support::blocking::let_run;
 use support::cuda::{Context, Stream, no_context};
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::{self, khr, vk};
-use vkgdr::vulkan::{Handles, MemoryLocation, Semaphore};
+use vkgdr::cudarc::driver::CudaContext;
+use vkgdr::vulkan::{Allocator, AllocatorOptions, Handles, MemoryLocation, Semaphore};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::compute::Compute;
@@ -45,7 +46,11 @@ impl Program {
         let physical = devices.into_iter().find(|device| is_1_0 || has_uuid(device)).ok_or("no such device")?;
         let queue = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
         let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
-        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&names);
+        let mut addresses = vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
+        let mut info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&names);
+        if version >= vk::API_VERSION_1_2 {
+            info = info.push_next(&mut addresses);
+        }
         // SAFETY: a valid description.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
         let find = entry.static_fn().get_instance_proc_addr;
@@ -93,6 +98,29 @@ fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
         assert!(host_read(&made, 0, 4000)? == 5_u32.to_ne_bytes().repeat(1000));
         made.free()?;
     }
+    Ok(())
+}
+
+#[test]
+fn buffers_have_device_addresses_where_the_program_enabled_them() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let program = Program::new(&shared, vk::API_VERSION_1_2, &[SHARED])?;
+    let gpu = open_on(&program, OpenFlags::empty())?;
+    // SAFETY: the program's devices have the feature.
+    let options = unsafe { AllocatorOptions::default().buffer_device_address(true) };
+    let allocator = Allocator::with_options(&gpu, options)?;
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::SHADER_DEVICE_ADDRESS;
+    let info = vk::BufferCreateInfo::default().size(LEN as u64).usage(usage);
+    // SAFETY: a valid description; no queue uses it.
+    let mut made = unsafe { allocator.buffer(&info, MemoryLocation::CpuToGpu) }?;
+    let asked = vk::BufferDeviceAddressInfo::default().buffer(made.handle());
+    // SAFETY: a live buffer of the device, for which it has the usage.
+    assert_ne!(unsafe { program.handles.device.get_buffer_device_address(&asked) }, 0);
+    host_write(&made, 0, &pattern(LEN, 1))?;
+    let stream = CudaContext::new(0)?.default_stream();
+    stream.memset_zeros(&mut made.view_mut::<u8>(&stream)?)?;
+    stream.synchronize()?;
+    assert!(host_read(&made, 0, LEN)? == vec![0; LEN]);
     Ok(())
 }
 
