@@ -180,7 +180,9 @@ impl RetireQueue {
     /// the caller may end the context of their events. Returns the number that it released itself.
     pub(crate) fn collect(&self) -> usize {
         const TIMEOUT: Duration = Duration::from_millis(100);
-        self.scan_all(Instant::now() + TIMEOUT, |fence| fence.is_passed(|_| true)).unwrap_or(0)
+        // What is pushed meanwhile, as by a release that fails again, is for the next call.
+        let is_done = |_, all_were_there| all_were_there;
+        self.scan_all(Instant::now() + TIMEOUT, |fence| fence.is_passed(|_| true), is_done).unwrap_or(0)
     }
 
     /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
@@ -190,26 +192,33 @@ impl RetireQueue {
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
         let mut busy = false;
-        let scanned = self.scan_all(end, |fence| {
+        let passed = |fence: &Fence| {
             let passed = if busy { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
             busy |= !passed && deadline.is_some_and(|deadline| Instant::now() >= deadline);
             passed
-        });
-        scanned.is_some()
+        };
+        // A second wait for what is left would fail, too. What is pushed meanwhile is waited for as well.
+        self.scan_all(end, passed, |left, _| self.len() <= left).is_some()
     }
 
-    /// Scans all entries, until `end` also those that other threads have taken out. Returns the number that it released
-    /// itself; `None` if it scanned nothing.
-    fn scan_all(&self, end: Instant, mut passed: impl FnMut(&Fence) -> bool) -> Option<usize> {
+    /// Scans all entries, again and again until it `is_done`, or until `end`. That gets the number of entries that the scan left,
+    /// and whether no other thread had taken any out. Returns the number that it released itself; `None` if it scanned nothing.
+    fn scan_all(
+        &self,
+        end: Instant,
+        mut passed: impl FnMut(&Fence) -> bool,
+        is_done: impl Fn(usize, bool) -> bool,
+    ) -> Option<usize> {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
             return None;
         }
+        let all_are_there = || self.entries.lock().len() == self.len();
         let mut released = 0;
         loop {
+            let all_were_there = all_are_there();
             let (now_released, left) = self.scan(usize::MAX, &mut passed);
             released += now_released;
-            // A second look at what was left would find the same. Other entries were in another thread's hands.
-            if self.len() <= left || Instant::now() >= end {
+            if is_done(left, all_were_there && all_are_there()) || Instant::now() >= end {
                 return Some(released);
             }
             thread::sleep(PAUSE);
@@ -290,6 +299,18 @@ mod tests {
                 assert_eq!(queue.len(), 0);
             });
         }
+    }
+
+    #[test]
+    fn collecting_leaves_what_a_release_defers_again() {
+        let queue = Arc::new(RetireQueue::default());
+        let again = queue.clone();
+        queue.push(Fence::default(), move || {
+            again.push(Fence::default(), || Ok(()));
+            Ok(())
+        });
+        assert_eq!((queue.collect(), queue.len()), (1, 1));
+        assert_eq!((queue.collect(), queue.len()), (1, 0));
     }
 
     #[test]
