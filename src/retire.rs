@@ -45,11 +45,11 @@ impl Fence {
         self.events.is_empty() && self.contexts.is_empty()
     }
 
-    /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names.
+    /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names, and for none unless it names all.
     pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         let Self { events, contexts } = self;
-        let have_ended = events.iter().all(|event| has_ended(event) == Some(true));
-        have_ended && contexts.iter().all(|&context| may_wait_for(context) && finish(context))
+        let have_ended = || events.iter().all(|event| has_ended(event) == Some(true));
+        contexts.iter().copied().all(may_wait_for) && have_ended() && contexts.iter().copied().all(finish)
     }
 
     /// Waits until the device has passed it, at most until `deadline` if there is one. Returns true if it has; false also where

@@ -220,9 +220,15 @@ impl Uses {
         Ok(fence)
     }
 
-    /// The contexts that use the memory.
+    /// The contexts that use the memory, each once.
     fn contexts(&self, own: Context) -> Vec<Context> {
-        self.of_other_contexts(own).map(|other| other.stream.context).chain([own]).collect()
+        let mut contexts = vec![own];
+        for other in &self.others {
+            if !contexts.contains(&other.stream.context) {
+                contexts.push(other.stream.context);
+            }
+        }
+        contexts
     }
 
     /// Frees an allocation once the device has finished these uses of it.
