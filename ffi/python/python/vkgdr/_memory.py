@@ -137,10 +137,10 @@ class Memory(_vkgdr.Base):
     So are ``torch.frombuffer(memory)`` and ``torch.asarray(memory)``: give PyTorch `host`, or use DLPack.
 
     ``memory[start:stop]`` is a `Memory` with its own addresses, possibly empty. It keeps the bytes alive even when the
-    memory that it was cut from is freed, and its own `free` without `force` ends this use alone. ``with memory:`` frees at the end.
-    Pickling and copying allocate memory of the same kind with the same bytes on the default GPU: that of the current
-    context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle. Those of "host"
-    memory are not copied, so they must not change until they were sent.
+    memory that it was cut from is freed, and its own `free` without `force` ends this use alone. ``with memory:`` frees
+    at the end. Pickling and copying allocate memory of the same kind with the same bytes on the default GPU: that of
+    the current context, or device 0. With protocol 5 and a ``buffer_callback`` the bytes travel beside the pickle.
+    Those of "host" memory are not copied, so they must not change until they were sent.
 
     CPU and GPU may write at any time. On memory that is not coherent, `flush` after the CPU writes and `invalidate`
     before it reads, or use `map`. Copies and fills do both for the bytes that they touch. They start from the device's

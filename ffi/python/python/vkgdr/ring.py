@@ -12,8 +12,8 @@ to a file that nvcc includes. The page "The ring" of the guide explains both.
 The end of the ``with`` block aborts a kernel that was not told to end. Without one, the kernel's module may be unloaded
 before the ring is collected. Unloading waits for the kernel, without end.
 
-Pushes raise `EOFError` once the ring is closed or aborted, and `TimeoutError` when their ``timeout`` is over. Pops do so
-once it is aborted, or the kernel has closed its end and no answer is left.
+Pushes raise `EOFError` once the ring is closed or aborted. Pops raise it once the ring is aborted, or the kernel has
+closed its end and no answer is left. Both raise `TimeoutError` when their ``timeout`` is over.
 
 A ring that is collected ends its kernel. Its memory is freed with the last ring of its context, which waits for all
 work of the context. If that is its only ring, ``ring.bind_stream(stream)`` binds it to its kernel's stream, a stream of

@@ -448,7 +448,7 @@ def test_a_listening_socket_has_nothing_to_receive(gpu):
         listener.bind(f"\0vkgdr-test-listener-{os.getpid()}")
         listener.listen()
         # Before `accept`: it would never become readable.
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="Invalid argument"):
             vkgdr.ipc.recv(listener, gpu, any_user=True)
 
 
