@@ -71,7 +71,7 @@ impl<K: PartialEq, V: Default> Lock<Vec<(K, Weak<V>)>> {
 /// Lets one thread do what several need, while the others wait for it. Not a lock: the thread at work may log and call back.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
-    /// Of [`this_thread`].
+    /// The thread at work, by its [`this_thread`].
     thread: Lock<Option<usize>>,
     done: Condvar,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Flight<'a> {
     taken: bool,
 }
 
-/// A number that no other live thread has. The standard library's panics in a thread's last destructors.
+/// A number that no other live thread has. `thread::current` panics in a thread's last destructors.
 fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| ptr::from_ref(place).addr())

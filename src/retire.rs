@@ -27,7 +27,7 @@ pub(crate) const SHORTAGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The delay between polls of a fence.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Work of the device, after which something can be released: what is before the events, and all of the contexts.
+/// Work of the device, after which something can be released: all before the events, and all of the contexts.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     pub(crate) events: Vec<Event>,
@@ -69,7 +69,7 @@ impl Fence {
 }
 
 /// Whether an event is complete or never will be: its context was destroyed or is broken, or this process is a forked child. None
-/// for temporary errors, such as those during a stream capture.
+/// for temporary errors, such as those during a stream capture. Asks twice: the driver may report an error of other work once.
 fn has_ended(event: &Event) -> Option<bool> {
     let asked = retry_once(|| event.is_complete().inspect_err(|error| log::debug!("a deferred free: {error}")));
     let ends = |error: Error| (error.ends_all_work() || matches!(error, Error::Forked)).then_some(true);

@@ -184,7 +184,8 @@ impl Vkgdr {
     /// A program whose thread feeds a kernel that never ends sets 0: that kernel's memory does not become free by waiting. With 0,
     /// an allocation still waits up to 20 ms for a whole context, to find out whether it is idle. It also frees dropped memory that
     /// nothing uses, for which the driver waits: beside such a kernel drop none. A pool's allocation may wait twice as long: for
-    /// freed memory of the GPU, and for that of the pool. Before that, it waits up to a second for another thread that makes a block.
+    /// freed memory of the GPU, and for that of the pool. Where another thread makes a block, pools and Vulkan's allocators first
+    /// wait for that thread, up to a second.
     ///
     /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
     /// streams there.

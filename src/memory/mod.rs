@@ -484,7 +484,7 @@ impl Memory {
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
     /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect). The drop of unbound memory, also of a pool's,
-    /// waits for a stream of another context, and for all work of both.
+    /// waits for the stream of another context, and for all work of its own.
     ///
     /// # Errors
     ///

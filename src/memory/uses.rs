@@ -24,7 +24,8 @@ use crate::{Result, StreamRef};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum DropPolicy {
-    /// All work of the memory's context, before the drop returns. The default.
+    /// All work of the memory's context, and of the streams of other contexts that
+    /// [`Memory::record_use`](crate::Memory::record_use) named, before the drop returns. The default.
     #[default]
     WaitForContext,
     /// The work that was submitted before the drop to the bound stream and to the streams of
