@@ -296,10 +296,6 @@ impl Vkgdr {
         self.key().map_or(0, |(_, _, context)| context)
     }
 
-    fn _context_is_destroyed(&self, py: Python<'_>) -> Result<bool> {
-        self.run(py, vkgdr::Vkgdr::context_is_destroyed)
-    }
-
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }

@@ -63,8 +63,8 @@ class OpenFlags(enum.IntFlag):
 
 _CUDA_ERROR_INVALID_CONTEXT = 201
 
-# Kept: releasing the last handle of a primary context destroys the context.
-_primary: dict[int, Vkgdr] = {}
+# Keeps handles: releasing the last one of a primary context destroys the context.
+_primary = _vkgdr.Resource()
 
 
 def default_owner(device: int | None = None) -> Vkgdr:
@@ -79,12 +79,7 @@ def default_owner(device: int | None = None) -> Vkgdr:
     except VkgdrError as error:
         if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
             raise
-    number = device or 0
-    owner = _primary.get(number)
-    # Memory hands its owner out, and a program may close that. A reset destroys the context, too.
-    if owner is None or owner.closed or owner._context_is_destroyed():
-        owner = _primary[number] = Vkgdr.open_primary_context(number)
-    return owner
+    return _primary.handle(device or 0)
 
 
 # dpctl's names of the kinds.

@@ -217,7 +217,7 @@ def test_one_is_created_during_a_capture(cuda, context, make):
 
 
 CLOSED = {
-    "the default handle": "vkgdr._memory._primary.clear()",
+    "the default handle": "vkgdr._memory._primary.close()",
     "a buffer's owner": "b = vkgdr.compat.rmm.Buffer(size=1); b.owner.close(); del b",
     "nothing": "pass",
 }
