@@ -146,13 +146,13 @@ _TIMEOUT = 10.0
 _PAUSE = 0.5
 
 _lock = threading.Lock()
-# The process that listens, the name of its socket, and the socket.
-_listening: tuple[int, bytes, socket.socket] | None = None
+# The name of the socket that listens, and the socket.
+_listening: tuple[bytes, socket.socket] | None = None
 
 
 def offer(handle: int) -> bytes:
     """Offer an allocation by its `Memory.handle`, and return the bytes for `take`."""
-    # An error of the drivers is raised here, and not in the other process.
+    # An error of the drivers is raised here, and not in the other process. A forked child gets no further.
     os.close(RawMemory.from_handle(handle).export_fd())
     return _LAYOUT.pack(_MARK, _name(), handle).ljust(_SIZE, b"\0")
 
@@ -202,10 +202,10 @@ def _address(name: bytes) -> str:
 
 
 def _name() -> bytes:
-    """Return the name of this process's socket; start to listen, once in each process."""
+    """Return the name of this process's socket; start to listen, once."""
     global _listening
     with _lock:
-        if _listening is None or _listening[0] != os.getpid():
+        if _listening is None:
             name = os.urandom(16)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(_address(name))
@@ -214,18 +214,14 @@ def _name() -> bytes:
             # The most that Linux allows by default.
             listener.listen(4096)
             threading.Thread(target=_serve, args=(listener,), name="vkgdr offers", daemon=True).start()
-            _listening = os.getpid(), name, listener
-        return _listening[1]
+            _listening = name, listener
+        return _listening[0]
 
 
 def _leave_to_parent() -> None:
     """Close the socket in a forked child, where no thread answers: connections to it would wait in vain."""
-    global _listening, _lock
-    # Another thread may have held it.
-    _lock = threading.Lock()
     if _listening is not None:
-        _listening[2].close()
-        _listening = None
+        _listening[1].close()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

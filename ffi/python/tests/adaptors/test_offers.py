@@ -134,7 +134,7 @@ def test_the_default_timeout_of_sockets_does_not_end_the_wait_for_questions(run_
         socket.setdefaulttimeout(0.01)
         memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 4096)
         ipc.offer(memory.handle)
-        print(ipc._listening[2].gettimeout())
+        print(ipc._listening[1].gettimeout())
     """
     assert run_python(code).stdout == "None\n"
 
