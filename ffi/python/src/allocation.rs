@@ -15,7 +15,7 @@ use vkgdr::{DropPolicy, Memory, MemoryKind, StreamRef};
 use crate::device::Vkgdr;
 use crate::error::{Failure, Result};
 use crate::interpreter::{Detached, WITHOUT_PYTHON, attached, detached, is_ending, lock};
-use crate::stream::{Objects, Stream, bound_handle};
+use crate::stream::{IN_USE, Objects, Stream, bound_handle};
 
 pub(crate) const FREED: Failure = Failure::Gone("the memory was freed");
 
@@ -228,9 +228,6 @@ impl Allocation {
     }
 }
 
-/// Objects of memory that was freed [`WITHOUT_PYTHON`], for [`tidy`](crate::stream::tidy) to drop.
-pub(crate) static LEFT: Mutex<Vec<(Objects, Option<Py<Vkgdr>>)>> = Mutex::new(Vec::new());
-
 /// Releases memory. At the interpreter's end leaves it to that of the process if neither its handle nor an owner keeps its context.
 fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
     if is_ending() && !memory.owner().retains_context() && !has_owner {
@@ -256,9 +253,9 @@ impl Drop for Allocation {
         log_failure(self.free());
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
         attached(|_| drop((take(&mut self.kept), self.owner.take())));
-        if WITHOUT_PYTHON.get() && (self.owner.is_some() || !lock(&self.kept).is_empty()) {
-            // PyO3 may take this thread for attached although another library has detached it.
-            lock(&LEFT).push((take(&mut lock(&self.kept)), self.owner.take()));
+        if WITHOUT_PYTHON.get() && !lock(&self.kept).is_empty() {
+            // PyO3 may take this thread for attached although another library has detached it. A resource's has no `owner`.
+            lock(&IN_USE).push((None, Box::new(take(&mut self.kept))));
         }
     }
 }

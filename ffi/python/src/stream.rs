@@ -13,7 +13,7 @@ use vkgdr::cudarc::driver::result;
 use vkgdr::cudarc::driver::sys::{CUevent, CUstream};
 use vkgdr::{Memory, StreamRef};
 
-use crate::allocation::{LEFT, release_retired};
+use crate::allocation::release_retired;
 use crate::device::Vkgdr;
 use crate::error::Result;
 use crate::interpreter::{Detached, detached, is_ending, lock};
@@ -212,10 +212,11 @@ pub(crate) struct Event {
     event: Option<Detached<Arc<vkgdr::Event>>>,
 }
 
-/// Host buffers and memory objects that a stream may still use, until an event.
-type InUse = (Arc<vkgdr::Event>, Vec<Py<PyAny>>);
+/// Host buffers and memory objects that a stream may still use, until an event. Without one, those of memory that was freed without
+/// the interpreter.
+type InUse = (Option<Arc<vkgdr::Event>>, Box<dyn Send>);
 
-static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+pub(crate) static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
 /// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
 pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
@@ -225,15 +226,16 @@ pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Releases the objects whose work is done, and those of memory that was freed without the interpreter.
+/// Drops the objects that no stream uses any more.
 pub(crate) fn tidy() {
-    let _left = take(&mut *lock(&LEFT));
     let entries = take(&mut *lock(&IN_USE));
     // Not under the lock: the query calls the driver, and dropping an object may run Python code.
-    let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(until, _)| match until.is_complete() {
+    let is_over = |until: &Arc<vkgdr::Event>| match until.is_complete() {
         Ok(is_complete) => is_complete,
         Err(error) => error.ends_all_work() || matches!(error, vkgdr::Error::Forked),
-    });
+    };
+    let (done, pending): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|(until, _)| until.as_ref().is_none_or(is_over));
     lock(&IN_USE).extend(pending);
     drop(done);
 }
@@ -261,7 +263,7 @@ impl Event {
             log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
             let _leaked = ManuallyDrop::new(objects);
         } else if let (true, Ok(event)) = (lends, &recorded) {
-            lock(&IN_USE).push((event.clone(), objects));
+            lock(&IN_USE).push((Some(event.clone()), Box::new(objects)));
         }
         Ok(Self { event: Some(Detached::in_context(recorded?, false)) })
     }
