@@ -312,8 +312,7 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
         }
         // SAFETY: as above; taken from a capsule of this name.
         let keep = unsafe { PyCapsule::new_with_pointer_and_destructor(capsule.py(), managed, name, Some(destroy)) }?;
-        if let Some(mut view) = find(address, Some(len))? {
-            view.readonly |= readonly;
+        if let Some(view) = find(address, Some(len), readonly)? {
             // Another library may reuse the bytes once its tensor is deleted.
             return view.keeping(keep.into_any().unbind());
         }

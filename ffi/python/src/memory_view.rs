@@ -261,9 +261,8 @@ impl MemoryView {
         let address: u64 = number(device_ptr, "a device address")?;
         // SAFETY: plain bytes to Python, which `Mapping` requires to live.
         let memory = py.detach(|| unsafe { Memory::map_existing(&gpu, address, size.0) })?;
-        if let Some(mut ours) = find(address, Some(size.0))?.filter(|ours| ours.visible().is_ok()) {
+        if let Some(ours) = find(address, Some(size.0), readonly)?.filter(|ours| ours.visible().is_ok()) {
             // The same memory with the same binding, and one object that keeps the stream.
-            ours.readonly |= readonly;
             let Some(keep) = keep else { return Ok(ours) };
             return ours.keeping(keep);
         }
@@ -498,15 +497,15 @@ pub(crate) fn check_user(connection: &Bound<'_, PyAny>) -> Result<()> {
 /// A view of `size` bytes at an address of the device or of the host, by default to the end of their allocation. None if the first
 /// does not lie in memory of vkgdr; an error if only a part of them does.
 #[pyfunction]
-#[pyo3(signature = (address, size = None))]
-pub(crate) fn find(address: u64, size: Option<usize>) -> Result<Option<MemoryView>> {
+#[pyo3(signature = (address, size = None, readonly = false))]
+pub(crate) fn find(address: u64, size: Option<usize>, readonly: bool) -> Result<Option<MemoryView>> {
     // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
     let before = address.checked_sub(1).filter(|_| size == Some(0));
     let last = || before.and_then(|last| Allocation::at(last).ok()?).map(|(one, at)| (one, at + 1));
     let found = Allocation::at(address)?.or_else(last).map(|(found, offset)| (MemoryView::whole(found), offset));
     // The address may have been reused since the context was destroyed.
     let found = found.filter(|(whole, _)| whole.check_context().is_ok());
-    found.map(|(whole, offset)| whole.part(Size(offset), size.map(Size), false)).transpose()
+    found.map(|(whole, offset)| whole.part(Size(offset), size.map(Size), readonly)).transpose()
 }
 
 /// A view of the whole allocation with this id.

@@ -232,26 +232,16 @@ def device_view_of(
     raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
 
 
-def found_of(array: Interface, owner: object = None) -> MemoryView | None:
-    """Return the bytes of an array interface in this package's memory; None if they lie elsewhere.
-
-    The view keeps `owner`, the array: its library may reuse the bytes once that is gone. Memory objects need no such
-    care.
-    """
-    found = _vkgdr.find(*array.span)
-    if found is None:
-        return None
-    if array.readonly:
-        found = found.part(0, None, True)
-    return found if owner is None or isinstance(owner, _vkgdr.Base) else found.keeping(owner)
-
-
 def bytes_of(array: Interface, owner: object, within: MemoryView | None = None) -> MemoryView:
-    """Return the bytes of an array interface, which `owner` keeps alive where they are not in this package's memory."""
+    """Return the bytes of an array interface. The view keeps `owner`, the array, unless that is a memory object."""
     first, size = array.span
     if size and not first:
         raise InvalidArgumentError(f"the null pointer is not the address of {in_bytes(size)}")
-    found = found_of(array, owner) or _vkgdr.foreign(first, size, array.readonly, owner, within)
+    found = _vkgdr.find(first, size, array.readonly)
+    if found is not None:
+        # In this package's memory, too, the array's library may reuse the bytes once the array is gone.
+        return found if isinstance(owner, _vkgdr.Base) else found.keeping(owner)
+    found = _vkgdr.foreign(first, size, array.readonly, owner, within)
     if found is None:
         raise InvalidArgumentError(f"{first:#x} is not the address of CUDA device memory")
     return found

@@ -18,7 +18,6 @@ from vkgdr._interfaces import (
     check_order,
     device_view_of,
     fitted,
-    found_of,
     interface_of,
     laid_out,
     shaped,
@@ -860,19 +859,19 @@ def memory_of(obj: Any) -> Memory:
         return Memory._over(found)
     if interface is not None:
         array = Interface(interface)
-        return _found("device", array.span, found_of(array))
+        return _found("device", array.span, _vkgdr.find(*array.span, array.readonly))
     if hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != DLPACK_CPU:
         view, _ = device_view_of(obj)
         return _found("device", (Memory._over(view).device_ptr, view.nbytes), None if view.is_foreign else view)
     span, readonly = _on_host(obj)
-    return _found("host", span, _vkgdr.find(*span), readonly=readonly)
+    return _found("host", span, _vkgdr.find(*span, readonly))
 
 
-def _found(side: str, span: tuple[int, int], found: MemoryView | None, *, readonly: bool = False) -> Memory:
+def _found(side: str, span: tuple[int, int], found: MemoryView | None) -> Memory:
     if found is None:
         text = f"the {in_bytes(span[1])} at {side} address {span[0]:#x}"
         raise InvalidArgumentError(f"no memory of vkgdr contains {text}")
-    return Memory._over(found.part(0, None, readonly))
+    return Memory._over(found)
 
 
 def _on_host(obj: Any) -> tuple[tuple[int, int], bool]:
@@ -902,7 +901,7 @@ def device_view(array: Any) -> Memory:
     """
     buffer = _vkgdr.HostBuffer(array, False, True)
     span = buffer.address, buffer.nbytes
-    return _found("host", span, _vkgdr.find(*span), readonly=buffer.readonly)
+    return _found("host", span, _vkgdr.find(*span, buffer.readonly))
 
 
 # Messages show the public name, not that of the private module.
