@@ -216,41 +216,32 @@ impl Allocation {
         if !vkgdr::is_forked() {
             // Before the release: other memory may get the id right after.
             lock(&LIVE).remove(&memory.id());
-            let mut deferred = lock(&DEFERRED);
-            if deferred.0 > 0 && memory.drop_policy() != DropPolicy::WaitForStream {
-                deferred.1.push((memory, take(&mut *lock(&self.kept))));
+            let mut retired = lock(&RETIRED);
+            if retired.scopes > 0 && memory.drop_policy() != DropPolicy::WaitForStream {
+                let freed = Self::unlisted(memory, self.readonly, None);
+                *lock(&freed.kept) = take(&mut *lock(&self.kept));
+                retired.memory.push(freed);
                 return Ok(());
             }
         }
-        // A statement of its own: the lock would be held over the release, which waits.
-        let has_owner = !lock(&self.kept).owners.is_empty();
-        release(memory, has_owner)
-    }
-}
-
-/// Releases memory. At the interpreter's end leaves it to that of the process if neither its handle nor an owner keeps its context.
-fn release(memory: Memory, has_owner: bool) -> vkgdr::Result<()> {
-    if is_ending() && !memory.owner().retains_context() && !has_owner {
-        let _left = ManuallyDrop::new(memory);
-        return Ok(());
-    }
-    // Detaching costs more than a return to a pool.
-    if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }
-}
-
-/// Logs the error of a release that has no caller to return it to.
-fn log_failure(freed: vkgdr::Result<()>) {
-    if let Err(error) = freed
-        && error.is_news()
-    {
-        log::warn!("freeing memory: {error}");
+        // At the interpreter's end it is left to that of the process if neither its handle nor an owner keeps its context.
+        if is_ending() && !memory.owner().retains_context() && lock(&self.kept).owners.is_empty() {
+            let _left = ManuallyDrop::new(memory);
+            return Ok(());
+        }
+        // Detaching costs more than a return to a pool.
+        if memory.returns_at_once() { memory.free() } else { detached(|| memory.free()) }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         // On any thread, including one that is unknown to Python.
-        log_failure(self.free());
+        if let Err(error) = self.free()
+            && error.is_news()
+        {
+            log::warn!("freeing memory: {error}");
+        }
         // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
         attached(|_| drop((take(&mut self.kept), self.owner.take())));
         if WITHOUT_PYTHON.get() && !lock(&self.kept).is_empty() {
@@ -260,33 +251,39 @@ impl Drop for Allocation {
     }
 }
 
-/// Memory that was freed where nothing may wait, and is not released yet: see `Resource.retire`.
-pub(crate) static RETIRED: Mutex<Vec<Arc<Allocation>>> = Mutex::new(Vec::new());
+/// Memory that was freed where nothing may wait, and is not released yet.
+struct Retired {
+    /// The open scopes of `defer_cleanup`, as numba's, in which nothing waits.
+    scopes: usize,
+    /// What was freed in them, or by `Resource.retire`.
+    memory: Vec<Arc<Allocation>>,
+}
+
+static RETIRED: Mutex<Retired> = Mutex::new(Retired { scopes: 0, memory: Vec::new() });
+
+/// Frees memory with its last view, by [`release_retired`] at the earliest.
+pub(crate) fn retire(allocation: Arc<Allocation>) {
+    lock(&RETIRED).memory.push(allocation);
+}
 
 /// Releases retired memory if there is more of it than a number of allocations or of bytes. May wait.
 pub(crate) fn release_retired((most, most_bytes): (usize, usize)) {
     let mut retired = lock(&RETIRED);
-    let bytes: usize = retired.iter().map(|allocation| allocation.len).sum();
-    let _released = if retired.len() > most || bytes > most_bytes { take(&mut *retired) } else { Vec::new() };
+    let bytes: usize = retired.memory.iter().map(|allocation| allocation.len).sum();
+    let is_much = retired.memory.len() > most || bytes > most_bytes;
+    let _released = if retired.scopes == 0 && is_much { take(&mut retired.memory) } else { Vec::new() };
     // Before the memory.
     drop(retired);
 }
 
-/// The open scopes of `defer_cleanup`, as numba's, and the freed memory released at the end of the outermost one, before the
-/// objects that it needs.
-static DEFERRED: Mutex<(usize, Vec<(Memory, Objects)>)> = Mutex::new((0, Vec::new()));
-
-/// Opens a scope of `defer_cleanup`, or closes one, and releases what was freed if it was the last one.
+/// Opens a scope of `defer_cleanup`, or closes one, and releases what is retired if it was the last one.
 #[pyfunction]
 pub(crate) fn defer_cleanup(begin: bool) {
     if vkgdr::is_forked() {
         return;
     }
-    let mut deferred = lock(&DEFERRED);
-    deferred.0 = if begin { deferred.0 + 1 } else { deferred.0 - 1 };
-    let freed = if deferred.0 == 0 { take(&mut deferred.1) } else { Vec::new() };
-    drop(deferred);
-    for (memory, kept) in freed {
-        log_failure(release(memory, !kept.owners.is_empty()));
-    }
+    let mut retired = lock(&RETIRED);
+    retired.scopes = if begin { retired.scopes + 1 } else { retired.scopes - 1 };
+    drop(retired);
+    release_retired((0, 0));
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
 
-use crate::allocation::{Allocation, RETIRED, release_retired};
+use crate::allocation::{self, Allocation, release_retired};
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
 use crate::interpreter::{WITHOUT_PYTHON, detached, lock};
@@ -202,7 +202,7 @@ impl Resource {
     /// wait would end it. A later allocation of this package releases it after all work of the context. That is a resource's when
     /// there is much of it, any when there is no other memory. Does nothing for address 0, and in a forked child.
     fn retire(&self, address: u64) -> Result<()> {
-        self.oldest(address, true).map(|found| found.into_iter().for_each(|one| lock(&RETIRED).push(one)))
+        self.oldest(address, true).map(|found| found.into_iter().for_each(allocation::retire))
     }
 
     /// Records that a stream, which the caller keeps alive, uses the memory at an address: its release waits for that use.
