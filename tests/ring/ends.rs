@@ -45,21 +45,19 @@ fn a_closed_ring_takes_nothing_more_and_gives_what_is_left() -> Result {
 fn an_abort_ends_a_kernel_that_waits_for_messages_or_for_room() -> Result {
     let setup = Setup::new()?;
     let mut answer = Vec::new();
-    for ptx in KERNELS {
-        for (kernel, len) in [("check", 0), ("produce", 64)] {
-            let ring = Ring::new(&setup.gpu, 64, 64)?;
-            setup.start(&setup.kernel(ptx, kernel)?, &ring, u64::MAX, len)?;
-            if len == 0 {
-                ring.push(&message(0, 10), TIMEOUT)?;
-            } else {
-                ring.pop(&mut answer, TIMEOUT)?;
-                assert_eq!(answer, message(0, answer.len()));
-            }
-            ring.abort()?;
-            setup.stream.synchronize()?;
-            assert!(closed(ring.try_push(b"more")) && closed(ring.try_pop(&mut answer)));
-            ring.abort()?;
+    for (kernel, len) in [("check", 0), ("produce", 64)] {
+        let ring = Ring::new(&setup.gpu, 64, 64)?;
+        setup.start(&setup.kernel(KERNELS, kernel)?, &ring, [u64::MAX, len, 0])?;
+        if len == 0 {
+            ring.push(&message(0, 10), TIMEOUT)?;
+        } else {
+            ring.pop(&mut answer, TIMEOUT)?;
+            assert_eq!(answer, message(0, answer.len()));
         }
+        ring.abort()?;
+        setup.stream.synchronize()?;
+        assert!(closed(ring.try_push(b"more")) && closed(ring.try_pop(&mut answer)));
+        ring.abort()?;
     }
     Ok(())
 }
@@ -67,17 +65,15 @@ fn an_abort_ends_a_kernel_that_waits_for_messages_or_for_room() -> Result {
 #[test]
 fn an_abort_ends_a_kernel_that_only_answers_although_there_is_room() -> Result {
     let setup = Setup::new()?;
-    for ptx in KERNELS {
-        // Room for the answers of three minutes.
-        let ring = Ring::new(&setup.gpu, 64, 3 << 20)?;
-        setup.start(&setup.kernel(ptx, "produce_slowly")?, &ring, u64::MAX, 1_000_000)?;
-        ring.pop(&mut Vec::new(), TIMEOUT)?;
-        ring.abort()?;
-        let (ended, deadline) = (setup.stream.record_event(None)?, Instant::now() + TIMEOUT);
-        while !ended.is_complete() {
-            assert!(Instant::now() < deadline, "the kernel answers until there is no room");
-            thread::sleep(Duration::from_millis(1));
-        }
+    // Room for the answers of three minutes.
+    let ring = Ring::new(&setup.gpu, 64, 3 << 20)?;
+    setup.start(&setup.kernel(KERNELS, "produce")?, &ring, [u64::MAX, 0, 1_000_000])?;
+    ring.pop(&mut Vec::new(), TIMEOUT)?;
+    ring.abort()?;
+    let (ended, deadline) = (setup.stream.record_event(None)?, Instant::now() + TIMEOUT);
+    while !ended.is_complete() {
+        assert!(Instant::now() < deadline, "the kernel answers until there is no room");
+        thread::sleep(Duration::from_millis(1));
     }
     Ok(())
 }
@@ -91,7 +87,7 @@ fn an_abort_in_the_middle_of_a_long_queue_ends_the_kernel_before_its_end() -> Re
             assert!(ring.try_push(&message(number, 50))?);
         }
         // Ten seconds for all of them.
-        setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 1_000_000)?;
+        setup.start(&setup.kernel(KERNELS, "check")?, &ring, [u64::MAX, 0, 1_000_000])?;
         ring.abort()?;
         if closes {
             // It takes nothing back.
@@ -189,21 +185,19 @@ fn a_ring_that_cannot_be_made_is_refused_while_the_kernel_of_another_ring_runs()
 #[test]
 fn a_kernel_goes_on_where_the_one_before_it_stopped() -> Result {
     let setup = Setup::new()?;
-    for ptx in KERNELS {
-        let ring = Ring::new(&setup.gpu, 500, 500)?;
-        let kernel = setup.kernel(ptx, "check")?;
-        let mut number = 0;
-        for round in 0..20_u64 {
-            setup.start(&kernel, &ring, round % 3 + 1, 0)?;
-            for _ in 0..round % 3 + 1 {
-                ring.push(&message(number, 77), TIMEOUT)?;
-                number += 1;
-            }
-            assert_eq!(report(&ring)?, [0, round % 3 + 1, (round % 3 + 1) * 77]);
-            setup.stream.synchronize()?;
+    let ring = Ring::new(&setup.gpu, 500, 500)?;
+    let kernel = setup.kernel(KERNELS, "check")?;
+    let mut number = 0;
+    for round in 0..20_u64 {
+        setup.start(&kernel, &ring, [round % 3 + 1, 0, 0])?;
+        for _ in 0..round % 3 + 1 {
+            ring.push(&message(number, 77), TIMEOUT)?;
+            number += 1;
         }
-        assert_eq!(ring.stats()?.unread_bytes, 0);
+        assert_eq!(report(&ring)?, [0, round % 3 + 1, (round % 3 + 1) * 77]);
+        setup.stream.synchronize()?;
     }
+    assert_eq!(ring.stats()?.unread_bytes, 0);
     Ok(())
 }
 

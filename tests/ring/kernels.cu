@@ -1,5 +1,5 @@
-// The kernels of these tests. scripts/compile-ptx.py --option=-Isrc/ring compiles them to kernels.ptx and, with
-// --arch compute_75 --into sm_75, to the loads and stores of newer GPUs.
+// The kernels of these tests. scripts/compile-ptx.py --option=-Isrc/ring --arch compute_75 compiles them to kernels.ptx, with the
+// loads and stores of GPUs from Volta on.
 #include "vkgdr_ring.cuh"
 
 typedef unsigned long long u64;
@@ -18,9 +18,9 @@ static __device__ unsigned char byte_of(u64 number, u64 size, u64 at)
     return (unsigned char)(number * 31 + at * 7 + size);
 }
 
-// Reads messages until the ring ends, and answers the number of those that were wrong, of all, and of their bytes. Stops
-// after `most` messages without closing. Spends `time` nanoseconds with each, or less if the next one comes `early`.
-static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
+// Reads messages until the ring ends, and answers the number of those that were wrong, of all, and of their bytes. Stops after
+// `most` messages without closing. Spends `time` nanoseconds with each; if that is odd, less where the next one comes early.
+extern "C" __global__ void check(u64 address, u64 most, u64, u64 time)
 {
     struct vkgdr_device_ring ring;
     u64 size, wrong = 0, count = 0, bytes = 0;
@@ -32,13 +32,14 @@ static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
             break;
         u64 number = vkgdr_device_ring_number(&ring);
         bool right = ((u64)message & 15) == 0;
+#pragma unroll 1
         for (u64 at = 0; at < size; at++)
             right &= message[at] == byte_of(number, size, at);
         wrong += !right;
         bytes += size;
         count++;
         for (u64 begin = now(); time && now() - begin < time;)
-            if (early && (vkgdr_device_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
+            if (time & 1 && (vkgdr_device_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
                 break;
     }
     u64 *answer = (u64 *)vkgdr_device_ring_reserve(&ring, 24);
@@ -53,31 +54,9 @@ static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
         vkgdr_device_ring_release(&ring);
 }
 
-extern "C" __global__ void check(u64 address, u64 most, u64 time)
-{
-    check_all(address, most, time, false);
-}
-
-extern "C" __global__ void linger(u64 address, u64 most, u64 time)
-{
-    check_all(address, most, time, true);
-}
-
-// Sends empty answers until it has sent `most` or the CPU aborts the ring. Spends `time` nanoseconds with each.
-extern "C" __global__ void produce_slowly(u64 address, u64 most, u64 time)
-{
-    struct vkgdr_device_ring ring;
-    if (!vkgdr_device_ring_open(&ring, address))
-        return;
-    for (u64 number = 0; number < most && vkgdr_device_ring_reserve(&ring, 0); number++) {
-        vkgdr_device_ring_commit(&ring);
-        for (u64 begin = now(); now() - begin < time;)
-            ;
-    }
-}
-
-// Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring.
-extern "C" __global__ void produce(u64 address, u64 most, u64 longest)
+// Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring. If there is a `time`, each is sent at
+// once, and that many nanoseconds pass after it.
+extern "C" __global__ void produce(u64 address, u64 most, u64 longest, u64 time)
 {
     struct vkgdr_device_ring ring;
     if (!vkgdr_device_ring_open(&ring, address))
@@ -87,8 +66,13 @@ extern "C" __global__ void produce(u64 address, u64 most, u64 longest)
         unsigned char *answer = vkgdr_device_ring_reserve(&ring, size);
         if (!answer)
             return;
+#pragma unroll 1
         for (u64 at = 0; at < size; at++)
             answer[at] = byte_of(number, size, at);
+        if (time)
+            vkgdr_device_ring_commit(&ring);
+        for (u64 begin = now(); time && now() - begin < time;)
+            ;
     }
     vkgdr_device_ring_close(&ring);
 }

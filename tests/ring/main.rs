@@ -16,8 +16,8 @@ use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::ring::Ring;
 use vkgdr::{OpenFlags, Vkgdr};
 
-/// The same kernels with the loads and stores of GPUs before Volta, and of later ones.
-const KERNELS: [&str; 2] = [include_str!("kernels.ptx"), include_str!("sm_75/kernels.ptx")];
+/// With the loads and stores of GPUs from Volta on; the example's has those of earlier ones.
+const KERNELS: &str = include_str!("kernels.ptx");
 const ECHO: &str = include_str!("../../examples/ring_echo.ptx");
 /// The time for what takes milliseconds, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(50);
@@ -44,6 +44,7 @@ impl Setup {
         Ok(Self { context, stream, echo, loaded: RefCell::default(), gpu })
     }
 
+    /// Loads one of [`KERNELS`], or of a change of them.
     fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {
         let kernel = self.context.load_module(Ptx::from_src(ptx))?.load_function(name)?;
         self.loaded.borrow_mut().push(kernel.clone());
@@ -60,11 +61,11 @@ impl Setup {
         Ok(())
     }
 
-    /// Starts a kernel of the tests, with a number of messages and another number.
-    fn start(&self, kernel: &CudaFunction, ring: &Ring, most: u64, other: u64) -> Result {
+    /// Starts a kernel of the tests, with a number of messages, the longest length, and the time for each.
+    fn start(&self, kernel: &CudaFunction, ring: &Ring, [most, longest, time]: [u64; 3]) -> Result {
         let address = ring.device_ptr();
         let mut launch = self.stream.launch_builder(kernel);
-        launch.arg(&address).arg(&most).arg(&other);
+        launch.arg(&address).arg(&most).arg(&longest).arg(&time);
         // SAFETY: as for `echo`.
         unsafe { launch.launch(shape(1)) }?;
         Ok(())

@@ -12,23 +12,21 @@ use crate::{KERNELS, Setup, TIMEOUT, message, report};
 fn messages_of_every_length_pass_every_offset_of_a_ring() -> Result {
     const MOST: usize = 200;
     let setup = Setup::new()?;
-    for ptx in KERNELS {
-        let ring = Ring::new(&setup.gpu, MOST, 64)?;
-        setup.start(&setup.kernel(ptx, "check")?, &ring, u64::MAX, 0)?;
-        let (mut number, mut bytes) = (0, 0);
-        // Each length starts further on in the ring of 14 units than the last, so that each of them crosses its end.
-        for len in (0..=MOST).chain([1, MOST, MOST, 1, MOST]) {
-            for _ in 0..15 {
-                ring.push(&message(number, len), TIMEOUT)?;
-                (number, bytes) = (number + 1, bytes + len as u64);
-            }
+    let ring = Ring::new(&setup.gpu, MOST, 64)?;
+    setup.start(&setup.kernel(KERNELS, "check")?, &ring, [u64::MAX, 0, 0])?;
+    let (mut number, mut bytes) = (0, 0);
+    // Each length starts further on in the ring of 14 units than the last, so that each of them crosses its end.
+    for len in (0..=MOST).chain([1, MOST, MOST, 1, MOST]) {
+        for _ in 0..15 {
+            ring.push(&message(number, len), TIMEOUT)?;
+            (number, bytes) = (number + 1, bytes + len as u64);
         }
-        ring.close()?;
-        assert_eq!(report(&ring)?, [0, number, bytes]);
-        setup.stream.synchronize()?;
-        let stats = ring.stats()?;
-        assert_eq!((stats.pushed, stats.pushed_bytes, stats.unread_bytes, stats.popped), (number, bytes, 0, 1));
     }
+    ring.close()?;
+    assert_eq!(report(&ring)?, [0, number, bytes]);
+    setup.stream.synchronize()?;
+    let stats = ring.stats()?;
+    assert_eq!((stats.pushed, stats.pushed_bytes, stats.unread_bytes, stats.popped), (number, bytes, 0, 1));
     Ok(())
 }
 
@@ -38,7 +36,7 @@ fn many_messages_in_batches_arrive_in_order() -> Result {
     let most: u64 = std::env::var("VKGDR_RING_MESSAGES").map_or(Ok(20_000), |text| text.parse())?;
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 1 << 16, 64)?;
-    setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 0)?;
+    setup.start(&setup.kernel(KERNELS, "check")?, &ring, [u64::MAX, 0, 0])?;
     let (mut random, mut number, mut bytes) = (Random::new(7), 0, 0);
     let begin = Instant::now();
     while number < most {
@@ -141,17 +139,15 @@ fn messages_of_several_threads_arrive_whole() -> Result {
 fn answers_flow_without_messages() -> Result {
     const COUNT: u64 = 1000;
     let setup = Setup::new()?;
-    for ptx in KERNELS {
-        let ring = Ring::new(&setup.gpu, 16, 300)?;
-        setup.start(&setup.kernel(ptx, "produce")?, &ring, COUNT, 300)?;
-        let mut answer = Vec::new();
-        for number in 0..COUNT {
-            ring.pop(&mut answer, TIMEOUT)?;
-            let len = usize::try_from((number.wrapping_mul(2_654_435_761) >> 7) % 301)?;
-            assert_eq!(answer, message(number, len), "number {number}");
-        }
-        let closed = ring.pop(&mut answer, TIMEOUT);
-        assert!(matches!(closed, Err(vkgdr::Error::RingClosed)), "{closed:?}");
+    let ring = Ring::new(&setup.gpu, 16, 300)?;
+    setup.start(&setup.kernel(KERNELS, "produce")?, &ring, [COUNT, 300, 0])?;
+    let mut answer = Vec::new();
+    for number in 0..COUNT {
+        ring.pop(&mut answer, TIMEOUT)?;
+        let len = usize::try_from((number.wrapping_mul(2_654_435_761) >> 7) % 301)?;
+        assert_eq!(answer, message(number, len), "number {number}");
     }
+    let closed = ring.pop(&mut answer, TIMEOUT);
+    assert!(matches!(closed, Err(vkgdr::Error::RingClosed)), "{closed:?}");
     Ok(())
 }

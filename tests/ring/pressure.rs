@@ -30,7 +30,7 @@ fn a_ring_without_a_kernel_is_full_and_empty_and_every_wait_ends() -> Result {
     assert_eq!((stats.pushed, stats.popped), (1, 0));
     assert!(stats.full >= 3 && stats.empty >= 4, "{stats:?}");
     // What was refused has left nothing behind.
-    setup.start(&setup.kernel(KERNELS[0], "check")?, &ring, 2, 0)?;
+    setup.start(&setup.kernel(KERNELS, "check")?, &ring, [2, 0, 0])?;
     ring.push(&message(1, 60), TIMEOUT)?;
     assert_eq!(report(&ring)?, [0, 2, 120]);
     Ok(())
@@ -40,7 +40,7 @@ fn a_ring_without_a_kernel_is_full_and_empty_and_every_wait_ends() -> Result {
 fn a_slow_kernel_holds_the_cpu_back_and_loses_nothing() -> Result {
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 256, 64)?;
-    setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 200_000)?;
+    setup.start(&setup.kernel(KERNELS, "check")?, &ring, [u64::MAX, 0, 200_000])?;
     for number in 0..100 {
         ring.push(&message(number, 50), TIMEOUT)?;
     }
@@ -61,7 +61,7 @@ fn a_message_as_long_as_the_ring_fits_and_a_longer_one_is_refused() -> Result {
             matches!(error, Error::MessageTooLong { len, most: room } if (len, room) == (most + 1, most)),
             "{error}"
         );
-        setup.start(&setup.kernel(KERNELS[0], "check")?, &ring, 3, 0)?;
+        setup.start(&setup.kernel(KERNELS, "check")?, &ring, [3, 0, 0])?;
         for number in 0..3 {
             ring.push(&message(number, most), TIMEOUT)?;
         }
