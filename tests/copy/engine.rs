@@ -3,7 +3,7 @@
 use std::thread;
 
 use support::codes;
-use support::cuda::{self, Context, PinnedBytes, PrimaryContext, no_context, reset_primary};
+use support::cuda::{self, PinnedBytes, PrimaryContext, reset_primary};
 use support::ledger::Calls;
 use support::{Random, Result, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Vkgdr};
@@ -133,24 +133,6 @@ fn copies_of_many_threads_do_not_mix() -> Result {
             .into_iter()
             .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    Ok(())
-}
-
-#[test]
-fn a_context_has_one_copy_engine() -> Result {
-    let context = Context::create(0);
-    let gpu = Vkgdr::open(0, NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let calls = ["cuStreamCreate", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"].map(Calls::of);
-    for seed in 0..2 {
-        no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(LEN, seed)))?;
-        assert!(no_context(|| dma_read(&memory, 0, LEN))? == pattern(LEN, seed));
-    }
-    for (calls, count) in calls.iter().zip([1, 2, 2]) {
-        calls.assert(count, "of two writes and two reads");
-    }
-    drop((memory, gpu));
-    drop(context);
     Ok(())
 }
 

@@ -50,8 +50,8 @@ fn write_and_read(memory: &Memory, bytes: &[u8]) -> Result {
     Ok(())
 }
 
-#[test]
-fn the_cpu_copies_cached_memory_and_memory_that_is_not_coherent_whatever_the_thresholds() -> Result {
+/// With thresholds by which the copy engine makes all copies that it can.
+fn check_the_cpu_copies() -> Result {
     let ((_context, gpu), (_forced_context, forced)) = (support::open(NONE)?, support::open(FORCED)?);
     gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
     assert_eq!(gpu.copy_thresholds(), CopyThresholds { read: 0, write: 0 });
@@ -76,27 +76,27 @@ fn the_cpu_copies_cached_memory_and_memory_that_is_not_coherent_whatever_the_thr
 /// The device profiles in which mapped memory is cached, or is missing.
 const CACHED: [&str; 7] = ["none", "dma-buf-cached", "gb10", "gh200", "late", "no-bar", "no-vulkan"];
 
-/// Runs a check in a child under a device profile in which mapped memory is not cached.
+/// Runs a check where mapped memory is not cached: under a device profile, or on a real GPU.
 fn uncached(check: impl FnOnce() -> Result) -> Result {
-    if child::role().is_some() {
-        check()?;
-        child::say("done");
-        return Ok(());
+    if !driver::is_real() {
+        let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
+        return profile::under(given.as_deref().unwrap_or("rebar"), check);
     }
-    let command = if driver::is_real() {
+    if child::role().is_none() {
         let (_context, gpu) = support::open(NONE)?;
         if Memory::allocate(&gpu, 1, MAPPED)?.is_cached() {
             return support::skip(format_args!("the CPU caches mapped memory of {}", gpu.name()));
         }
-        child::command("uncached")?
-    } else {
-        let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
-        let command = profile::command(given.as_deref().unwrap_or("rebar"), "uncached")?;
-        let Some(command) = command else { return Ok(()) };
-        command
-    };
-    assert_eq!(child::run(command)?, ["done"]);
-    Ok(())
+    }
+    child::afresh(check)
+}
+
+#[test]
+fn the_cpu_copies_cached_memory_and_memory_that_is_not_coherent_whatever_the_thresholds() -> Result {
+    if child::role().is_none() {
+        check_the_cpu_copies()?;
+    }
+    uncached(check_the_cpu_copies)
 }
 
 #[test]
@@ -191,20 +191,6 @@ fn the_copy_engine_is_made_on_purpose() -> Result {
             }
             gpu.prepare_copies()?;
         }
-        Ok(())
-    })
-}
-
-#[test]
-fn non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise() -> Result {
-    uncached(|| {
-        let (_context, gpu) = support::open(FORCED)?;
-        gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
-        gpu.prepare_copies()?;
-        let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
-        let engine = EngineCalls::new();
-        write_and_read(&memory, &pattern(LARGE, 1))?;
-        engine.assert_none("not coherent");
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Copies by the CPU through the public methods: every routine, writers, large copies.
 
 use support::driver::is_real;
-use support::{HOST_VIEWS, Random, Result, child, cuda, device_read, logs, pattern, refused, skip, supported};
+use support::{HOST_VIEWS, Random, Result, child, cuda, device_read, logs, pattern, refused, supported};
 use vkgdr::{CopyRoutine, Error, Memory, MemoryKind, OpenFlags};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -110,21 +110,6 @@ fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
 }
 
 #[test]
-fn cached_memory_is_copied_by_memcpy() -> Result {
-    if std::env::var_os(VARIABLE).is_some() {
-        return skip("VKGDR_COPY forces a routine");
-    }
-    let (_context, gpu) = support::open(NONE)?;
-    for kind in supported(&gpu, &MemoryKind::ALL) {
-        let memory = Memory::allocate(&gpu, 1, kind)?;
-        let cached = memory.memory_type().flags.contains(vkgdr::ash::vk::MemoryPropertyFlags::HOST_CACHED);
-        let expected = if cached { CopyRoutine::Ordinary } else { CopyRoutine::chosen() };
-        assert_eq!(memory.copy_routine(), expected, "{kind}");
-    }
-    Ok(())
-}
-
-#[test]
 fn a_fill_repeats_a_pattern_of_several_values_from_the_start_of_its_range() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
@@ -151,10 +136,6 @@ fn a_fill_repeats_a_pattern_of_several_values_from_the_start_of_its_range() -> R
             assert!(device_read(memory.device_ptr(), 1000) == expected, "{what}: the device's");
             assert!(read(&memory, 0, 1000)? == expected, "{what}: the CPU's");
         }
-        memory.fill(1000.., 1_u8)?;
-        assert!(matches!(memory.fill(..301, 1_u32), Err(Error::Misaligned { value: 301, unit: 4, .. })));
-        assert!(matches!(memory.fill(..1001, 1_u8), Err(Error::OutOfRange { .. })));
-        assert!(read(&memory, 0, 1000)? == expected, "nothing, or a refused fill");
     }
     Ok(())
 }
