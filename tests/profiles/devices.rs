@@ -2,7 +2,7 @@
 
 use support::cuda::{self, Context, PrimaryContext};
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
-use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, RawMemory, Vkgdr};
 
 use crate::under;
 
@@ -47,7 +47,11 @@ fn a_context_of_the_other_gpu_is_refused_and_both_are_named() -> Result {
     under("two-gpus", || {
         let [_, second] = both_gpus()?;
         let _context = Context::create(0);
-        for error in [refused(Memory::allocate(&second, 1, MAPPED)), refused(RawMemory::allocate(&second, 1, MAPPED))] {
+        for error in [
+            refused(Memory::allocate(&second, 1, MAPPED)),
+            refused(RawMemory::allocate(&second, 1, MAPPED)),
+            refused(Pool::new(&second, PoolOptions::default())),
+        ] {
             assert!(matches!(error, Error::WrongDevice { current: 0, expected: 1 }), "{error}");
             assert_says(&error, &["on device 0", "on device 1"]);
         }

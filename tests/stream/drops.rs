@@ -80,11 +80,12 @@ fn deferred_frees_of_several_streams_are_collected_as_the_streams_pass() -> Resu
         bind(memory, stream)?;
     }
     thread::spawn(|| drop(memories)).join().map_err(|_| "the drop panicked")?;
-    assert_eq!(gpu.collect(), 0);
+    assert_eq!((gpu.collect(), gpu.deferred_frees()), (0, 4));
     gates.1.open();
     fast.synchronize();
     // Any handle of the GPU collects deferred frees, on any thread.
     let other = Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?;
+    assert_eq!(other.deferred_frees(), 4);
     assert_eq!(thread::spawn(move || other.collect()).join().map_err(|_| "collect panicked")?, 2);
     gates.0.open();
     slow.synchronize();
