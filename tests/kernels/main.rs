@@ -243,28 +243,3 @@ fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
     }
     Ok(())
 }
-
-/// If the allocation freed the memory, it would wait in the driver, and the test runner's time limit end the test.
-#[test]
-fn an_allocation_beside_a_kernel_leaves_memory_alone_that_was_dropped_before() -> Result {
-    let (_primary, gpu) = support::open(OpenFlags::empty())?;
-    let (setup, other) = (Setup::new()?, Setup::new()?);
-    for kind in supported(&gpu, &MemoryKind::ALL) {
-        let dropped = Memory::allocate(&gpu, 4096, kind)?;
-        // SAFETY: a live stream of the memory's context, which outlives the memory.
-        unsafe { dropped.bind_raw_stream(setup.stream.cu_stream()) }?;
-        let waiting = setup.wait()?;
-        drop(dropped);
-        assert_eq!(gpu.deferred_frees(), 1);
-        waiting.finish()?;
-
-        let waiting = other.wait()?;
-        let memory = Memory::allocate(&gpu, 4096, kind)?;
-        assert!(waiting.is_running(), "{kind}");
-        assert_eq!(gpu.deferred_frees(), 1, "{kind}");
-        waiting.finish()?;
-        drop(memory);
-        assert_eq!(gpu.deferred_frees(), 0, "{kind}");
-    }
-    Ok(())
-}

@@ -239,26 +239,6 @@ fn chunks_of_streams_that_free_once_do_not_pile_up() -> Result {
 }
 
 #[test]
-fn pools_that_end_before_their_memory_do_not_pile_up() -> Result {
-    let (_context, gpu, _) = open()?;
-    let stream = Stream::create();
-    for _ in 0..4 {
-        let pool = Pool::new(&gpu, PoolOptions::default())?;
-        let chunks = many(&pool, 100, LEN)?;
-        chunks.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
-        chunks.iter().try_for_each(|chunk| support::bind(chunk, &stream))?;
-        let gate = stream.hold();
-        drop((chunks, pool));
-        assert!(gpu.deferred_frees() <= 2, "{} deferred frees", gpu.deferred_frees());
-        gate.open();
-        stream.synchronize();
-    }
-    gpu.collect();
-    assert_eq!(gpu.deferred_frees(), 0);
-    Ok(())
-}
-
-#[test]
 fn the_promise_of_one_holder_covers_no_other() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();

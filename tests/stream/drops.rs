@@ -7,8 +7,8 @@ use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::{Calls, Live};
-use support::{Result, bind, host_read, host_write, pattern, simcuda, skip};
-use vkgdr::{DropPolicy, MapMode, Memory, OpenFlags, StreamRef, Vkgdr};
+use support::{Result, bind, host_read, host_write, pattern, simcuda, skip, supported};
+use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
 
 use crate::{MAPPED, NONE};
 
@@ -99,16 +99,18 @@ fn the_next_drop_collects_too_and_an_allocation_does_not() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    bind(&memory, &stream)?;
-    let gate = stream.hold();
-    drop(memory);
-    gate.open();
-    stream.synchronize();
-    let another = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    assert_eq!(gpu.deferred_frees(), 1);
-    drop(another);
-    assert_eq!((gpu.deferred_frees(), Live::now()), (0, before));
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, SIZE, kind)?;
+        bind(&memory, &stream)?;
+        let gate = stream.hold();
+        drop(memory);
+        gate.open();
+        stream.synchronize();
+        let another = Memory::allocate(&gpu, SIZE, kind)?;
+        assert_eq!(gpu.deferred_frees(), 1, "{kind}: a free waits in the driver for running kernels");
+        drop(another);
+        assert_eq!((gpu.deferred_frees(), Live::now()), (0, before), "{kind}");
+    }
     Ok(())
 }
 
