@@ -1,7 +1,7 @@
 //! Failures of allocation, import and export, of every kind in both places.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and descriptors are imported")]
 
-use vkgdr::{AllocateOptions, Memory, MemoryKind, RawMemory};
+use vkgdr::{Memory, MemoryKind, RawMemory};
 
 use crate::place::{Place, SomeMemory, imported_kind, only_imports_mapped};
 use crate::sweep::Sweep;
@@ -66,15 +66,5 @@ fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Resu
     let memory = Memory::allocate(&gpu, LEN, MemoryKind::Host)?;
     tries.assert(2, "other pages the second time");
     memory.free()?;
-    Ok(())
-}
-
-#[test]
-fn where_the_driver_registers_no_pages_the_next_kind_is_taken() -> Result {
-    let Some(sim) = support::simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, gpu) = support::open(NONE)?;
-    sim.fail("cuMemHostRegister", 1, support::codes::NOT_SUPPORTED);
-    let options = AllocateOptions::new(MemoryKind::Host).fallback([MemoryKind::Device]);
-    assert_eq!(Memory::allocate_with(&gpu, LEN, options)?.kind(), MemoryKind::Device);
     Ok(())
 }

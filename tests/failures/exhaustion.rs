@@ -202,26 +202,3 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes_and_otherwise_
     assert_eq!(layer.calls(Some("vkAllocateMemory")), calls + 2);
     Ok(())
 }
-
-#[test]
-fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
-    let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
-        return support::skip("needs the fault layer and the simulated CUDA driver");
-    };
-    let place = Place::primary(NONE)?;
-    if !imports_mapped(&place.gpu) {
-        return Ok(());
-    }
-    let faults: [(&Controls, _, _); 3] = [
-        (layer, "vkGetMemoryFdKHR", codes::vulkan::TOO_MANY_OBJECTS),
-        (layer, "vkGetMemoryFdKHR", codes::vulkan::INVALID_EXTERNAL_HANDLE),
-        (sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM),
-    ];
-    for (controls, function, code) in faults {
-        controls.fail(function, 1, code);
-        let error = refused(allocate(&place.gpu));
-        controls.clear_faults();
-        assert_says(&error, &[function, "ulimit -n"]);
-    }
-    Ok(())
-}

@@ -3,7 +3,7 @@
 use support::codes::{self, vulkan};
 use support::cuda::no_context;
 use support::ledger::Live;
-use support::{Result, Shortage, assert_says, refused, skip};
+use support::{Controls, Result, Shortage, assert_says, refused, skip};
 use vkgdr::MemoryKind::{Device, Host, Mapped};
 use vkgdr::{AllocateOptions, Error, Memory};
 
@@ -64,27 +64,31 @@ fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
     let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
         return skip("needs the fault layer and the simulated CUDA driver");
     };
-    // No descriptors are left, whatever the kind.
-    layer.fail("vkGetMemoryFdKHR", 1, vulkan::TOO_MANY_OBJECTS);
-    let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
-    layer.clear_faults();
-    assert_says(&error, &["vkGetMemoryFdKHR", "ulimit -n"]);
-    for code in [codes::OPERATING_SYSTEM, codes::ILLEGAL_ADDRESS] {
-        sim.fail("cuImportExternalMemory", 1, code);
+    // No descriptors are left, whatever the kind, or the context is broken.
+    let faults: [(&Controls, _, _, &[&str]); 4] = [
+        (layer, "vkGetMemoryFdKHR", vulkan::TOO_MANY_OBJECTS, &["ulimit -n"]),
+        (layer, "vkGetMemoryFdKHR", vulkan::INVALID_EXTERNAL_HANDLE, &["ulimit -n"]),
+        (sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM, &["ulimit -n"]),
+        (sim, "cuImportExternalMemory", codes::ILLEGAL_ADDRESS, &[]),
+    ];
+    for (controls, function, code, says) in faults {
+        controls.fail(function, 1, code);
         let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
-        sim.clear_faults();
-        assert_says(&error, &["cuImportExternalMemory"]);
+        controls.clear_faults();
+        assert_says(&error, &[&[function], says].concat());
     }
     Ok(())
 }
 
 #[test]
-fn the_next_kind_is_taken_where_a_driver_refuses_to_share_one() -> Result {
+fn the_next_kind_is_taken_where_a_driver_refuses_one() -> Result {
     let Some(sim) = support::simcuda() else { return skip("needs the simulated CUDA driver") };
     let (_context, gpu) = support::open(NONE)?;
-    support::refuse_imports(sim);
-    let memory = Memory::allocate_with(&gpu, SIZE, to_all());
-    sim.clear_faults();
-    assert_eq!(memory?.kind(), Host);
+    for (function, kind, expected) in [("cuImportExternalMemory", Mapped, Host), ("cuMemHostRegister", Host, Device)] {
+        sim.fail(function, 1, codes::NOT_SUPPORTED);
+        let memory = Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(kind).fallback([Host, Device]));
+        sim.clear_faults();
+        assert_eq!(memory?.kind(), expected);
+    }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use vkgdr::{CopyPtr, Error, Extent, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, PitchedPtr, Vkgdr};
 
+use crate::Result;
 use crate::cuda::{self, PrimaryContext, Stream};
-use crate::{Controls, Result};
 
 /// The kinds of memory with a host view.
 pub const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
@@ -37,11 +37,6 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// Makes CUDA refuse to import the memory of the next allocation.
-pub fn refuse_imports(sim: &Controls) {
-    sim.fail("cuImportExternalMemory", 1, crate::codes::NOT_SUPPORTED);
 }
 
 /// The supported members of `kinds`. The others are printed as left out.
