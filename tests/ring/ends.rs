@@ -1,6 +1,5 @@
 //! The ends of a ring: closed, aborted and dropped at any time, kernels after one another, killed processes, forked children.
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use support::blocking::waits;
 use support::cuda::{PrimaryContext, Stream};
 use support::fork::{assert_forked, in_child};
 use support::ledger::Live;
-use support::{Result, child, refused, simcuda, skip};
+use support::{Result, refused, simcuda, skip};
 use vkgdr::ring::Ring;
 use vkgdr::{AllocateOptions, Error, MemoryKind};
 
@@ -234,40 +233,6 @@ fn a_forked_child_neither_uses_nor_ends_the_ring() -> Result {
     ring.push(&message(0, 100), TIMEOUT)?;
     ring.pop(&mut answer, TIMEOUT)?;
     assert_eq!(answer, message(0, 100));
-    Ok(())
-}
-
-/// A process that was killed leaves nothing that the next one sees.
-#[test]
-fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
-    if child::role().is_some() {
-        let setup = Setup::new()?;
-        let ring = Ring::new(&setup.gpu, 4096, 4096)?;
-        setup.echo(&ring, 32)?;
-        let mut answer = Vec::new();
-        for number in 0.. {
-            ring.push(&message(number, 100), TIMEOUT)?;
-            ring.pop(&mut answer, TIMEOUT)?;
-            if number == 20 {
-                child::say("running");
-            }
-        }
-    }
-    let setup = Setup::new()?;
-    let ring = Ring::new(&setup.gpu, 4096, 4096)?;
-    setup.echo(&ring, 32)?;
-    let mut killed = child::command("killed")?.stderr(Stdio::piped()).spawn()?;
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(killed.stderr.take().ok_or("no stderr")?));
-    let running = lines.map_while(std::result::Result::ok).any(|line| child::said(&line) == Some("running"));
-    killed.kill()?;
-    killed.wait()?;
-    assert!(running);
-    let mut answer = Vec::new();
-    for number in 0..50 {
-        ring.push(&message(number, 100), TIMEOUT)?;
-        ring.pop(&mut answer, TIMEOUT)?;
-        assert_eq!(answer, message(number, 100));
-    }
     Ok(())
 }
 

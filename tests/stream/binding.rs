@@ -10,7 +10,7 @@ use support::ledger::{Calls, Live};
 use support::{Result, assert_says, bind, record_use, refused};
 use vkgdr::DropPolicy::{Immediate, WaitForContext, WaitForStream};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{DropPolicy, Error, MapMode, Memory, Vkgdr};
+use vkgdr::{DropPolicy, Error, Memory, Vkgdr};
 
 use crate::{MAPPED, NONE};
 
@@ -87,25 +87,6 @@ fn the_per_thread_stream_and_those_of_other_contexts_are_refused_and_change_noth
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let (memory, per_thread) = (Memory::allocate(&gpu, SIZE, MAPPED)?, CudaContext::new(0)?.per_thread_stream());
     assert!(matches!(refused(memory.bind_stream(&per_thread)), Error::PerThreadStream));
-    Ok(())
-}
-
-#[test]
-fn the_null_stream_can_be_bound() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let before = Live::now();
-    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-    // SAFETY: the default stream lives as long as the context.
-    unsafe { memory.bind_raw_stream(null_mut()) }?;
-    assert_eq!(memory.drop_policy(), WaitForStream);
-    cuda::memset_d8(memory.device_ptr(), 0x77, SIZE);
-    let mut seen = vec![0_u8; SIZE];
-    memory.map(MapMode::Read, ..)?.read(0, &mut seen)?;
-    assert!(seen == [0x77; SIZE], "the map waits for the default stream");
-    no_context(|| drop(memory));
-    cuda::synchronize();
-    gpu.collect();
-    assert_eq!(Live::now(), before);
     Ok(())
 }
 
