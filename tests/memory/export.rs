@@ -80,22 +80,6 @@ fn memory_is_imported_where_it_would_be_allocated() -> Result {
 }
 
 #[test]
-fn imported_memory_is_exported_again_or_the_driver_says_why_not() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    for way in WAYS {
-        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
-        match way(&memory, &gpu).and_then(|imported| way(&imported, &gpu)) {
-            Ok(third) => {
-                host_write(&third, 0, &pattern(SIZE, 8))?;
-                assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 8));
-            }
-            Err(error) => assert!(error.to_string().starts_with("vkGetMemoryFdKHR failed (VK_ERROR"), "{error}"),
-        }
-    }
-    Ok(())
-}
-
-#[test]
 fn a_refused_import_uses_its_descriptor_up_and_closes_no_other() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;

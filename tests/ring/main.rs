@@ -1,4 +1,4 @@
-//! The ring between the CPU and a kernel that keeps running. `VKGDR_RING_MESSAGES` is the number of messages of the long test.
+//! The ring between the CPU and a kernel that keeps running.
 #![expect(unsafe_code, reason = "launches kernels")]
 
 mod ends;

@@ -30,23 +30,22 @@ fn messages_of_every_length_pass_every_offset_of_a_ring() -> Result {
     Ok(())
 }
 
-/// With `VKGDR_RING_MESSAGES=10000000` it prints the rate, too.
 #[test]
 fn many_messages_in_batches_arrive_in_order() -> Result {
-    let most: u64 = std::env::var("VKGDR_RING_MESSAGES").map_or(Ok(20_000), |text| text.parse())?;
+    const MOST: u64 = 20_000;
     let setup = Setup::new()?;
     let ring = Ring::new(&setup.gpu, 1 << 16, 64)?;
     setup.start(&setup.kernel(KERNELS, "check")?, &ring, [u64::MAX, 0, 0])?;
     let (mut random, mut number, mut bytes) = (Random::new(7), 0, 0);
     let begin = Instant::now();
-    while number < most {
-        let count = (1 + random.below(32) as u64).min(most - number);
+    while number < MOST {
+        let count = (1 + random.below(32) as u64).min(MOST - number);
         let lens: Vec<_> = (0..count).map(|_| random.below(40)).collect();
         let batch: Vec<_> = (number..).zip(&lens).map(|(number, len)| message(number, *len)).collect();
         let batch: Vec<_> = batch.iter().map(Vec::as_slice).collect();
         let mut rest = &batch[..];
         while !rest.is_empty() {
-            assert!(begin.elapsed() < TIMEOUT * 1000);
+            assert!(begin.elapsed() < TIMEOUT * 10);
             let pushed = ring.try_push_all(rest)?;
             rest = &rest[pushed..];
             if pushed == 0 {
@@ -57,8 +56,7 @@ fn many_messages_in_batches_arrive_in_order() -> Result {
     }
     ring.close()?;
     assert_eq!(report(&ring)?, [0, number, bytes]);
-    let (seconds, stats) = (begin.elapsed().as_secs_f64(), ring.stats()?);
-    println!("{number} messages, {bytes} bytes in {seconds:.1} s on {}: {stats:?}", setup.gpu.name());
+    let stats = ring.stats()?;
     assert!(stats.publications < number, "{stats:?}");
     Ok(())
 }
