@@ -252,16 +252,17 @@ fn a_small_bar_comes_with_the_advice_that_the_gpu_allows() -> Result {
 }
 
 #[test]
-fn a_gpu_without_mapped_memory_is_a_limit() -> Result {
+fn a_gpu_without_mapped_memory_is_a_limit_and_one_where_it_is_not_coherent_is_not() -> Result {
     need_simulator!();
-    for (profile, parts) in [
-        ("no-bar", ["the GPU has no memory that the CPU can map", "Resizable BAR"]),
-        ("foreign-uuid", ["no Vulkan device matching the CUDA device", "libnvidia-gl-VERSION"]),
-        ("no-external-memory", ["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]),
+    for (profile, is_limited, parts) in [
+        ("no-bar", true, ["the GPU has no memory that the CPU can map", "Resizable BAR"]),
+        ("foreign-uuid", true, ["no Vulkan device matching the CUDA device", "libnvidia-gl-VERSION"]),
+        ("no-external-memory", true, ["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]),
+        ("non-coherent", false, ["not coherent", "flush after"]),
     ] {
-        let report = Report::ends(1, &Machine::simulated(profile)?)?;
-        report.says("mapped", "limited", &parts);
-        assert!(report.check("bar").is_none());
+        let report = Report::ends(is_limited.into(), &Machine::simulated(profile)?)?;
+        report.says("mapped", if is_limited { "limited" } else { "note" }, &parts);
+        assert_eq!(report.check("bar").is_none(), is_limited, "{profile}");
     }
     Ok(())
 }
@@ -311,14 +312,6 @@ fn low_limits_of_the_process_are_named() -> Result {
     // The real file, through the shell's limit.
     let machine = Machine::simulated("rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
     Report::of(&machine)?.says("open-files", "limited", &["100; each"]);
-    Ok(())
-}
-
-#[test]
-fn memory_that_is_not_coherent_is_a_note() -> Result {
-    need_simulator!();
-    let report = Report::ends(0, &Machine::simulated("non-coherent")?)?;
-    report.says("mapped", "note", &["not coherent", "flush after"]);
     Ok(())
 }
 
