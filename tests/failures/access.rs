@@ -1,5 +1,4 @@
 //! Failures of flush, invalidate and map on non-coherent memory, where they call the driver.
-#![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use support::cuda::{Stream, no_context};
 use vkgdr::{MapMode, Memory, RawMemory};
@@ -39,8 +38,7 @@ fn each_access_names_the_call_that_failed() -> Result {
                 Sweep::of(what).named(named).call(access)?;
             }
             Sweep::of("drop of a map guard").survived(&[FLUSH]).drop(|| Ok(memory.map(MapMode::ReadWrite, ..)?))?;
-            // SAFETY: nothing uses the memory.
-            unsafe { raw.free() }?;
+            support::free(&mut raw)?;
         }
         Ok(())
     })

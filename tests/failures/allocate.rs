@@ -1,5 +1,5 @@
 //! Failures of allocation, import and export, of every kind in both places.
-#![expect(unsafe_code, reason = "raw memory is freed by hand, and descriptors are imported")]
+#![expect(unsafe_code, reason = "descriptors are imported")]
 
 use vkgdr::{Memory, MemoryKind, RawMemory};
 
@@ -35,8 +35,7 @@ fn a_failed_allocation_or_import_names_the_call_and_leaves_nothing() -> Result {
             sweep("RawMemory::allocate").named(&named).run(
                 || Ok(()),
                 |()| RawMemory::allocate(&place.unused()?, LEN, kind),
-                // SAFETY: nothing uses the memory.
-                |mut memory| Ok(unsafe { memory.free() }?),
+                |mut memory| Ok(support::free(&mut memory)?),
             )?;
         }
         Ok(())

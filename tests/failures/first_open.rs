@@ -3,13 +3,12 @@
 //! The second open succeeds, and there is one instance and one device. Where Vulkan fails for want of memory, the first open
 //! fails; otherwise it succeeds, and mapped memory fails with Vulkan's error. That Vulkan does not know the GPU is remembered,
 //! and that CUDA does not start.
-#![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use support::codes;
 use support::cuda::Context;
 use support::driver::is_real;
 use support::state::State;
-use support::{refused, test_all};
+use support::{free, refused, test_all};
 use vkgdr::{Error, Memory, MemoryKind, RawMemory, Vkgdr};
 
 use crate::place::only_imports_mapped;
@@ -116,9 +115,7 @@ fn use_once(gpu: &Vkgdr) -> Result {
     memory.write(0, b"there")?;
     memory.free()?;
     let mut raw = RawMemory::allocate(gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: nothing uses the memory.
-    unsafe { raw.free() }?;
-    Ok(())
+    Ok(free(&mut raw)?)
 }
 
 /// Whether opens in a context are swept, too. On a real driver only calls of Vulkan can fail.

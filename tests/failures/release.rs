@@ -1,5 +1,5 @@
 //! Failures of freeing and dropping, under every policy: everything is released, whichever call fails.
-#![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
+#![expect(unsafe_code, reason = "frees without waiting, and keeps contexts current")]
 
 use cudarc::driver::CudaContext;
 use support::blocking::waits;
@@ -22,8 +22,7 @@ fn each_release_names_what_failed_or_survives_it_and_releases_all_the_same() -> 
             sweep("RawMemory::free of").named(release).named(entering).run(
                 || Ok(RawMemory::allocate(&place.gpu, LEN, kind)?),
                 |mut memory| {
-                    // SAFETY: nothing uses the memory.
-                    let freed = unsafe { memory.free() };
+                    let freed = support::free(&mut memory);
                     assert_eq!((memory.device_ptr(), memory.host_ptr()), (0, None), "freed despite the failure");
                     freed
                 },

@@ -1,5 +1,5 @@
 //! One suite over all ways to have memory: whichever it is, both sides see the same bytes, ranges are checked, and nothing stays.
-#![expect(unsafe_code, reason = "frees raw memory by hand and uses its pointers, and imports descriptors")]
+#![expect(unsafe_code, reason = "uses pointers of raw memory, and imports descriptors")]
 
 use std::fmt::Debug;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use support::cuda::{self, no_context};
 use support::ledger::{Calls, Live, all_calls};
 use support::{
-    HOST_VIEWS, Random, Result, assert_says, codes, device_read, driver, host_read, host_write, pattern, ranges,
+    HOST_VIEWS, Random, Result, assert_says, codes, device_read, driver, free, host_read, host_write, pattern, ranges,
     refused, supported,
 };
 use vkgdr::{
@@ -45,8 +45,7 @@ struct Freed(RawMemory, bool);
 
 impl Drop for Freed {
     fn drop(&mut self) {
-        // SAFETY: no device work is pending, and no pointer is used afterwards.
-        unsafe { self.0.free() }.unwrap_or_else(|error| panic!("{error}"));
+        free(&mut self.0).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

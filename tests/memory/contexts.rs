@@ -5,11 +5,10 @@ use std::thread;
 
 use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
 use support::ledger::Live;
-use support::{Result, bind, host_read, host_write, logs, simcuda};
+use support::{Result, bind, free, host_read, host_write, logs, simcuda};
 use vkgdr::cudarc::driver::sys;
 use vkgdr::{MapMode, Memory, RawMemory, Vkgdr};
 
-use crate::raw::free;
 use crate::{FORCED, MAPPED, NONE, SIZE};
 
 /// Whether the primary context of device 0 is retained. Needs an initialised driver.

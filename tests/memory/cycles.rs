@@ -3,14 +3,12 @@
 use std::sync::Barrier;
 use std::thread;
 
-use support::Result;
-use support::child;
 use support::cuda::{self, Context, Stream};
 use support::driver::rounds;
 use support::state::State;
+use support::{Result, child, free};
 use vkgdr::{Memory, MemoryKind, RawMemory, Vkgdr};
 
-use crate::raw::free;
 use crate::{FORCED, MAPPED, NONE};
 
 const CYCLES: usize = 10_000;

@@ -5,10 +5,9 @@ use std::thread;
 
 use support::fork::in_quiet_child;
 use support::ledger::Live;
-use support::{Random, Result, host_read, host_write, supported};
+use support::{Random, Result, free, host_read, host_write, supported};
 use vkgdr::{Error, Memory, MemoryKind, Pool, PoolOptions, RawMemory, Vkgdr};
 
-use crate::raw::free;
 use crate::{MAPPED, NONE, SIZE};
 
 fn host_address(memory: &Memory) -> u64 {

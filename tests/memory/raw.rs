@@ -1,18 +1,11 @@
 //! `RawMemory`, freed by hand. Its bytes and ranges are in `conformance`, its contexts in `contexts`.
-#![expect(unsafe_code, reason = "frees memory by hand")]
 
 use support::cuda::{Context, current, no_context};
 use support::ledger::{Calls, Live};
-use support::{Result, assert_says, refused, simcuda, skip, vklayer};
+use support::{Result, assert_says, free, refused, simcuda, skip, vklayer};
 use vkgdr::{Error, RawMemory, Vkgdr};
 
 use crate::{MAPPED, NONE, SIZE};
-
-/// Frees unused memory.
-pub(crate) fn free(memory: &mut RawMemory) -> vkgdr::Result<()> {
-    // SAFETY: no device work is pending, and no pointer is used afterwards.
-    unsafe { memory.free() }
-}
 
 #[test]
 fn after_the_free_there_are_no_pointers_and_a_second_one_does_nothing() -> Result {

@@ -8,10 +8,9 @@ use std::thread;
 
 use support::cuda::{PrimaryContext, Stream, reset_primary};
 use support::ledger::{Calls, Live};
-use support::{Result, bind, logs, refused, simcuda, skip};
+use support::{Result, bind, free, logs, refused, simcuda, skip};
 use vkgdr::{Memory, Pool, PoolOptions, RawMemory, Vkgdr};
 
-use crate::raw::free;
 use crate::{MAPPED, NONE, SIZE};
 
 const ONLY_SIMULATED: &str = "only the simulated driver says what becomes of a destroyed context";

@@ -5,10 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
-use support::{Result, child};
+use support::{Result, child, free};
 use vkgdr::{Memory, RawMemory, Vkgdr};
 
-use crate::raw::free;
 use crate::{MAPPED, NONE};
 
 /// The calls of vkgdr 0.1's `vkgdr_open(0, 0)`, from its source (`vkgdr.c`), in the form of the simulator's trace, which has

@@ -2,7 +2,7 @@
 //! missing, that is the error of Vulkan's handles, and of mapped memory unless CUDA allocates it; the other kinds work.
 //!
 //! Each case runs in a child process whose environment lacks one part.
-#![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
+#![expect(unsafe_code, reason = "changes the environment of a child")]
 
 /// Goes on in the parent; a child carries out its role, and returns.
 macro_rules! parent {
@@ -127,8 +127,7 @@ fn use_once() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?;
     let mut raw = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-    // SAFETY: nothing uses the memory.
-    unsafe { raw.free() }?;
+    support::free(&mut raw)?;
     child::say("used");
     Ok(())
 }

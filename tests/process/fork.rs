@@ -1,5 +1,5 @@
 //! A forked child calls no driver: operations that need one are refused, and inherited objects are left to the parent.
-#![expect(unsafe_code, reason = "binds streams and frees raw memory")]
+#![expect(unsafe_code, reason = "refused calls take streams and descriptors")]
 
 use std::cell::RefCell;
 use std::ptr::null_mut;
@@ -8,7 +8,8 @@ use support::cuda::Stream;
 use support::fork::{assert_forked, in_child, in_quiet_child};
 use support::ledger::Live;
 use support::{
-    HOST_VIEWS, Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda, supported,
+    HOST_VIEWS, Result, assert_says, child, device_read, free, host_read, host_write, pattern, refused, simcuda,
+    supported,
 };
 use vkgdr::cudarc::driver::{CudaContext, sys};
 use vkgdr::{
@@ -112,9 +113,7 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
             Ok(())
         })
     })?;
-    // SAFETY: nothing uses the memory.
-    unsafe { raw.into_inner().free() }?;
-    Ok(())
+    Ok(free(&mut raw.into_inner())?)
 }
 
 #[test]

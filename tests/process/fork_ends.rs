@@ -9,7 +9,7 @@ use support::cuda::{PrimaryContext, Stream};
 use support::fork::{End, assert_forked, end_of, in_child, in_quiet_child};
 use support::ledger::Live;
 use support::state::State;
-use support::{Random, Result, child, device_read, driver, host_read, host_write, logs, pattern, simcuda, skip};
+use support::{Random, Result, child, device_read, driver, free, host_read, host_write, logs, pattern, simcuda, skip};
 use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{CopyPolicy, DropPolicy, Error, Event, MapMode, Memory, Pool, PoolOptions, RawMemory, StreamRef, Vkgdr};
 
@@ -39,8 +39,7 @@ struct Raw(RawMemory);
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: nothing uses the memory.
-        unsafe { self.0.free() }.unwrap_or_else(|error| panic!("{error}"));
+        free(&mut self.0).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(self.0.device_ptr(), 0);
     }
 }

@@ -1,11 +1,11 @@
 //! Memory that CUDA allocates and the CPU maps by its dma-buf: for network cards, and where Vulkan has none.
-#![expect(unsafe_code, reason = "maps descriptors, and frees raw memory")]
+#![expect(unsafe_code, reason = "maps descriptors")]
 
 use std::os::fd::AsRawFd;
 
 use support::cuda::{PrimaryContext, memcpy_htod};
 use support::state::State;
-use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
+use support::{Result, assert_says, device_read, free, host_read, host_write, pattern, refused};
 use vkgdr::{
     AllocateOptions, DmaBuf, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, NoMapping, OpenFlags, Pool,
     PoolOptions, RawMemory, Vkgdr,
@@ -110,8 +110,7 @@ fn without_vulkan_mapped_memory_is_cudas() -> Result {
             host_write(&memory, 0, &pattern(len, 1))?;
             assert!(device_read(memory.device_ptr(), len) == pattern(len, 1));
             let mut raw = RawMemory::allocate(&gpu, len, MemoryKind::Mapped)?;
-            // SAFETY: nothing uses the memory.
-            unsafe { raw.free() }?;
+            free(&mut raw)?;
         }
         State::assert_unchanged(&before, "allocating");
         let pool = Pool::new(&gpu, PoolOptions::default())?;

@@ -31,7 +31,7 @@ pub mod step;
 pub use amount::{amount, number, test_all};
 pub use check::{assert_says, refused};
 pub use memory::{
-    HOST_VIEWS, bind, device_read, host_read, host_write, import, imported, is_imported, linear, map_existing,
+    HOST_VIEWS, bind, device_read, free, host_read, host_write, import, imported, is_imported, linear, map_existing,
     memory_of, open, open_coherent, record_use, row, supported,
 };
 pub use shortage::Shortage;

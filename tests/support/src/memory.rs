@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use vkgdr::{CopyPtr, Error, Extent, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, PitchedPtr, Vkgdr};
+use vkgdr::{
+    CopyPtr, Error, Extent, MappingFlags, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, PitchedPtr, RawMemory, Vkgdr,
+};
 
 use crate::Result;
 use crate::cuda::{self, PrimaryContext, Stream};
@@ -102,6 +104,16 @@ pub fn host_write(memory: &Memory, offset: usize, bytes: &[u8]) -> Result {
 pub fn memory_of(address: u64) -> Option<(Memory, usize)> {
     // SAFETY: tests have no exclusive references to the bytes.
     unsafe { vkgdr::memory_of(address) }
+}
+
+/// Frees raw memory, for tests: no device work is pending, and no pointer is used afterwards.
+///
+/// # Errors
+/// Those of [`RawMemory::free`].
+#[expect(unsafe_code, reason = "by this function's description")]
+pub fn free(memory: &mut RawMemory) -> vkgdr::Result<()> {
+    // SAFETY: by this function's description.
+    unsafe { memory.free() }
 }
 
 /// Binds memory to a stream, which the test keeps until the memory was freed.
