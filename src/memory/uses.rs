@@ -263,9 +263,11 @@ impl Uses {
             Err(error) => {
                 // A capture that forbids the first wait forbids this one as well, and would end by it. A stream that cannot be
                 // queried, as after its end, is waited for with its context.
-                let contexts = self.contexts(context);
-                let finished = !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok());
-                (if finished { Fence::default() } else { Fence { contexts, ..Fence::default() } }, Err(error))
+                let mut contexts = self.contexts(context);
+                if !error.is_of_capture() && contexts.iter().all(|used| used.finish().is_ok()) {
+                    contexts.clear();
+                }
+                (Fence { contexts, ..Fence::default() }, Err(error))
             }
         };
         // Entries that wait for the context, too, can be released.
