@@ -162,7 +162,7 @@ fn refuse_registered_pages() -> Result {
     let before = State::take();
     let descriptor = u64::try_from(std::fs::File::open("/dev/null")?.as_raw_fd())?;
     let cases = [
-        // The first case: its limit is what the process has mapped now, and the driver's threads map more later.
+        // First, since its limit is computed from what is mapped now: later the driver's threads have mapped more.
         (Resource::As, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM),
         (Resource::Nofile, descriptor, "memfd_create", libc::EMFILE),
         (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG),

@@ -1,4 +1,4 @@
-//! The ends of a ring: closed, aborted and dropped at any time, kernels after one another, killed processes, forked children.
+//! The ends of a ring: closed, aborted and dropped at any time, kernels after one another, forked children.
 
 use std::sync::Arc;
 use std::thread;

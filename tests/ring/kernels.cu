@@ -19,8 +19,8 @@ static __device__ unsigned char byte_of(u64 number, u64 size, u64 at)
 }
 
 // Reads messages until the ring ends, and answers the number of those that were wrong, of all, and of their bytes. Stops after
-// `most` messages without closing. Spends `time` nanoseconds with each; if that is odd, less where the next one comes early.
-extern "C" __global__ void check(u64 address, u64 most, u64, u64 time)
+// `most` messages without closing. Spends `time` nanoseconds with each, or less if the next one comes `early`.
+extern "C" __global__ void check(u64 address, u64 most, u64 early, u64 time)
 {
     struct vkgdr_device_ring ring;
     u64 size, wrong = 0, count = 0, bytes = 0;
@@ -39,7 +39,7 @@ extern "C" __global__ void check(u64 address, u64 most, u64, u64 time)
         bytes += size;
         count++;
         for (u64 begin = now(); time && now() - begin < time;)
-            if (time & 1 && (vkgdr_device_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
+            if (early && (vkgdr_device_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
                 break;
     }
     u64 *answer = (u64 *)vkgdr_device_ring_reserve(&ring, 24);

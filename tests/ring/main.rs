@@ -44,7 +44,7 @@ impl Setup {
         Ok(Self { context, stream, echo, loaded: RefCell::default(), gpu })
     }
 
-    /// Loads one of [`KERNELS`], or of a change of them.
+    /// Loads a kernel of [`KERNELS`], or of a change of them.
     fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {
         let kernel = self.context.load_module(Ptx::from_src(ptx))?.load_function(name)?;
         self.loaded.borrow_mut().push(kernel.clone());
@@ -61,11 +61,11 @@ impl Setup {
         Ok(())
     }
 
-    /// Starts a kernel of the tests, with a number of messages, the longest length, and the time for each.
-    fn start(&self, kernel: &CudaFunction, ring: &Ring, [most, longest, time]: [u64; 3]) -> Result {
+    /// Starts a kernel of the tests with its arguments behind the ring, see kernels.cu.
+    fn start(&self, kernel: &CudaFunction, ring: &Ring, [first, second, third]: [u64; 3]) -> Result {
         let address = ring.device_ptr();
         let mut launch = self.stream.launch_builder(kernel);
-        launch.arg(&address).arg(&most).arg(&longest).arg(&time);
+        launch.arg(&address).arg(&first).arg(&second).arg(&third);
         // SAFETY: as for `echo`.
         unsafe { launch.launch(shape(1)) }?;
         Ok(())

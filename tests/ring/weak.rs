@@ -27,7 +27,7 @@ fn is_right(setup: &Setup, ptx: &str, time: Duration) -> Result<bool> {
     }
     let messages = Ring::new(&setup.gpu, 300, 64)?;
     // Most messages come while the kernel has the one before: then no fence of its own precedes their loads.
-    setup.start(&setup.kernel(ptx, "check")?, &messages, [u64::MAX, 0, 20_000_001])?;
+    setup.start(&setup.kernel(ptx, "check")?, &messages, [u64::MAX, 1, 20_000_000])?;
     for number in 0..COUNT {
         thread::sleep(Duration::from_micros(50));
         if messages.push(&message(number, len(number)), time).is_err() {
