@@ -246,7 +246,7 @@ impl Drop for Allocation {
         attached(|_| drop((take(&mut self.kept), self.owner.take())));
         if WITHOUT_PYTHON.get() && !lock(&self.kept).is_empty() {
             // PyO3 may take this thread for attached although another library has detached it. A resource's has no `owner`.
-            lock(&IN_USE).push((None, Box::new(take(&mut self.kept))));
+            lock(&IN_USE).push_back((None, Box::new(take(&mut self.kept))));
         }
     }
 }

@@ -2,7 +2,8 @@
 //! `TimedEvent` in `vkgdr.stream`. Also `Event`, with the objects that pending work keeps alive.
 #![expect(unsafe_code, reason = "destroys streams and events")]
 
-use std::mem::{ManuallyDrop, take};
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
@@ -216,19 +217,27 @@ pub(crate) struct Event {
 /// the interpreter.
 type InUse = (Option<Arc<vkgdr::Event>>, Box<dyn Send>);
 
-pub(crate) static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 
 /// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
 pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     py.import("gc")?.call_method0("collect")?;
-    tidy();
+    tidy_first(usize::MAX);
     py.detach(|| release_retired((0, 0)));
     Ok(())
 }
 
-/// Drops the objects that no stream uses any more.
+/// Drops objects that no stream uses any more. Asks about eight, and moves the others of these behind: a call costs the same,
+/// however many copies are pending.
 pub(crate) fn tidy() {
-    let entries = take(&mut *lock(&IN_USE));
+    tidy_first(8);
+}
+
+fn tidy_first(most: usize) {
+    let mut list = lock(&IN_USE);
+    let asked = list.len().min(most);
+    let entries: Vec<_> = list.drain(..asked).collect();
+    drop(list);
     // Not under the lock: the query calls the driver, and dropping an object may run Python code.
     let is_over = |until: &Arc<vkgdr::Event>| match until.is_complete() {
         Ok(is_complete) => is_complete,
@@ -263,7 +272,7 @@ impl Event {
             log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
             let _leaked = ManuallyDrop::new(objects);
         } else if let (true, Ok(event)) = (lends, &recorded) {
-            lock(&IN_USE).push((Some(event.clone()), Box::new(objects)));
+            lock(&IN_USE).push_back((Some(event.clone()), Box::new(objects)));
         }
         Ok(Self { event: Some(Detached::in_context(recorded?, false)) })
     }

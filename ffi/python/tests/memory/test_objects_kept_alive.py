@@ -379,6 +379,29 @@ def test_host_bytes_are_kept_for_ever_unless_the_device_can_be_waited_for_or_wor
     assert any("leaking" in record.getMessage() for record in caplog.records) is kept
 
 
+def test_a_copy_asks_about_few_of_those_that_are_pending(cuda, gpu, handle, simulated):
+    class Bytes(np.ndarray):
+        pass
+
+    memory = vkgdr.Memory(gpu, 64, kind="device", stream=handle)
+
+    def copy():
+        host = np.zeros(64, "u1").view(Bytes)
+        ops.copy(memory, host, stream=handle, is_blocking=False)
+        return weakref.ref(host)
+
+    with cuda.hold(handle):
+        seen = [copy() for _ in range(40)]
+        before = simulator.calls("cuEventQuery")
+        seen.append(copy())
+        assert simulator.calls("cuEventQuery") - before <= 8
+        assert all(map(is_alive, seen))
+    cuda.synchronize()
+    seen.extend(copy() for _ in range(8))
+    cuda.synchronize()
+    assert not any(map(is_alive, seen[:41]))
+
+
 def test_the_bytes_of_a_host_tensor_are_leaked_where_the_copy_cannot_be_waited_for(memory, simulated, caplog):
     with (
         simulator.fail("cuStreamSynchronize", 2, STREAM_CAPTURE_UNSUPPORTED),
