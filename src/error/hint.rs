@@ -14,6 +14,7 @@ const OPEN_FILES: &str = ": too many open files? see ulimit -n";
 pub(super) fn system(code: i32) -> &'static str {
     match code {
         libc::EMFILE => OPEN_FILES,
+        libc::ENOMEM => ": too little memory or address space; see free and ulimit -v",
         libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
         libc::ETOOMANYREFS => ": too much memory was sent that nobody has received; see ulimit -n",
         _ => "",
@@ -50,6 +51,10 @@ pub(super) fn cuda(call: Call, code: CudaCode) -> &'static str {
              multiprocessing calls \"spawn\""
         }
         (Call::StartCuda, code) => start(code),
+        (Call::RegisterPages, CudaCode::OUT_OF_MEMORY) => {
+            ": too little memory that can be locked; see free and ulimit -l"
+        }
+        (_, CudaCode::OUT_OF_MEMORY) => ": too little free memory of the GPU; see nvidia-smi",
         _ => "",
     }
 }

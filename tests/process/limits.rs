@@ -163,17 +163,18 @@ fn refuse_registered_pages() -> Result {
     let descriptor = u64::try_from(std::fs::File::open("/dev/null")?.as_raw_fd())?;
     let cases = [
         // First, since its limit is computed from what is mapped now: later the driver's threads have mapped more.
-        (Resource::As, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM),
-        (Resource::Nofile, descriptor, "memfd_create", libc::EMFILE),
-        (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG),
+        (Resource::As, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM, "ulimit -v"),
+        (Resource::Nofile, descriptor, "memfd_create", libc::EMFILE, "ulimit -n"),
+        (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG, ""),
     ];
-    for (which, most, call, errno) in cases {
+    for (which, most, call, errno, remedy) in cases {
         let unlimited = limit(which, most);
         let refused = allocate();
         limit(which, unlimited);
         let as_expected =
             |error: &Error| matches!(error, Error::System { operation, code } if *operation == call && *code == errno);
         assert!(refused.as_ref().is_err_and(as_expected), "{call}: {refused:?}");
+        assert!(refused.is_err_and(|error| error.to_string().contains(remedy)), "{call}");
         State::assert_unchanged(&before, call);
         allocate()?.free()?;
     }
