@@ -4,9 +4,9 @@
 use std::ffi::c_void;
 use std::mem;
 
+use vkgdr_rs::Vkgdr;
 use vkgdr_rs::ash::vk::{self, Handle};
 use vkgdr_rs::vulkan::Handles;
-use vkgdr_rs::{Error, Vkgdr};
 
 use crate::boundary::{self, handle};
 use crate::errors::Failure;
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_vulkan_memory(mem: vkgdr_memory_t, out: *mut vkgdr_vulkan_memory) -> i32 {
     let place = |mem: &vkgdr_memory| {
-        let place = mem.memory.vulkan_memory().ok_or(Error::NoExport { kind: mem.memory.kind() })?;
+        let place = mem.memory.vulkan_memory().ok_or(Failure::NotVulkans)?;
         Ok(vkgdr_vulkan_memory { memory: place.memory.as_raw(), offset: place.offset })
     };
     // SAFETY: by this function's contract.
