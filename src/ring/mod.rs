@@ -127,7 +127,7 @@ impl Ring {
     /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. Each direction has room
     /// for one message of that length or for several shorter ones. Each takes its length, rounded up to a multiple of 16, and
     /// 16 bytes. A message lies in one piece. So even an empty ring may have no room for a long one, until a running kernel has
-    /// passed the rest before the ring's end. A program that pushes while no kernel runs asks for twice the length.
+    /// passed the rest before the ring's end. A program that pushes while no kernel runs asks for twice the rounded length.
     ///
     /// The context is chosen as by [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
     ///

@@ -1123,8 +1123,8 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  * @param g         The GPU. It may be closed before the ring.
  * @param messages  The size of the longest message in bytes, more than 0. There is room for one such message, or for several
  *                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes. A message lies in one
- *                  piece: to push while no kernel runs, ask for twice the size. Even an empty ring may have no room for a
- *                  long one, until a running kernel has passed the rest before the ring's end.
+ *                  piece: to push while no kernel runs, ask for twice the rounded size. Even an empty ring may have no room
+ *                  for a long one, until a running kernel has passed the rest before the ring's end.
  * @param answers   The same for answers.
  * @param out       Where the ring is written; for vkgdr_ring_free().
  * @return A `vkgdr_status`.
