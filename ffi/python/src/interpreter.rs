@@ -10,13 +10,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use log::{Level, Log, Metadata, Record};
-use pyo3::exceptions::PyValueError;
-use pyo3::ffi::{PyGILState_Ensure, PyGILState_Release};
+use pyo3::exceptions::{PyImportError, PyValueError};
+use pyo3::ffi::{PyGILState_Ensure, PyGILState_Release, PyInterpreterState_Get, PyInterpreterState_GetID};
 use pyo3::prelude::*;
 
 /// Locks a mutex whose holders leave it whole when they panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fails in a subinterpreter, which PyO3 refuses from Python 3.12 on only.
+pub(crate) fn check_main() -> PyResult<()> {
+    // SAFETY: the thread that imports the module is attached.
+    let current = unsafe { PyInterpreterState_Get() };
+    // SAFETY: an interpreter of an attached thread lives.
+    let is_main = unsafe { PyInterpreterState_GetID(current) } == 0;
+    if is_main { Ok(()) } else { Err(PyImportError::new_err("vkgdr does not support subinterpreters")) }
 }
 
 /// Whether the interpreter ends.

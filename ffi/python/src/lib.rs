@@ -56,6 +56,7 @@ mod _vkgdr {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::interpreter::check_main()?;
         // An application that embeds Python may have installed its own logger, which then stays.
         if log::set_logger(&crate::interpreter::Logger).is_ok() {
             log::set_max_level(log::LevelFilter::Info);

@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,29 @@ def test_memory_works_without_numpy(run_python):
         assert vkgdr.memory_of(memory.buf[3:9]).offset == vkgdr.device_view(memory.buf[3:9]).offset == 3
         assert "100 bytes" in repr(memory)
         memory.__cuda_array_interface__, memory.__array_interface__, memory.__dlpack__()
+        pyopencl.copy(memory, b"123456", byte_count=3, src_offset=1)
+        assert memory.tobytes()[:4] == b"234a"
+        buffer = rmm.Buffer(memory.owner, size=100)
+        buffer.copy_from_device(memory)
+        assert buffer.copy().tobytes() == memory.tobytes()
         memory.free()
     """)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="has another module for subinterpreters")
+def test_a_subinterpreter_is_refused(run_python):
+    code = """
+        import _xxsubinterpreters as interpreters
+        one = interpreters.create()
+        try:
+            interpreters.run_string(one, "import vkgdr; vkgdr.Vkgdr")
+        except interpreters.RunFailedError as error:
+            print("subinterpreters" in str(error))
+        interpreters.destroy(one)
+        import vkgdr
+        vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 64).bind_to_stream(0)
+    """
+    assert run_python(code).stdout == "True\n"
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC | COMPAT))

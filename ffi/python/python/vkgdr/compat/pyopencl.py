@@ -27,6 +27,7 @@ The functions differ from pyopencl's in these points:
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import re
 from collections.abc import Iterable, Sequence
@@ -102,8 +103,8 @@ def copy(
     Returns
     -------
     vkgdr.stream.Event
-        Complete when the copy is done. Until then host bytes and other libraries' memory are kept alive, even if the
-        event is dropped, which does not wait.
+        Complete when the copy is done. Host bytes and other libraries' memory are kept alive until an event is waited
+        for after that, or `Vkgdr.collect` is called, even if this one is dropped, which does not wait.
 
     Raises
     ------
@@ -339,9 +340,9 @@ class _Side:
         """Return a range of host bytes."""
         if offset == 0 and size == self.nbytes:
             return self.obj
-        import numpy as np
-
-        return np.frombuffer(self.obj, np.uint8, size, offset)
+        part: Any = (ctypes.c_char * size).from_address(self.native.address + offset)
+        part.whole = self.native
+        return part
 
 
 def _is_on_device(obj: Any) -> bool:

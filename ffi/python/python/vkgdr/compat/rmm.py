@@ -238,7 +238,7 @@ class Buffer(Memory):
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
         """Copy a one-dimensional array from device memory, like `Memory.copy_from_device`."""
-        interface = interface_of(cuda_ary)
+        interface = None if isinstance(cuda_ary, Memory) else interface_of(cuda_ary)
         if interface is not None:
             extents = Interface(interface).layout.shape
             if len(extents) > 1:
