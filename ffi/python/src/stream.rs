@@ -95,8 +95,9 @@ impl<'py> FromPyObject<'_, 'py> for Stream {
             false => Some(stream.to_owned()),
         };
         let owned = object.as_ref().and_then(|one| Some(one.cast::<CudaHandle>().ok()?.get().owned));
-        let of_torch = |one: &Bound<'_, PyAny>| one.hasattr(intern!(py, "cuda_stream")).unwrap_or(false);
-        let is_lasting = handle <= PER_THREAD_STREAM || owned == Some(false) || object.as_ref().is_some_and(of_torch);
+        let has = |name| object.as_ref().is_some_and(|one| one.hasattr(name).unwrap_or(false));
+        let is_lasting =
+            handle <= PER_THREAD_STREAM || owned == Some(false) || has("cuda_stream") || has("native_handle");
         Ok(Self { handle, object: object.map(Bound::unbind), is_ours: owned == Some(true), is_lasting })
     }
 }
@@ -222,27 +223,20 @@ pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 /// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
 pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     py.import("gc")?.call_method0("collect")?;
-    tidy_first(usize::MAX);
+    tidy(true);
     py.detach(|| release_retired((0, 0)));
     Ok(())
 }
 
-/// Drops objects that no stream uses any more. Asks about eight, and moves the others of these behind: a call costs the same,
-/// however many copies are pending.
-pub(crate) fn tidy() {
-    tidy_first(8);
-}
-
-fn tidy_first(most: usize) {
+/// Drops the objects that no stream uses any more. Asks about all, or about the first few, which move behind the others.
+pub(crate) fn tidy(all: bool) {
     let mut list = lock(&IN_USE);
-    let asked = list.len().min(most);
+    let asked = if all { list.len() } else { list.len().min(8) };
     let entries: Vec<_> = list.drain(..asked).collect();
     drop(list);
     // Not under the lock: the query calls the driver, and dropping an object may run Python code.
-    let is_over = |until: &Arc<vkgdr::Event>| match until.is_complete() {
-        Ok(is_complete) => is_complete,
-        Err(error) => error.ends_all_work() || matches!(error, vkgdr::Error::Forked),
-    };
+    let is_gone = |error: vkgdr::Error| error.ends_all_work() || matches!(error, vkgdr::Error::Forked);
+    let is_over = |until: &Arc<vkgdr::Event>| until.is_complete().unwrap_or_else(is_gone);
     let (done, pending): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|(until, _)| until.as_ref().is_none_or(is_over));
     lock(&IN_USE).extend(pending);
@@ -267,7 +261,7 @@ impl Event {
             let must_leak = is_captured || lends && recorded.is_err() && !is_idle();
             (recorded, must_leak)
         });
-        tidy();
+        tidy(false);
         if must_leak {
             log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
             let _leaked = ManuallyDrop::new(objects);
@@ -283,7 +277,7 @@ impl Event {
     /// Whether the work submitted before the event is done. Does not wait.
     #[getter]
     fn is_complete(&self) -> Result<bool> {
-        tidy();
+        tidy(false);
         self.event.as_ref().map_or(Ok(true), |event| Ok(event.is_complete()?))
     }
 
@@ -295,7 +289,7 @@ impl Event {
     /// Waits until the work submitted before the event is done.
     pub(crate) fn synchronize(&self, py: Python<'_>) -> Result<()> {
         self.event.as_ref().map_or(Ok(()), |event| py.detach(|| event.synchronize()))?;
-        tidy();
+        tidy(false);
         Ok(())
     }
 

@@ -179,7 +179,7 @@ def _element_of(interface: dict[str, Any], array: object) -> np.dtype[Any]:
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
-    plain: np.dtype[Any] = np.dtype(typestr)
+    plain: np.dtype[Any] = np.dtype(str(typestr))
     if plain.kind != "V":
         return plain
     if fields and fields != [("", typestr)]:
@@ -329,7 +329,7 @@ def _raw_handle(stream: Any) -> int:
         if handle is None:
             raise InvalidArgumentError(f"the stream {stream!r} was closed")
         return int(handle)
-    names = () if isinstance(stream, _NO_STREAMS) else ("handle", "cuda_stream", "ptr")
+    names = () if isinstance(stream, _NO_STREAMS) else ("handle", "cuda_stream", "ptr", "native_handle")
     for name in names:
         value = getattr(stream, name, None)
         if value is not None and hasattr(value, "value"):

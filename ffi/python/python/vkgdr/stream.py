@@ -68,7 +68,7 @@ def call(function: str, *arguments: object, allowed: int = 0) -> int:
         library.cuGetErrorName(code, ctypes.byref(name))
         operation = function.removesuffix("_v2")
         remedy = f": {_REMEDIES[code]}" if code in _REMEDIES else ""
-        error = VkgdrError(f"{operation}: {(name.value or b'error').decode()} ({code}){remedy}")
+        error = VkgdrError(f"{operation} failed ({(name.value or b'unknown CUDA error').decode()}){remedy}")
         error.operation, error.cu_result = operation, code
         raise error
     return code
@@ -81,7 +81,7 @@ def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> It
     Without one it is the primary context of a handle, by default that of device 0. Gives this handle where it is used,
     which keeps the context alive for what is made in the block.
     """
-    context, before, now = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    context, before = ctypes.c_void_p(), ctypes.c_void_p()
     if stream > PER_THREAD_STREAM:
         call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
     call("cuCtxGetCurrent", ctypes.byref(before), allowed=_NOT_INITIALIZED)
@@ -91,14 +91,14 @@ def current_context(owner: Vkgdr | None = None, stream: int = NULL_STREAM) -> It
     if not context.value:
         owner = owner or default_owner()
         context.value = owner._own_context
+    restore = _library().cuCtxSetCurrent
     try:
-        # In here, since a signal may be handled as soon as it has returned.
-        call("cuCtxPushCurrent_v2", context)
+        # In here, since a signal handler may raise as soon as it has returned.
+        call("cuCtxSetCurrent", context)
         yield owner
     finally:
-        call("cuCtxGetCurrent", ctypes.byref(now))
-        if now.value != before.value:
-            call("cuCtxPopCurrent_v2", ctypes.byref(context))
+        # One call of C, at once: a handler that raises before it would leave the context current.
+        restore(before)
 
 
 # ---- streams and events ---------------------------------------------------------------------------------------------

@@ -179,6 +179,7 @@ MALFORMED = {
     "a size that is no number": {"typestr": "|ux"},
     "a negative extent": {"shape": (-10,)},
     "an empty type": {"typestr": ""},
+    "None as a type": {"typestr": None},
     "an extent too large": {"shape": (0, 2**63)},
     "a size too large": {"shape": (2**62, 0, 2), "strides": (0, 0, 0)},
     "a stride too large": {"strides": (2**63,)},

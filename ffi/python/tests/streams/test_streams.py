@@ -294,6 +294,7 @@ KINDS = {
     "pycuda": lambda number: as_attribute("handle", number),
     "numba": lambda number: as_attribute("handle", ctypes.c_void_p(number)),
     "PyTorch": lambda number: as_attribute("cuda_stream", number),
+    "PyTorch for any device": lambda number: as_attribute("native_handle", number),
     "CuPy": lambda number: as_attribute("ptr", number),
 }
 
@@ -381,7 +382,7 @@ def test_a_signal_while_a_context_is_made_current_leaves_it_as_it_was(cuda, cont
 
     def interrupted(function, *arguments, **options):
         call(function, *arguments, **options)
-        if function == "cuCtxPushCurrent_v2":
+        if function == "cuCtxSetCurrent":
             raise KeyboardInterrupt
 
     popped = cuda.pop()
