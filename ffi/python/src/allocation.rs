@@ -269,11 +269,10 @@ pub(crate) fn retire(allocation: Arc<Allocation>) {
 /// Releases retired memory if there is more of it than a number of allocations or of bytes. May wait.
 pub(crate) fn release_retired((most, most_bytes): (usize, usize)) {
     let mut retired = lock(&RETIRED);
-    let bytes: usize = retired.memory.iter().map(|allocation| allocation.len).sum();
-    let is_much = retired.memory.len() > most || bytes > most_bytes;
-    let _released = if retired.scopes == 0 && is_much { take(&mut retired.memory) } else { Vec::new() };
-    // Before the memory.
-    drop(retired);
+    let is_much =
+        || retired.memory.len() > most || retired.memory.iter().map(|one| one.len).sum::<usize>() > most_bytes;
+    let _released = (retired.scopes == 0 && is_much()).then(|| take(&mut retired.memory));
+    drop(retired); // Before the memory.
 }
 
 /// Opens a scope of `defer_cleanup`, or closes one, and releases what is retired if it was the last one.

@@ -95,9 +95,8 @@ impl MemoryView {
     fn with_whole<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
         let allocation = self.live()?;
         if (self.offset, self.len) != (0, allocation.len) {
-            let whole =
-                format!("share the whole memory of {}, and the offset {}", in_bytes(allocation.len), self.offset);
-            return Err(Failure::Invalid(format!("a part of memory cannot be shared: {whole}")));
+            let (all, at) = (in_bytes(allocation.len), self.offset);
+            return Err(Failure::Invalid(format!("a part of memory is not shared: share all {all} and offset {at}")));
         }
         allocation.run_ours(py, |memory| Ok(work(memory)?))
     }
@@ -207,8 +206,8 @@ attributes! { MemoryView by parts_of:
 
 #[pymethods]
 impl MemoryView {
-    /// Allocates in the primary context of `owner`, or in the current context if it has none. If memory of the
-    /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
+    /// Allocates in the primary context of `owner`, or in the current context if it has none. If all kinds are exhausted, tries
+    /// once more after a garbage collection, whose time grows with the program.
     #[staticmethod]
     fn allocate(
         owner: &Bound<'_, Vkgdr>,
@@ -221,15 +220,13 @@ impl MemoryView {
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
-        let first = AllocateOptions::new(kinds[0]);
-        let first = if dma_buf { first.with_dma_buf() } else { first };
-        let allocate = |options| py.detach(|| Memory::allocate_with(&gpu, size.0, options));
-        let memory = match allocate(first) {
-            Err(error) if error.is_exhaustion() || kinds.len() > 1 => {
-                if error.is_exhaustion() {
-                    make_room(py)?;
-                }
-                allocate(first.fallback(kinds[1..].iter().copied()))?
+        let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
+        let options = if dma_buf { options.with_dma_buf() } else { options };
+        let allocate = || py.detach(|| Memory::allocate_with(&gpu, size.0, options));
+        let memory = match allocate() {
+            Err(error) if error.is_exhaustion() => {
+                make_room(py)?;
+                allocate()?
             }
             other => other?,
         };

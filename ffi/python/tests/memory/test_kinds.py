@@ -73,7 +73,7 @@ def test_memory_that_is_not_from_vulkan(run_python, profile, checks):
 
 def allocate(gpu, failures, kind):
     """Allocate while that many calls of the driver fail."""
-    if failures > 2 and gpu.supports("host") and gpu.memory_type_of("host").index is None:
+    if failures > 1 and gpu.supports("host") and gpu.memory_type_of("host").index is None:
         pytest.skip("host memory is not Vulkan's on this GPU, and does not run out with it")
     with simulator.no_room(gpu, failures):
         return vkgdr.Memory(gpu, 5000, kind=kind)
@@ -84,8 +84,8 @@ def test_the_first_kind_is_taken_where_there_is_some(gpu, kind):
     assert vkgdr.Memory(gpu, 5, kind=kind).kind == kind[0]
 
 
-# A collection of garbage comes before the next kind.
-@pytest.mark.parametrize(("failures", "kind"), [(1, "mapped"), (2, "host"), (3, "device")])
+# A collection of garbage comes after the last kind: it takes long in a large program.
+@pytest.mark.parametrize(("failures", "kind"), [(1, "host"), (2, "device"), (3, "mapped")])
 def test_the_next_kind_is_taken_where_one_is_exhausted(gpu, simulated, live, failures, kind):
     memory = allocate(gpu, failures, ("mapped", "host", "device"))
     assert (memory.kind, memory.nbytes) == (kind, 5000)
@@ -94,7 +94,7 @@ def test_the_next_kind_is_taken_where_one_is_exhausted(gpu, simulated, live, fai
 
 def test_without_a_kind_that_is_left_the_error_is_the_first_ones(gpu, simulated, live):
     with pytest.raises(vkgdr.AllocationError, match=r"4\.8 KiB of mapped memory"):
-        allocate(gpu, 3, ("mapped", "host"))
+        allocate(gpu, 4, ("mapped", "host"))
     assert live() == 0
 
 

@@ -205,7 +205,7 @@ def test_a_part_of_memory_is_not_shared(gpu, pair, share):
     before = descriptors()
     for part, offset in ((memory[64:128], 64), (memory[:100], 0)):
         for taken in (part, vkgdr.Memory.from_capsule(part.__dlpack__())):
-            with pytest.raises(vkgdr.InvalidArgumentError, match=rf"part of memory .* offset {offset}$"):
+            with pytest.raises(vkgdr.InvalidArgumentError, match=rf"part of memory .* 4096 bytes and offset {offset}$"):
                 share(taken, pair[0])
     assert descriptors() == before
     pair[1].setblocking(False)
