@@ -391,7 +391,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// The stream must outlive the last use of the returned value and its clones.
+    /// The stream must outlive the last use of the returned value and its clones. Events of it must be dropped before the last
+    /// handle and memory of its context.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
         unsafe { StreamRef::in_context(raw, self.inner.context()) }

@@ -46,7 +46,7 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// The stream must outlive the last use of this value and its clones.
+    /// The stream must outlive the last use of this value and its clones. Events of it must be dropped before its context ends.
     pub unsafe fn in_current_context(raw: CUstream) -> Result<Self> {
         let (context, _) = Context::current()?;
         // SAFETY: live by this function's contract.
@@ -144,7 +144,8 @@ impl fmt::Debug for StreamRef {
 ///
 /// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
-/// is destroyed: the destruction cannot always be detected, see [`Memory`](crate::Memory#contexts).
+/// ends, as the contract of its stream says: a primary context ends with the last handle and the last memory in it. That cannot
+/// always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
     /// Destroyed by the drop alone, unless CUDA has destroyed it.
     raw: Handle<CUevent>,
