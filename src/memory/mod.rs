@@ -513,13 +513,13 @@ impl Memory {
         self.inner.uses(Uses::policy)
     }
 
-    /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`], except for what a stream was given before
-    /// [`Pool::allocate_on`](crate::Pool::allocate_on) reused memory of it. [`DropPolicy::WaitForContext`] holds for bound memory,
-    /// too, from then on. Only `Immediate` overrides it, until [`DropPolicy::WaitForStream`] takes that back.
+    /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`]. [`DropPolicy::WaitForContext`] holds for bound
+    /// memory, too, from then on. Only `Immediate` overrides it, until [`DropPolicy::WaitForStream`] takes that back.
     ///
     /// # Safety
     ///
-    /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped.
+    /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped. Nor may what a
+    /// stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) allocated the memory for it.
     pub unsafe fn set_drop_policy(&self, policy: DropPolicy) {
         if !fork::is_forked() {
             self.inner.uses.lock().set_policy(policy);
@@ -548,10 +548,9 @@ impl Memory {
         self.free_after(|_| ())
     }
 
-    /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it. It
-    /// still waits for work of an earlier holder, see [`set_drop_policy`](Self::set_drop_policy). The driver itself may wait for
-    /// running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are other references, this only drops one, and
-    /// the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
+    /// [`free`](Self::free) that waits for no work on the memory if this is the last reference: the device has finished with it.
+    /// The driver itself may wait for running kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect). While there are other
+    /// references, this only drops one, and the last waits as [`DropPolicy`] says: the promise covers no use of theirs.
     ///
     /// # Errors
     ///
@@ -559,7 +558,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// No work of the device may use the memory that was submitted through this reference or by its pointers.
+    /// No work of the device may use the memory that was submitted through this reference or by its pointers. Nor may what a
+    /// stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) allocated the memory for it.
     pub unsafe fn free_unsynchronized(self) -> Result<()> {
         self.free_after(|uses| uses.set_policy(DropPolicy::Immediate))
     }

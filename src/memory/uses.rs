@@ -113,9 +113,6 @@ pub(crate) struct Uses {
     /// bound to before, a default stream of a thread, or those of many views. Or its holder asked for that.
     wait_for_context: bool,
     immediate: bool,
-    /// Whether work of an earlier holder may still use the memory, on the bound stream. An immediate release, requested before or
-    /// after, does not cover that.
-    earlier_work: bool,
 }
 
 impl Uses {
@@ -124,7 +121,7 @@ impl Uses {
 
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
-            Self { immediate: true, earlier_work: false, .. } => DropPolicy::Immediate,
+            Self { immediate: true, .. } => DropPolicy::Immediate,
             Self { bound: Some(_), wait_for_context: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
@@ -133,10 +130,6 @@ impl Uses {
     pub(crate) fn set_policy(&mut self, policy: DropPolicy) {
         self.immediate = policy == DropPolicy::Immediate;
         self.wait_for_context |= policy == DropPolicy::WaitForContext;
-    }
-
-    pub(crate) fn record_earlier_work(&mut self) {
-        self.earlier_work = true;
     }
 
     /// The recorded streams.
@@ -164,12 +157,7 @@ impl Uses {
     /// without the lock.
     #[must_use]
     pub(crate) fn unbind(&mut self, finished: &UsedStream) -> Option<UsedStream> {
-        if self.bound.as_ref() != Some(finished) {
-            return None;
-        }
-        // An earlier holder's work was on this stream, and so has finished, unless the memory was bound to another one before.
-        self.earlier_work &= self.wait_for_context;
-        self.bound.take()
+        self.bound.take_if(|bound| bound == finished)
     }
 
     /// Records that a stream uses the memory.

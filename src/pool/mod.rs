@@ -400,7 +400,6 @@ impl PoolInner {
         let memory = self.allocated(&mut self.arena(), fenced.chunk, len);
         // The earlier user's work goes on.
         memory.expose();
-        memory.inner().uses.lock().record_earlier_work();
         Ok(Some(memory))
     }
 
