@@ -1,14 +1,14 @@
-//! [`Lock`]: a mutex without poisoning. [`SingleFlight`]: one thread makes what several need, while the others wait for it.
+//! [`Lock`]: a mutex without poisoning.
 //!
 //! No lock is held over a log line: the logger may call this library. Only a copy engine's and a ring end's are held over their
-//! own waits, and a GPU's over the search for Vulkan.
+//! own waits, and a GPU's over the search for Vulkan. A turn ([`Lock::lock_for_a_second`]) is held over work of any kind.
 #![forbid(unsafe_code)]
 
 use std::hint;
 use std::ops::Range;
-use std::ptr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A mutex. A panic of a holder leaves it usable.
 #[derive(Debug, Default)]
@@ -40,6 +40,19 @@ impl<T> Lock<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A turn to do what several threads need, while others wait for it. `None` after a second: the thread at work may be in a
+    /// logger, which waits for this thread or has called back.
+    pub(crate) fn lock_for_a_second(&self) -> Option<MutexGuard<'_, T>> {
+        const PAUSE: Duration = Duration::from_micros(100);
+        let end = Instant::now() + Duration::from_secs(1);
+        loop {
+            match self.try_lock() {
+                None if Instant::now() < end => thread::sleep(PAUSE),
+                turn => return turn,
+            }
+        }
+    }
+
     /// None while another thread has it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -68,60 +81,10 @@ impl<K: PartialEq, V: Default> Lock<Vec<(K, Weak<V>)>> {
     }
 }
 
-/// Lets one thread do what several need, while the others wait for it. Not a lock: the thread at work may log and call back.
-#[derive(Debug, Default)]
-pub(crate) struct SingleFlight {
-    /// The thread at work, by its [`this_thread`].
-    thread: Lock<Option<usize>>,
-    done: Condvar,
-}
-
-/// Returned by `begin`. `taken` is false if the wait timed out, or this thread has the turn already: then a drop does
-/// nothing.
-#[derive(Debug)]
-pub(crate) struct Flight<'a> {
-    owner: &'a SingleFlight,
-    taken: bool,
-}
-
-/// A number that no other live thread has. `thread::current` panics in a thread's last destructors.
-fn this_thread() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| ptr::from_ref(place).addr())
-}
-
-impl SingleFlight {
-    /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
-    const TIMEOUT: Duration = Duration::from_secs(1);
-
-    /// Waits for the thread at work, unless that is this thread, whose logger has called back.
-    pub(crate) fn begin(&self) -> Flight<'_> {
-        let me = this_thread();
-        let other = |thread: &mut Option<usize>| thread.is_some_and(|thread| thread != me);
-        let waited = self.done.wait_timeout_while(self.thread.lock(), Self::TIMEOUT, other);
-        let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let taken = thread.is_none();
-        if taken {
-            *thread = Some(me);
-        }
-        Flight { owner: self, taken }
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        if self.taken {
-            *self.owner.thread.lock() = None;
-            self.owner.done.notify_one();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread;
 
     use super::*;
 
@@ -138,17 +101,18 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_has_the_turn_and_its_own_calls_do_not_wait() {
-        let (flight, at_work) = (SingleFlight::default(), AtomicUsize::new(0));
+    fn one_thread_works_at_a_time_and_its_own_calls_do_not_wait_for_ever() {
+        let (lock, at_work) = (Lock::new(()), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let turn = flight.begin();
-                    assert!(turn.taken && at_work.fetch_add(1, Ordering::SeqCst) == 0);
-                    assert!(!flight.begin().taken, "the thread that is at work");
+                    let turn = lock.lock_for_a_second();
+                    assert!(turn.is_some() && at_work.fetch_add(1, Ordering::SeqCst) == 0);
                     at_work.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
+        let _turn = lock.lock();
+        assert!(lock.lock_for_a_second().is_none());
     }
 }

@@ -23,7 +23,7 @@ use self::options::Classes;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::lock::{Lock, SingleFlight};
+use crate::lock::Lock;
 use crate::memory::{Chunk, Home, Inner, UsedStream, Uses, stream_number};
 use crate::report::log_failure;
 use crate::retire::Fence;
@@ -103,7 +103,7 @@ impl Pool {
         let (owner, kind) = (owner.clone(), options.kind);
         let (classes, block_len) = options.plan(owner.memory_type(kind)?.size_unit())?;
         let context = owner.allocation_context()?;
-        let (growth, arena) = (SingleFlight::default(), Lock::new(Arena::new(classes)));
+        let (growth, arena) = (Lock::default(), Lock::new(Arena::new(classes)));
         let inner = PoolInner { owner, kind, context, classes, block_len, growth, arena };
         Ok(Self { open: Arc::new(Open(Arc::new(inner))) })
     }
@@ -253,7 +253,7 @@ struct PoolInner {
     classes: Classes,
     block_len: usize,
     /// Taken by the thread that makes a block, while others that ran out wait for it.
-    growth: SingleFlight,
+    growth: Lock<()>,
     arena: Lock<Arena>,
 }
 
@@ -321,7 +321,7 @@ impl PoolInner {
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
         let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
-        let _turn = self.growth.begin();
+        let _turn = self.growth.lock_for_a_second();
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll();

@@ -16,7 +16,7 @@ use crate::allocation::{Allocation, LINE, ResourceBlock};
 use crate::device::gpu::VulkanGpu;
 use crate::driver::context::Context;
 use crate::driver::fork;
-use crate::lock::{Lock, SingleFlight};
+use crate::lock::Lock;
 use crate::memory::{Home, Inner};
 use crate::retire::RetireQueue;
 use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
@@ -146,7 +146,7 @@ impl Allocator {
         let state = Lock::new(state.map_err(suballocation)?);
         let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
         let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
-        let (owner, growth) = (owner.clone(), SingleFlight::default());
+        let (owner, growth) = (owner.clone(), Lock::default());
         let inner = AllocatorInner { owner, gpu, context, types, growth, state };
         Ok(Self { open: Arc::new(Open(Arc::new(inner))) })
     }
@@ -259,7 +259,7 @@ pub(super) struct AllocatorInner {
     /// One bit for each memory type that CUDA and the CPU can share.
     types: u32,
     /// Taken by the thread that makes a block, while others that want one wait for it.
-    growth: SingleFlight,
+    growth: Lock<()>,
     state: Lock<Suballocator>,
 }
 
@@ -288,7 +288,7 @@ impl AllocatorInner {
                 return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
             if turn.is_none() {
-                turn = Some(self.growth.begin());
+                turn = Some(self.growth.lock_for_a_second());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
                 self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
