@@ -1,4 +1,4 @@
-//! The addresses of this crate's live allocations in this process.
+//! The addresses of this crate's live allocations in this process, except for [`RawMemory`](crate::RawMemory).
 //!
 //! They distinguish memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver reports
 //! registered pages as the host's. [`memory_of`](crate::memory_of) finds memory by them.

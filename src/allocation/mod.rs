@@ -42,7 +42,7 @@ use vulkan::VulkanMemory;
 ///
 /// A drop releases it at once. The last reference is dropped only after the device has finished with all of it.
 pub(crate) struct Allocation {
-    /// `None` until it is listed, and for memory that others allocated.
+    /// `None` until it is listed, for raw memory, and for memory that others allocated.
     addresses: Option<Arc<ListedAddresses>>,
     /// Ends first, in the context. `None` once it is released, and for memory that others allocated.
     cuda: Option<CudaMemory>,

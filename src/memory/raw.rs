@@ -37,9 +37,8 @@ impl RawMemory {
     /// `ENOMEM` where that does not come from Vulkan). [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`],
     /// [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        let mut allocation =
+        let allocation =
             owner.in_context(|context| Allocation::new(owner, context, len, kind, owner.shortage_deadline()))?;
-        allocation.list(Box::new(|_| None));
         Ok(Self { allocation: ManuallyDrop::new(Some(allocation)), len, kind })
     }
 
