@@ -205,7 +205,8 @@ impl Vkgdr {
     }
 
     /// Releases the deferred frees that are ready, and returns their number. They are memory and semaphores, on any
-    /// handle of this GPU, dropped while the device still used them, and no longer in use.
+    /// handle of this GPU, dropped while the device still used them, and no longer in use. Beside other threads that release
+    /// some, it waits for these, 0.1 seconds or a little more.
     ///
     /// Every release of a `Memory` that is not of a pool does the same for a few of them, without waiting for their work. The end
     /// of a pool does it for all. So only programs that do neither for a long time need to call this. An allocation does it where

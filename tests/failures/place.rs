@@ -60,6 +60,13 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// Before the context ends: what was freed may wait for events of it.
+    fn drop(&mut self) {
+        self.gpu.finish_deferred_frees();
+    }
+}
+
 /// A kind of memory, and the drivers' calls for it.
 pub(crate) struct SomeMemory {
     pub(crate) kind: MemoryKind,

@@ -208,7 +208,8 @@ impl<'a> Sweep<'a> {
         let victims = victims();
         let reachable = |function: &str| {
             let driver = if function.starts_with("vk") { "vulkan" } else { "cuda" };
-            victims.iter().any(|victim| victim.name == driver)
+            // Late work makes the number of a call vary from run to run, so that a sweep may miss it.
+            victims.iter().any(|victim| victim.name == driver) && !is_of("late")
         };
         for function in self.named.iter().filter(|function| reachable(function)) {
             assert!(seen.named.contains(*function), "{what}: no error named {function}; named: {:?}", seen.named);
