@@ -65,6 +65,8 @@ pub(super) struct Fenced {
 pub(super) struct Arena {
     classes: Classes,
     blocks: Slab<ArenaBlock>,
+    /// The blocks by their device addresses.
+    by_address: BTreeMap<u64, usize>,
     spans: Slab<Span>,
     /// The spans of each class that have a free chunk, or room for a new one.
     with_room: Vec<Vec<usize>>,
@@ -143,13 +145,13 @@ impl Arena {
 
     /// The memory in use that contains a device address.
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
-        self.blocks.iter().find_map(|(_, block)| {
-            let offset = usize::try_from(address.checked_sub(block.block.device_ptr())?).ok()?;
-            let (_, &span) = block.spans.range(..=offset).next_back().filter(|_| offset < block.block.len())?;
-            let span = &self.spans[span];
-            let index = (offset - span.offset) / self.classes.size(span.class);
-            span.chunks.get(index)?.upgrade()
-        })
+        let (first, &block) = self.by_address.range(..=address).next_back()?;
+        let offset = usize::try_from(address - first).ok()?;
+        let ArenaBlock { block, spans } = &self.blocks[block];
+        let (_, &span) = spans.range(..=offset).next_back().filter(|_| offset < block.len())?;
+        let span = &self.spans[span];
+        let index = (offset - span.offset) / self.classes.size(span.class);
+        span.chunks.get(index)?.upgrade()
     }
 
     /// The length of a span of a class, in bytes.
@@ -173,8 +175,9 @@ impl Arena {
 
     /// Adds a block that is all free.
     pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
-        let len = block.len();
+        let (first, len) = (block.device_ptr(), block.len());
         let index = self.blocks.insert(ArenaBlock { block, spans: BTreeMap::new() });
+        self.by_address.insert(first, index);
         self.ranges.give((index, 0), len);
     }
 
@@ -250,6 +253,7 @@ impl Arena {
             let is_kept = left <= keep || !spans.is_empty();
             if !is_kept {
                 self.ranges.remove((index, 0), block.len());
+                self.by_address.remove(&block.device_ptr());
                 left -= block.len();
                 evicted.push(block.clone());
             }
