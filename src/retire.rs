@@ -46,9 +46,13 @@ impl Fence {
     }
 
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names, and for none unless it names all.
-    pub(crate) fn is_passed(&self, may_wait_for: impl Fn(Context) -> bool) -> bool {
+    /// Drops the events that have ended: polls of many ask for each once.
+    pub(crate) fn is_passed(&mut self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         let Self { events, contexts } = self;
-        let have_ended = || events.iter().all(|event| has_ended(event) == Some(true));
+        let mut have_ended = || {
+            while events.pop_if(|event| has_ended(event) == Some(true)).is_some() {}
+            events.is_empty()
+        };
         contexts.iter().copied().all(may_wait_for) && have_ended() && contexts.iter().copied().all(finish)
     }
 
@@ -192,7 +196,7 @@ impl RetireQueue {
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);
         // Once the time is over, the first busy context ends the waits: each has a wait of its own (`finish_before`).
         let mut busy = false;
-        let passed = |fence: &Fence| {
+        let passed = |fence: &mut Fence| {
             let passed = if busy { fence.is_passed(|_| false) } else { fence.wait_until(deadline) };
             busy |= !passed && deadline.is_some_and(|deadline| Instant::now() >= deadline);
             passed
@@ -206,7 +210,7 @@ impl RetireQueue {
     fn scan_all(
         &self,
         end: Instant,
-        mut passed: impl FnMut(&Fence) -> bool,
+        mut passed: impl FnMut(&mut Fence) -> bool,
         is_done: impl Fn(usize, bool) -> bool,
     ) -> Option<usize> {
         if self.len() == 0 || SCANNING.get() || fork::is_forked() {
@@ -229,15 +233,15 @@ impl RetireQueue {
     /// both. Does nothing in a forked child, which does not own the entries, and when a scan's log line calls it again on the
     /// same thread.
     #[cold]
-    fn scan(&self, max: usize, mut passed: impl FnMut(&Fence) -> bool) -> (usize, usize) {
+    fn scan(&self, max: usize, mut passed: impl FnMut(&mut Fence) -> bool) -> (usize, usize) {
         if fork::is_forked() || SCANNING.replace(true) {
             return (0, 0);
         }
         let (mut released, mut left) = (0, 0);
         let count = self.entries.lock().len().min(max);
         for _ in 0..count {
-            let Some(entry) = self.entries.lock().pop_front() else { break };
-            if !passed(&entry.fence) {
+            let Some(mut entry) = self.entries.lock().pop_front() else { break };
+            if !passed(&mut entry.fence) {
                 self.entries.lock().push_back(entry);
                 left += 1;
                 continue;

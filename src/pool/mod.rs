@@ -462,7 +462,7 @@ impl PoolInner {
         self.take_passed(has_passed);
     }
 
-    fn take_passed(self: &Arc<Self>, passed: impl Fn(&Fence) -> bool) {
+    fn take_passed(self: &Arc<Self>, passed: impl Fn(&mut Fence) -> bool) {
         // Statements of their own, so that the arena does not stay locked.
         let lists: Vec<_> = self.arena().fenced.iter().map(|(key, list)| (*key, list.len())).collect();
         for (key, len) in lists {
@@ -471,12 +471,13 @@ impl PoolInner {
     }
 
     /// Takes the first chunk of a stream and class back if it is `passed`.
-    fn take_if(self: &Arc<Self>, key: Key, passed: impl Fn(&Fence) -> bool) {
+    fn take_if(self: &Arc<Self>, key: Key, passed: impl Fn(&mut Fence) -> bool) {
         let first = self.arena().take_fenced(key);
-        match first {
-            Some(fenced) if passed(&fenced.fence) => log_failure("memory", self.put([fenced.chunk])),
-            Some(fenced) => self.keep(key, fenced),
-            None => {}
+        let Some(mut fenced) = first else { return };
+        if passed(&mut fenced.fence) {
+            log_failure("memory", self.put([fenced.chunk]));
+        } else {
+            self.keep(key, fenced);
         }
     }
 
@@ -579,7 +580,7 @@ impl Home for PoolInner {
 }
 
 /// Whether the device has passed a fence, without a wait.
-fn has_passed(fence: &Fence) -> bool {
+fn has_passed(fence: &mut Fence) -> bool {
     fence.is_passed(|_| false)
 }
 
