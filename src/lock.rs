@@ -1,7 +1,7 @@
 //! [`Lock`]: a mutex without poisoning.
 //!
 //! No lock is held over a log line: the logger may call this library. Only a copy engine's and a ring end's are held over their
-//! own waits, and a GPU's over the search for Vulkan. A turn ([`Lock::lock_for_a_second`]) is held over work of any kind.
+//! own waits, and a GPU's over the search for Vulkan. A turn ([`Lock::try_lock_for_a_second`]) is held over work of any kind.
 #![forbid(unsafe_code)]
 
 use std::hint;
@@ -42,7 +42,7 @@ impl<T> Lock<T> {
 
     /// A turn to do what several threads need, while others wait for it. `None` after a second: the thread at work may be in a
     /// logger, which waits for this thread or has called back.
-    pub(crate) fn lock_for_a_second(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock_for_a_second(&self) -> Option<MutexGuard<'_, T>> {
         const PAUSE: Duration = Duration::from_micros(100);
         let end = Instant::now() + Duration::from_secs(1);
         loop {
@@ -106,13 +106,13 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let turn = lock.lock_for_a_second();
+                    let turn = lock.try_lock_for_a_second();
                     assert!(turn.is_some() && at_work.fetch_add(1, Ordering::SeqCst) == 0);
                     at_work.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
         let _turn = lock.lock();
-        assert!(lock.lock_for_a_second().is_none());
+        assert!(lock.try_lock_for_a_second().is_none());
     }
 }

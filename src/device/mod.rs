@@ -205,8 +205,8 @@ impl Vkgdr {
     }
 
     /// Releases the deferred frees that are ready, and returns their number. They are memory and semaphores, on any
-    /// handle of this GPU, dropped while the device still used them, and no longer in use. Beside other threads that release
-    /// some, it waits for these, 0.1 seconds or a little more.
+    /// handle of this GPU, dropped while the device still used them, and no longer in use. If another thread is
+    /// releasing some, it waits about 0.1 seconds for that.
     ///
     /// Every release of a `Memory` that is not of a pool does the same for a few of them, without waiting for their work. The end
     /// of a pool does it for all. So only programs that do neither for a long time need to call this. An allocation does it where
@@ -496,8 +496,8 @@ pub fn device_count() -> Result<i32> {
     cuda.device_count()
 }
 
-/// The CUDA device that owns the memory at an address. For a device address of this crate's host memory, it is the device for
-/// which that is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of
+/// The CUDA device that owns the memory at an address. For a device address of this crate's host memory, except
+/// [`RawMemory`](crate::RawMemory), it is the device for which that is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of
 /// foreign memory a context must be current.
 ///
 /// # Errors

@@ -518,8 +518,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped. Nor may what a
-    /// stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) allocated the memory for it.
+    /// With [`DropPolicy::Immediate`], no work of the device may use the memory once its last reference is dropped. This includes
+    /// work that the stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) reused the memory.
     pub unsafe fn set_drop_policy(&self, policy: DropPolicy) {
         if !fork::is_forked() {
             self.inner.uses.lock().set_policy(policy);
@@ -558,8 +558,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// No work of the device may use the memory that was submitted through this reference or by its pointers. Nor may what a
-    /// stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) allocated the memory for it.
+    /// No work of the device may use the memory that was submitted through this reference or by its pointers. This includes work
+    /// that the stream was given before [`Pool::allocate_on`](crate::Pool::allocate_on) reused the memory.
     pub unsafe fn free_unsynchronized(self) -> Result<()> {
         self.free_after(|uses| uses.set_policy(DropPolicy::Immediate))
     }

@@ -321,7 +321,7 @@ impl PoolInner {
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
         let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
-        let _turn = self.growth.lock_for_a_second();
+        let _turn = self.growth.try_lock_for_a_second();
         // Another thread may have added a block.
         let taken = self.take(class, len).or_else(|| {
             self.poll();

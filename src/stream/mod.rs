@@ -144,7 +144,7 @@ impl fmt::Debug for StreamRef {
 ///
 /// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
-/// ends, as the contract of its stream says: a primary context ends with the last handle and the last memory in it. That cannot
+/// ends, as the contract of its stream says. A primary context ends with the last handle and the last memory in it. That cannot
 /// always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
     /// Destroyed by the drop alone, unless CUDA has destroyed it.

@@ -288,7 +288,7 @@ impl AllocatorInner {
                 return Err(first.unwrap_or_else(|| self.explain(given, &desc, error)));
             };
             if turn.is_none() {
-                turn = Some(self.growth.lock_for_a_second());
+                turn = Some(self.growth.try_lock_for_a_second());
                 // Another thread may have made a block that serves this one, too, and the device have finished with memory.
                 self.owner.gpu().retired().poll(RetireQueue::SCANNED_PER_POLL, None);
                 continue;
