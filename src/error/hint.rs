@@ -14,7 +14,9 @@ const OPEN_FILES: &str = ": too many open files? see ulimit -n";
 pub(super) fn system(code: i32) -> &'static str {
     match code {
         libc::EMFILE => OPEN_FILES,
-        libc::ENOMEM => ": too little memory or address space; see free and ulimit -v",
+        libc::ENOMEM => {
+            ": too little memory or address space, or too many mappings; see free, ulimit -v and sysctl vm.max_map_count"
+        }
         libc::EAFNOSUPPORT => ": memory goes over Unix sockets only",
         libc::ETOOMANYREFS => ": too much memory was sent that nobody has received; see ulimit -n",
         _ => "",

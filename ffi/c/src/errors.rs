@@ -73,7 +73,7 @@ pub(crate) enum Failure {
     /// A region, or a mapping of others' memory, where whole memory is required.
     NotWhole,
     /// Memory that Vulkan did not allocate, where that is required.
-    NotVulkans,
+    NotOfVulkan,
     /// An address in no memory of this library.
     NotFound,
     /// An error of the crate.
@@ -115,7 +115,7 @@ impl Failure {
             | Self::CopyPolicy(_)
             | Self::NotWhole => Status::VKGDR_ERROR_INVALID_ARGUMENT,
             Self::TooLong(_) => Status::VKGDR_ERROR_OUT_OF_RANGE,
-            Self::NotVulkans => Status::VKGDR_ERROR_NOT_SUPPORTED,
+            Self::NotOfVulkan => Status::VKGDR_ERROR_NOT_SUPPORTED,
             Self::NotFound => Status::VKGDR_ERROR_NOT_FOUND,
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,
@@ -135,7 +135,7 @@ impl Display for Failure {
             Self::NotWhole => {
                 text.write_str("whole memory of this library is required, not a region or a mapping of others' memory")
             }
-            Self::NotVulkans => text.write_str("Vulkan did not allocate this memory; it allocates mapped memory"),
+            Self::NotOfVulkan => text.write_str("CUDA or the system allocated this memory, not Vulkan"),
             Self::NotFound => text.write_str("no memory of vkgdr contains the address"),
             Self::Library(error) => error.fmt(text),
             Self::Panic => text.write_str("internal error in vkgdr: see stderr"),

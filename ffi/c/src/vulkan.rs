@@ -158,7 +158,7 @@ pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_vulkan_memory(mem: vkgdr_memory_t, out: *mut vkgdr_vulkan_memory) -> i32 {
     let place = |mem: &vkgdr_memory| {
-        let place = mem.memory.vulkan_memory().ok_or(Failure::NotVulkans)?;
+        let place = mem.memory.vulkan_memory().ok_or(Failure::NotOfVulkan)?;
         Ok(vkgdr_vulkan_memory { memory: place.memory.as_raw(), offset: place.offset })
     };
     // SAFETY: by this function's contract.
