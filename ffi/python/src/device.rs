@@ -263,7 +263,7 @@ impl Vkgdr {
     /// release could not wait for it, as during a stream capture.
     fn collect(&self, py: Python<'_>) -> Result<usize> {
         // Memory of copies that are done is freed here.
-        tidy(true);
+        tidy(usize::MAX);
         py.detach(|| release_retired((0, 0)));
         self.run(py, vkgdr::Vkgdr::collect)
     }

@@ -223,24 +223,25 @@ pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 /// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
 pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
     py.import("gc")?.call_method0("collect")?;
-    tidy(true);
+    tidy(usize::MAX);
     py.detach(|| release_retired((0, 0)));
     Ok(())
 }
 
-/// Drops the objects that no stream uses any more. Asks about all, or about the first few, which move behind the others.
-pub(crate) fn tidy(all: bool) {
-    let mut list = lock(&IN_USE);
-    let asked = if all { list.len() } else { list.len().min(8) };
-    let entries: Vec<_> = list.drain(..asked).collect();
-    drop(list);
-    // Not under the lock: the query calls the driver, and dropping an object may run Python code.
+/// Drops the objects that no stream uses any more, until `most` were asked that one still uses. These move behind the others.
+pub(crate) fn tidy(most: usize) {
     let is_gone = |error: vkgdr::Error| error.ends_all_work() || matches!(error, vkgdr::Error::Forked);
     let is_over = |until: &Arc<vkgdr::Event>| until.is_complete().unwrap_or_else(is_gone);
-    let (done, pending): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|(until, _)| until.as_ref().is_none_or(is_over));
-    lock(&IN_USE).extend(pending);
-    drop(done);
+    let (mut left, mut pending) = (lock(&IN_USE).len(), 0);
+    while left > 0 && pending < most {
+        left -= 1;
+        // Not under the lock: the query calls the driver, and dropping an object may run Python code.
+        let Some(entry) = lock(&IN_USE).pop_front() else { break };
+        if !entry.0.as_ref().is_none_or(is_over) {
+            lock(&IN_USE).push_back(entry);
+            pending += 1;
+        }
+    }
 }
 
 impl Event {
@@ -261,7 +262,7 @@ impl Event {
             let must_leak = is_captured || lends && recorded.is_err() && !is_idle();
             (recorded, must_leak)
         });
-        tidy(false);
+        tidy(8);
         if must_leak {
             log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
             let _leaked = ManuallyDrop::new(objects);
@@ -277,7 +278,7 @@ impl Event {
     /// Whether the work submitted before the event is done. Does not wait.
     #[getter]
     fn is_complete(&self) -> Result<bool> {
-        tidy(false);
+        tidy(8);
         self.event.as_ref().map_or(Ok(true), |event| Ok(event.is_complete()?))
     }
 
@@ -289,7 +290,7 @@ impl Event {
     /// Waits until the work submitted before the event is done.
     pub(crate) fn synchronize(&self, py: Python<'_>) -> Result<()> {
         self.event.as_ref().map_or(Ok(()), |event| py.detach(|| event.synchronize()))?;
-        tidy(false);
+        tidy(8);
         Ok(())
     }
 

@@ -179,7 +179,9 @@ def _element_of(interface: dict[str, Any], array: object) -> np.dtype[Any]:
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
-    plain: np.dtype[Any] = np.dtype(str(typestr))
+    if typestr is None:
+        raise TypeError("the array has no data type")
+    plain: np.dtype[Any] = np.dtype(typestr)
     if plain.kind != "V":
         return plain
     if fields and fields != [("", typestr)]:
@@ -329,7 +331,10 @@ def _raw_handle(stream: Any) -> int:
         if handle is None:
             raise InvalidArgumentError(f"the stream {stream!r} was closed")
         return int(handle)
-    names = () if isinstance(stream, _NO_STREAMS) else ("handle", "cuda_stream", "ptr", "native_handle")
+    names = [] if isinstance(stream, _NO_STREAMS) else ["handle", "cuda_stream", "ptr"]
+    if getattr(getattr(stream, "device", None), "type", None) == "cuda":
+        # PyTorch's streams of any kind of device.
+        names.append("native_handle")
     for name in names:
         value = getattr(stream, name, None)
         if value is not None and hasattr(value, "value"):

@@ -6,6 +6,7 @@ import copy
 import ctypes
 import pickle
 import threading
+from types import SimpleNamespace
 from unittest import mock
 
 import libcuda
@@ -294,7 +295,7 @@ KINDS = {
     "pycuda": lambda number: as_attribute("handle", number),
     "numba": lambda number: as_attribute("handle", ctypes.c_void_p(number)),
     "PyTorch": lambda number: as_attribute("cuda_stream", number),
-    "PyTorch for any device": lambda number: as_attribute("native_handle", number),
+    "PyTorch for any device": lambda number: SimpleNamespace(native_handle=number, device=SimpleNamespace(type="cuda")),
     "CuPy": lambda number: as_attribute("ptr", number),
 }
 
@@ -334,8 +335,8 @@ USES_STREAM = {
 @pytest.mark.parametrize("use", USES_STREAM)
 @pytest.mark.parametrize(
     "stream",
-    ["x", 1.5, object(), b"", [], True, np.True_],
-    ids=["str", "float", "object", "bytes", "list", "bool", "np.bool"],
+    ["x", 1.5, object(), b"", [], True, np.True_, SimpleNamespace(native_handle=1, device=SimpleNamespace(type="xpu"))],
+    ids=["str", "float", "object", "bytes", "list", "bool", "np.bool", "of another kind of device"],
 )
 def test_what_is_no_stream_is_a_type_error(memory, use, stream):
     with pytest.raises(TypeError, match="stream"):

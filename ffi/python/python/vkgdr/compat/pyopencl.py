@@ -103,8 +103,8 @@ def copy(
     Returns
     -------
     vkgdr.stream.Event
-        Complete when the copy is done. Host bytes and other libraries' memory are kept alive until an event is waited
-        for after that, or `Vkgdr.collect` is called, even if this one is dropped, which does not wait.
+        Complete when the copy is done. Until then host bytes and other libraries' memory are kept alive, even if the
+        event is dropped, which does not wait. The next wait for an event, or `Vkgdr.collect`, lets go of them.
 
     Raises
     ------
