@@ -22,8 +22,8 @@ const SPAN_LEN: usize = 64 << 10;
 
 struct ArenaBlock {
     block: Arc<Allocation>,
-    /// The spans by their offsets.
-    spans: BTreeMap<usize, usize>,
+    /// The number of spans in it.
+    spans: usize,
 }
 
 struct Span {
@@ -65,9 +65,9 @@ pub(super) struct Fenced {
 pub(super) struct Arena {
     classes: Classes,
     blocks: Slab<ArenaBlock>,
-    /// The blocks by their device addresses.
-    by_address: BTreeMap<u64, usize>,
     spans: Slab<Span>,
+    /// The spans by their device addresses.
+    by_address: BTreeMap<u64, usize>,
     /// The spans of each class that have a free chunk, or room for a new one.
     with_room: Vec<Vec<usize>>,
     /// Spans whose chunks were all free once. Some may be in use again.
@@ -145,13 +145,10 @@ impl Arena {
 
     /// The memory in use that contains a device address.
     pub(super) fn find(&self, address: u64) -> Option<Arc<Inner>> {
-        let (first, &block) = self.by_address.range(..=address).next_back()?;
-        let offset = usize::try_from(address - first).ok()?;
-        let ArenaBlock { block, spans } = &self.blocks[block];
-        let (_, &span) = spans.range(..=offset).next_back().filter(|_| offset < block.len())?;
+        let (first, &span) = self.by_address.range(..=address).next_back()?;
         let span = &self.spans[span];
-        let index = (offset - span.offset) / self.classes.size(span.class);
-        span.chunks.get(index)?.upgrade()
+        let offset = usize::try_from(address - first).expect("usize has 64 bits");
+        span.chunks.get(offset / self.classes.size(span.class))?.upgrade()
     }
 
     /// The length of a span of a class, in bytes.
@@ -168,16 +165,17 @@ impl Arena {
         let Some(((block, offset), len)) = room.or_else(|| Some((self.ranges.take(size)?, size))) else { return false };
         let (chunks, free, capacity, place) = (Vec::new(), Vec::new(), len / size, self.with_room[class].len());
         let index = self.spans.insert(Span { block, offset, class, chunks, free, capacity, place, is_listed: false });
-        self.blocks[block].spans.insert(offset, index);
+        let ArenaBlock { block, spans } = &mut self.blocks[block];
+        *spans += 1;
+        self.by_address.insert(block.device_ptr() + offset as u64, index);
         self.with_room[class].push(index);
         true
     }
 
     /// Adds a block that is all free.
     pub(super) fn add_block(&mut self, block: Arc<Allocation>) {
-        let (first, len) = (block.device_ptr(), block.len());
-        let index = self.blocks.insert(ArenaBlock { block, spans: BTreeMap::new() });
-        self.by_address.insert(first, index);
+        let len = block.len();
+        let index = self.blocks.insert(ArenaBlock { block, spans: 0 });
         self.ranges.give((index, 0), len);
     }
 
@@ -234,7 +232,9 @@ impl Arena {
             if let Some(&moved) = list.get(span.place) {
                 self.spans[moved].place = span.place;
             }
-            self.blocks[span.block].spans.remove(&span.offset);
+            let ArenaBlock { block, spans } = &mut self.blocks[span.block];
+            *spans -= 1;
+            self.by_address.remove(&(block.device_ptr() + span.offset as u64));
             self.ranges.give((span.block, span.offset), span.capacity * self.classes.size(span.class));
         }
         if self.spans.is_empty() {
@@ -250,10 +250,9 @@ impl Arena {
             self.give_free_spans_back();
         }
         self.blocks.retain(|index, ArenaBlock { block, spans }| {
-            let is_kept = left <= keep || !spans.is_empty();
+            let is_kept = left <= keep || *spans > 0;
             if !is_kept {
                 self.ranges.remove((index, 0), block.len());
-                self.by_address.remove(&block.device_ptr());
                 left -= block.len();
                 evicted.push(block.clone());
             }

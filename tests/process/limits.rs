@@ -165,7 +165,7 @@ fn refuse_registered_pages() -> Result {
         // First, since its limit is computed from what is mapped now: later the driver's threads have mapped more.
         (Resource::As, address_space()? + (LEN / 2) as u64, "mmap", libc::ENOMEM, "ulimit -v"),
         (Resource::Nofile, descriptor, "memfd_create", libc::EMFILE, "ulimit -n"),
-        (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG, ""),
+        (Resource::Fsize, (LEN / 2).try_into()?, "ftruncate", libc::EFBIG, "File too large"),
     ];
     for (which, most, call, errno, remedy) in cases {
         let unlimited = limit(which, most);
