@@ -497,8 +497,8 @@ pub fn device_count() -> Result<i32> {
 }
 
 /// The CUDA device that owns the memory at an address. For a device address of this crate's host memory, except
-/// [`RawMemory`](crate::RawMemory), it is the device for which that is mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of
-/// foreign memory a context must be current.
+/// [`RawMemory`](crate::RawMemory), it is the device for which that is mapped. `None` for other addresses, such as plain host
+/// addresses. Initialises the CUDA driver. For addresses of foreign memory a context must be current.
 ///
 /// # Errors
 ///

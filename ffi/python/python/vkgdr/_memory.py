@@ -534,8 +534,8 @@ class Memory(_vkgdr.Base):
         """Record that another stream uses the memory: its release waits for that use.
 
         The memory keeps the stream object alive until it is freed. Pass the same object each time: each is kept. A
-        stream given as a number is kept by the caller.
-        `InvalidArgumentError` for memory of another library, which releases it itself.
+        stream given as a number is kept by the caller. `InvalidArgumentError` for memory of another library, which
+        releases it itself.
         """
         self._view.record_stream(stream)
 
