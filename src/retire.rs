@@ -46,7 +46,7 @@ impl Fence {
     }
 
     /// Whether the device has passed it. Waits for no other contexts than `may_wait_for` names, and for none unless it names all.
-    /// Drops the events that have ended: polls of many ask for each once.
+    /// Drops events that have ended, from the last on: polls of many do not ask for those again.
     pub(crate) fn is_passed(&mut self, may_wait_for: impl Fn(Context) -> bool) -> bool {
         let Self { events, contexts } = self;
         let mut have_ended = || {
@@ -189,8 +189,8 @@ impl RetireQueue {
         self.scan_all(Instant::now() + TIMEOUT, |fence| fence.is_passed(|_| true), is_done).unwrap_or(0)
     }
 
-    /// Waits for every entry and releases it, including entries that other threads are scanning, at most until `deadline` if there
-    /// is one. Returns true if there was any.
+    /// Waits for every entry and releases it, at most until `deadline` if there is one. Entries that other threads are scanning are
+    /// waited for, too, without a deadline for a second. Returns true if there was any.
     pub(crate) fn drain(&self, deadline: Option<Instant>) -> bool {
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);

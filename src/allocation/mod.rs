@@ -67,8 +67,10 @@ enum Backing {
         _mapped: Mapping,
         file: OwnedFd,
     },
-    /// Memory of CUDA's, or of others, and the pages through which the CPU sees it.
+    /// The pages through which the CPU sees memory that CUDA allocated.
     Mapped(ExistingRange),
+    /// The pages through which the CPU sees memory that others allocated.
+    Others(ExistingRange),
     /// Memory of CUDA's that the CPU does not see.
     Unmapped,
 }
@@ -116,14 +118,14 @@ impl Allocation {
         let memory_type = owner.memory_type(kind)?;
         match Request::new(owner, context, len, memory_type).and_then(|request| request.make(deadline)) {
             Err(error @ Error::Allocation { .. }) if kind == MemoryKind::Mapped && memory_type.is_vulkan() => {
-                Self::allocate_exportable(owner, context, len, kind, deadline).map_err(|_| error)
+                Self::allocate_by_cuda(owner, context, len, kind, deadline).map_err(|_| error)
             }
             made => made,
         }
     }
 
     /// Memory that CUDA allocates and can export as a dma-buf, through which mapped memory is mapped.
-    pub(crate) fn allocate_exportable(
+    pub(crate) fn allocate_by_cuda(
         owner: &Vkgdr,
         context: Context,
         len: usize,
@@ -181,13 +183,13 @@ impl Allocation {
         let (address, len, pcie) = range.extent();
         let memory_type = device::mapped_memory_type(owner.device(), pcie, owner.flags())?;
         let request = Request { owner, context, len, size: len as u64, memory_type, import: None, resources: None };
-        Ok(request.with_backing(Some(range.host_ptr()), address, None, Backing::Mapped(range)))
+        Ok(request.with_backing(Some(range.host_ptr()), address, None, Backing::Others(range)))
     }
 
     /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
     pub(crate) fn existing(&self) -> Option<&ExistingRange> {
-        match (&self.cuda, &self.backing) {
-            (None, Backing::Mapped(range)) => Some(range),
+        match &self.backing {
+            Backing::Others(range) => Some(range),
             _ => None,
         }
     }
@@ -206,14 +208,14 @@ impl Allocation {
         match &self.backing {
             Backing::Vulkan(memory) => memory.export(),
             Backing::Pages { file, .. } => os::duplicate(file),
-            Backing::Mapped(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind() }),
+            Backing::Mapped(_) | Backing::Others(_) | Backing::Unmapped => Err(Error::NoExport { kind: self.kind() }),
         }
     }
 
     /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
         match &self.backing {
-            Backing::Mapped(range) => range.dma_buf(),
+            Backing::Mapped(range) | Backing::Others(range) => range.dma_buf(),
             Backing::Unmapped => {
                 device::check_export(self.owner.device())?;
                 existing::export(self.device_ptr, self.len)

@@ -55,7 +55,7 @@ use x86_64 as fences;
 mod fences {
     use std::sync::atomic::{Ordering, fence};
 
-    pub(super) fn store_fence(_cached: bool) {
+    pub(super) fn store_fence(_ordinary: bool) {
         fence(Ordering::SeqCst);
     }
 

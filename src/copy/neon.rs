@@ -32,8 +32,8 @@ impl Accesses for Neon {
 /// Orders the CPU's earlier stores before its later ones, as a device on the bus sees them. For memory that the CPU
 /// caches, the device takes part in keeping the caches coherent, and the lighter barrier does.
 #[inline]
-pub(super) fn store_fence(cached: bool) {
-    if cached {
+pub(super) fn store_fence(ordinary: bool) {
+    if ordinary {
         // SAFETY: a barrier has no operands and no effect but on order.
         unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
     } else {
@@ -45,7 +45,7 @@ pub(super) fn store_fence(cached: bool) {
 /// Orders the CPU's earlier loads before its later accesses, also against a device's stores. LDNP may otherwise be
 /// carried out before them, even where its address depends on them.
 #[inline]
-pub(super) fn load_fence(_cached: bool) {
+pub(super) fn load_fence(_ordinary: bool) {
     // SAFETY: as in `store_fence`.
     unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
 }

@@ -106,8 +106,8 @@ impl Accesses for Avx512 {
 /// Orders the CPU's earlier stores, write-combined, non-temporal ones included, before its later ones. Plain stores to
 /// cached memory are ordered without.
 #[inline]
-pub(super) fn store_fence(cached: bool) {
-    if !cached {
+pub(super) fn store_fence(ordinary: bool) {
+    if !ordinary {
         // SAFETY: a barrier has no operands and no effect but on order; every x86-64 CPU has this one.
         unsafe { asm!("sfence", options(nostack, preserves_flags)) };
     }
@@ -118,8 +118,8 @@ pub(super) fn store_fence(cached: bool) {
 /// write-combined memory may otherwise be speculative and unordered (volume 3, "Methods of Caching Available"; AMD64
 /// Architecture Programmer's Manual, volume 2, "Read Ordering"). Plain loads of cached memory are ordered without.
 #[inline]
-pub(super) fn load_fence(cached: bool) {
-    if !cached {
+pub(super) fn load_fence(ordinary: bool) {
+    if !ordinary {
         // SAFETY: as in `store_fence`.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
     }

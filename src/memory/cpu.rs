@@ -171,7 +171,7 @@ impl Memory {
         Writer::new(self)
     }
 
-    /// [`write`](Self::write) without a fence: [`flush`](Self::flush) must follow.
+    /// [`write`](Self::write) without a fence, which must follow.
     #[inline]
     pub(crate) fn write_unordered(&self, offset: usize, source: &[u8]) -> Result<()> {
         let to = self.host_range(offset, source.len())?;

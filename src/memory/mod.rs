@@ -188,7 +188,7 @@ impl Memory {
     /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
     /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
-        let make = if options.dma_buf { Allocation::allocate_exportable } else { Allocation::new };
+        let make = if options.dma_buf { Allocation::allocate_by_cuda } else { Allocation::new };
         let (mut refusal, deadline) = (None, owner.shortage_deadline());
         for kind in options.kinds.into_iter().flatten() {
             match Self::make(owner, |context| make(owner, context, len, kind, deadline)) {
@@ -461,7 +461,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is.
+    /// Ends the binding without waiting for the stream: the drop waits for the whole context, of which the stream is. The memory
+    /// must not be bound again, which would forget this stream.
     pub(crate) fn unbind_without_wait(&self) {
         let before = self.inner.uses.lock().bound.take();
         drop(before);
@@ -531,7 +532,8 @@ impl Memory {
     /// # Errors
     ///
     /// The first error of the drivers. Nothing leaks: the memory is freed even then. If waiting for the device failed
-    /// temporarily (during a stream capture, for example), it is freed later, as with [`DropPolicy::WaitForStream`].
+    /// temporarily (during a stream capture, for example), it is freed later, as with [`DropPolicy::WaitForStream`]. Bound memory
+    /// of a pool that waits for the end of a capture returns no error.
     ///
     /// # Examples
     ///

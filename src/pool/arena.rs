@@ -2,8 +2,8 @@
 //!
 //! A span belongs to one class and is divided into chunks on demand. A span whose chunks are all free is given back when another
 //! class needs its room. A chunk has a weak reference to the memory in it, for lookups. A freed chunk that the device may still
-//! use is behind a fence, or among those that await the context. Any other is in the list of its span. Nothing here calls a
-//! driver: the caller adds blocks, and drops what is evicted without the lock.
+//! use is behind a fence, among those that await the context, or in the GPU's queue. Any other is in the list of its span. Nothing
+//! here calls a driver: the caller adds blocks, and drops what is evicted without the lock.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
