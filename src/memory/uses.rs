@@ -260,6 +260,7 @@ impl Uses {
         };
         // Entries that wait for the context, too, can be released.
         let has_waited = policy == DropPolicy::WaitForContext && waited.is_ok();
+        queue.poll(RetireQueue::SCANNED_PER_POLL, has_waited.then_some(context));
         let released = if fence.is_empty() {
             then()
         } else {
@@ -271,7 +272,6 @@ impl Uses {
             });
             Ok(())
         };
-        queue.poll(RetireQueue::SCANNED_PER_POLL, has_waited.then_some(context));
         waited.and(released)
     }
 }

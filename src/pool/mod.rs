@@ -2,7 +2,7 @@
 //!
 //! A block is one allocation of the drivers. The [`arena`], behind one lock, divides blocks into spans, and each span into chunks
 //! of one size class ([`options`]). Freed chunks that the device may still use wait there, too: behind events, or for the whole
-//! context.
+//! context. Those that streams of other contexts used wait in the GPU's queue, as all do once the pool has ended.
 //!
 //! gpu-allocator does not divide these blocks: it knows Vulkan's memory only, and searches all free places.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
@@ -320,6 +320,7 @@ impl PoolInner {
     /// `stream` is captured, which that would end.
     #[cold]
     fn grow(self: &Arc<Self>, class: usize, len: usize, stream: Option<StreamRef>) -> Result<Option<Memory>> {
+        // The first deadline counts from here: the turn may take a second of it.
         let (deadline, may_wait) = (self.owner.shortage_deadline(), !is_captured(stream)?);
         let _turn = self.growth.try_lock_for_a_second();
         // Another thread may have added a block.
@@ -435,7 +436,12 @@ impl PoolInner {
         let key = (stream_number(stream), class);
         match uses.record_events() {
             Ok(fence) if fence.is_empty() => return self.put([chunk]),
-            Ok(fence) => self.keep(key, Fenced { fence, chunk }),
+            Ok(fence) => {
+                // So that they do not pile up: nor those of a stream that frees nothing any more.
+                let next = self.arena().key_after(key).filter(|next| *next != key);
+                [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
+                self.keep(key, Fenced { fence, chunk });
+            }
             Err(error) => {
                 self.keep_for_context(vec![chunk]);
                 // No error where the memory waits for the end of a capture.
@@ -445,9 +451,6 @@ impl PoolInner {
                 log::debug!("memory of a pool waits for its context: {error}");
             }
         }
-        // So that they do not pile up: nor those of a stream that frees nothing any more.
-        let next = self.arena().key_after(key);
-        [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
         Ok(())
     }
 
